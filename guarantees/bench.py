@@ -1,4 +1,6 @@
-"""What the trials work with: their sizes, the corpora of a loader, its epochs, and what was lost or doubled."""
+"""What the trials work with: their sizes, the corpora of a loader, its epochs, and what was lost or
+doubled.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Sizes:
 
     @property
     def batch_frames(self) -> int:
-        """Padded frames of a batch, where batches are made by length: eight of the longest samples."""
+        """Padded frames of a batch, where batches are made by length: eight of the longest
+        samples.
+        """
         return 8 * LONGEST
 
     def sources(self, samples: int) -> dict[str, int]:
@@ -94,7 +98,11 @@ class Bench:
     def even(self, *, mixed: bool = False) -> dict[str, Any]:
         """One source, or three, whose samples fill the batches of a fixed size."""
         samples = self.sizes.resumed
-        return self.corpus("mixed", self.sizes.sources(samples)) if mixed else self.corpus("even", {"s": samples})
+        return (
+            self.corpus("mixed", self.sizes.sources(samples))
+            if mixed
+            else self.corpus("even", {"s": samples})
+        )
 
     def epoch(self, world: int, run: dict[str, Any]) -> list[list[Step]]:
         """The steps of every rank in a whole epoch."""
@@ -121,13 +129,22 @@ def keys_of(taken: list[list[Step]]) -> Counter[str]:
 
 def batches_of(taken: list[list[Step]]) -> Iterator[list[int]]:
     """The lengths of each batch."""
-    return ([frames for _, frames in batch] for steps in taken for step in steps for batch in step if batch)
+    return (
+        [frames for _, frames in batch]
+        for steps in taken
+        for step in steps
+        for batch in step
+        if batch
+    )
 
 
 def difference(wanted: Counter[str], read: Counter[str]) -> dict[str, Any]:
     """What was lost and what was read too often: counts, and the first keys."""
     found = {}
-    for name, keys in (("lost", sorted((wanted - read).elements())), ("doubled", sorted((read - wanted).elements()))):
+    for name, keys in (
+        ("lost", sorted((wanted - read).elements())),
+        ("doubled", sorted((read - wanted).elements())),
+    ):
         if keys:
             found |= {name: len(keys), f"{name}_keys": keys[:NAMED]}
     return found

@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TORCH = ("torch==2.13.0", "numpy==2.3.5")
-"""Packages of the environment `torch`. Environments that need torch read its packages: torch is on disk once."""
+"""Packages of the environment `torch`. Environments that need torch read its packages: torch is on
+disk once."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Entry:
     requirements: Path | None = None
     """A file of requirements beside `packages`."""
     alone: tuple[str, ...] = ()
-    """Packages installed without their dependencies, because these name another torch or drivers of remote stores."""
+    """Packages installed without their dependencies, because these name another torch or drivers of
+    remote stores."""
     home: str = ""
     """Folder of the environment, where rows share one; the name of the row by default."""
 
@@ -41,13 +43,17 @@ LITDATA = (
 OURS = ROOT / "requirements.txt"
 ENTRIES = {
     "ours": Entry("ours", needs_torch=False, requirements=OURS),
-    "ours_dropping_one": Entry("ours_dropping_one", needs_torch=False, requirements=OURS, home="ours"),
+    "ours_dropping_one": Entry(
+        "ours_dropping_one", needs_torch=False, requirements=OURS, home="ours"
+    ),
     "torchdata": Entry("torchdata_loader", ("torchdata==0.11.0",)),
     "webdataset": Entry("webdataset_loader", ("webdataset==1.0.2",)),
     "lhotse": Entry("lhotse_loader", ("lhotse==1.33.0", "urllib3==2.5.0", "torchdata==0.11.0")),
     "lhotse_alpha": Entry("lhotse_alpha_loader", ("lhotse==2.0.0a7", "torchdata==0.11.0")),
     "litdata": Entry("litdata_loader", LITDATA, alone=("litdata==0.2.76",)),
-    "litdata_keep": Entry("litdata_keep_loader", LITDATA, alone=("litdata==0.2.76",), home="litdata"),
+    "litdata_keep": Entry(
+        "litdata_keep_loader", LITDATA, alone=("litdata==0.2.76",), home="litdata"
+    ),
     "streaming": Entry(
         "streaming_loader",
         (
@@ -85,7 +91,10 @@ def python_of(name: str, folder: Path) -> Path:
         NotInstalledError: a package cannot be installed.
     """
     entry = ENTRIES[name]
-    wanted = [*entry.packages, *(entry.requirements.read_text().splitlines() if entry.requirements else [])]
+    wanted = [
+        *entry.packages,
+        *(entry.requirements.read_text().splitlines() if entry.requirements else []),
+    ]
     shared = _made(folder / "torch", list(TORCH), None) if entry.needs_torch else None
     return _made(folder / (entry.home or name), wanted, shared, entry.alone) / "bin" / "python"
 
@@ -112,7 +121,11 @@ def _made(home: Path, wanted: list[str], shared: Path | None, alone: tuple[str, 
 
 
 def _run(command: list[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise NotInstalledError(_reason(done.stderr or done.stdout))

@@ -1,4 +1,5 @@
-"""Serves one adapter to the driver: one process for each rank reads commands and answers them, both as JSON lines.
+"""Serves one adapter to the driver: one process for each rank reads commands and answers them, both
+as JSON lines.
 
     {"do": "describe"}                                        -> {"versions": {...}, "out_of_scope": {...}}
     {"do": "write", "folder": ..., "source": ..., "number": n} -> {}
@@ -50,14 +51,20 @@ class Host:
         return {}
 
     def _open(self, run: dict[str, Any], states: list[str] | None) -> dict[str, Any]:
-        loaded = None if states is None else tuple(pickle.loads(base64.b64decode(state)) for state in states)
+        loaded = (
+            None
+            if states is None
+            else tuple(pickle.loads(base64.b64decode(state)) for state in states)
+        )
         run["folder"], run["sources"] = Path(run["folder"]), tuple(run["sources"])
         self._steps = iter(self._adapter.open(Run(**run, states=loaded)))
         return {}
 
     def _next(self) -> dict[str, Any]:
         step = next(self._steps, None)
-        return {"step": step and [[[str(key), int(length)] for key, length in batch] for batch in step]}
+        return {
+            "step": step and [[[str(key), int(length)] for key, length in batch] for batch in step]
+        }
 
     def _state(self) -> dict[str, Any]:
         return {"state": base64.b64encode(pickle.dumps(self._adapter.state())).decode()}
@@ -78,9 +85,11 @@ def serve(adapter: Adapter, connection: socket.socket) -> None:
 
 
 def main(module: str) -> None:
-    """Load an adapter once, then fork a process for every rank that a line of stdin asks for, until stdin ends.
+    """Load an adapter once, then fork a process for every rank that a line of stdin asks for, until
+    stdin ends.
 
-    A line: {"module": ..., "socket": path to connect to, "log": path for stderr, "environment": {...}}
+    A line: {"module": ..., "socket": path to connect to, "log": path for stderr, "environment":
+    {...}}
     """
     import_module(module)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps killed ranks

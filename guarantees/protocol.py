@@ -1,4 +1,6 @@
-"""What an adapter is: a class that writes a corpus, opens a loader, and saves and loads its state."""
+"""What an adapter is: a class that writes a corpus, opens a loader, and saves and loads its
+state.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class Run:
     world: int
     workers: int
     global_batch: int
-    """Samples of a step of all ranks together, for loaders whose batches have a fixed number of samples."""
+    """Samples of a step of all ranks together, for loaders whose batches have a fixed number of
+    samples."""
     batch_frames: int
     """Padded frames of a batch of one rank, for loaders that make batches by length."""
     states: tuple[Any, ...] | None
@@ -45,12 +48,15 @@ class Run:
 
 
 class Adapter(ABC):
-    """A loader under trial, set up as its documentation recommends. The class `Loader` of an adapter's file is used."""
+    """A loader under trial, set up as its documentation recommends. The class `Loader` of an
+    adapter's file is used.
+    """
 
     DISTRIBUTIONS: ClassVar[tuple[str, ...]] = ()
     """Installed packages whose versions the table shows."""
     OUT_OF_SCOPE: ClassVar[Mapping[str, str]] = {}
-    """Names of trials that the project does not promise: the reason, with a link to its documentation."""
+    """Names of trials that the project does not promise: the reason, with a link to its
+    documentation."""
 
     @abstractmethod
     def write(self, folder: Path, samples: list[Sample]) -> None:
@@ -66,10 +72,14 @@ class Adapter(ABC):
 
 
 class StatefulAdapter(Adapter):
-    """An adapter of a loader of batches that has `state_dict` and `load_state_dict`, with a state for each rank."""
+    """An adapter of a loader of batches that has `state_dict` and `load_state_dict`, with a state
+    for each rank.
+    """
 
     def steps(self, loader: Any, run: Run) -> Iterator[Step]:
-        """The batches of the loader, each a step. A resumed run loads the state of its rank, or else the last one."""
+        """The batches of the loader, each a step. A resumed run loads the state of its rank, or
+        else the last one.
+        """
         self._loader = loader
         if run.states is not None:
             loader.load_state_dict(run.states[min(run.rank, len(run.states) - 1)])

@@ -28,11 +28,15 @@ Step = list[list[tuple[str, int]]]
 
 
 class LoaderError(Exception):
-    """A loader raised an exception, ended or did not answer. The message is evidence for the table."""
+    """A loader raised an exception, ended or did not answer. The message is evidence for the
+    table.
+    """
 
 
 class Server:
-    """A process that has loaded the packages of an adapter and forks the ranks, so that a rank starts in no time."""
+    """A process that has loaded the packages of an adapter and forks the ranks, so that a rank
+    starts in no time.
+    """
 
     def __init__(self, python: str, module: str, timeout: float = 120.0) -> None:
         self.module, self.timeout = module, timeout
@@ -53,7 +57,9 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert self.process.stdin
         with suppress(BrokenPipeError):
             self.process.stdin.close()
@@ -64,7 +70,12 @@ class Server:
         """Start the process of a rank; return the connection to it, and its log."""
         self._forked += 1
         path, log = (Path(self._folder.name) / f"{self._forked}.{end}" for end in ("socket", "log"))
-        wanted = {"module": self.module, "socket": str(path), "log": str(log), "environment": environment}
+        wanted = {
+            "module": self.module,
+            "socket": str(path),
+            "log": str(log),
+            "environment": environment,
+        }
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(path))
             listening.listen()
@@ -91,7 +102,9 @@ class Rank:
     def __init__(self, server: Server, rank: int, world: int, port: int) -> None:
         self._server, self._rank = server, rank
         environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        environment |= dict.fromkeys(NAMES_OF_RANKS, str(rank)) | dict.fromkeys(NAMES_OF_SIZES, str(world))
+        environment |= dict.fromkeys(NAMES_OF_RANKS, str(rank)) | dict.fromkeys(
+            NAMES_OF_SIZES, str(world)
+        )
         self._connection, self._log = server.fork(environment)
         self._read = b""
         self._pid: int = self.receive()["pid"]
@@ -102,7 +115,8 @@ class Rank:
             self._connection.sendall(json.dumps({"do": do, **values}).encode() + b"\n")
 
     def receive(self, within: float | None = None) -> dict[str, Any]:
-        """The answer to the command that was sent last; it may take `within` seconds, by default those of the server.
+        """The answer to the command that was sent last; it may take `within` seconds, by default
+        those of the server.
 
         Raises:
             LoaderError: the answer is an error, or there is none.
@@ -110,7 +124,9 @@ class Rank:
         within = self._server.timeout if within is None else within
         until = time.monotonic() + within
         while b"\n" not in self._read:
-            ready, _, _ = select.select([self._connection], [], [], max(0.0, until - time.monotonic()))
+            ready, _, _ = select.select(
+                [self._connection], [], [], max(0.0, until - time.monotonic())
+            )
             if not ready:
                 raise LoaderError(f"rank {self._rank}: no answer in {within:g} s")
             read = self._connection.recv(1 << 20)
@@ -129,11 +145,16 @@ class Rank:
         return self.receive(within)
 
     def memory_mb(self) -> float:
-        """Memory of this process, its workers and the libraries they share, in MB. Shared pages count once."""
+        """Memory of this process, its workers and the libraries they share, in MB. Shared pages
+        count once.
+        """
         total = 0
         for group in Path("/proc").glob("[0-9]*"):
             with suppress(OSError, ProcessLookupError):
-                if int(group.name) == self._server.process.pid or os.getpgid(int(group.name)) == self._pid:
+                if (
+                    int(group.name) == self._server.process.pid
+                    or os.getpgid(int(group.name)) == self._pid
+                ):
                     lines = (group / "smaps_rollup").read_text().splitlines()
                     total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
         return total / 1024
@@ -157,7 +178,9 @@ class Ranks:
     def __enter__(self) -> Ranks:
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for rank in self._ranks:
             rank.kill()
 
@@ -170,7 +193,9 @@ class Ranks:
         self._ranks[0].ask("write", WRITING, **source)
 
     def open(self, states: list[str] | None, **run: Any) -> None:
-        """Open the loaders of all ranks at the same time, because some loaders wait for one another."""
+        """Open the loaders of all ranks at the same time, because some loaders wait for one
+        another.
+        """
         for number, rank in enumerate(self._ranks):
             rank.send("open", run={**run, "rank": number, "world": len(self._ranks)}, states=states)
         for rank in self._ranks:

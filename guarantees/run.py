@@ -1,6 +1,8 @@
-"""Runs the trials over all loaders and writes `results.md` and `results.json`. Standard library only.
+"""Runs the trials over all loaders and writes `results.md` and `results.json`. Standard library
+only.
 
-A loader whose results are there for the same settings and versions is not run again, so an interrupted run continues.
+A loader whose results are there for the same settings and versions is not run again, so an
+interrupted run continues.
 """
 
 from __future__ import annotations
@@ -25,25 +27,49 @@ from table import markdown
 from trials import TITLES, run_trials
 
 HERE = Path(__file__).resolve().parent
-TOY = Sizes(samples=205, resumed=192, global_batch=12, workers=0, stop_after=3, many=500, worlds=(1, 2))
+TOY = Sizes(
+    samples=205, resumed=192, global_batch=12, workers=0, stop_after=3, many=500, worlds=(1, 2)
+)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=HERE / "out", help="folder for results and environments")
     parser.add_argument(
-        "--loaders", nargs="+", choices=ENTRIES, default=DEFAULT, metavar="NAME", help=", ".join(ENTRIES)
+        "--out", type=Path, default=HERE / "out", help="folder for results and environments"
     )
     parser.add_argument(
-        "--trials", nargs="+", choices=TITLES, default=list(TITLES), metavar="NAME", help=", ".join(TITLES)
+        "--loaders",
+        nargs="+",
+        choices=ENTRIES,
+        default=DEFAULT,
+        metavar="NAME",
+        help=", ".join(ENTRIES),
     )
-    parser.add_argument("--many", type=int, help=f"samples of the trial `many`, {Sizes.many} by default")
-    parser.add_argument("--samples", type=int, help=f"samples of the first two trials, {Sizes.samples} by default")
-    parser.add_argument("--toy", action="store_true", help="small sizes, for a test of the adapters")
+    parser.add_argument(
+        "--trials",
+        nargs="+",
+        choices=TITLES,
+        default=list(TITLES),
+        metavar="NAME",
+        help=", ".join(TITLES),
+    )
+    parser.add_argument(
+        "--many", type=int, help=f"samples of the trial `many`, {Sizes.many} by default"
+    )
+    parser.add_argument(
+        "--samples", type=int, help=f"samples of the first two trials, {Sizes.samples} by default"
+    )
+    parser.add_argument(
+        "--toy", action="store_true", help="small sizes, for a test of the adapters"
+    )
     parser.add_argument("--timeout", type=float, default=120, help="seconds to wait for a batch")
     parser.add_argument("--again", action="store_true", help="run loaders again that have results")
     parser.add_argument(
-        "--python", nargs="+", default=[], metavar="NAME=PATH", help="use an interpreter of yours for a loader"
+        "--python",
+        nargs="+",
+        default=[],
+        metavar="NAME=PATH",
+        help="use an interpreter of yours for a loader",
     )
     return parser
 
@@ -52,7 +78,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Run the trials; return the results by loader."""
     args = _parser().parse_args(argv)
     sizes = TOY if args.toy else Sizes()
-    given = {name: getattr(args, name) for name in ("samples", "many") if getattr(args, name) is not None}
+    given = {
+        name: getattr(args, name) for name in ("samples", "many") if getattr(args, name) is not None
+    }
     sizes = replace(sizes, **given)
     with ExitStack() as stack:
         results = _all_results(args, sizes, stack)
@@ -93,12 +121,16 @@ def _earlier(file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
 def _tried(
     name: str, args: argparse.Namespace, sizes: Sizes, stack: ExitStack, servers: dict[str, Server]
 ) -> dict[str, Any]:
-    """The results of a loader, or the reason why there are none. A server is kept for loaders that share one."""
+    """The results of a loader, or the reason why there are none. A server is kept for loaders that
+    share one.
+    """
     date, adapter = datetime.now(timezone.utc).strftime("%Y-%m-%d"), ENTRIES[name].adapter
     try:
         given = dict(each.split("=", 1) for each in args.python)
         python = given.get(name) or str(python_of(name, args.out / "environments"))
-        if python not in servers:  # ours and the broken loader share one, because torch loads slowly
+        if (
+            python not in servers
+        ):  # ours and the broken loader share one, because torch loads slowly
             servers[python] = stack.enter_context(Server(python, adapter, args.timeout))
         servers[python].module = adapter
         return {**_results(servers[python], args.trials, sizes), "date": date}
@@ -111,7 +143,12 @@ def _results(server: Server, trials: list[str], sizes: Sizes) -> dict[str, Any]:
         with Ranks(server, 1) as ranks:
             itself = ranks.describe()
         found = run_trials(Bench(server, Path(folder), sizes), itself["out_of_scope"], trials)
-    return {"versions": itself["versions"], "machine": _machine(), "commit": _commit(), "trials": found}
+    return {
+        "versions": itself["versions"],
+        "machine": _machine(),
+        "commit": _commit(),
+        "trials": found,
+    }
 
 
 def _machine() -> str:

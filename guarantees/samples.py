@@ -8,7 +8,8 @@ from dataclasses import dataclass
 SHORTEST, LONGEST = 20, 160
 """Lengths in frames, uniformly distributed."""
 SAMPLES_OF_A_SHARD = 20
-"""In formats that have shards or chunks. Small, so that 8 ranks with 2 workers each have a shard."""
+"""In formats that have shards or chunks. Small, so that 8 ranks with 2 workers each have a
+shard."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,14 @@ class Sample:
 def make_samples(source: str, number: int) -> list[Sample]:
     """The samples of a source; equal arguments give equal samples."""
     draw = random.Random(source)
-    return [Sample(f"{source}{index:07d}", draw.randint(SHORTEST, LONGEST)) for index in range(number)]
+    return [
+        Sample(f"{source}{index:07d}", draw.randint(SHORTEST, LONGEST)) for index in range(number)
+    ]
 
 
 def shards(samples: list[Sample], size: int = SAMPLES_OF_A_SHARD) -> list[list[Sample]]:
-    """The samples in runs of `size`; at most 1000 runs, so that a large corpus has larger shards."""
+    """The samples in runs of `size`; at most 1000 runs, so that a large corpus has larger
+    shards.
+    """
     size = max(size, -(-len(samples) // 1000))
     return [samples[first : first + size] for first in range(0, len(samples), size)]

@@ -12,7 +12,9 @@ Results = Mapping[str, Mapping[str, Any]]
 
 
 def markdown(results: Results) -> str:
-    """A row for each trial, a column for each loader; then versions, and a note for each failure and exclusion."""
+    """A row for each trial, a column for each loader; then versions, and a note for each failure
+    and exclusion.
+    """
     names = list(results)
     notes: list[str] = []
     lines = ["| trial | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
@@ -21,7 +23,10 @@ def markdown(results: Results) -> str:
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     lines += ["", "| loader | versions | date | machine | commit |", "|---|---|---|---|---|"]
     lines += [_provenance(name, results[name]) for name in names]
-    return "\n".join([*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, 1))]) + "\n"
+    return (
+        "\n".join([*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, 1))])
+        + "\n"
+    )
 
 
 def _cell(name: str, found: Mapping[str, Any], trial: str, notes: list[str]) -> str:

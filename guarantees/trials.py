@@ -17,7 +17,9 @@ MOST_PADDING = 10.0
 
 
 def _wanted(run: dict[str, Any], sources: dict[str, int]) -> Counter[str]:
-    return Counter(sample.key for source in run["sources"] for sample in make_samples(source, sources[source]))
+    return Counter(
+        sample.key for source in run["sources"] for sample in make_samples(source, sources[source])
+    )
 
 
 def _verdict(evidence: dict[str, Any]) -> Verdict:
@@ -25,12 +27,16 @@ def _verdict(evidence: dict[str, Any]) -> Verdict:
     faults = {case: told(found) or found.get("error", "") for case, found in evidence.items()}
     faults = {case: words for case, words in faults.items() if words}
     return Verdict(
-        "fail" if faults else "pass", "; ".join(f"{case}: {words}" for case, words in faults.items()), evidence
+        "fail" if faults else "pass",
+        "; ".join(f"{case}: {words}" for case, words in faults.items()),
+        evidence,
     )
 
 
 def once_and_steps(bench: Bench) -> dict[str, Verdict]:
-    """One epoch on each number of ranks: is every sample read once, and do all ranks take equally many steps?"""
+    """One epoch on each number of ranks: is every sample read once, and do all ranks take equally
+    many steps?
+    """
     run, once, steps = bench.whole(), {}, {}
     wanted = _wanted(run, {"s": bench.sizes.samples})
     for world in bench.sizes.worlds:
@@ -47,8 +53,12 @@ def once_and_steps(bench: Bench) -> dict[str, Verdict]:
     return {"once": _verdict(once), "steps": _verdict(steps)}
 
 
-def _interrupted(bench: Bench, run: dict[str, Any], after: dict[str, int]) -> tuple[Counter[str], list[str]]:
-    """Kill two ranks in the epoch and go on with other ones: samples read before the state and after it; the states."""
+def _interrupted(
+    bench: Bench, run: dict[str, Any], after: dict[str, int]
+) -> tuple[Counter[str], list[str]]:
+    """Kill two ranks in the epoch and go on with other ones: samples read before the state and
+    after it; the states.
+    """
     with Ranks(bench.server, 2) as ranks:
         ranks.open(None, **run)
         steps = [ranks.step() for _ in range(bench.sizes.stop_after)]
@@ -69,7 +79,9 @@ def resumed(bench: Bench, cases: list[dict[str, int]], *, mixed: bool = False) -
         try:
             reference = bench.reference(run)
             read, states = _interrupted(bench, run, after)
-            evidence[case] = difference(keys_of(reference), read) | {"state_bytes": sum(map(len, states)) * 3 // 4}
+            evidence[case] = difference(keys_of(reference), read) | {
+                "state_bytes": sum(map(len, states)) * 3 // 4
+            }
         except LoaderError as error:
             evidence[case] = {"error": str(error)}
     return _verdict(evidence)
@@ -90,7 +102,9 @@ def _tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def shapes(bench: Bench) -> dict[str, Verdict]:
-    """One epoch on two ranks: how much of the batches is padding, and does a batch cost more than the bound?"""
+    """One epoch on two ranks: how much of the batches is padding, and does a batch cost more than
+    the bound?
+    """
     bound = bench.sizes.batch_frames
     try:
         batches = list(batches_of(bench.reference(bench.even())))
@@ -100,7 +114,9 @@ def shapes(bench: Bench) -> dict[str, Verdict]:
     costs = [max(batch) * len(batch) for batch in batches]
     padding = 100 * (1 - sum(map(sum, batches)) / sum(costs))
     return {
-        "padding": Verdict("pass" if padding <= MOST_PADDING else "fail", f"{padding:.1f} %", {"padding": padding}),
+        "padding": Verdict(
+            "pass" if padding <= MOST_PADDING else "fail", f"{padding:.1f} %", {"padding": padding}
+        ),
         "bound": Verdict(
             "pass" if max(costs) <= bound else "fail",
             f"largest {max(costs)} of {bound} frames",
@@ -119,7 +135,9 @@ def state_size(bench: Bench) -> Verdict:
 
 
 def many(bench: Bench) -> Verdict:
-    """Many samples, one rank: seconds from opening to the first batch, and memory beyond that of the libraries."""
+    """Many samples, one rank: seconds from opening to the first batch, and memory beyond that of
+    the libraries.
+    """
     run = bench.corpus("many", {"s": bench.sizes.many})
     with Ranks(bench.server, 1) as ranks:
         ranks.describe()  # the process has loaded its libraries
@@ -129,7 +147,11 @@ def many(bench: Bench) -> Verdict:
         ranks.step()
         seconds = time.monotonic() - start
         memory = ranks.memory_mb() - libraries
-    found = {"samples": bench.sizes.many, "first_batch_s": round(seconds, 2), "memory_mb": round(memory)}
+    found = {
+        "samples": bench.sizes.many,
+        "first_batch_s": round(seconds, 2),
+        "memory_mb": round(memory),
+    }
     return Verdict("measured", f"{seconds:.1f} s, {memory:.0f} MB", found)
 
 
@@ -168,9 +190,15 @@ def _cases(bench: Bench) -> dict[str, Callable[[], Verdict | dict[str, Verdict]]
     }
 
 
-def run_trials(bench: Bench, out_of_scope: dict[str, str], wanted: list[str]) -> dict[str, dict[str, Any]]:
-    """All trials of one loader: name -> verdict as a dict. A trial that is out of scope does not run."""
-    verdicts = {name: Verdict("out of scope", out_of_scope[name]) for name in wanted if name in out_of_scope}
+def run_trials(
+    bench: Bench, out_of_scope: dict[str, str], wanted: list[str]
+) -> dict[str, dict[str, Any]]:
+    """All trials of one loader: name -> verdict as a dict. A trial that is out of scope does not
+    run.
+    """
+    verdicts = {
+        name: Verdict("out of scope", out_of_scope[name]) for name in wanted if name in out_of_scope
+    }
     for names, trial in _cases(bench).items():
         open_names = [name for name in names.split() if name in wanted and name not in verdicts]
         if open_names:
@@ -178,7 +206,9 @@ def run_trials(bench: Bench, out_of_scope: dict[str, str], wanted: list[str]) ->
     return {name: asdict(verdicts[name]) for name in TITLES if name in verdicts}
 
 
-def _answers(names: list[str], trial: Callable[[], Verdict | dict[str, Verdict]]) -> dict[str, Verdict]:
+def _answers(
+    names: list[str], trial: Callable[[], Verdict | dict[str, Verdict]]
+) -> dict[str, Verdict]:
     try:
         found = trial()
     except LoaderError as error:

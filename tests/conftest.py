@@ -1,4 +1,6 @@
-"""Fixtures that find the shared corpora, and make tiny ones; tests whose corpora are absent skip and say why."""
+"""Fixtures that find the shared corpora, and make tiny ones; tests whose corpora are absent skip
+and say why.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ LONG_FILES = (
     "serve/test_page.py",
     "tools/test_gpu_benchmark.py",
 )
-"""The longest test files. They start first, so that the processes of the suite end at about the same time."""
+"""The longest test files. They start first, so that the processes of the suite end at about the
+same time."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,8 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over all that was imported: 0.3 s at each `gc.collect()`, and in forked processes
-    a copy of this memory."""
+    """Let the garbage collector pass over all that was imported: 0.3 s at each `gc.collect()`, and
+    in forked processes a copy of this memory.
+    """
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -97,7 +101,9 @@ def golden2() -> Path:
 
 @pytest.fixture(scope="session")
 def nemo_examples() -> Path:
-    """Folder of the examples in NeMo's documentation of data sets, one file each; index.tsv says what each is for."""
+    """Folder of the examples in NeMo's documentation of data sets, one file each; index.tsv says
+    what each is for.
+    """
     return _folder("WENET_UIO_NEMO_EXAMPLES")
 
 
@@ -133,14 +139,21 @@ def make_utterances(tmp_path: Path) -> Callable[..., list[RawLine]]:
 
 
 @pytest.fixture
-def make_lists(tmp_path: Path, make_utterances: Callable[..., list[RawLine]]) -> Callable[..., dict[str, str]]:
-    """Make the same utterances into a raw list and a shard list; returns their paths by data type."""
+def make_lists(
+    tmp_path: Path, make_utterances: Callable[..., list[RawLine]]
+) -> Callable[..., dict[str, str]]:
+    """Make the same utterances into a raw list and a shard list; returns their paths by data
+    type.
+    """
 
     def make(count: int, per_shard: int = 10, **options: int) -> dict[str, str]:
         lines = make_utterances(count, **options)
         lists = {kind: str(tmp_path / f"{kind}.list") for kind in ("raw", "shard")}
         assert make_raw_list(lines, lists["raw"], per_shard) == []
-        assert pack(lines, tmp_path / "shards", lists["shard"], ShardOptions(per_shard=per_shard)) == []
+        assert (
+            pack(lines, tmp_path / "shards", lists["shard"], ShardOptions(per_shard=per_shard))
+            == []
+        )
         return lists
 
     return make
@@ -159,7 +172,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "toy")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "toy")
     s3fs.S3FileSystem.clear_instance_cache()
-    urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"").close()  # servers of one process share it
+    urllib.request.urlopen(
+        f"http://{host}:{port}/moto-api/reset", data=b""
+    ).close()  # servers of one process share it
     store = s3fs.S3FileSystem(use_listings_cache=False)
     store.mkdir("corpora")
     yield store

@@ -8,7 +8,9 @@ import pytest
 
 from wenet_uio.allocator import return_freed_memory
 
-pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc")
+pytestmark = pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc"
+)
 FEW = 10
 THIRD_TURN = """
 import resource, sys
@@ -29,7 +31,9 @@ print(faults() - before)
 def pages_cleared(argument, variables=()):
     """Pages that the system clears for 100 MB of memory of which the process has freed as much."""
     environment = {"PYTHONPATH": str(Path(__file__).parents[1]), **dict(variables)}
-    return int(subprocess.check_output([sys.executable, "-c", THIRD_TURN, argument], env=environment))
+    return int(
+        subprocess.check_output([sys.executable, "-c", THIRD_TURN, argument], env=environment)
+    )
 
 
 def test_kept_memory_is_not_cleared_again():
@@ -37,7 +41,8 @@ def test_kept_memory_is_not_cleared_again():
 
 
 @pytest.mark.parametrize(
-    "variables", [{"MALLOC_ARENA_MAX": "2"}, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=1000000"}]
+    "variables",
+    [{"MALLOC_ARENA_MAX": "2"}, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=1000000"}],
 )
 def test_the_variables_of_glibc_come_first(variables):
     assert pages_cleared("keep", variables) > FEW

@@ -1,4 +1,4 @@
-"""The packages of wenet_uio import each other in one direction; files and functions stay small."""
+"""The packages of wenet_uio import each other in one direction; few functions have many branches."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ prepare diagnose models search train export api serve convert bin __main__
 """
 LOWEST_FIRST = FLOORS.split()
 """A package imports only packages that stand before it in this list."""
-SOURCES = [path for part in ("wenet_uio", "tools", "examples", "docs", "tests") for path in (ROOT / part).rglob("*.py")]
+SOURCES = [
+    path
+    for part in ("wenet_uio", "tools", "examples", "docs", "tests")
+    for path in (ROOT / part).rglob("*.py")
+]
 SOURCES += [*ROOT.glob("guarantees/*.py"), *ROOT.glob("guarantees/adapters/*.py")]
-MOST_LINES = 300
-MOST_LINES_OF_A_FUNCTION = 60
-MOST_PARAMETERS = 6
-LONG_SIGNATURES = 3
-"""Functions that may have more parameters."""
 MOST_COMPLEX = 30
 """Functions and classes that may have radon's rank C (11 to 20 branches)."""
 
@@ -71,34 +70,6 @@ def test_the_package_imports_nothing_of_its_users():
             assert not [name for name in named if name.split(".")[0] in users], path
 
 
-def functions(path: Path) -> list[ast.FunctionDef]:
-    return [node for node in statements(path) if isinstance(node, ast.FunctionDef)]
-
-
-def test_files_and_functions_are_short():
-    long = []
-    for path in SOURCES:
-        where, lines = path.relative_to(ROOT), len(path.read_text(encoding="utf-8").splitlines())
-        if lines > MOST_LINES:
-            long.append(f"{where}: {lines} lines")
-        long += [
-            f"{where}: {each.name}"
-            for each in functions(path)
-            if each.end_lineno - each.lineno >= MOST_LINES_OF_A_FUNCTION
-        ]
-    assert long == []
-
-
-def test_few_functions_have_many_parameters():
-    long = []
-    for path in modules().values():
-        for each in functions(path):
-            named = [arg.arg for arg in (*each.args.posonlyargs, *each.args.args, *each.args.kwonlyargs)]
-            if len([name for name in named if name not in ("self", "cls")]) > MOST_PARAMETERS:
-                long.append(f"{path.relative_to(ROOT)}: {each.name}")
-    assert len(long) <= LONG_SIGNATURES, long
-
-
 def test_few_functions_have_many_branches():
     ranks = {"C": [], "beyond": []}
     for path in SOURCES:
@@ -107,7 +78,9 @@ def test_few_functions_have_many_branches():
         for block in cc_visit_ast(tree_of(path)):
             rank = cc_rank(block.complexity)
             if rank > "B":
-                ranks["C" if rank == "C" else "beyond"].append(f"{path.relative_to(ROOT)}: {block.fullname}")
+                ranks["C" if rank == "C" else "beyond"].append(
+                    f"{path.relative_to(ROOT)}: {block.fullname}"
+                )
     assert ranks["beyond"] == []
     assert len(ranks["C"]) <= MOST_COMPLEX, ranks["C"]
 

@@ -34,7 +34,10 @@ run(main)
 """
     (tmp_path / "command.py").write_text(script)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    for kind, end in (("expected", "error: lost: http://…@host/c?…"), ("bug", "RuntimeError: lost: http://…@host/c?…")):
+    for kind, end in (
+        ("expected", "error: lost: http://…@host/c?…"),
+        ("bug", "RuntimeError: lost: http://…@host/c?…"),
+    ):
         command = [sys.executable, str(tmp_path / "command.py"), kind]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 1
@@ -76,8 +79,14 @@ def test_a_full_disk_is_named_and_the_command_may_be_repeated(capsys):
 
 def test_full_shared_memory_is_named_with_the_option_of_docker(capsys, monkeypatch):
     usage = namedtuple("usage", "free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(4096 if path == "/dev/shm" else 10**9))
-    said = said_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), capsys)  # as multiprocessing.Lock raises it
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: usage(4096 if path == "/dev/shm" else 10**9)
+    )
+    said = said_of(
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), capsys
+    )  # as multiprocessing.Lock raises it
     assert said.startswith("error: /dev/shm is full")
     assert "--shm-size" in said
-    assert "error: x: No space left" in said_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x"), capsys)
+    assert "error: x: No space left" in said_of(
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x"), capsys
+    )

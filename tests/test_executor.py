@@ -31,7 +31,9 @@ def die(number):
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 @pytest.mark.parametrize("workers", [None, 1, 3])
 def test_results_come_in_the_order_of_the_jobs(workers, kind):
-    assert list(Executor(workers, kind).map(square, range(20), "t", 20)) == [number * number for number in range(20)]
+    assert list(Executor(workers, kind).map(square, range(20), "t", 20)) == [
+        number * number for number in range(20)
+    ]
 
 
 def test_the_number_of_submitted_jobs_is_limited():
@@ -57,7 +59,9 @@ def test_an_error_of_a_job_is_raised_in_place_of_its_result():
 
 
 def test_a_worker_that_dies_is_an_error():
-    with pytest.raises(ChildProcessError, match=r"a worker process died \(SIGKILL\).*memory ran out"):
+    with pytest.raises(
+        ChildProcessError, match=r"a worker process died \(SIGKILL\).*memory ran out"
+    ):
         list(Executor(2).map(die, range(4), "t", 4))
 
 
@@ -79,7 +83,9 @@ def test_after_a_crash_the_jobs_without_a_result_run_again_in_careful_workers(wo
 
 
 def test_a_careful_worker_that_crashes_is_an_error():
-    with pytest.raises(ChildProcessError, match=r"a worker process crashed \(SIGABRT\), and not in a decoder"):
+    with pytest.raises(
+        ChildProcessError, match=r"a worker process crashed \(SIGABRT\), and not in a decoder"
+    ):
         list(Executor(2).map(crash_always, range(4), "t", 4))
 
 

@@ -32,7 +32,9 @@ def test_a_block_that_raises_leaves_the_old_file_and_no_other(tmp_path):
 
 @pytest.fixture
 def little_room() -> Iterator[None]:
-    """Files of this process may have 100 kB; as on a full disk, a write then ends early and the next one fails."""
+    """Files of this process may have 100 kB; as on a full disk, a write then ends early and the
+    next one fails.
+    """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     yield

@@ -45,8 +45,12 @@ def test_an_error_of_a_sub_command_is_one_line(monkeypatch, capsys, tmp_path):
 
 
 def test_the_metadata_of_the_project_names_the_command():
-    scripts = re.findall(r'^wenet-uio = "(.+):(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    scripts = re.findall(
+        r'^wenet-uio = "(.+):(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
     assert scripts == [("wenet_uio.__main__", "main")]
     assert not [
-        each for each in entry_points(group="console_scripts", name="wenet-uio") if each.value != ":".join(scripts[0])
+        each
+        for each in entry_points(group="console_scripts", name="wenet-uio")
+        if each.value != ":".join(scripts[0])
     ]

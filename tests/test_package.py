@@ -34,33 +34,53 @@ found.load()()
 def lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the built package and its metadata."""
     source, lib = (tmp_path_factory.mktemp(name) for name in ("source", "lib"))
-    shutil.copytree(ROOT / "wenet_uio", source / "wenet_uio", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "wenet_uio", source / "wenet_uio", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("pyproject.toml", "README.md", *re.findall(r'file = \["(.+)"\]', PROJECT)):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
     build = ("-q", "egg_info", "--egg-base", str(lib), "build_py", "--build-lib", str(lib))
-    done = subprocess.run([sys.executable, "-c", BUILD, *build], cwd=source, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, *build], cwd=source, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return lib
 
 
 def files_below(folder: Path) -> set[str]:
     """Paths relative to the folder, without READMEs and compiled files."""
-    found = (path for path in (folder / "wenet_uio").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    found = (
+        path
+        for path in (folder / "wenet_uio").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
     return {str(path.relative_to(folder)) for path in found if path.suffix != ".md"}
 
 
 def test_the_built_package_has_every_module_and_data_file(lib: Path) -> None:
     built = files_below(lib)
-    assert sorted(files_below(ROOT) - built) == [], "add them to [tool.setuptools.package-data] in pyproject.toml"
-    assert {"wenet_uio/pages/run.html", "wenet_uio/train/ds_stage2.json", "wenet_uio/__main__.py"} <= built
+    assert sorted(files_below(ROOT) - built) == [], (
+        "add them to [tool.setuptools.package-data] in pyproject.toml"
+    )
+    assert {
+        "wenet_uio/pages/run.html",
+        "wenet_uio/train/ds_stage2.json",
+        "wenet_uio/__main__.py",
+    } <= built
     assert {path.name for path in lib.iterdir()} == {"wenet_uio", "wenet_uio.egg-info"}
 
 
 def test_the_built_package_has_the_command_and_the_requirements(lib: Path) -> None:
     built = Distribution.at(lib / "wenet_uio.egg-info")
-    assert [(each.name, each.value) for each in built.entry_points] == [("wenet-uio", "wenet_uio.__main__:main")]
-    needed = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [(each.name, each.value) for each in built.entry_points] == [
+        ("wenet-uio", "wenet_uio.__main__:main")
+    ]
+    needed = [
+        line
+        for line in (ROOT / "requirements.txt").read_text().splitlines()
+        if not line.startswith("#")
+    ]
     assert sorted(each for each in built.requires or [] if "extra ==" not in each) == sorted(needed)
 
 
@@ -69,11 +89,18 @@ def test_the_command_runs_outside_of_the_repository(lib: Path, tmp_path: Path) -
     (tmp_path / "command.py").write_text(COMMAND)
     cases = (
         (sys.executable, ("--help",), 0, "transcribe "),
-        (preloaded.python(), ("transcribe", "--model", "none", "a.wav"), 1, "error: none: no such file"),
+        (
+            preloaded.python(),
+            ("transcribe", "--model", "none", "a.wav"),
+            1,
+            "error: none: no such file",
+        ),
     )
     for python, arguments, status, text in cases:
         command = [python, "command.py", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == status, done.stderr
         assert text in done.stdout + done.stderr
         assert done.stdout.splitlines()[0] == f"{lib}/wenet_uio/__init__.py"
@@ -92,7 +119,8 @@ def test_every_package_that_a_module_imports_at_once_is_a_requirement_or_comes_w
     named = re.findall(r"^[\w-]+", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
     theirs = [each for name in named for each in requires(name) or [] if "extra ==" not in each]
     needed = {
-        name.lower().replace("_", "-") for name in re.findall(r"^[\w-]+", "\n".join([*named, *theirs]), re.MULTILINE)
+        name.lower().replace("_", "-")
+        for name in re.findall(r"^[\w-]+", "\n".join([*named, *theirs]), re.MULTILINE)
     }
     of_module = packages_distributions()
     missing = set()

@@ -10,11 +10,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 READMES = [ROOT / "README.md", ROOT / "guarantees" / "README.md"]
-READMES += [path for part in ("wenet_uio", "tools", "tests") for path in sorted((ROOT / part).glob("**/*.md"))]
+READMES += [
+    path
+    for part in ("wenet_uio", "tools", "tests")
+    for path in sorted((ROOT / part).glob("**/*.md"))
+]
 READMES += sorted(ROOT.glob("examples/*/*/README.md"))
 REQUIREMENTS = [ROOT / "requirements.txt"]
 REQUIREMENTS += (ROOT / "requirements").glob("*.txt")
-REQUIREMENTS += [path for part in ("tests", "tools", "examples") for path in (ROOT / part).glob("**/requirements.txt")]
+REQUIREMENTS += [
+    path
+    for part in ("tests", "tools", "examples")
+    for path in (ROOT / part).glob("**/requirements.txt")
+]
 
 
 @pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -40,10 +48,16 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", [*READMES, ROOT / "CONTRIBUTING.md"], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [*READMES, ROOT / "CONTRIBUTING.md"], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_every_anchor_of_a_link_is_a_heading_of_the_page(path):
     links = re.findall(r"\]\(([^)\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8"))
-    assert [f"{page}#{name}" for page, name in links if name not in anchors(path.parent / page if page else path)] == []
+    assert [
+        f"{page}#{name}"
+        for page, name in links
+        if name not in anchors(path.parent / page if page else path)
+    ] == []
 
 
 @pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -64,7 +78,9 @@ def test_every_command_with_an_interpreter_line_can_be_executed():
         "examples/*/*/local/*",
         "wenet_uio/bin/*.py",
     )
-    files = [path for pattern in patterns for path in ROOT.glob(pattern) if path.suffix in (".py", ".sh")]
+    files = [
+        path for pattern in patterns for path in ROOT.glob(pattern) if path.suffix in (".py", ".sh")
+    ]
     commands = [path for path in files if path.read_bytes().startswith(b"#!")]
     assert len(commands) > 30
     assert [path for path in commands if not os.access(path, os.X_OK)] == []
@@ -73,13 +89,19 @@ def test_every_command_with_an_interpreter_line_can_be_executed():
 def test_the_layout_in_the_root_readme_names_every_package():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     package = ROOT / "wenet_uio"
-    folders = [path.parent for pattern in ("*", "dataset/*") for path in package.glob(f"{pattern}/__init__.py")]
+    folders = [
+        path.parent
+        for pattern in ("*", "dataset/*")
+        for path in package.glob(f"{pattern}/__init__.py")
+    ]
     assert len(folders) > 10
     assert [folder for folder in folders if f"`{folder.relative_to(ROOT)}/`" not in readme] == []
 
 
 def test_the_requirements_files_of_the_package_exist():
-    named = re.findall(r'^(\S+) = \{ file = \["(.+)"\] \}$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    named = re.findall(
+        r'^(\S+) = \{ file = \["(.+)"\] \}$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
     extras = [
         "test",
         "espeak",
@@ -100,7 +122,10 @@ def test_the_requirements_files_of_the_package_exist():
         "vad",
         "docs",
     ]
-    assert [name for name, _ in named] == ["dependencies", *(f"optional-dependencies.{extra}" for extra in extras)]
+    assert [name for name, _ in named] == [
+        "dependencies",
+        *(f"optional-dependencies.{extra}" for extra in extras),
+    ]
     assert all((ROOT / path).is_file() for _, path in named)
 
 

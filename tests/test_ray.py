@@ -48,7 +48,11 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_ray_runs_the_same_functions_and_raises_the_same_errors():
     executor = Executor(kind="ray")
-    assert list(executor.map(parse_size, ["1KB", "2MB", "3GiB"], "t", 3)) == [1000, 2_000_000, 3 * 2**30]
+    assert list(executor.map(parse_size, ["1KB", "2MB", "3GiB"], "t", 3)) == [
+        1000,
+        2_000_000,
+        3 * 2**30,
+    ]
     with pytest.raises(ValueError, match="such as 500MB") as caught:
         list(executor.map(parse_size, ["1KB", "many"], "t", 2))
     assert type(caught.value) is ValueError
@@ -71,8 +75,16 @@ def test_packing_on_ray_gives_the_same_bytes(make_utterances, tmp_path):
     packed = []
     for executor in (Executor(), Executor(kind="ray")):
         shutil.rmtree(tmp_path / "s", ignore_errors=True)
-        make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=4, seed=0), executor)
-        packed.append({path.name: path.read_bytes() for path in (tmp_path / "s").iterdir() if path.is_file()})
+        make_shard_list(
+            lines,
+            tmp_path / "s",
+            str(tmp_path / "list"),
+            ShardOptions(per_shard=4, seed=0),
+            executor,
+        )
+        packed.append(
+            {path.name: path.read_bytes() for path in (tmp_path / "s").iterdir() if path.is_file()}
+        )
     assert packed[0] == packed[1]
     assert len(packed[0]) == 6
 
@@ -81,14 +93,18 @@ def test_statistics_on_ray_are_the_same(make_utterances, monkeypatch):
     monkeypatch.setattr(cmvn_stats, "UTTERANCES_PER_JOB", 4)
     lines = make_utterances(10)
     conf = DatasetConf()
-    assert cmvn_statistics(lines, conf, Executor(kind="ray")) == cmvn_statistics(lines, conf, Executor(2))
+    assert cmvn_statistics(lines, conf, Executor(kind="ray")) == cmvn_statistics(
+        lines, conf, Executor(2)
+    )
 
 
 def test_a_folder_that_is_missing_on_the_cluster_is_named(monkeypatch):
     executor = Executor(kind="ray")
     assert list(executor.map(parse_size, ["1KB"], "t", 1)) == [1000]
     monkeypatch.setattr(os, "getcwd", lambda: "/nowhere")
-    with pytest.raises(ValueError, match="^/nowhere, the current folder, does not exist on .* all machines"):
+    with pytest.raises(
+        ValueError, match="^/nowhere, the current folder, does not exist on .* all machines"
+    ):
         list(executor.map(parse_size, ["1KB"], "t", 1))
 
 
@@ -105,16 +121,36 @@ def test_a_cluster_that_refuses_the_connection_is_named_with_a_hint(monkeypatch)
         list(Executor(kind="ray").map(parse_size, ["1KB"], "t", 1))
 
 
-def test_relative_paths_are_relative_to_the_folder_of_the_caller(elsewhere, make_utterances, tmp_path, monkeypatch):
+def test_relative_paths_are_relative_to_the_folder_of_the_caller(
+    elsewhere, make_utterances, tmp_path, monkeypatch
+):
     lines = make_utterances(5)
-    (tmp_path / "wav.scp").write_text("".join(f"{line.key} wav/{Path(line.wav).name}\n" for line in lines))
+    (tmp_path / "wav.scp").write_text(
+        "".join(f"{line.key} wav/{Path(line.wav).name}\n" for line in lines)
+    )
     (tmp_path / "text").write_text("".join(f"{line.key} {line.text}\n" for line in lines))
     (tmp_path / "train.yaml").write_text("dataset_conf: {}\n")
     monkeypatch.chdir(tmp_path)
     for tool, *options in (
-        ("make_shard_list.py", "--num_utts_per_shard", "2", "wav.scp", "text", "shards", "shard.list"),
+        (
+            "make_shard_list.py",
+            "--num_utts_per_shard",
+            "2",
+            "wav.scp",
+            "text",
+            "shards",
+            "shard.list",
+        ),
         ("make_raw_list.py", "wav.scp", "text", "raw.list"),
-        ("compute_cmvn_stats.py", "--train_config", "train.yaml", "--in_scp", "wav.scp", "--out_cmvn", "cmvn"),
+        (
+            "compute_cmvn_stats.py",
+            "--train_config",
+            "train.yaml",
+            "--in_scp",
+            "wav.scp",
+            "--out_cmvn",
+            "cmvn",
+        ),
     ):
         monkeypatch.setattr(sys, "argv", [tool, "--executor", "ray", *options])
         assert not runpy.run_path(str(ROOT / "tools" / tool))["main"]()
@@ -122,7 +158,11 @@ def test_relative_paths_are_relative_to_the_folder_of_the_caller(elsewhere, make
     listed = (tmp_path / "shard.list").read_text().splitlines()
     assert listed == [f"shards/shards_00000000{number}.tar" for number in range(3)]
     assert all((tmp_path / shard).is_file() for shard in listed)
-    assert (tmp_path / "raw.list").read_text().startswith('{"key": "utt0000", "wav": "wav/utt0000.wav"')
+    assert (
+        (tmp_path / "raw.list")
+        .read_text()
+        .startswith('{"key": "utt0000", "wav": "wav/utt0000.wav"')
+    )
     assert json.loads((tmp_path / "cmvn").read_text())["frame_num"] > 0
 
 
@@ -130,7 +170,16 @@ def test_a_recipe_packs_into_a_store(elsewhere, large, bucket, tmp_path):
     sources = make_sources(tmp_path / "corpora", SOURCES[:1])
     run = ("bash", large / "run.sh", "--sources", sources, "--storage", "s3://corpora/toy")
     assert call(*run, "--stop_stage", "0", cwd=tmp_path).returncode == 0
-    options = ("--num_utts_per_shard", "4", "--executor", "ray", "--stage", "3", "--stop_stage", "3")
+    options = (
+        "--num_utts_per_shard",
+        "4",
+        "--executor",
+        "ray",
+        "--stage",
+        "3",
+        "--stop_stage",
+        "3",
+    )
     pack = call(*run, *options, cwd=tmp_path)
     assert pack.returncode == 0, pack.stderr
     assert list(elsewhere.iterdir()) == []

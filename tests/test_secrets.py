@@ -1,4 +1,6 @@
-"""Runs on a faulty server whose URLs have credentials: nothing that they print or write has a credential."""
+"""Runs on a faulty server whose URLs have credentials: nothing that they print or write has a
+credential.
+"""
 
 import json
 import runpy
@@ -28,13 +30,19 @@ TRUE_URIS = (".list", ".idx", "own.yaml")
 FAULTS = {"train1.wav": 404, "train2.wav": "reset", "cv1.wav": 404}
 
 
-QUERIES = ("X-Amz-Signature=s1gnature&Expires=9", "sig=s1gnature&se=2030", "OSSAccessKeyId=t0ken&Signature=s1gnature")
+QUERIES = (
+    "X-Amz-Signature=s1gnature&Expires=9",
+    "sig=s1gnature&se=2030",
+    "OSSAccessKeyId=t0ken&Signature=s1gnature",
+)
 """Signatures as several stores write them."""
 
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-    """Folder of a run. The audio and tars of its lists are on a faulty server that wants credentials."""
+    """Folder of a run. The audio and tars of its lists are on a faulty server that wants
+    credentials.
+    """
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WENET_UIO_DEADLINE", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -46,7 +54,9 @@ def corpus(tmp_path, monkeypatch):
     with serving(served) as server:
         url = server.url.replace("://", "://user:pa55word@")
         for part in ("train", "cv"):
-            lines = [json.loads(line) for line in (served / f"{part}.list").read_text().splitlines()]
+            lines = [
+                json.loads(line) for line in (served / f"{part}.list").read_text().splitlines()
+            ]
             with open(folder / f"{part}.list", "w") as file:
                 for number, line in enumerate(lines):
                     wav = f"{url}/{Path(line.pop('wav')).name}?{QUERIES[number % 3]}"
@@ -59,7 +69,9 @@ def corpus(tmp_path, monkeypatch):
 
 
 def write_tarred(served, folder, url):
-    """Two tars, one of them damaged, with a manifest of NeMo; own.yaml mixes them with train.list."""
+    """Two tars, one of them damaged, with a manifest of NeMo; own.yaml mixes them with
+    train.list.
+    """
     with open(served / "tarred.json", "w") as manifest:
         for number in range(2):
             with tarfile.open(served / f"audio_{number}.tar", "w") as tar:
@@ -67,7 +79,12 @@ def write_tarred(served, folder, url):
                     name = f"train{8 + 4 * number + item}.wav"
                     tar.add(served / name, f"t{name}")
                     tar.add(served / "units.txt", f"t{name.removesuffix('.wav')}.txt")
-                    entry = {"audio_filepath": f"t{name}", "text": "ab", "duration": 0.5, "shard_id": number}
+                    entry = {
+                        "audio_filepath": f"t{name}",
+                        "text": "ab",
+                        "duration": 0.5,
+                        "shard_id": number,
+                    }
                     manifest.write(json.dumps(entry) + "\n")
     damaged = served / "audio_1.tar"
     damaged.write_bytes(damaged.read_bytes()[:40_000])
@@ -79,28 +96,44 @@ def write_tarred(served, folder, url):
     dataset_conf = {**CONFIG["dataset_conf"], "max_bad_ratio": 1}
     data = [{"type": "raw", "data_list": "train.list"}, source]
     (folder / "own.yaml").write_text(
-        yaml.safe_dump({**CONFIG, "max_epoch": 1, "report": True, "data": data, "dataset_conf": dataset_conf})
+        yaml.safe_dump(
+            {**CONFIG, "max_epoch": 1, "report": True, "data": data, "dataset_conf": dataset_conf}
+        )
     )
 
 
 def assert_no_secret(folder, *outputs):
-    """Look into every file below a folder that does not have to keep the true URI, and into outputs."""
+    """Look into every file below a folder that does not have to keep the true URI, and into
+    outputs.
+    """
     found = [str(text) for text in outputs for secret in SECRETS if secret.decode() in text]
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(TRUE_URIS)]
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(TRUE_URIS)
+    ]
     assert files
     found += [str(path) for path in files if any(secret in path.read_bytes() for secret in SECRETS)]
     assert found == []
 
 
 def train(folder, config, *options):
-    command = [ROOT / "wenet_uio/bin/train.py", "--config", config, "--cv_data", "cv.list", "--model_dir", "exp"]
+    command = [
+        ROOT / "wenet_uio/bin/train.py",
+        "--config",
+        config,
+        "--cv_data",
+        "cv.list",
+        "--model_dir",
+        "exp",
+    ]
     return preloaded.run([*command, "--device", "cpu", "--num_workers", 1, *options], cwd=folder)
 
 
 def test_a_training_run_writes_and_prints_no_secret_and_resumes(corpus):
     done = train(corpus, "own.yaml")
     assert done.returncode == 0, done.stderr
-    ledger = [json.loads(line) for line in (corpus / "exp/bad_samples.jsonl").read_text().splitlines()]
+    ledger = [
+        json.loads(line) for line in (corpus / "exp/bad_samples.jsonl").read_text().splitlines()
+    ]
     reasons = {(line["key"], line["reason"]) for line in ledger}
     assert {("train1", "unreadable"), ("train2", "unreadable"), ("train3", "unreadable")} <= reasons
     assert {("train5", "changed_length"), ("cv1", "unreadable")} <= reasons
@@ -130,7 +163,9 @@ def test_the_data_of_a_train_yaml_without_its_secrets_is_refused(corpus, monkeyp
     monkeypatch.chdir(corpus)
     conf = load_config("train.yaml").data
     assert conf.sources[1].manifest_filepath.endswith("/tarred.json?…")
-    with pytest.raises(DriverError, match="was hidden when it was written to a report or train.yaml"):
+    with pytest.raises(
+        DriverError, match="was hidden when it was written to a report or train.yaml"
+    ):
         open_corpus(conf, "raw")
     assert open_corpus(load_config("own.yaml").data, "raw").num_samples
 
@@ -140,9 +175,15 @@ def test_a_check_writes_and_prints_no_secret(data, corpus, monkeypatch, capfd):
     sources = yaml.safe_load((corpus / "own.yaml").read_text())["data"]
     (corpus / "mixture.yaml").write_text(yaml.safe_dump(sources))
     url = json.loads((corpus / "cv.list").read_text().splitlines()[0])["wav"].rpartition("/")[0]
-    (corpus / "tars.list").write_text("".join(f"{url}/audio_{number}.tar?{QUERIES[1]}\n" for number in range(3)))
+    (corpus / "tars.list").write_text(
+        "".join(f"{url}/audio_{number}.tar?{QUERIES[1]}\n" for number in range(3))
+    )
     command = ["check_data.py", data, "--html", "out/check.html", "--json", "--nj", "1"]
-    command += ["--data_type", "shard"] if data == "tars.list" else ["--fix", "fixed.list"] * (data == "train.list")
+    command += (
+        ["--data_type", "shard"]
+        if data == "tars.list"
+        else ["--fix", "fixed.list"] * (data == "train.list")
+    )
     (corpus / "out").mkdir()
     monkeypatch.chdir(corpus)
     monkeypatch.setattr(sys, "argv", command)
@@ -164,7 +205,10 @@ def test_lists_of_what_was_left_out_show_no_secret(tmp_path, monkeypatch):
     recognition = Recognition(skipped=[Skipped("a", "unreadable", f"{lost}: HTTP 404", False)])
     write_recognition(recognition, [], tmp_path / "recognition")
     write_alignments({}, {"a": f"unreadable: {lost}: HTTP 404"}, tmp_path / "alignment")
-    lines = [RawLine("a", lost, "x", 2.0, 1.0, {"duration": -1.0}), RawLine("b", "b.wav", "x", extra={"duration": 1.0})]
+    lines = [
+        RawLine("a", lost, "x", 2.0, 1.0, {"duration": -1.0}),
+        RawLine("b", "b.wav", "x", extra={"duration": 1.0}),
+    ]
     make_raw_list(lines, str(tmp_path / "data.list"), 10)
     assert "http://…@127.0.0.1:1/a.wav?…" in manifest_of(tmp_path / "data.list").read_text()
     assert_no_secret(tmp_path)

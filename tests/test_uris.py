@@ -21,16 +21,25 @@ SECRET = "t0psecret"
         ("http://me:t0p?t0psecret#@host/a.tar", "http://…@host/a.tar"),
         ("https://host/a.tar?X-Amz-Signature=t0psecret", "https://host/a.tar?…"),
         ("https://host/a.tar?t0psecret", "https://host/a.tar?…"),
-        ("https://host/a.tar?OSSAccessKeyId=t0psecret&Expires=1&Signature=t0p%2F==", "https://host/a.tar?…"),
+        (
+            "https://host/a.tar?OSSAccessKeyId=t0psecret&Expires=1&Signature=t0p%2F==",
+            "https://host/a.tar?…",
+        ),
         ("https://host/{000..511}.tar?sv=1&sig=t0psecret", "https://host/{000..511}.tar?…"),
-        ("https://me:t0psecret@host/a.tar?token=t0psecret: HTTP 403", "https://…@host/a.tar?…: HTTP 403"),
+        (
+            "https://me:t0psecret@host/a.tar?token=t0psecret: HTTP 403",
+            "https://…@host/a.tar?…: HTTP 403",
+        ),
         ("(see http://host/a?sig=t0psecret), then b", "(see http://host/a?…), then b"),
         ("url: /a.tar?X-Amz-Signature=t0psecret (Caused by x)", "url: /a.tar?… (Caused by x)"),
         ("Invalid URL 'http://me:t0psecret@[::1/a'", "Invalid URL 'http://…@[::1/a'"),
         ("http://a:t0psecret@h/x http://b:t0psecret@h/y", "http://…@h/x http://…@h/y"),
         ("['http://a:t0psecret@h/x', 'me@x']", "['http://…@h/x', 'me@x']"),
         ('["http://h/x?s=t0psecret","me@x"]', '["http://h/x?…","me@x"]'),
-        ("{'OSSAccessKeyId': 't0psecret', 'Code': 'Denied'}", "{'OSSAccessKeyId': '…', 'Code': 'Denied'}"),
+        (
+            "{'OSSAccessKeyId': 't0psecret', 'Code': 'Denied'}",
+            "{'OSSAccessKeyId': '…', 'Code': 'Denied'}",
+        ),
         ('{"Authorization": "Basic t0psecret=="}', '{"Authorization": "…"}'),
         ("<AWSAccessKeyId>t0psecret</AWSAccessKeyId>", "<AWSAccessKeyId>…</AWSAccessKeyId>"),
         ("AWS_SECRET_ACCESS_KEY=t0psecret python", "AWS_SECRET_ACCESS_KEY=… python"),
@@ -71,8 +80,16 @@ def test_a_long_text_is_searched_in_linear_time(text):
 
 
 def test_every_text_of_a_tree_of_values_is_shown():
-    values = {"data": [{"paths": ("http://a:t0psecret@h/x?y", 3)}], "http://a:t0psecret@h": None, "plain": "a?b=c"}
-    assert shown_values(values) == {"data": [{"paths": ["http://…@h/x?…", 3]}], "http://…@h": None, "plain": "a?b=c"}
+    values = {
+        "data": [{"paths": ("http://a:t0psecret@h/x?y", 3)}],
+        "http://a:t0psecret@h": None,
+        "plain": "a?b=c",
+    }
+    assert shown_values(values) == {
+        "data": [{"paths": ["http://…@h/x?…", 3]}],
+        "http://…@h": None,
+        "plain": "a?b=c",
+    }
 
 
 def test_a_stream_shows_what_is_written_to_it():

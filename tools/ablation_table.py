@@ -3,8 +3,8 @@
 
     ablation_table.py --tests "test test_noisy" exp/ablation conformer cr_ctc
 
-It is called in the folder of a recipe; ablation.sh calls it after each model. Intervals are of resampled utterances;
-the errors of all seeds of a row are added up first.
+It is called in the folder of a recipe; ablation.sh calls it after each model. Intervals are of
+resampled utterances; the errors of all seeds of a row are added up first.
 """
 
 import argparse
@@ -15,8 +15,12 @@ from wenet_uio.train.ablation import write_table
 
 def main() -> None:
     """Write the files and print the path of the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tests", default="test", help="parts of data/ that are scored, separated by spaces (test)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--tests", default="test", help="parts of data/ that are scored, separated by spaces (test)"
+    )
     parser.add_argument("folder", metavar="DIR", help="folder of the rows: DIR/ROW/seed_N")
     parser.add_argument("rows", nargs="+", metavar="ROW", help="rows in the order of the table")
     args = parser.parse_args()

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Check a data list: read every sample as training would, and name what is lost or suspect.
 
-    check_data.py data/train/data.list --data_type raw --config conf/train_conformer.yaml --html check.html
+    check_data.py data/train/data.list --data_type raw --config conf/train_conformer.yaml --html
+    check.html
 
-Training would lose broken and empty shards, samples without audio or text, audio that cannot be decoded or whose length
-differs from the index, and keys that occur twice. Suspect are silent and clipped audio, sample rates that differ from
-the majority, and outliers of duration and of characters per second. With units, spaces and tokens that would become
-<unk> are suspect too.
+Training would lose broken and empty shards, samples without audio or text, audio that cannot be
+decoded or whose length differs from the index, and keys that occur twice. Suspect are silent and
+clipped audio, sample rates that differ from the majority, and outliers of duration and of
+characters per second. With units, spaces and tokens that would become <unk> are suspect too.
 
 Exit status: 0 if training would lose nothing, 1 otherwise.
 """
@@ -24,34 +25,61 @@ from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.text.symbols import read_symbols
-from wenet_uio.text.tokenizer import AGGREGATE, OWN_UNITS, Tokenizer, build_splitter, build_tokenizer
+from wenet_uio.text.tokenizer import (
+    AGGREGATE,
+    OWN_UNITS,
+    Tokenizer,
+    build_splitter,
+    build_tokenizer,
+)
 
 
 def parse_options() -> argparse.Namespace:
     """Read the command line; options that contradict each other are an error."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data_list", help="data list, or a yaml file that mixes several")
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
+        "--data_type",
+        choices=("raw", "shard"),
+        default="raw",
+        help="type of the data list (default: %(default)s)",
     )
     parser.add_argument("--config", help="train.yaml: channel, filters and tokenizer")
     parser.add_argument("--units", help="units file, instead of that of the config")
-    parser.add_argument("--bpe-model", "-m", help="sentencepiece model; needs --units, excludes --config")
-    parser.add_argument("--non-lang-syms", "-l", help="file of symbols that are one unit each; needs --units")
-    parser.add_argument("--split_with_space", action="store_true", help="units are words; needs --units")
-    parser.add_argument("--no_audio", action="store_true", help="check only index and text, without decoding: fast")
-    parser.add_argument("--nj", type=int, default=os.cpu_count(), help="worker processes (default: %(default)s)")
+    parser.add_argument(
+        "--bpe-model", "-m", help="sentencepiece model; needs --units, excludes --config"
+    )
+    parser.add_argument(
+        "--non-lang-syms", "-l", help="file of symbols that are one unit each; needs --units"
+    )
+    parser.add_argument(
+        "--split_with_space", action="store_true", help="units are words; needs --units"
+    )
+    parser.add_argument(
+        "--no_audio", action="store_true", help="check only index and text, without decoding: fast"
+    )
+    parser.add_argument(
+        "--nj", type=int, default=os.cpu_count(), help="worker processes (default: %(default)s)"
+    )
     parser.add_argument(
         "--json",
         action="store_true",
         help="print the report as one JSON object on the last line; the text goes to standard error",
     )
-    parser.add_argument("--html", metavar="FILE", help="write a page with histograms, and players for the findings")
     parser.add_argument(
-        "--fix", metavar="OUT", help="write a list without the lost samples; OUT.left_out.jsonl names them"
+        "--html", metavar="FILE", help="write a page with histograms, and players for the findings"
+    )
+    parser.add_argument(
+        "--fix",
+        metavar="OUT",
+        help="write a list without the lost samples; OUT.left_out.jsonl names them",
     )
     options = parser.parse_args()
-    if not options.units and (options.bpe_model or options.non_lang_syms or options.split_with_space):
+    if not options.units and (
+        options.bpe_model or options.non_lang_syms or options.split_with_space
+    ):
         parser.error("--bpe-model, --non-lang-syms and --split_with_space need --units")
     if options.config and (options.bpe_model or options.non_lang_syms or options.split_with_space):
         parser.error("the tokenizer comes from --config: set its options there")
@@ -63,8 +91,13 @@ def reading_of(options: argparse.Namespace) -> Reading:
     if options.config:
         override = [f"tokenizer_conf.symbol_table_path={options.units}"] if options.units else []
         config = load_config(options.config, override)
-        has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in (*OWN_UNITS, AGGREGATE)
-        return Reading(config.dataset_conf, build_tokenizer(config) if has_units else None, filters=True)
+        has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in (
+            *OWN_UNITS,
+            AGGREGATE,
+        )
+        return Reading(
+            config.dataset_conf, build_tokenizer(config) if has_units else None, filters=True
+        )
     if not options.units:
         return Reading()
     splitter = build_splitter(
@@ -77,17 +110,24 @@ def reading_of(options: argparse.Namespace) -> Reading:
 
 
 def main() -> int:
-    """Check the list, print the report and write what the options ask for; 1: training would lose something."""
+    """Check the list, print the report and write what the options ask for; 1: training would lose
+    something.
+    """
     options = parse_options()
     reading = reading_of(options)
     with opened_for_check(options.data_list, options.data_type) as (corpus, not_indexed):
-        report = check_corpus(corpus, not_indexed, reading, audio=not options.no_audio, processes=options.nj)
+        report = check_corpus(
+            corpus, not_indexed, reading, audio=not options.no_audio, processes=options.nj
+        )
         print(as_text(report), file=sys.stderr if options.json else None)
         if options.html:
             write_html(options.html, report, BatchReader(corpus, reading.conf), options.data_list)
         if options.fix:
             left = write_clean_list(corpus, report, options.fix, options.data_list)
-            print(f"{options.fix}: {left} utterances; {options.fix}.left_out.jsonl names the losses", file=sys.stderr)
+            print(
+                f"{options.fix}: {left} utterances; {options.fix}.left_out.jsonl names the losses",
+                file=sys.stderr,
+            )
     if options.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
     return 1 if report.losses else 0

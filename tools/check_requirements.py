@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Check that this Python has the packages that requirements files name; print the missing ones.
 
-The packages are not imported, so that the check is fast and also runs on a Python that is too old for them.
+The packages are not imported, so that the check is fast and also runs on a Python that is too old
+for them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ except ImportError:
 
 
 def missing(lines: Iterable[str]) -> list[str]:
-    """The lines of a requirements file whose package is not installed in a version that the line allows."""
+    """The lines of a requirements file whose package is not installed in a version that the line
+    allows.
+    """
     stripped = (line.partition("#")[0].strip() for line in lines)
     return [line for line in stripped if line and not _is_installed(line)]
 

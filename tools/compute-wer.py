@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Score recognised text: error rate of words or characters, alignment of every utterance, totals by script.
+"""Score recognised text: error rate of words or characters, alignment of every utterance, totals by
+script.
 
     compute-wer.py --unit=char --v=1 data/test/text exp/conformer/attention_rescoring/text
     compute-wer.py --v=0 --compare exp/b/attention/text data/test/text exp/a/attention/text
-    compute-wer.py --v=0 --html errors.html --data_list data/test/data.list data/test/text exp/a/attention/text
+    compute-wer.py --v=0 --html errors.html --data_list data/test/data.list data/test/text
+    exp/a/attention/text
 
-The report has a 95 % interval of the error rate, from resamples of the utterances (bootstrap). --compare tests whether
-the difference between two systems on the same utterances is more than chance.
+The report has a 95 % interval of the error rate, from resamples of the utterances (bootstrap).
+--compare tests whether the difference between two systems on the same utterances is more than
+chance.
 """
 
 from __future__ import annotations
@@ -42,22 +45,31 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="utterances on the page: those with most errors (default: %(default)s)",
     )
-    parser.add_argument("--data_list", metavar="FILE", help="data list whose audio the page can play")
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
+        "--data_list", metavar="FILE", help="data list whose audio the page can play"
+    )
+    parser.add_argument(
+        "--data_type",
+        choices=("raw", "shard"),
+        default="raw",
+        help="type of the data list (default: %(default)s)",
     )
 
 
 def parse_options() -> argparse.Namespace:
     """Read the command line; options that contradict each other are an error."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     unit = parser.add_mutually_exclusive_group()
     unit.add_argument(
         "--unit",
         choices=get_args(Unit),
         default="word",
-        help="what is counted. word (default): words between spaces (WER); char: characters, with the spaces between "
-        "words (CER); auto: each ideograph and each run of Latin characters (CER of Mandarin, mixed error rate)",
+        help="what is counted. word (default): words between spaces (WER); char: characters, with "
+        "the spaces between "
+        "words (CER); auto: each ideograph and each run of Latin characters (CER of Mandarin, "
+        "mixed error rate)",
     )
     unit.add_argument(
         "--char",
@@ -73,9 +85,15 @@ def parse_options() -> argparse.Namespace:
         choices=(0, 1, 2),
         help="0: only totals; 1: also alignments; 2: alignments with keys",
     )
-    parser.add_argument("--cs", type=switch, default=False, metavar="{0,1}", help="1: upper and lower case differ")
-    parser.add_argument("--rt", type=switch, default=True, metavar="{0,1}", help="1 (default): remove <tags>")
-    parser.add_argument("--ig", metavar="FILE", help="file of words to remove before scoring, one per line")
+    parser.add_argument(
+        "--cs", type=switch, default=False, metavar="{0,1}", help="1: upper and lower case differ"
+    )
+    parser.add_argument(
+        "--rt", type=switch, default=True, metavar="{0,1}", help="1 (default): remove <tags>"
+    )
+    parser.add_argument(
+        "--ig", metavar="FILE", help="file of words to remove before scoring, one per line"
+    )
     parser.add_argument("--maxw", type=int, metavar="N", help="words per line of an alignment")
     parser.add_argument(
         "--padding-symbol",
@@ -90,7 +108,9 @@ def parse_options() -> argparse.Namespace:
         metavar="N",
         help="resamples for intervals (default: %(default)s; 0: no interval)",
     )
-    parser.add_argument("--compare", metavar="HYP", help="hypotheses of a second system, to compare with the first")
+    parser.add_argument(
+        "--compare", metavar="HYP", help="hypotheses of a second system, to compare with the first"
+    )
     add_page_options(parser)
     parser.add_argument("ref", help="references, `key text` per line")
     parser.add_argument("hyp", help="hypotheses, `key text` per line")
@@ -98,7 +118,10 @@ def parse_options() -> argparse.Namespace:
     if options.maxw is not None and options.maxw < 1:
         parser.error(f"--maxw: expected 1 word or more, found {options.maxw}")
     if options.bootstrap < 0 or (options.compare and not options.bootstrap):
-        parser.error(f"--bootstrap: expected 0 or more resamples, with --compare 1 or more, found {options.bootstrap}")
+        parser.error(
+            "--bootstrap: expected 0 or more resamples, with --compare 1 or more, found "
+            f"{options.bootstrap}"
+        )
     if options.data_list and not options.html:
         parser.error("--data_list needs --html: the page plays its audio")
     return options
@@ -120,7 +143,11 @@ def write_page(options: argparse.Namespace, scores: Scores) -> None:
 def main() -> None:
     """Score the hypotheses, print the report and the comparison, and write the page."""
     options = parse_options()
-    ignored = unicodedata.normalize("NFC", Path(options.ig).read_text(encoding="utf-8")).split() if options.ig else []
+    ignored = (
+        unicodedata.normalize("NFC", Path(options.ig).read_text(encoding="utf-8")).split()
+        if options.ig
+        else []
+    )
     rules = WordRules(
         unit=options.unit,
         case_sensitive=options.cs,
@@ -130,12 +157,18 @@ def main() -> None:
     references = read_table(options.ref)
     scores = score(references, read_table(options.hyp), rules)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale: other tools read the report as UTF-8
+        sys.stdout.reconfigure(
+            encoding="utf-8"
+        )  # whatever the locale: other tools read the report as UTF-8
     padding = "_" if options.padding_symbol == "underline" else " "
-    write_report(scores, sys.stdout, ReportFormat(options.v, options.maxw, padding, options.bootstrap))
+    write_report(
+        scores, sys.stdout, ReportFormat(options.v, options.maxw, padding, options.bootstrap)
+    )
     if options.compare:
         other = score(references, read_table(options.compare), rules)
-        write_comparison((options.hyp, scores), (options.compare, other), sys.stdout, options.bootstrap)
+        write_comparison(
+            (options.hyp, scores), (options.compare, other), sys.stdout, options.bootstrap
+        )
     if options.html:
         write_page(options, scores)
 

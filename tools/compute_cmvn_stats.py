@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Sum the features of the audio in wav.scp, or those in feats.scp, for global mean and variance normalisation.
+"""Sum the features of the audio in wav.scp, or those in feats.scp, for global mean and variance
+normalisation.
 
-Features of audio are computed as in training, without augmentation. Models that stack frames, such as a paraformer, get
-the statistics of the stacked frames.
+Features of audio are computed as in training, without augmentation. Models that stack frames, such
+as a paraformer, get the statistics of the stacked frames.
 """
 
 import argparse
@@ -20,17 +21,34 @@ from wenet_uio.prepare.kaldi_tables import read_audio_lines
 
 def main() -> None:
     """Compute the statistics and write them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train_config", required=True, help="yaml; its dataset_conf says what features are computed")
-    add_override_option(parser)
-    parser.add_argument("--in_scp", required=True, help="lines `key path`, or feats.scp, or a pattern of several")
-    parser.add_argument("--segments", help="lines `key recording start end` in seconds (default: beside in_scp)")
-    parser.add_argument("--out_cmvn", required=True, help="JSON to write: mean_stat, var_stat, frame_num")
-    parser.add_argument(
-        "--num_utts", type=int, default=0, help="use this many utterances, drawn at random (default: all)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--allow_bad", action="store_true", help="leave out audio without features instead of failing; stderr names it"
+        "--train_config",
+        required=True,
+        help="yaml; its dataset_conf says what features are computed",
+    )
+    add_override_option(parser)
+    parser.add_argument(
+        "--in_scp", required=True, help="lines `key path`, or feats.scp, or a pattern of several"
+    )
+    parser.add_argument(
+        "--segments", help="lines `key recording start end` in seconds (default: beside in_scp)"
+    )
+    parser.add_argument(
+        "--out_cmvn", required=True, help="JSON to write: mean_stat, var_stat, frame_num"
+    )
+    parser.add_argument(
+        "--num_utts",
+        type=int,
+        default=0,
+        help="use this many utterances, drawn at random (default: all)",
+    )
+    parser.add_argument(
+        "--allow_bad",
+        action="store_true",
+        help="leave out audio without features instead of failing; stderr names it",
     )
     add_executor_options(parser, "--num_workers", "--nj")
     args = parser.parse_args()

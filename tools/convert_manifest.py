@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Convert between NeMo manifests, Lhotse cuts, Kaldi directories and raw lists; a corpus of your own can be read.
+"""Convert between NeMo manifests, Lhotse cuts, Kaldi directories and raw lists; a corpus of your
+own can be read.
 
     convert_manifest.py train_manifest.json data.list --to raw
     convert_manifest.py data/train cuts.jsonl.gz --from kaldi --to lhotse
     convert_manifest.py LJSpeech-1.1 manifest.json --to nemo
     convert_manifest.py talk.srt talk.list --to raw
 
-The form of the source is found out by looking: a table, or a folder of audio with texts. What was understood is printed
-before anything is written. examples/custom/s0/local/prepare_data.py --help describes all forms.
-Segments are kept. Other fields of an utterance are kept if the target has room for them. Paths become absolute.
+The form of the source is found out by looking: a table, or a folder of audio with texts. What was
+understood is printed before anything is written. examples/custom/s0/local/prepare_data.py --help
+describes all forms. Segments are kept. Other fields of an utterance are kept if the target has room
+for them. Paths become absolute.
 """
 
 import argparse
@@ -23,21 +25,37 @@ from wenet_uio.prepare.readers import READERS
 
 def main() -> None:
     """Convert the source and print the number of utterances."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "source", help="file or folder to read; with --from kaldi the folder of wav.scp, text, segments, utt2dur, …"
+        "source",
+        help="file or folder to read; with --from kaldi the folder of wav.scp, text, segments, "
+        "utt2dur, …",
     )
     parser.add_argument("target", help="file to write; with --to kaldi a folder")
     parser.add_argument(
-        "--from", "--form", dest="read_as", choices=READERS, help="form of the source (default: found out by looking)"
+        "--from",
+        "--form",
+        dest="read_as",
+        choices=READERS,
+        help="form of the source (default: found out by looking)",
     )
-    parser.add_argument("--to", dest="write_as", required=True, choices=WRITERS, help="form of the target")
-    parser.add_argument("--audio", type=Path, help="folder to search for audio (default: paths as the source says)")
-    parser.add_argument("--text_field", help="column, tier or suffix of the texts, where there are several")
+    parser.add_argument(
+        "--to", dest="write_as", required=True, choices=WRITERS, help="form of the target"
+    )
+    parser.add_argument(
+        "--audio", type=Path, help="folder to search for audio (default: paths as the source says)"
+    )
+    parser.add_argument(
+        "--text_field", help="column, tier or suffix of the texts, where there are several"
+    )
     add_executor_options(parser, "--num_threads", "--nj")
     args = parser.parse_args()
     options = ReadOptions(audio=args.audio, text_field=args.text_field)
-    count = convert_manifest(args.source, args.read_as, args.target, args.write_as, executor_of(args), options)
+    count = convert_manifest(
+        args.source, args.read_as, args.target, args.write_as, executor_of(args), options
+    )
     print(f"{args.target}: {count} utterances")
 
 

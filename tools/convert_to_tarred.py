@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Pack a manifest with its audio into a tarred data set of NeMo.
 
-    convert_to_tarred.py --manifest_path=train.json --target_dir=tarred --num_shards=512 --shuffle --shuffle_seed=0
-    convert_to_tarred.py --concat_manifest_paths more.json --target_dir=tarred
+    convert_to_tarred.py --manifest_path=train.json --target_dir=tarred --num_shards=512 --shuffle
+    --shuffle_seed=0 convert_to_tarred.py --concat_manifest_paths more.json --target_dir=tarred
 
-The folder gets audio_0.tar and so on, sharded_manifests/, tarred_audio_manifest.json and metadata.yaml. Options are
-those of NeMo's convert_to_tarred_audio_dataset.py; the manifest may also be a raw list. Every entry is in one tar:
-sizes of tars differ by one, and no remainder is dropped. A repeated run makes only missing tars and those that other
-options or other audio change. Entries that cannot be packed are listed in left_out.jsonl; the exit status is then 1.
+The folder gets audio_0.tar and so on, sharded_manifests/, tarred_audio_manifest.json and
+metadata.yaml. Options are those of NeMo's convert_to_tarred_audio_dataset.py; the manifest may also
+be a raw list. Every entry is in one tar: sizes of tars differ by one, and no remainder is dropped.
+A repeated run makes only missing tars and those that other options or other audio change. Entries
+that cannot be packed are listed in left_out.jsonl; the exit status is then 1.
 """
 
 import argparse
@@ -28,36 +29,70 @@ NAMED = 10
 
 def parse_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse and check the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--manifest_path", help="manifest of NeMo, or raw list")
-    parser.add_argument("--concat_manifest_paths", nargs="+", help="manifests to add to the set in --target_dir")
-    parser.add_argument("--target_dir", required=True, help="folder of the set")
-    parser.add_argument("--num_shards", type=int, default=-1, help="tars, of each bucket if there are buckets")
-    parser.add_argument("--min_duration", type=float, help="seconds; shorter entries are left out")
-    parser.add_argument("--max_duration", type=float, help="seconds; entries of this length or longer are left out")
-    parser.add_argument("--shuffle", action="store_true", help="shuffle the entries first")
-    parser.add_argument("--shuffle_seed", type=int, default=0, help="seed of --shuffle (default: %(default)s)")
-    parser.add_argument(
-        "--buckets_num", type=int, default=1, help="folders bucket1, bucket2, … of equal intervals of duration"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--keep_files_together", action="store_true", help="all entries of a file go to one tar")
+    parser.add_argument("--manifest_path", help="manifest of NeMo, or raw list")
+    parser.add_argument(
+        "--concat_manifest_paths", nargs="+", help="manifests to add to the set in --target_dir"
+    )
+    parser.add_argument("--target_dir", required=True, help="folder of the set")
+    parser.add_argument(
+        "--num_shards", type=int, default=-1, help="tars, of each bucket if there are buckets"
+    )
+    parser.add_argument("--min_duration", type=float, help="seconds; shorter entries are left out")
+    parser.add_argument(
+        "--max_duration", type=float, help="seconds; entries of this length or longer are left out"
+    )
+    parser.add_argument("--shuffle", action="store_true", help="shuffle the entries first")
+    parser.add_argument(
+        "--shuffle_seed", type=int, default=0, help="seed of --shuffle (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--buckets_num",
+        type=int,
+        default=1,
+        help="folders bucket1, bucket2, … of equal intervals of duration",
+    )
+    parser.add_argument(
+        "--keep_files_together", action="store_true", help="all entries of a file go to one tar"
+    )
     parser.add_argument(
         "--slice_with_offset",
         action="store_true",
-        help="store only the part of a recording that an entry names (default: the whole recording, once a tar)",
+        help="store only the part of a recording that an entry names (default: the whole "
+        "recording, once a tar)",
     )
-    parser.add_argument("--sort_in_shards", action="store_true", help="sort the entries of a tar by path and start")
-    parser.add_argument("--force_codec", choices=("wav", "flac", "opus"), help="encode all audio so")
-    parser.add_argument("--no_shard_manifests", action="store_true", help="write no sharded_manifests")
-    parser.add_argument("--dry_run", action="store_true", help="print what would be made, and make nothing")
-    parser.add_argument("--overwrite", action="store_true", help="replace tars of another tool or of other manifests")
-    parser.add_argument("--allow_bad", action="store_true", help="exit with 0 if entries could not be packed")
+    parser.add_argument(
+        "--sort_in_shards", action="store_true", help="sort the entries of a tar by path and start"
+    )
+    parser.add_argument(
+        "--force_codec", choices=("wav", "flac", "opus"), help="encode all audio so"
+    )
+    parser.add_argument(
+        "--no_shard_manifests", action="store_true", help="write no sharded_manifests"
+    )
+    parser.add_argument(
+        "--dry_run", action="store_true", help="print what would be made, and make nothing"
+    )
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace tars of another tool or of other manifests",
+    )
+    parser.add_argument(
+        "--allow_bad", action="store_true", help="exit with 0 if entries could not be packed"
+    )
     add_executor_options(parser, "--workers", "--nj")
     args = parser.parse_args(words)
     if bool(args.manifest_path) == bool(args.concat_manifest_paths):
-        raise ValueError("give --manifest_path for a new set, or --concat_manifest_paths to add to a set")
+        raise ValueError(
+            "give --manifest_path for a new set, or --concat_manifest_paths to add to a set"
+        )
     if args.manifest_path and args.num_shards < 1:
-        raise ValueError(f"--num_shards: the number of tars must be 1 or more, found {args.num_shards}")
+        raise ValueError(
+            f"--num_shards: the number of tars must be 1 or more, found {args.num_shards}"
+        )
     if args.buckets_num < 1:
         raise ValueError(f"--buckets_num must be 1 or more, found {args.buckets_num}")
     return args
@@ -72,7 +107,10 @@ def options_of(args: argparse.Namespace) -> NemoOptions:
         shuffle_seed=args.shuffle_seed if args.shuffle else None,
         keep_files_together=args.keep_files_together,
         storing=NemoStoring(
-            args.slice_with_offset, args.force_codec, args.sort_in_shards, shard_manifests=not args.no_shard_manifests
+            args.slice_with_offset,
+            args.force_codec,
+            args.sort_in_shards,
+            shard_manifests=not args.no_shard_manifests,
         ),
     )
 
@@ -83,23 +121,33 @@ def make_new(args: argparse.Namespace, executor: Executor) -> list[Failure]:
     sets = {args.target_dir: options}
     if args.buckets_num > 1:
         buckets = buckets_of(scanned, options, args.buckets_num)
-        sets = {str(Path(args.target_dir, f"bucket{number}")): each for number, each in enumerate(buckets, 1)}
+        sets = {
+            str(Path(args.target_dir, f"bucket{number}")): each
+            for number, each in enumerate(buckets, 1)
+        }
     used, bad = 0, list(scanned.bad)
     for folder, each in sets.items():
         count = len(chosen_of(scanned, each))
         used += count
         unread: list[Failure] = []
         if not args.dry_run:
-            made = make_nemo_tars(scanned, args.manifest_path, folder, each, executor, overwrite=args.overwrite)
+            made = make_nemo_tars(
+                scanned, args.manifest_path, folder, each, executor, overwrite=args.overwrite
+            )
             unread = made[len(scanned.bad) :]
         print(f"{folder}: {count - len(unread)} entries in {each.num_shards} tars", file=sys.stderr)
         bad += unread
-    print(f"{args.manifest_path}: {len(scanned) - used} entries are outside of the durations", file=sys.stderr)
+    print(
+        f"{args.manifest_path}: {len(scanned) - used} entries are outside of the durations",
+        file=sys.stderr,
+    )
     return bad
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Make or extend the set; the status is 1 if entries are left out and --allow_bad is not given."""
+    """Make or extend the set; the status is 1 if entries are left out and --allow_bad is not
+    given.
+    """
     args = parse_options(words)
     executor = executor_of(args)
     if args.concat_manifest_paths:
@@ -108,7 +156,10 @@ def main(words: Sequence[str] | None = None) -> int:
         bad = make_new(args, executor)
     if bad:
         named = listed([f"{key}: {reason}" for key, reason in bad[:NAMED]], NAMED, "\n  ")
-        print(f"error: {len(bad)} entries are left out; all are in {LEFT_OUT}:\n  {named}", file=sys.stderr)
+        print(
+            f"error: {len(bad)} entries are left out; all are in {LEFT_OUT}:\n  {named}",
+            file=sys.stderr,
+        )
     return int(bool(bad) and not args.allow_bad)
 
 

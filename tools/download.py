@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Download a file, or download and unpack an archive.
 
-A partial download is resumed, and sizes and digests are checked. Nothing is done if the target exists. Files of OpenSLR
-come from a mirror if the variable OPENSLR names one, such as https://openslr.elda.org/resources.
+A partial download is resumed, and sizes and digests are checked. Nothing is done if the target
+exists. Files of OpenSLR come from a mirror if the variable OPENSLR names one, such as
+https://openslr.elda.org/resources.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def pattern_count(text: str) -> tuple[str, int]:
 
 
 def from_mirror(url: str) -> str:
-    """Replace the address of OpenSLR by that of the mirror in the variable OPENSLR, if it is set."""
+    """Replace the address of OpenSLR by that of the mirror in the variable OPENSLR, if it is
+    set.
+    """
     if url.startswith(f"{OPENSLR}/"):
         return (os.environ.get("OPENSLR") or OPENSLR) + url.removeprefix(OPENSLR)
     return url
@@ -36,7 +39,9 @@ def from_mirror(url: str) -> str:
 
 def main() -> None:
     """Download and, with --unpack, unpack; do nothing if the target exists."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("url", type=from_mirror, help="address of the file")
     parser.add_argument("to", type=Path, help="file to write; with --unpack the folder")
     parser.add_argument("--size", type=int, help="bytes that the download must have")
@@ -52,7 +57,8 @@ def main() -> None:
         action="append",
         default=[],
         metavar="PATTERN=N",
-        help="with --unpack: number of files in TO that must match the pattern; can be given several times",
+        help="with --unpack: number of files in TO that must match the pattern; can be given "
+        "several times",
     )
     args = parser.parse_args()
 

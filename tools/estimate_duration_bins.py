@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Estimate bins of duration, and of tokens within them, that hold equal amounts of audio; print yaml for batch_conf.
+"""Estimate bins of duration, and of tokens within them, that hold equal amounts of audio; print
+yaml for batch_conf.
 
-    estimate_duration_bins.py data/train/data.list --data_type shard --config conf/train_conformer.yaml --num_bins 30
+    estimate_duration_bins.py data/train/data.list --data_type shard --config
+    conf/train_conformer.yaml --num_bins 30
 
 The options of NeMo's estimate_duration_bins.py and estimate_duration_bins_2d.py work too:
 
     estimate_duration_bins.py -b 30 [[manifest.json,0.7],[other.json,0.3]]
-    estimate_duration_bins.py -b 30 -s 5 --tokenizer en/tokenizer.model pl/tokenizer.model --langs en pl input_cfg.yaml
+    estimate_duration_bins.py -b 30 -s 5 --tokenizer en/tokenizer.model pl/tokenizer.model --langs
+    en pl input_cfg.yaml
 
-Copy the output into `dataset_conf` of train.yaml, and add `bucket_batch_size`. find_batch_size.py can find the sizes.
+Copy the output into `dataset_conf` of train.yaml, and add `bucket_batch_size`. find_batch_size.py
+can find the sizes.
 """
 
 import argparse
@@ -23,14 +27,21 @@ from wenet_uio.diagnose.bin_options import add_options, config_of, data_of
 
 def main(argv: list[str] | None = None) -> None:
     """Estimate the bins and print them as yaml."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_options(parser)
     args = parser.parse_args(argv)
-    found = estimate_bins(data_of(args.data_list), args.data_type, config_of(args), args.num_bins, args.num_token_bins)
+    found = estimate_bins(
+        data_of(args.data_list), args.data_type, config_of(args), args.num_bins, args.num_token_bins
+    )
     for reason, count in found.filtered.items():
         print(f"{count} utterances are left out by {reason}", file=sys.stderr)
     if args.num_token_bins:
-        print(f"{found.outliers} of {found.utterances} utterances are outliers of tokens per second", file=sys.stderr)
+        print(
+            f"{found.outliers} of {found.utterances} utterances are outliers of tokens per second",
+            file=sys.stderr,
+        )
     conf = {"batch_conf": found.batch_conf()}
     print(yaml.safe_dump(conf, sort_keys=False, default_flow_style=None), end="")
     print("  # bucket_batch_size: [...]   utterances per batch, one number per bin")

@@ -17,14 +17,28 @@ from wenet_uio.prepare.extraction import extract, read_samples
 
 
 def main() -> int:
-    """Print the samples that match, and extract them if --to is given; the status is 1 if a shard is damaged."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print the samples that match, and extract them if --to is given; the status is 1 if a shard
+    is damaged.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("shards", nargs="+", help="tars, plain or compressed")
     parser.add_argument(
-        "--keys", nargs="+", default=[], metavar="GLOB", help="only samples whose key matches one of these"
+        "--keys",
+        nargs="+",
+        default=[],
+        metavar="GLOB",
+        help="only samples whose key matches one of these",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object per sample: texts and audio headers")
-    parser.add_argument("--to", metavar="FOLDER", help="write the members of the samples into this folder")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object per sample: texts and audio headers",
+    )
+    parser.add_argument(
+        "--to", metavar="FOLDER", help="write the members of the samples into this folder"
+    )
     args = parser.parse_args()
     count = failed = 0
     for shard in args.shards:
@@ -38,7 +52,9 @@ def main() -> int:
             print(f"error: {error}", file=sys.stderr)
             failed = 1
     if not count and not failed:
-        raise ValueError(f"no sample {'with such a key ' if args.keys else ''}in {', '.join(args.shards)}")
+        raise ValueError(
+            f"no sample {'with such a key ' if args.keys else ''}in {', '.join(args.shards)}"
+        )
     return failed
 
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Find, for each length bucket of a corpus, the largest batch that trains; prints yaml for batch_conf.
+"""Find, for each length bucket of a corpus, the largest batch that trains; prints yaml for
+batch_conf.
 
-    find_batch_size.py data/train/data.list --data_type raw --config conf/train_conformer.yaml --memory 4GB
+    find_batch_size.py data/train/data.list --data_type raw --config conf/train_conformer.yaml
+    --memory 4GB
 
-Each bucket is tried with batches of its longest audio and its longest text, after the filters and at the slowest
-speed. A trial runs whole optimizer steps of the config's model, without padding. The number of utterances doubles
-until the batch does not fit in memory, and is then bisected to 5 %.
+Each bucket is tried with batches of its longest audio and its longest text, after the filters and
+at the slowest speed. A trial runs whole optimizer steps of the config's model, without padding. The
+number of utterances doubles until the batch does not fit in memory, and is then bisected to 5 %.
 
-On a CPU each trial is a process that cannot take more than --memory (Linux). On a GPU the allocator gets that limit.
---memory is the memory of one rank, without its data workers.
+On a CPU each trial is a process that cannot take more than --memory (Linux). On a GPU the allocator
+gets that limit. --memory is the memory of one rank, without its data workers.
 """
 
 import argparse
@@ -28,22 +30,48 @@ from wenet_uio.train.run_config import read_config, with_dtype
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line; `on_gpu` says where trials run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data_list", help="data list, or a yaml file that mixes several")
-    parser.add_argument("--data_type", required=True, choices=("raw", "shard"), help="type of the data list")
-    parser.add_argument("--config", required=True, help="train.yaml; its bucket_duration_bins, if any, are the buckets")
+    parser.add_argument(
+        "--data_type", required=True, choices=("raw", "shard"), help="type of the data list"
+    )
+    parser.add_argument(
+        "--config",
+        required=True,
+        help="train.yaml; its bucket_duration_bins, if any, are the buckets",
+    )
     add_override_option(parser)
     parser.add_argument(
-        "--num_bins", type=int, default=10, help="buckets to make if the config has none (default: %(default)s)"
+        "--num_bins",
+        type=int,
+        default=10,
+        help="buckets to make if the config has none (default: %(default)s)",
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one")
     parser.add_argument(
-        "--memory", type=parse_size, help="memory of a rank, such as 4GB (default on a GPU: all its memory)"
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="auto: a GPU if there is one",
     )
     parser.add_argument(
-        "--fraction", type=float, default=0.9, help="part of --memory that trials may take (default: %(default)s)"
+        "--memory",
+        type=parse_size,
+        help="memory of a rank, such as 4GB (default on a GPU: all its memory)",
     )
-    parser.add_argument("--ranks", type=int, default=1, help="with more than 1, trials include DDP's gradient buckets")
+    parser.add_argument(
+        "--fraction",
+        type=float,
+        default=0.9,
+        help="part of --memory that trials may take (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        default=1,
+        help="with more than 1, trials include DDP's gradient buckets",
+    )
     args = parser.parse_args()
     args.on_gpu = args.device == "cuda" or (args.device == "auto" and torch.cuda.is_available())
     if args.memory is None and not args.on_gpu:
@@ -58,7 +86,9 @@ def main() -> None:
     config = with_dtype(config, torch.device("cuda" if args.on_gpu else "cpu"))
     conf = config.dataset_conf
     corpus, measure = open_filtered(conf, args.data_list, args.data_type, tokenizer)
-    policy, shapes = worst_shapes(Passes(corpus).corpus_of(0), measure, conf.batch_conf, args.num_bins)
+    policy, shapes = worst_shapes(
+        Passes(corpus).corpus_of(0), measure, conf.batch_conf, args.num_bins
+    )
     memory = int(args.fraction * (args.memory or torch.cuda.mem_get_info()[1]))
     trial = (cuda_trial if args.on_gpu else cpu_trial)(config, memory, with_ddp=args.ranks > 1)
     found = largest_batches(policy, shapes, trial, memory)

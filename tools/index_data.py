@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Make the indexes of lists that have none: shards of other tools, tarred sets of NeMo, cuts and Shar of Lhotse.
+"""Make the indexes of lists that have none: shards of other tools, tarred sets of NeMo, cuts and
+Shar of Lhotse.
 
-Training also makes missing indexes when it first opens a list. This tool makes them beforehand, in parallel, and lists
-samples that cannot be used. Shards with a valid index are not read again, so a repeated run indexes the other shards.
+Training also makes missing indexes when it first opens a list. This tool makes them beforehand, in
+parallel, and lists samples that cannot be used. Shards with a valid index are not read again, so a
+repeated run indexes the other shards.
 """
 
 import argparse
@@ -20,10 +22,16 @@ from wenet_uio.prepare.index_lists import index_list
 
 def main() -> int:
     """Index the lists and print bad samples; the status is 1 if there are any."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="data list, or a yaml file of sources: all lists in it are indexed")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), help="type of the data list; not needed for a yaml file"
+        "data", help="data list, or a yaml file of sources: all lists in it are indexed"
+    )
+    parser.add_argument(
+        "--data_type",
+        choices=("raw", "shard"),
+        help="type of the data list; not needed for a yaml file",
     )
     add_executor_options(parser, "--nj")
     args = parser.parse_args()
@@ -32,13 +40,18 @@ def main() -> int:
     elif args.data_type:
         lists = [SourceList(args.data, args.data_type, DEFAULT_LAYOUT)]
     else:
-        raise ValueError(f"{args.data}: the type of the list is missing; give --data_type raw or shard")
+        raise ValueError(
+            f"{args.data}: the type of the list is missing; give --data_type raw or shard"
+        )
     failed = 0
     for found in (index_list(source, executor_of(args)) for source in lists):
         for key, reason in found.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
         hours = found.summary.seconds / 3600
-        print(f"{found.data_list}: {found.summary.samples} utterances, {hours:.2f} h, {len(found.bad)} bad")
+        print(
+            f"{found.data_list}: {found.summary.samples} utterances, {hours:.2f} h, "
+            f"{len(found.bad)} bad"
+        )
         failed += len(found.bad)
     return 1 if failed else 0
 

@@ -3,9 +3,10 @@
 
     join_utterances.py --longest 10 data/train data/joined
 
-SOURCE has wav.scp and text, and segments if utterances are parts of recordings. OUT gets wav/, wav.scp, text, and the
-table `joined` with the keys of the parts. Each utterance is a part once, in random order. Lengths are drawn from a
-quarter of --longest to --longest; an utterance that is longer than the draw stays alone. Train on both, in a mixture.
+SOURCE has wav.scp and text, and segments if utterances are parts of recordings. OUT gets wav/,
+wav.scp, text, and the table `joined` with the keys of the parts. Each utterance is a part once, in
+random order. Lengths are drawn from a quarter of --longest to --longest; an utterance that is
+longer than the draw stays alone. Train on both, in a mixture.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from wenet_uio.prepare.kaldi_tables import read_utterances
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", type=Path, help="folder with wav.scp and text, and segments")
     parser.add_argument("out", type=Path, help="folder of the joined utterances")
-    parser.add_argument("--longest", type=float, required=True, help="longest joined utterance, seconds")
+    parser.add_argument(
+        "--longest", type=float, required=True, help="longest joined utterance, seconds"
+    )
     parser.add_argument(
         "--pauses",
         type=float,
@@ -34,12 +39,20 @@ def parse_arguments() -> argparse.Namespace:
         help="shortest and longest pause before an utterance, seconds (default: 0.05 1.0)",
     )
     parser.add_argument(
-        "--noise", type=float, default=Joining.noise, metavar="DB", help="level of the pauses (default: %(default)g)"
+        "--noise",
+        type=float,
+        default=Joining.noise,
+        metavar="DB",
+        help="level of the pauses (default: %(default)g)",
     )
     parser.add_argument(
-        "--separator", default=Joining.separator, help='between the texts (default: a space; "" for characters)'
+        "--separator",
+        default=Joining.separator,
+        help='between the texts (default: a space; "" for characters)',
     )
-    parser.add_argument("--seed", type=int, default=Joining.seed, help="of order, lengths and pauses (%(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=Joining.seed, help="of order, lengths and pauses (%(default)s)"
+    )
     add_executor_options(parser, "--nj")
     return parser.parse_args()
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Write a units file of the tokens of a text: lines `symbol id` with <blank> 0, <unk> 1, <sos/eos> 2, others sorted."""
+"""Write a units file of the tokens of a text: lines `symbol id` with <blank> 0, <unk> 1, <sos/eos>
+2, others sorted.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,18 @@ from wenet_uio.text.tokenizer import build_splitter
 def parse_options() -> argparse.Namespace:
     """Parse and check the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bpe-model", "-m", help="sentencepiece model: units are its pieces (default: characters)")
-    parser.add_argument("--non-lang-syms", "-l", help="file of symbols that are one unit each, one per line")
-    parser.add_argument("--split_with_space", action="store_true", help="units are words between spaces")
-    parser.add_argument("--min_count", type=int, default=1, help="leave out tokens that occur less often")
+    parser.add_argument(
+        "--bpe-model", "-m", help="sentencepiece model: units are its pieces (default: characters)"
+    )
+    parser.add_argument(
+        "--non-lang-syms", "-l", help="file of symbols that are one unit each, one per line"
+    )
+    parser.add_argument(
+        "--split_with_space", action="store_true", help="units are words between spaces"
+    )
+    parser.add_argument(
+        "--min_count", type=int, default=1, help="leave out tokens that occur less often"
+    )
     parser.add_argument("text", help="file with lines `key text`")
     parser.add_argument("units", help="file to write")
     options = parser.parse_args()
@@ -36,10 +46,15 @@ def main() -> None:
         non_lang_syms_path=options.non_lang_syms,
         split_with_space=options.split_with_space,
     )
-    counts = Counter(token for text in read_table(options.text).values() for token in splitter(text))
+    counts = Counter(
+        token for text in read_table(options.text).values() for token in splitter(text)
+    )
     kept = [token for token, count in counts.items() if count >= options.min_count]
     if not kept:
-        raise ValueError(f"{options.text}: no token occurs {options.min_count} times; is there a key before each text?")
+        raise ValueError(
+            f"{options.text}: no token occurs {options.min_count} times; is there a key before "
+            "each text?"
+        )
     write_symbols(options.units, kept)
 
 

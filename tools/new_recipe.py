@@ -6,9 +6,9 @@
     new_recipe.py talks --from folder/
     bash examples/digits/s0/run.sh
 
-Transcripts are a table, a manifest, or a folder of audio with texts; the form is found out by looking, and what was
-understood is printed. They are read and checked as in stage 0 before the recipe is written.
-examples/custom/s0/local/prepare_data.py --help describes all forms.
+Transcripts are a table, a manifest, or a folder of audio with texts; the form is found out by
+looking, and what was understood is printed. They are read and checked as in stage 0 before the
+recipe is written. examples/custom/s0/local/prepare_data.py --help describes all forms.
 """
 
 from __future__ import annotations
@@ -28,22 +28,41 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def main() -> None:
     """Read and check the corpus, then write the recipe."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", help="folder of the recipe below examples/")
     parser.add_argument(
-        "--from", dest="transcripts", type=Path, required=True, help="transcripts, or the folder of the corpus"
+        "--from",
+        dest="transcripts",
+        type=Path,
+        required=True,
+        help="transcripts, or the folder of the corpus",
     )
     add_options(parser)
-    parser.add_argument("--bpe", type=int, help="number of word pieces to use as units (default: characters are units)")
     parser.add_argument(
-        "--examples", type=Path, default=ROOT / "examples", help="folder of the recipes (default: %(default)s)"
+        "--bpe",
+        type=int,
+        help="number of word pieces to use as units (default: characters are units)",
+    )
+    parser.add_argument(
+        "--examples",
+        type=Path,
+        default=ROOT / "examples",
+        help="folder of the recipes (default: %(default)s)",
     )
     args = parser.parse_args()
 
     for name in ("transcripts", "dev", "test", "audio"):  # run.sh is called in other folders
         if path := getattr(args, name):
             setattr(args, name, path.resolve())
-    parts = read_corpus(args.transcripts, read_options(args, Path.cwd()), dev=args.dev, test=args.test, text=args.text)
+    parts = read_corpus(
+        args.transcripts,
+        read_options(args, Path.cwd()),
+        dev=args.dev,
+        test=args.test,
+        text=args.text,
+    )
     for part, recordings in parts.items():
         check_part(part, as_stored(recordings))
     values = {"data": args.transcripts, "dev": args.dev, "test": args.test, "audio": args.audio}

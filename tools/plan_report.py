@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Dry run of the data: plan an epoch without reading audio, and account for every utterance.
 
-    plan_report.py --data_list data/train/data.list --data_type shard --config conf/train_conformer.yaml --world_size 8
+    plan_report.py --data_list data/train/data.list --data_type shard --config
+    conf/train_conformer.yaml --world_size 8
 
-padding and fill are percentages: of the padded frames, and of the bound of a batch. skew is the cost of the most
-expensive rank of a step divided by the mean of the ranks; frame_skew is the same for padded frames. same_shard is the
-probability that two samples of a batch are from one shard. order_correlation compares the order of this epoch with that
-of the next epoch. filtered counts the utterances that filter_conf leaves out, and bad those that could not be indexed.
-digest is a hash of the keys of all batches.
+padding and fill are percentages: of the padded frames, and of the bound of a batch. skew is the
+cost of the most expensive rank of a step divided by the mean of the ranks; frame_skew is the same
+for padded frames. same_shard is the probability that two samples of a batch are from one shard.
+order_correlation compares the order of this epoch with that of the next epoch. filtered counts the
+utterances that filter_conf leaves out, and bad those that could not be indexed. digest is a hash of
+the keys of all batches.
 
 Exit status: 1 if an utterance is lost or planned twice, which would be a bug; 0 otherwise.
 """
@@ -26,21 +28,41 @@ from wenet_uio.diagnose.plan_report import report_plan
 
 def make_parser() -> argparse.ArgumentParser:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_list", help="data list, or a yaml file of sources; default: `data` of the config")
-    parser.add_argument("--data_type", required=True, choices=("raw", "shard"), help="type of the data list")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data_list", help="data list, or a yaml file of sources; default: `data` of the config"
+    )
+    parser.add_argument(
+        "--data_type", required=True, choices=("raw", "shard"), help="type of the data list"
+    )
     parser.add_argument("--config", required=True, help="train.yaml")
-    parser.add_argument("--world_size", type=int, default=1, help="number of ranks (default: %(default)s)")
-    parser.add_argument("--epoch", type=int, default=0, help="number of the epoch, from 0 (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=777, help="seed of training (default: %(default)s)")
-    parser.add_argument("--evaluation", action="store_true", help="plan as cross-validation and decoding do")
-    parser.add_argument("--plot", metavar="FILE", help="write plots: FILE.png, or FILE.html with the figures")
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON object on the last line")
+    parser.add_argument(
+        "--world_size", type=int, default=1, help="number of ranks (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--epoch", type=int, default=0, help="number of the epoch, from 0 (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=777, help="seed of training (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--evaluation", action="store_true", help="plan as cross-validation and decoding do"
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="write plots: FILE.png, or FILE.html with the figures"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the report as one JSON object on the last line"
+    )
     return parser
 
 
 def main() -> int:
-    """Plan the epoch, print the report and draw the plots; 1: an utterance is lost or planned twice."""
+    """Plan the epoch, print the report and draw the plots; 1: an utterance is lost or planned
+    twice.
+    """
     parser = make_parser()
     args = parser.parse_args()
     if args.plot:
@@ -50,9 +72,18 @@ def main() -> int:
     if data is None:
         parser.error("--data_list is needed: the config has no `data`")
     corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)
-    collector = PlanCollector(Passes(corpus).corpus_of(args.epoch), measure, args.world_size) if args.plot else None
+    collector = (
+        PlanCollector(Passes(corpus).corpus_of(args.epoch), measure, args.world_size)
+        if args.plot
+        else None
+    )
     report = report_plan(
-        corpus, measure, seed=args.seed, epoch=args.epoch, world_size=args.world_size, on_batch=collector
+        corpus,
+        measure,
+        seed=args.seed,
+        epoch=args.epoch,
+        world_size=args.world_size,
+        on_batch=collector,
     )
     if collector:
         title = f"{corpus.data_list}, epoch {args.epoch}, world_size {args.world_size}"

@@ -3,8 +3,9 @@
 
     profile_data.py data/train/data.list --data_type shard --config conf/train_conformer.yaml
 
-The tool reads the first batches of an epoch in its own process, without workers. A worker of training does the same
-work: N workers are N times as fast if there are enough cores and the storage is fast enough.
+The tool reads the first batches of an epoch in its own process, without workers. A worker of
+training does the same work: N workers are N times as fast if there are enough cores and the storage
+is fast enough.
 """
 
 import argparse
@@ -24,18 +25,29 @@ from wenet_uio.text.tokenizer import build_tokenizer
 
 def main() -> None:
     """Profile the batches and print the times, the number of workers and the advice."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data_list", help="data list, or a yaml file of sources")
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
+        "--data_type",
+        choices=("raw", "shard"),
+        default="raw",
+        help="type of the data list (default: %(default)s)",
     )
     parser.add_argument("--config", required=True, help="train.yaml")
     add_override_option(parser)
     parser.add_argument(
-        "--batches", type=int, default=50, help="batches to read, after one batch that warms up (default: %(default)s)"
+        "--batches",
+        type=int,
+        default=50,
+        help="batches to read, after one batch that warms up (default: %(default)s)",
     )
     parser.add_argument(
-        "--threads", type=int, default=1, help="threads of torch; a worker has 1 (default: %(default)s)"
+        "--threads",
+        type=int,
+        default=1,
+        help="threads of torch; a worker has 1 (default: %(default)s)",
     )
     parser.add_argument(
         "--device",
@@ -48,8 +60,12 @@ def main() -> None:
         metavar="X",
         help="audio seconds per second that a rank trains; prints how many workers the rank needs",
     )
-    parser.add_argument("--seed", type=int, default=777, help="seed of training (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print the profile as one JSON object on the last line")
+    parser.add_argument(
+        "--seed", type=int, default=777, help="seed of training (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the profile as one JSON object on the last line"
+    )
     args = parser.parse_args()
     if args.batches < 1:
         raise ValueError(f"--batches must be 1 or more, found {args.batches}")
@@ -63,7 +79,9 @@ def main() -> None:
             config,
             tokenizer,
             training=True,
-            options=LoaderOptions(seed=args.seed, defer_features=config.dataset_conf.feature_device == "accelerator"),
+            options=LoaderOptions(
+                seed=args.seed, defer_features=config.dataset_conf.feature_device == "accelerator"
+            ),
         ),
         args.batches,
         args.device,
@@ -71,7 +89,10 @@ def main() -> None:
     report, lines = found.as_dict(), list(found.lines())
     if args.speed:
         report["workers"] = found.workers_for(args.speed)
-        lines.append(f"a rank that trains {args.speed:g} audio seconds per second: --num_workers {report['workers']}")
+        lines.append(
+            f"a rank that trains {args.speed:g} audio seconds per second: --num_workers "
+            f"{report['workers']}"
+        )
     lines += [f"advice: {line}" for line in report["advice"]]
     print(*lines, sep="\n", file=sys.stderr if args.json else None)
     if args.json:

@@ -2,11 +2,13 @@
 """Make the data lists of pseudo labels; pseudo_label.sh calls it.
 
     pseudo_lists.py unlabelled --data_type shard more.list exp/pseudo/unlabelled.list
-    pseudo_lists.py labels --min_confidence 0.9 exp/pseudo/unlabelled.list exp/pseudo/ctc exp/pseudo/data.list
-    pseudo_lists.py mixture --share 0.5 data/train/data.list exp/pseudo/data.list exp/pseudo/mixture.yaml
+    pseudo_lists.py labels --min_confidence 0.9 exp/pseudo/unlabelled.list exp/pseudo/ctc
+    exp/pseudo/data.list pseudo_lists.py mixture --share 0.5 data/train/data.list
+    exp/pseudo/data.list exp/pseudo/mixture.yaml
 
-unlabelled: the list with empty texts, for recognize.py. labels: the utterances whose recognised text is inside the
-limits; OUT.json has the counts, OUT.left_out.jsonl the other utterances. mixture: a yaml file of both lists.
+unlabelled: the list with empty texts, for recognize.py. labels: the utterances whose recognised
+text is inside the limits; OUT.json has the counts, OUT.left_out.jsonl the other utterances.
+mixture: a yaml file of both lists.
 """
 
 import argparse
@@ -27,21 +29,39 @@ LIMITS = {
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="type of the lists (raw)")
+    common.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of the lists (raw)"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    unlabelled = commands.add_parser("unlabelled", parents=[common], help="write a list with empty texts")
+    unlabelled = commands.add_parser(
+        "unlabelled", parents=[common], help="write a list with empty texts"
+    )
     unlabelled.add_argument("list", metavar="LIST", help="data list, with or without texts")
-    labels = commands.add_parser("labels", parents=[common], help="write a list with recognised texts")
+    labels = commands.add_parser(
+        "labels", parents=[common], help="write a list with recognised texts"
+    )
     for name, text in LIMITS.items():
         labels.add_argument(f"--{name}", type=float, metavar="X", help=f"{text} (no limit)")
-    labels.add_argument("--second", metavar="DIR", help="results of a second model in one decode mode")
+    labels.add_argument(
+        "--second", metavar="DIR", help="results of a second model in one decode mode"
+    )
     labels.add_argument("list", metavar="LIST", help="the list that was recognised")
-    labels.add_argument("results", metavar="DIR", help="results of recognize.py in one decode mode: DIR/nbest.jsonl")
-    mixture = commands.add_parser("mixture", parents=[common], help="write a yaml file of both lists")
-    mixture.add_argument("--share", type=float, metavar="X", help="part of an epoch that is labelled (by size)")
-    mixture.add_argument("labelled", metavar="LABELLED", help="data list with transcripts, or a yaml file of sources")
+    labels.add_argument(
+        "results", metavar="DIR", help="results of recognize.py in one decode mode: DIR/nbest.jsonl"
+    )
+    mixture = commands.add_parser(
+        "mixture", parents=[common], help="write a yaml file of both lists"
+    )
+    mixture.add_argument(
+        "--share", type=float, metavar="X", help="part of an epoch that is labelled (by size)"
+    )
+    mixture.add_argument(
+        "labelled", metavar="LABELLED", help="data list with transcripts, or a yaml file of sources"
+    )
     mixture.add_argument("list", metavar="LIST", help="data list of pseudo labels")
     for each in (unlabelled, labels, mixture):
         each.add_argument("out", metavar="OUT", help="file to write")
@@ -57,8 +77,13 @@ def main() -> None:
         write_mixture(args.labelled, args.list, args.data_type, args.out, args.share)
     else:
         limits = Limits(**{name: getattr(args, name) for name in LIMITS})
-        counts = write_labelled(args.list, args.data_type, args.results, limits, args.out, second=args.second)
-        print(f"{counts['kept']['utterances']} of {counts['utterances']} utterances get a label: {args.out}")
+        counts = write_labelled(
+            args.list, args.data_type, args.results, limits, args.out, second=args.second
+        )
+        print(
+            f"{counts['kept']['utterances']} of {counts['utterances']} utterances get a label: "
+            f"{args.out}"
+        )
         for reason, each in counts["left_out"].items():
             print(f"  left out, {reason}: {each['utterances']}")
 

@@ -14,19 +14,30 @@ from wenet_uio.text.table import numbered_lines
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--input", required=True, help="text files, separated by commas; one utterance per line")
     parser.add_argument(
-        "--skip-ncols", "-s", type=int, default=0, help="leave out the first n fields of a line (1: the key)"
+        "--input", required=True, help="text files, separated by commas; one utterance per line"
+    )
+    parser.add_argument(
+        "--skip-ncols",
+        "-s",
+        type=int,
+        default=0,
+        help="leave out the first n fields of a line (1: the key)",
     )
     parser.add_argument(
         "--non-lang-syms",
         "-l",
         help="file of symbols that are one unit each, one per line; they are removed from the texts",
     )
-    parser.add_argument("--model_prefix", required=True, help="path of the model to write, without .model")
+    parser.add_argument(
+        "--model_prefix", required=True, help="path of the model to write, without .model"
+    )
     parser.add_argument("--vocab_size", type=int, required=True, help="number of pieces")
     parser.add_argument(
-        "--model_type", choices=MODEL_TYPES, default="unigram", help="algorithm of sentencepiece (default: %(default)s)"
+        "--model_type",
+        choices=MODEL_TYPES,
+        default="unigram",
+        help="algorithm of sentencepiece (default: %(default)s)",
     )
     parser.add_argument(
         "--character_coverage",
@@ -34,8 +45,12 @@ def parse_options() -> argparse.Namespace:
         default=1.0,
         help="share of the characters of the text that pieces must cover",
     )
-    parser.add_argument("--input_sentence_size", type=int, default=0, help="train on n random lines (0: all lines)")
-    parser.add_argument("--seed", type=int, default=777, help="seed for drawing lines (default: %(default)s)")
+    parser.add_argument(
+        "--input_sentence_size", type=int, default=0, help="train on n random lines (0: all lines)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=777, help="seed for drawing lines (default: %(default)s)"
+    )
     return parser.parse_args()
 
 

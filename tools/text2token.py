@@ -18,11 +18,23 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nchar", "-n", type=int, default=1, help="characters per token")
     parser.add_argument(
-        "--skip-ncols", "-s", type=int, default=0, help="print the first n fields unchanged (1: the key)"
+        "--skip-ncols",
+        "-s",
+        type=int,
+        default=0,
+        help="print the first n fields unchanged (1: the key)",
     )
-    parser.add_argument("--space", default=WORD_START, help="token for a space (default: %(default)s)")
-    parser.add_argument("--bpe-model", "-m", help="sentencepiece model; tokens are Chinese characters and its pieces")
-    parser.add_argument("--non-lang-syms", "-l", help="file of symbols that are one token each, one per line")
+    parser.add_argument(
+        "--space", default=WORD_START, help="token for a space (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--bpe-model",
+        "-m",
+        help="sentencepiece model; tokens are Chinese characters and its pieces",
+    )
+    parser.add_argument(
+        "--non-lang-syms", "-l", help="file of symbols that are one token each, one per line"
+    )
     parser.add_argument(
         "--trans_type",
         "-t",

@@ -16,7 +16,12 @@ from wenet_uio.public_face import loads_when_used
 if TYPE_CHECKING:
     from wenet_uio.api.load import load_model
     from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
-    from wenet_uio.search.results import Transcript, TranscriptSegment, TranscriptToken, TranscriptWord
+    from wenet_uio.search.results import (
+        Transcript,
+        TranscriptSegment,
+        TranscriptToken,
+        TranscriptWord,
+    )
     from wenet_uio.search.streaming import Stream
 
 __version__ = "0.1.0"
@@ -38,7 +43,10 @@ __getattr__ = loads_when_used(
     {
         "load_model": "api.load",
         **dict.fromkeys(("SpeechRecogniser", "TranscribeOptions"), "api.recogniser"),
-        **dict.fromkeys(("Transcript", "TranscriptSegment", "TranscriptToken", "TranscriptWord"), "search.results"),
+        **dict.fromkeys(
+            ("Transcript", "TranscriptSegment", "TranscriptToken", "TranscriptWord"),
+            "search.results",
+        ),
         "Stream": "search.streaming",
     },
 )

@@ -1,4 +1,6 @@
-"""What the C allocator does with freed memory. With another C library than glibc, both functions leave it as it is."""
+"""What the C allocator does with freed memory. With another C library than glibc, both functions
+leave it as it is.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ LARGEST_KEPT = 1 << 30
 def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> None:
     """Let this process keep the memory that it frees, for its next training step.
 
-    Without this, glibc returns the memory of a step to the system, which clears every page of it for the next step.
-    The variables of glibc come first: if one of them (MALLOC_…, GLIBC_TUNABLES) sets the allocator, nothing changes.
+    Without this, glibc returns the memory of a step to the system, which clears every page of it
+    for the next step. The variables of glibc come first: if one of them (MALLOC_…, GLIBC_TUNABLES)
+    sets the allocator, nothing changes.
     """
     tunables = environment.get("GLIBC_TUNABLES", "")
     chosen = "malloc" in tunables or any(name.startswith("MALLOC_") for name in environment)

@@ -1,4 +1,6 @@
-"""What all commands share: one-line errors, warnings that come once, and short lists of many findings."""
+"""What all commands share: one-line errors, warnings that come once, and short lists of many
+findings.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ AGAIN = os.EX_TEMPFAIL
 SHARED_MEMORY = "/dev/shm"
 """File system through which processes share memory and semaphores."""
 NO_SHARED_MEMORY = (
-    f"{SHARED_MEMORY} is full, through which worker processes hand over their results: make it larger (docker run "
+    f"{SHARED_MEMORY} is full, through which worker processes hand over their results: make it "
+    "larger (docker run "
     "--shm-size 8g, or --ipc host), or use fewer workers, a lower --prefetch or smaller batches"
 )
 
@@ -39,7 +42,9 @@ def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
 
 @cache
 def warn_once(message: str) -> None:
-    """Log a message that would otherwise come again and again, from each stream or each reading of a file."""
+    """Log a message that would otherwise come again and again, from each stream or each reading of
+    a file.
+    """
     log.warning("%s", message)
 
 
@@ -51,8 +56,9 @@ def is_shared_memory_full(needed: int = 1 << 16) -> bool:
 def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
     """Call `main` and exit with its status (None is 0).
 
-    Everything that the process prints from now on is shown without passwords and signatures, stack traces too.
-    A ValueError or OSError is printed as one `error:` line; the exit status is 1, or AGAIN after a StartAgainError.
+    Everything that the process prints from now on is shown without passwords and signatures, stack
+    traces too. A ValueError or OSError is printed as one `error:` line; the exit status is 1, or
+    AGAIN after a StartAgainError.
 
     Args:
         prints_data: standard output has texts of utterances, which are printed unchanged.

@@ -1,7 +1,8 @@
 """Native code that crashes its process, such as a decoder on damaged audio.
 
-A worker that crashes takes all of its work with it and names nothing. So the work is repeated in a careful process: it
-forks before each call that may crash, and makes the call itself only if the forked process survived it.
+A worker that crashes takes all of its work with it and names nothing. So the work is repeated in a
+careful process: it forks before each call that may crash, and makes the call itself only if the
+forked process survived it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def careful() -> Iterator[None]:
 
 
 def has_crashed(exitcode: int | None) -> bool:
-    """Tell from the exit status of a process (-11: ended by signal 11) whether it crashed; None: it still runs."""
+    """Tell from the exit status of a process (-11: ended by signal 11) whether it crashed; None: it
+    still runs.
+    """
     return exitcode is not None and exitcode not in NOT_CRASHES
 
 
@@ -74,5 +77,7 @@ def rehearse(call: Callable[[], object]) -> str | None:
     if has_crashed(exitcode):
         return described(exitcode)
     if exitcode:
-        raise OSError(errno.ENOMEM, f"a process was ended by {described(exitcode)}; did memory run out?")
+        raise OSError(
+            errno.ENOMEM, f"a process was ended by {described(exitcode)}; did memory run out?"
+        )
     return None

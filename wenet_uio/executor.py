@@ -1,9 +1,10 @@
 """Run jobs in threads, in processes of this machine, or on a Ray cluster.
 
-Results come in the order of the jobs, and the number of jobs in progress is limited. Worker processes end when their
-parent is killed. If a worker crashes, as a decoder may do on damaged audio, the jobs without a result run once more, in
-careful processes (`wenet_uio.crashes`). On Ray, the package is sent to the machines; audio files and the current folder
-must have the same paths on all machines.
+Results come in the order of the jobs, and the number of jobs in progress is limited. Worker
+processes end when their parent is killed. If a worker crashes, as a decoder may do on damaged
+audio, the jobs without a result run once more, in careful processes (`wenet_uio.crashes`). On Ray,
+the package is sent to the machines; audio files and the current folder must have the same paths on
+all machines.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Executor:
         size: Callable[[Job], int] = lambda job: 1,
         unit: str = "utt",
     ) -> Iterator[Result]:
-        """Yield the results in the order of `jobs`. At most 2 * `workers` jobs run or have results that wait here.
+        """Yield the results in the order of `jobs`. At most 2 * `workers` jobs run or have results
+        that wait here.
 
         Args:
             function: a function that workers can import (a top-level function of a module).
@@ -73,7 +75,10 @@ class Executor:
         """
         lane = _ray if self.kind == "ray" else _threads if self.kind == "threads" else _processes
         waiting: deque[tuple[int, Any]] = deque()
-        with lane(function, self.workers) as (submit, result, workers), _bar(title, total, unit) as bar:
+        with (
+            lane(function, self.workers) as (submit, result, workers),
+            _bar(title, total, unit) as bar,
+        ):
 
             def next_result() -> Result:
                 done, handle = waiting.popleft()
@@ -89,8 +94,11 @@ class Executor:
                 yield next_result()
 
 
-def add_executor_options(parser: argparse.ArgumentParser, *names: str, otherwise: str = "1 process") -> None:
-    """Add the options that `executor_of` reads: the number of workers, called `names`, and --executor.
+def add_executor_options(
+    parser: argparse.ArgumentParser, *names: str, otherwise: str = "1 process"
+) -> None:
+    """Add the options that `executor_of` reads: the number of workers, called `names`, and
+    --executor.
 
     Args:
         otherwise: the default number of workers, for `--help`.
@@ -99,13 +107,15 @@ def add_executor_options(parser: argparse.ArgumentParser, *names: str, otherwise
         *names,
         dest="workers",
         type=int,
-        help=f"processes, or jobs at once on Ray (default: {otherwise}; on Ray, one for each CPU of the cluster)",
+        help=f"processes, or jobs at once on Ray (default: {otherwise}; on Ray, one for each CPU "
+        "of the cluster)",
     )
     parser.add_argument(
         "--executor",
         choices=("processes", "ray"),
         default="processes",
-        help="where jobs run; ray uses the cluster in RAY_ADDRESS, or starts one on this machine. With ray, the files "
+        help="where jobs run; ray uses the cluster in RAY_ADDRESS, or starts one on this machine. "
+        "With ray, the files "
         "and the current folder must have the same paths on all machines (default: %(default)s)",
     )
 
@@ -145,7 +155,9 @@ def _processes(function: Callable, workers: int | None) -> Iterator[Lane]:
 
 
 class _CrashProofPool:
-    """Worker processes. After a crash, the jobs that have no result are submitted again, to careful workers."""
+    """Worker processes. After a crash, the jobs that have no result are submitted again, to careful
+    workers.
+    """
 
     def __init__(self, function: Callable, workers: int) -> None:
         self._function, self._workers = function, workers
@@ -182,7 +194,9 @@ class _CrashProofPool:
         self._pool.shutdown(cancel_futures=True)
 
     def _start(self) -> None:
-        self._pool = ProcessPoolExecutor(self._workers, initializer=start_worker, initargs=(self._is_careful,))
+        self._pool = ProcessPoolExecutor(
+            self._workers, initializer=start_worker, initargs=(self._is_careful,)
+        )
         self._started = self._pool._processes
 
     def _submit_again(self) -> None:
@@ -191,11 +205,17 @@ class _CrashProofPool:
         crash = next((exitcode for exitcode in ends if has_crashed(exitcode)), None)
         if crash is None:
             raise ChildProcessError(
-                "a worker process died (SIGKILL), most likely because memory ran out; run again with fewer workers"
+                "a worker process died (SIGKILL), most likely because memory ran out; run again "
+                "with fewer workers"
             )
         if self._is_careful:
-            raise ChildProcessError(f"a worker process crashed ({described(crash)}), and not in a decoder of audio")
-        log.warning("a worker process crashed (%s): each audio is tried in a process of its own now", described(crash))
+            raise ChildProcessError(
+                f"a worker process crashed ({described(crash)}), and not in a decoder of audio"
+            )
+        log.warning(
+            "a worker process crashed (%s): each audio is tried in a process of its own now",
+            described(crash),
+        )
         self._is_careful = True
         self._start()
         submitted, self._submitted = self._submitted, deque()
@@ -207,7 +227,9 @@ class _CrashProofPool:
 
 
 def start_worker(is_careful: bool = False) -> None:
-    """Initialise a worker process: ignore Ctrl-C, which the parent handles, and exit when the parent is killed."""
+    """Initialise a worker process: ignore Ctrl-C, which the parent handles, and exit when the
+    parent is killed.
+    """
     if is_careful:
         be_careful()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -233,23 +255,31 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
     if not ray.is_initialized():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env={"py_modules": [wenet_uio]})
+            ray.init(
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"py_modules": [wenet_uio]},
+            )
         except ConnectionError as error:
             raise ConnectionError(
-                f"{error}: check that a cluster runs there (RAY_ADDRESS), and whether it needs RAY_AUTH_MODE=token"
+                f"{error}: check that a cluster runs there (RAY_ADDRESS), and whether it needs "
+                "RAY_AUTH_MODE=token"
             ) from None
     folder = Path.cwd()
 
     def in_folder(job: Any, is_careful: bool) -> Any:
         if is_careful:
             be_careful()
-        # Workers start in the folder of `ray start`; relative paths are relative to the folder of the caller.
+        # Workers start in the folder of `ray start`; relative paths are relative to the folder of
+        # the caller.
         try:
             os.chdir(folder)
         except OSError as error:
             raise ValueError(
-                f"{folder}, the current folder, does not exist on {socket.gethostname()} of the Ray cluster "
-                f"({error.strerror}): run the command in a folder that has the same path on all machines"
+                f"{folder}, the current folder, does not exist on {socket.gethostname()} of the "
+                "Ray cluster "
+                f"({error.strerror}): run the command in a folder that has the same path on all "
+                "machines"
             ) from None
         return function(job)
 
@@ -267,4 +297,8 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
         except RayError as error:
             raise ChildProcessError(f"a Ray worker died: {' '.join(str(error).split())}") from None
 
-    yield lambda job: (job, task.remote(job, False)), result, workers or int(ray.cluster_resources().get("CPU", 0)) or 1
+    yield (
+        lambda job: (job, task.remote(job, False)),
+        result,
+        workers or int(ray.cluster_resources().get("CPU", 0)) or 1,
+    )

@@ -1,4 +1,6 @@
-"""Writing files atomically, appending lines from several processes, locking files, and digests of files."""
+"""Writing files atomically, appending lines from several processes, locking files, and digests of
+files.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from wenet_uio.uris import shown
 
 
 @overload
-def written_aside(path: str | Path, mode: Literal["wb"] = "wb") -> AbstractContextManager[BinaryIO]: ...
+def written_aside(
+    path: str | Path, mode: Literal["wb"] = "wb"
+) -> AbstractContextManager[BinaryIO]: ...
 
 
 @overload
@@ -25,7 +29,8 @@ def written_aside(path: str | Path, mode: Literal["w"]) -> AbstractContextManage
 
 @contextmanager
 def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]:
-    """Open a temporary file that is renamed to `path` at the end of the block, or removed if the block raises.
+    """Open a temporary file that is renamed to `path` at the end of the block, or removed if the
+    block raises.
 
     Parent folders are created. Mode `w` writes UTF-8.
 
@@ -45,22 +50,33 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         cause = error if isinstance(error, OSError) else error.__context__
-        if isinstance(cause, OSError) and isinstance(error, OSError | RuntimeError) and not cause.filename:
-            raise OSError(cause.errno, cause.strerror, str(path)) from None  # torch.save raises a RuntimeError instead
+        if (
+            isinstance(cause, OSError)
+            and isinstance(error, OSError | RuntimeError)
+            and not cause.filename
+        ):
+            raise OSError(
+                cause.errno, cause.strerror, str(path)
+            ) from None  # torch.save raises a RuntimeError instead
         raise
 
 
 def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Append a record as one line of JSON; several processes may append to the file, which is created if missing.
+    """Append a record as one line of JSON; several processes may append to the file, which is
+    created if missing.
 
     URIs are shown without passwords and signatures: such records are passed on.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    told = {name: shown(value) if isinstance(value, str) else value for name, value in record.items()}
+    told = {
+        name: shown(value) if isinstance(value, str) else value for name, value in record.items()
+    }
     line = f"{json.dumps(told, ensure_ascii=False)}\n".encode()
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        while line:  # a single call, so that lines of several processes do not mix; a full disk needs a second one
+        # a single call, so that lines of several processes do not mix; a full disk needs a second
+        # one
+        while line:
             line = line[os.write(file, line) :]
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
@@ -69,7 +85,9 @@ def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
 
 
 def read_lines(path: str | Path) -> list[dict[str, Any]]:
-    """Read the records that `append_line` wrote. A missing file gives none; a line cut short by a kill is ignored."""
+    """Read the records that `append_line` wrote. A missing file gives none; a line cut short by a
+    kill is ignored.
+    """
     path, found = Path(path), []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         with suppress(json.JSONDecodeError):
@@ -79,7 +97,8 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def locked(path: str | Path, *, create: bool = False) -> Iterator[None]:
-    """Hold an exclusive lock on a file, waiting for it; the lock ends with the block or with its process.
+    """Hold an exclusive lock on a file, waiting for it; the lock ends with the block or with its
+    process.
 
     Args:
         create: create the file if it is missing.

@@ -1,7 +1,8 @@
 """Names of the files in the folder of a training run, and what environment.yaml says.
 
 train.yaml            the complete config; names the next files relative to itself
-units.txt, bpe.model, non_lang_syms.txt, global_cmvn; whisper.vocab, tokenizer.json, sentencepiece.model of tokenizers
+units.txt, bpe.model, non_lang_syms.txt, global_cmvn; whisper.vocab, tokenizer.json,
+sentencepiece.model of tokenizers
                       without units: copies of the files that the config of the training named
 init.pt               weights at the start of the run
 epoch_N.pt, .yaml     weights after epoch N (from 0), and its losses
@@ -36,7 +37,9 @@ TOO_LARGE = "too_large.jsonl"
 
 
 def read_starts(folder: str | Path) -> list[dict[str, Any]]:
-    """Records of environment.yaml, one for each start of the run; empty if the file does not exist."""
+    """Records of environment.yaml, one for each start of the run; empty if the file does not
+    exist.
+    """
     path = Path(folder, ENVIRONMENT)
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
 

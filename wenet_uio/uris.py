@@ -1,4 +1,5 @@
-"""URIs for people: in messages, pages, logs and records they are shown without passwords, signatures and tokens.
+"""URIs for people: in messages, pages, logs and records they are shown without passwords,
+signatures and tokens.
 
 Data lists, indexes and the names of cached copies keep the true URI, because they are read again.
 """
@@ -12,13 +13,17 @@ from typing import Any, TextIO
 HIDDEN = "…"
 """Stands for what is not shown."""
 TOKENS_AS_USER = ("http", "https", "ftp")
-"""Schemes whose user may be a token. In others a user without a password is a name: abfs://container@account."""
+"""Schemes whose user may be a token. In others a user without a password is a name:
+abfs://container@account."""
 
 _PLAIN = r"[^\s'\"<>\\]"
 """A character of a URI within a text. All repetitions are bounded, so that no text takes long."""
 _USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20})://([^\s/?#\"<>\\]{0,1000})@")
-_ODD_PASSWORD = re.compile(r"(://)[^\s/?#\"<>\\@:\[]{0,1000}:(?!\d{0,9}(?:[/?#\s'\"<>:;,)\]]|$))[^\s\"<>\\]{0,1000}@")
-"""A password with a slash, question mark or number sign, which should be percent-encoded. No port begins like this."""
+_ODD_PASSWORD = re.compile(
+    r"(://)[^\s/?#\"<>\\@:\[]{0,1000}:(?!\d{0,9}(?:[/?#\s'\"<>:;,)\]]|$))[^\s\"<>\\]{0,1000}@"
+)
+"""A password with a slash, question mark or number sign, which should be percent-encoded. No port
+begins like this."""
 _QUERY = re.compile(rf"(://[^\s?'\"<>\\]{{0,2000}}\?)({_PLAIN}+)")
 _TARGET = re.compile(rf"(\?)([\w.~%+-]{{1,200}}={_PLAIN}*)")
 """The query of a path without scheme and host, as in the messages of requests."""
@@ -32,10 +37,11 @@ _QUOTED = re.compile(rf"((?P<quote>['\"]){_NAME}(?P=quote):\s?(['\"]))(?:(?!\3).
 
 
 def shown(text: object) -> str:
-    """A URI, or a text that may have URIs, as it may be shown: without passwords, queries and named secrets.
+    """A URI, or a text that may have URIs, as it may be shown: without passwords, queries and named
+    secrets.
 
-    All messages, pages, logs and records of this project go through this function. The whole query of a URI is hidden,
-    because every store has its own names for signatures and tokens.
+    All messages, pages, logs and records of this project go through this function. The whole query
+    of a URI is hidden, because every store has its own names for signatures and tokens.
     """
     text = str(text)
     if "://" in text:
@@ -57,11 +63,15 @@ def _without_password(found: re.Match[str]) -> str:
 
 def _without_values(found: re.Match[str]) -> str:
     values = found[2]
-    return found[1] + HIDDEN + values[len(values.rstrip(":;,.)]}")) :]  # the end of a sentence, not of the query
+    return (
+        found[1] + HIDDEN + values[len(values.rstrip(":;,.)]}")) :]
+    )  # the end of a sentence, not of the query
 
 
 def shown_values(value: Any) -> Any:
-    """A tree of dictionaries and lists, in which every text with a URI is replaced by `shown` of it."""
+    """A tree of dictionaries and lists, in which every text with a URI is replaced by `shown` of
+    it.
+    """
     if isinstance(value, str):
         return shown(value) if "://" in value else value
     if isinstance(value, dict):
@@ -77,7 +87,9 @@ def is_shown_form(uri: str) -> bool:
 
 
 class ShownStream:
-    """Standard output or standard error, through which every text is `shown`: messages, logs and stack traces."""
+    """Standard output or standard error, through which every text is `shown`: messages, logs and
+    stack traces.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

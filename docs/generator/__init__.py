@@ -1,1 +1,3 @@
-"""Makes the pages of the reference from the code, so that they have every command, option and key."""
+"""Makes the pages of the reference from the code, so that they have every command, option and
+key.
+"""

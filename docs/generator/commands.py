@@ -1,4 +1,6 @@
-"""Pages of the commands: of Python commands by argparse, of shell commands by the lines that set their options."""
+"""Pages of the commands: of Python commands by argparse, of shell commands by the lines that set
+their options.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ class _FoundError(Exception):
 def command_files() -> list[Path]:
     """The files of all commands: of wenet_uio/bin, of tools/, and the recipes.
 
-    tools/benchmark is left out: its README describes these programs, and they need packages of other projects.
+    tools/benchmark is left out: its README describes these programs, and they need packages of
+    other projects.
     """
     files = [path for path in sorted(ROOT.glob("wenet_uio/bin/*.py")) if path.stem != "__init__"]
     for path in (*sorted(ROOT.glob("tools/*.*")), *sorted(ROOT.glob("examples/*/*/run.sh"))):
@@ -82,7 +85,10 @@ def command_files() -> list[Path]:
 
 def commands() -> list[Command]:
     """All commands with their options."""
-    return [_shell_command(path) if path.suffix == ".sh" else _python_command(path) for path in command_files()]
+    return [
+        _shell_command(path) if path.suffix == ".sh" else _python_command(path)
+        for path in command_files()
+    ]
 
 
 def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
@@ -91,8 +97,14 @@ def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
     def found(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
         raise _FoundError(parser)
 
-    commands = patch.object(argparse.ArgumentParser, "parse_known_args", found)  # parse_args calls it
-    with commands, patch.object(sys, "argv", [name]), patch.object(os, "cpu_count", lambda: _Cores(1)):
+    commands = patch.object(
+        argparse.ArgumentParser, "parse_known_args", found
+    )  # parse_args calls it
+    with (
+        commands,
+        patch.object(sys, "argv", [name]),
+        patch.object(os, "cpu_count", lambda: _Cores(1)),
+    ):
         try:
             main()
         except _FoundError as end:
@@ -143,11 +155,15 @@ def _option_of(action: argparse.Action, parser: argparse.ArgumentParser) -> Opti
     names = tuple(action.option_strings)
     if action.help == argparse.SUPPRESS:
         reason = getattr(action, "reason", "")
-        return Option(names, meaning=f"changes nothing or is refused: {reason}" if reason else "as in WeNet")
+        return Option(
+            names, meaning=f"changes nothing or is refused: {reason}" if reason else "as in WeNet"
+        )
     meaning = (action.help or "") % {**vars(action), "prog": parser.prog}
     default = "required" if action.required and names else _shown(action.default)
     value = _value_of(action)
-    return Option(names or (value,), value if names else "", default, meaning.replace(f"{ROOT}/", ""))
+    return Option(
+        names or (value,), value if names else "", default, meaning.replace(f"{ROOT}/", "")
+    )
 
 
 def _value_of(action: argparse.Action) -> str:
@@ -192,8 +208,12 @@ def _first_comment(lines: list[str]) -> Iterator[str]:
 
 
 def _indented(text: list[str]) -> list[str]:
-    """Lines of commands, which comments indent by two blanks, become blocks of code; stages get semicolons."""
-    listed = [line.replace("  ", "; ") + "." if line.startswith("Stages:") else line for line in text]
+    """Lines of commands, which comments indent by two blanks, become blocks of code; stages get
+    semicolons.
+    """
+    listed = [
+        line.replace("  ", "; ") + "." if line.startswith("Stages:") else line for line in text
+    ]
     return [f"    {line[2:]}" if line.startswith("  ") else line for line in listed]
 
 
@@ -215,8 +235,13 @@ def _shell_options(lines: list[str]) -> Iterator[Option]:
 
 def command_page(command: Command) -> str:
     """The page of a command."""
-    parts = [f"# {command.name.removeprefix('python -m ').removeprefix('bash ')}", paragraphs(command.text)]
-    parts.append(f"Start it as `{command.name}`{_short_name(command)}. Its file is `{command.path}`.")
+    parts = [
+        f"# {command.name.removeprefix('python -m ').removeprefix('bash ')}",
+        paragraphs(command.text),
+    ]
+    parts.append(
+        f"Start it as `{command.name}`{_short_name(command)}. Its file is `{command.path}`."
+    )
     for title, options in command.groups.items():
         parts.append(f"## {escaped(title[:1].upper() + title[1:]) or 'Options'}")
         rows = [
@@ -234,17 +259,26 @@ def command_page(command: Command) -> str:
 
 def _short_name(command: Command) -> str:
     """How `pip install .` names the command, if it does."""
-    names = [name for name, (module, _) in COMMANDS.items() if command.name == f"python -m wenet_uio.bin.{module}"]
+    names = [
+        name
+        for name, (module, _) in COMMANDS.items()
+        if command.name == f"python -m wenet_uio.bin.{module}"
+    ]
     return f", or after `pip install .` as `wenet-uio {names[0]}`" if names else ""
 
 
 def index_page(found: list[Command]) -> str:
     """The page that lists all commands."""
-    kinds = {"wenet_uio/bin/": "Training and decoding", "tools/": "Data, checks and scoring", "examples/": "Recipes"}
+    kinds = {
+        "wenet_uio/bin/": "Training and decoding",
+        "tools/": "Data, checks and scoring",
+        "examples/": "Recipes",
+    }
     parts = [
         "# Commands",
         "`. ./path.sh` in the root puts `tools/` on `PATH` and the package on `PYTHONPATH`. "
-        "Every command has `--help`. An option of a shell command needs a value: `--name value` or `--name=value`.",
+        "Every command has `--help`. An option of a shell command needs a value: `--name value` or "
+        "`--name=value`.",
     ]
     for folder, title in kinds.items():
         rows = [

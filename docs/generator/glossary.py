@@ -1,4 +1,6 @@
-"""Meanings of keys and options whose names are terms of the field, so that the code has no docstring for them."""
+"""Meanings of keys and options whose names are terms of the field, so that the code has no
+docstring for them.
+"""
 
 OPTIONS: dict[str, str] = {
     "stage": "first stage to run",
@@ -81,11 +83,13 @@ MEANINGS: dict[str, str] = {
     "cnn_norm_type": "Normalisation in the convolution modules.",
     "conv_norm_eps": "Added to the variance in the normalisation of the convolution modules.",
     "layer_norm_epsilon": "Added to the variance in layer normalisation.",
-    "positionwise_conv_kernel_size": "Width of the convolutions in the feed-forward modules; 1: linear layers.",
+    "positionwise_conv_kernel_size": "Width of the convolutions in the feed-forward modules; 1: "
+    "linear layers.",
     "use_attn": "Each block has the branch of attention.",
     "use_cgmlp": "Each block has the branch of the convolutional gating MLP.",
     "gate_activation": "Activation of the gate in the convolutional gating MLP.",
-    "group_size": "Neighbouring frames that the attention of the blocks in `group_layer_idx` joins to one.",
+    "group_size": "Neighbouring frames that the attention of the blocks in `group_layer_idx` joins "
+    "to one.",
     "src_attention": "The decoder attends to the encoder.",
     "use_output_layer": "The decoder ends with a linear layer over the units.",
     # losses
@@ -94,7 +98,8 @@ MEANINGS: dict[str, str] = {
     "transducer_weight": "Weight of the transducer loss.",
     "ctc_weight": "Weight of the CTC loss.",
     "attention_weight": "Weight of the loss of the attention decoder.",
-    "apply_non_blank_embedding": "Not available: WeNet's removal of blank frames before the decoder.",
+    "apply_non_blank_embedding": "Not available: WeNet's removal of blank frames before the "
+    "decoder.",
     "delay_penalty": "Of the loss of k2, which is not available.",
     "TransducerConf.warmup_steps": "Of the loss of k2, which is not available.",
     "lm_only_scale": "Of the loss of k2, which is not available.",
@@ -127,7 +132,8 @@ MEANINGS: dict[str, str] = {
     "shuffle_size": "Ignored.",
     "sort_size": "Ignored.",
     "batch_conf": "How samples become batches.",
-    "batch_type": "static: equally many utterances; dynamic: a bound on the padded length; bucket: a number for each "
+    "batch_type": "static: equally many utterances; dynamic: a bound on the padded length; bucket: "
+    "a number for each "
     "range of lengths.",
     "token_max_length": "Tokens.",
     "token_min_length": "Tokens.",
@@ -135,7 +141,8 @@ MEANINGS: dict[str, str] = {
     "num_ceps": "Number of cepstra.",
     "cepstral_lifter": "Constant of the scaling of cepstra.",
     "window_type": "Window of a frame.",
-    "preemphasis_coefficient": "Factor of the previous sample that is subtracted from each sample of a frame.",
+    "preemphasis_coefficient": "Factor of the previous sample that is subtracted from each sample "
+    "of a frame.",
     "remove_dc_offset": "Subtract the mean of each frame.",
     "n_fft": "Samples of a frame.",
     "hop_length": "Samples between two frames.",

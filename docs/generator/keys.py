@@ -1,4 +1,6 @@
-"""Pages of the keys of train.yaml: one table for each section, from the pydantic models of wenet_uio.config."""
+"""Pages of the keys of train.yaml: one table for each section, from the pydantic models of
+wenet_uio.config.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ from wenet_uio.config.wenet import WITHOUT_EFFECT
 
 NAMED = {**KNOWN_NAMES, "train_engine": ENGINES}
 """{key of the top level: the names that it may have}."""
-TYPES = {bool: "true or false", int: "integer", float: "number", str: "text", dict: "section", type(None): "null"}
+TYPES = {
+    bool: "true or false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    dict: "section",
+    type(None): "null",
+}
 BOUNDS = {
     annotated_types.Gt: "above {}",
     annotated_types.Ge: "at least {}",
@@ -42,7 +51,8 @@ class Keys:
     """Such as `dataset_conf.batch_conf`; empty for the top level."""
     section: type[BaseModel]
     named: tuple[str, ...] = ()
-    """Names of the part that select this section: `conformer` under `encoder`. Empty if nothing selects it."""
+    """Names of the part that select this section: `conformer` under `encoder`. Empty if nothing
+    selects it."""
 
     @property
     def page(self) -> str:
@@ -51,7 +61,9 @@ class Keys:
 
     def fields(self) -> dict[str, FieldInfo]:
         """The keys of the yaml; fields that other keys set are none."""
-        return {name: field for name, field in self.section.model_fields.items() if not field.exclude}
+        return {
+            name: field for name, field in self.section.model_fields.items() if not field.exclude
+        }
 
 
 def sections() -> list[Keys]:
@@ -94,7 +106,11 @@ def own_docs(section: type) -> dict[str, str]:
 
 
 def _field_of(line: ast.stmt) -> str | None:
-    return line.target.id if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) else None
+    return (
+        line.target.id
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+        else None
+    )
 
 
 def _text_of(line: ast.stmt) -> str | None:
@@ -103,13 +119,18 @@ def _text_of(line: ast.stmt) -> str | None:
 
 
 def meaning(section: type[BaseModel], name: str) -> str:
-    """What a key means: the docstring of the nearest class that has one, else the line of the glossary.
+    """What a key means: the docstring of the nearest class that has one, else the line of the
+    glossary.
 
     Raises:
         KeyError: neither has the key.
     """
     for owner in section.__mro__:
-        if issubclass(owner, BaseModel) and owner is not BaseModel and name in (docs := own_docs(owner)):
+        if (
+            issubclass(owner, BaseModel)
+            and owner is not BaseModel
+            and name in (docs := own_docs(owner))
+        ):
             return docs[name]
     return MEANINGS.get(f"{section.__name__}.{name}") or MEANINGS[name]
 
@@ -125,7 +146,11 @@ def type_text(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return " or ".join(part if isinstance(part, str) else json.dumps(part) for part in parts)
     if origin is tuple:
         return "list of: " + ", ".join(map(type_text, parts[:1] if parts[-1] is ... else parts))
-    return f"section of {type_text(parts[1])} values" if origin is dict else _plain_type(annotation) + _bounds(metadata)
+    return (
+        f"section of {type_text(parts[1])} values"
+        if origin is dict
+        else _plain_type(annotation) + _bounds(metadata)
+    )
 
 
 def _plain_type(annotation: Any) -> str:
@@ -134,7 +159,11 @@ def _plain_type(annotation: Any) -> str:
 
 def _bounds(metadata: Sequence[Any]) -> str:
     """The limits that pydantic checks."""
-    limits = [limit for each in metadata for limit in (each.metadata if isinstance(each, FieldInfo) else [each])]
+    limits = [
+        limit
+        for each in metadata
+        for limit in (each.metadata if isinstance(each, FieldInfo) else [each])
+    ]
     shown = [
         text.format(f"{getattr(limit, type(limit).__name__.lower()):g}")
         for limit in limits
@@ -168,7 +197,9 @@ def keys_table(keys: Keys) -> str:
 
 
 def key_pages() -> dict[str, str]:
-    """{page: Markdown}: the top level and its short keys on index.md, each larger section on a page of its own."""
+    """{page: Markdown}: the top level and its short keys on index.md, each larger section on a page
+    of its own.
+    """
     pages: dict[str, list[str]] = {}
     for keys in sections():
         if not keys.path:
@@ -186,8 +217,10 @@ def key_pages() -> dict[str, str]:
 def _index_head() -> str:
     return (
         "# Keys of train.yaml\n\n"
-        "These tables are made from the classes that check a train.yaml (`wenet_uio/config/`). An unknown key is an "
-        "error that names the nearest known key. `--override_config encoder_conf.num_blocks=6` changes a key on the "
+        "These tables are made from the classes that check a train.yaml (`wenet_uio/config/`). An "
+        "unknown key is an "
+        "error that names the nearest known key. `--override_config encoder_conf.num_blocks=6` "
+        "changes a key on the "
         "command line."
     )
 

@@ -15,7 +15,9 @@ def escaped(text: str) -> str:
     Code in single backticks stays code, and an address becomes a link.
     """
     parts = CODE.split(" ".join(text.split()))
-    shown = [re.sub(r"([\\*_\[\]<|#])", r"\\\1", part).replace("\\<", "&lt;") for part in parts[::2]]
+    shown = [
+        re.sub(r"([\\*_\[\]<|#])", r"\\\1", part).replace("\\<", "&lt;") for part in parts[::2]
+    ]
     shown += [""]
     code = [part if part[0] == "`" else f"<{part}>" for part in parts[1::2]] + [""]
     return "".join(each for pair in zip(shown, code, strict=False) for each in pair)
@@ -34,7 +36,9 @@ def paragraphs(text: str) -> str:
 
 
 def code(text: object) -> str:
-    """The text as code in a cell of a table, where a | in code is no border; nothing of an empty text."""
+    """The text as code in a cell of a table, where a | in code is no border; nothing of an empty
+    text.
+    """
     return f"`{text}`" if str(text) else ""
 
 

@@ -23,7 +23,9 @@ def pages() -> dict[str, str]:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """MkDocs calls this function with the pages that are files; the result has the generated pages, too."""
+    """MkDocs calls this function with the pages that are files; the result has the generated pages,
+    too.
+    """
     from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]: only builds of the manual need it
 
     for path, text in pages().items():

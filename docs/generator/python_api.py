@@ -16,7 +16,11 @@ from docs.generator.keys import own_docs
 from docs.generator.markdown import code, escaped, paragraphs, table
 
 FACES = {
-    "dataset.md": ("wenet_uio.dataset", "The data layer", "from wenet_uio.dataset import build_loader"),
+    "dataset.md": (
+        "wenet_uio.dataset",
+        "The data layer",
+        "from wenet_uio.dataset import build_loader",
+    ),
     "recogniser.md": ("wenet_uio", "The recogniser", "import wenet_uio"),
 }
 """{page: (package, title, how it is imported)}."""
@@ -39,7 +43,8 @@ def _page(package: str, title: str, imported: str) -> str:
     found = {name: getattr(import_module(package), name) for name in names}
     parts = [
         f"# {title} in Python",
-        f"The public names of `{package}`, from their docstrings. They are loaded when they are used: the import alone "
+        f"The public names of `{package}`, from their docstrings. They are loaded when they are "
+        "used: the import alone "
         "does not import torch. Other names may change in any version.",
         f"```python\n{imported}\n```",
     ]
@@ -57,11 +62,17 @@ def _class(name: str, kind: type) -> list[str]:
     fields = _fields(kind)
     parts = [docstring(inspect.cleandoc(kind.__doc__ or ""))]
     if fields:
-        rows = [[code(field), code(of), code(default), escaped(meaning)] for field, of, default, meaning in fields]
+        rows = [
+            [code(field), code(of), code(default), escaped(meaning)]
+            for field, of, default, meaning in fields
+        ]
         parts.append(table(("field", "type", "default", "meaning"), rows))
     elif "__init__" in vars(kind):
         made = vars(kind)["__init__"]
-        parts += [_signature(name, _definition(made)), docstring(inspect.cleandoc(made.__doc__ or ""))]
+        parts += [
+            _signature(name, _definition(made)),
+            docstring(inspect.cleandoc(made.__doc__ or "")),
+        ]
     for method, value in _members(kind):
         parts.append(f"### {name}.{method}".replace("__", r"\_\_"))
         if isinstance(value, property):
@@ -72,7 +83,9 @@ def _class(name: str, kind: type) -> list[str]:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties with docstrings, of the class and of its bases in this project."""
+    """Public methods and properties with docstrings, of the class and of its bases in this
+    project.
+    """
     found: dict[str, Any] = {}
     for owner in _own_classes(kind):
         found = vars(owner) | found
@@ -86,7 +99,9 @@ def _is_described(name: str, value: Any) -> bool:
     """Whether a member of a class is a public method or property with a docstring."""
     if name.startswith("_") and name not in SPECIAL:
         return False
-    is_member = inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod))
+    is_member = inspect.isfunction(value) or isinstance(
+        value, (property, classmethod, staticmethod)
+    )
     return is_member and bool(inspect.getdoc(getattr(value, "fget", None) or value))
 
 
@@ -97,7 +112,9 @@ def _own_classes(kind: type) -> Iterator[type]:
 
 def _fields(kind: type) -> list[tuple[str, str, str, str]]:
     """(name, type, default, meaning) of the fields of a dataclass or a named tuple."""
-    names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else ()
+    names = (
+        [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else ()
+    )
     names = getattr(kind, "_fields", names)
     found: dict[str, tuple[str, str, str, str]] = {}
     for owner in _own_classes(kind) if names else ():
@@ -119,7 +136,11 @@ def _fields_of(owner: type) -> dict[str, tuple[str, str, str, str]]:
 def _signature(name: str, function: ast.FunctionDef) -> str:
     """The call as a block of code."""
     arguments = [each for each in _arguments(function.args) if each not in ("self", "cls")]
-    result = f" -> {ast.unparse(function.returns)}" if function.returns and function.name != "__init__" else ""
+    result = (
+        f" -> {ast.unparse(function.returns)}"
+        if function.returns and function.name != "__init__"
+        else ""
+    )
     line = f"{name}({', '.join(arguments)}){result}"
     if len(line) > LINE:
         line = f"{name}(\n" + "".join(f"    {each},\n" for each in arguments) + f"){result}"

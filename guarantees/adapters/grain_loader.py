@@ -1,10 +1,11 @@
 """Grain: ElasticIterator over a shuffled MapDataset, in worker processes.
 
-Practice: https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html (shuffle),
-https://google-grain.readthedocs.io/en/latest/tutorials/dataset_advanced_tutorial.html (mix) and the docstring of
-ElasticIterator, which shards and batches: one state restores all ranks, also another number of them,
-https://github.com/google/grain/blob/v0.2.18/grain/_src/python/dataset/elastic_iterator.py. It drops a last batch that
-is not full. A mixture is MapDataset.mix with weights by size.
+Practice: https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html
+(shuffle), https://google-grain.readthedocs.io/en/latest/tutorials/dataset_advanced_tutorial.html
+(mix) and the docstring of ElasticIterator, which shards and batches: one state restores all ranks,
+also another number of them,
+https://github.com/google/grain/blob/v0.2.18/grain/_src/python/dataset/elastic_iterator.py. It drops
+a last batch that is not full. A mixture is MapDataset.mix with weights by size.
 """
 
 from __future__ import annotations
@@ -47,13 +48,22 @@ class Loader(Adapter):
 
     def open(self, run: Run) -> Iterator[Step]:
         """Batches of `run.batch_size` samples."""
-        parts = [grain.MapDataset.source(Lines(run.folder / source)).shuffle(seed=run.seed) for source in run.sources]
-        data = parts[0] if len(parts) == 1 else grain.MapDataset.mix(parts, weights=[len(part) for part in parts])
+        parts = [
+            grain.MapDataset.source(Lines(run.folder / source)).shuffle(seed=run.seed)
+            for source in run.sources
+        ]
+        data = (
+            parts[0]
+            if len(parts) == 1
+            else grain.MapDataset.mix(parts, weights=[len(part) for part in parts])
+        )
         self._loader = ElasticIterator(
             data,
             run.global_batch,
             grain.sharding.ShardOptions(run.rank, run.world),
-            multiprocessing_options=grain.MultiprocessingOptions(run.workers) if run.workers else None,
+            multiprocessing_options=grain.MultiprocessingOptions(run.workers)
+            if run.workers
+            else None,
         )
         if run.states is not None:
             self._loader.set_state(run.states[0])

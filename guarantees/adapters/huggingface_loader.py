@@ -1,12 +1,12 @@
 """Hugging Face datasets: a streaming dataset over parquet files, in torchdata's StatefulDataLoader.
 
-Practice: https://huggingface.co/docs/datasets/stream#save-a-dataset-checkpoint-and-resume-iteration (state_dict,
-StatefulDataLoader), https://huggingface.co/docs/datasets/use_with_pytorch#distributed (split_dataset_by_node), and
-https://huggingface.co/docs/datasets/stream#interleave with stopping strategy `all_exhausted_without_replacement` for
-the mixture.
+Practice: https://huggingface.co/docs/datasets/stream#save-a-dataset-checkpoint-and-resume-iteration
+(state_dict, StatefulDataLoader), https://huggingface.co/docs/datasets/use_with_pytorch#distributed
+(split_dataset_by_node), and https://huggingface.co/docs/datasets/stream#interleave with stopping
+strategy `all_exhausted_without_replacement` for the mixture.
 
-Its documentation says that resuming loses the samples in a shuffle buffer and fills the buffer again. So the trials
-shuffle shards and use no buffer.
+Its documentation says that resuming loses the samples in a shuffle buffer and fills the buffer
+again. So the trials shuffle shards and use no buffer.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from samples import Sample, shards
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 NO_RANKS = (
-    "the state is that of one rank and its workers, and StatefulDataLoader keeps states across workers, not across "
-    "ranks: https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/README.md"
+    "the state is that of one rank and its workers, and StatefulDataLoader keeps states across "
+    "workers, not across "
+    "ranks: "
+    "https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/README.md"
 )
 NO_WORKERS = (
     "StatefulDataLoader refuses a state of another number of workers by an assertion: "
@@ -38,7 +40,11 @@ NO_WORKERS = (
 def mixed(parts: list[Any]) -> Any:
     """One dataset of several, with each sample once."""
     strategy: Any = "all_exhausted_without_replacement"
-    return parts[0] if len(parts) == 1 else datasets.interleave_datasets(parts, stopping_strategy=strategy)
+    return (
+        parts[0]
+        if len(parts) == 1
+        else datasets.interleave_datasets(parts, stopping_strategy=strategy)
+    )
 
 
 class Loader(StatefulAdapter):
@@ -56,7 +62,10 @@ class Loader(StatefulAdapter):
     def write(self, folder: Path, samples: list[Sample]) -> None:
         """Write parquet files."""
         for number, group in enumerate(shards(samples)):
-            rows = {"key": [each.key for each in group], "content": [each.content() for each in group]}
+            rows = {
+                "key": [each.key for each in group],
+                "content": [each.content() for each in group],
+            }
             pyarrow.parquet.write_table(pyarrow.table(rows), folder / f"{number:06d}.parquet")
 
     def open(self, run: Run) -> Iterator[Step]:
@@ -66,12 +75,18 @@ class Loader(StatefulAdapter):
             files = [str(path) for path in sorted((run.folder / source).glob("*.parquet"))]
             parts.append(
                 datasets.load_dataset(
-                    "parquet", data_files=files, split="train", streaming=True, cache_dir=str(run.folder / "cache")
+                    "parquet",
+                    data_files=files,
+                    split="train",
+                    streaming=True,
+                    cache_dir=str(run.folder / "cache"),
                 )
             )
         data = mixed(parts)
         if len(parts) == 1:
             data = data.shuffle(seed=run.seed, buffer_size=1)
         data = split_dataset_by_node(data, rank=run.rank, world_size=run.world)
-        loader = StatefulDataLoader(data, run.batch_size, num_workers=run.workers, collate_fn=as_batch)
+        loader = StatefulDataLoader(
+            data, run.batch_size, num_workers=run.workers, collate_fn=as_batch
+        )
         yield from self.steps(loader, run)

@@ -24,12 +24,21 @@ class Loader(Streaming):
 
     def write(self, folder: Path, samples: list[Sample]) -> None:
         """Write an Arrow file."""
-        rows = {"key": [each.key for each in samples], "content": [each.content() for each in samples]}
+        rows = {
+            "key": [each.key for each in samples],
+            "content": [each.content() for each in samples],
+        }
         datasets.Dataset.from_dict(rows).save_to_disk(str(folder / "arrow"))
 
     def open(self, run: Run) -> Iterator[Step]:
         """Batches of `run.batch_size` samples."""
-        data = mixed([datasets.load_from_disk(str(run.folder / source / "arrow")) for source in run.sources])
-        data = split_dataset_by_node(data.shuffle(seed=run.seed), rank=run.rank, world_size=run.world)
-        loader = StatefulDataLoader(data, run.batch_size, num_workers=run.workers, collate_fn=as_batch)
+        data = mixed(
+            [datasets.load_from_disk(str(run.folder / source / "arrow")) for source in run.sources]
+        )
+        data = split_dataset_by_node(
+            data.shuffle(seed=run.seed), rank=run.rank, world_size=run.world
+        )
+        loader = StatefulDataLoader(
+            data, run.batch_size, num_workers=run.workers, collate_fn=as_batch
+        )
         yield from self.steps(loader, run)

@@ -1,10 +1,10 @@
 """LanceDB: StreamingDataset over a table, StreamingDataLoader.
 
-Practice: https://docs.lancedb.com/training/distributed-training (`num_splits` fits every number of ranks and workers
-and divides the global batch), https://docs.lancedb.com/training/checkpointing (StreamingDataLoader with workers,
-started by forkserver; a state at the end of a step), https://docs.lancedb.com/training/resuming
-(`merge_state_dicts`). A step of a rank is a batch of each worker, so at its end each split has given as many samples
-as any other.
+Practice: https://docs.lancedb.com/training/distributed-training (`num_splits` fits every number of
+ranks and workers and divides the global batch), https://docs.lancedb.com/training/checkpointing
+(StreamingDataLoader with workers, started by forkserver; a state at the end of a step),
+https://docs.lancedb.com/training/resuming (`merge_state_dicts`). A step of a rank is a batch of
+each worker, so at its end each split has given as many samples as any other.
 """
 
 from __future__ import annotations
@@ -35,9 +35,14 @@ class Loader(Adapter):
 
     def write(self, folder: Path, samples: list[Sample]) -> None:
         """Add the source to the table of all sources."""
-        columns = {"key": [each.key for each in samples], "content": [each.content() for each in samples]}
+        columns = {
+            "key": [each.key for each in samples],
+            "content": [each.content() for each in samples],
+        }
         rows = pyarrow.table(columns)
-        lancedb.connect(folder.parent).create_table("samples", schema=rows.schema, exist_ok=True).add(rows)
+        lancedb.connect(folder.parent).create_table(
+            "samples", schema=rows.schema, exist_ok=True
+        ).add(rows)
 
     def open(self, run: Run) -> Iterator[Step]:
         """Batches of `run.batch_size` samples of all workers of the rank together."""
@@ -58,7 +63,9 @@ class Loader(Adapter):
             collate_fn=collate,
             multiprocessing_context="forkserver" if run.workers else None,
         )
-        multiprocessing.set_forkserver_preload(["torch.utils.data", "pyarrow"])  # loaded once for all workers
+        multiprocessing.set_forkserver_preload(
+            ["torch.utils.data", "pyarrow"]
+        )  # loaded once for all workers
         batches = iter(loader)
         while step := list(islice(batches, parts)):
             yield step

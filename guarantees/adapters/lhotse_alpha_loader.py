@@ -1,9 +1,10 @@
-"""Lhotse 2.0 alpha: as for Lhotse 1, with indexed manifests, which restore a state without reading again.
+"""Lhotse 2.0 alpha: as for Lhotse 1, with indexed manifests, which restore a state without reading
+again.
 
-Practice: https://github.com/lhotse-speech/lhotse/blob/master/docs/datasets.rst, "Resumable Stateful Dataloading
-(Indexed)": "`num_workers` and `world_size` must match between save and restore". Its example has the sampler in each
-worker (IterableDatasetWrapper). Here the sampler is in the main process, because it then deals equal steps to the
-ranks.
+Practice: https://github.com/lhotse-speech/lhotse/blob/master/docs/datasets.rst, "Resumable Stateful
+Dataloading (Indexed)": "`num_workers` and `world_size` must match between save and restore". Its
+example has the sampler in each worker (IterableDatasetWrapper). Here the sampler is in the main
+process, because it then deals equal steps to the ranks.
 """
 
 from pathlib import Path

@@ -1,10 +1,11 @@
-"""Lhotse: DynamicBucketingSampler in the main process, a map-style dataset, torchdata's StatefulDataLoader.
+"""Lhotse: DynamicBucketingSampler in the main process, a map-style dataset, torchdata's
+StatefulDataLoader.
 
-Practice: https://lhotse.readthedocs.io/en/latest/datasets.html (samplers, their `state_dict`). Its example has
-PyTorch's DataLoader and says that with data workers the sampler is ahead of the loop. The documentation of 2.0
-recommends StatefulDataLoader, which keeps the state of the sampler at the batch that the loop received. So the trials
-use it for both versions. With `drop_last=False` the last batches are shared among the ranks. A mixture is CutSet.mux
-with weights by size.
+Practice: https://lhotse.readthedocs.io/en/latest/datasets.html (samplers, their `state_dict`). Its
+example has PyTorch's DataLoader and says that with data workers the sampler is ahead of the loop.
+The documentation of 2.0 recommends StatefulDataLoader, which keeps the state of the sampler at the
+batch that the loop received. So the trials use it for both versions. With `drop_last=False` the
+last batches are shared among the ranks. A mixture is CutSet.mux with weights by size.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from samples import Sample
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 NO_RANKS = (
-    'load_state_dict of CutSampler refuses another world_size: "Changing the world_size would result in different '
+    'load_state_dict of CutSampler refuses another world_size: "Changing the world_size would '
+    "result in different "
     'batches": https://github.com/lhotse-speech/lhotse/blob/master/lhotse/dataset/sampling/base.py'
 )
 NO_WORKERS = (
@@ -75,5 +77,7 @@ class Loader(StatefulAdapter):
             rank=run.rank,
             world_size=run.world,
         )
-        loader = StatefulDataLoader(Frames(), sampler=sampler, batch_size=None, num_workers=run.workers)
+        loader = StatefulDataLoader(
+            Frames(), sampler=sampler, batch_size=None, num_workers=run.workers
+        )
         yield from self.steps(loader, run)

@@ -54,9 +54,13 @@ class Loader(Adapter):
             "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": run.batch_frames},
         }
         config = parse_config({"dataset_conf": conf}, "guarantees")
-        options = LoaderOptions(rank=run.rank, world_size=run.world, num_workers=run.workers, seed=run.seed)
+        options = LoaderOptions(
+            rank=run.rank, world_size=run.world, num_workers=run.workers, seed=run.seed
+        )
         data_list = lists[0] if len(lists) == 1 else str(mixture)
-        self._loader = build_loader(data_list, "shard", config, None, training=True, options=options)
+        self._loader = build_loader(
+            data_list, "shard", config, None, training=True, options=options
+        )
         if run.states is not None:
             self._loader.load_state_dict(run.states[0])
         step: Step = []

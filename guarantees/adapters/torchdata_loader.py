@@ -1,7 +1,8 @@
 """torchdata's StatefulDataLoader over a map-style dataset, with PyTorch's DistributedSampler.
 
-Practice: https://docs.pytorch.org/data/0.11/stateful_dataloader_tutorial.html. For several ranks PyTorch recommends
-DistributedSampler, https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler; it
+Practice: https://docs.pytorch.org/data/0.11/stateful_dataloader_tutorial.html. For several ranks
+PyTorch recommends DistributedSampler,
+https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler; it
 pads the epoch with repeated samples or drops the tail. A mixture is a ConcatDataset.
 """
 
@@ -62,5 +63,7 @@ class Loader(StatefulAdapter):
         """Batches of `run.batch_size` samples."""
         data = ConcatDataset([Lines(run.folder / source) for source in run.sources])
         sampler = DistributedSampler(data, run.world, run.rank, shuffle=True, seed=run.seed)
-        loader = StatefulDataLoader(data, run.batch_size, sampler=sampler, num_workers=run.workers, collate_fn=list)
+        loader = StatefulDataLoader(
+            data, run.batch_size, sampler=sampler, num_workers=run.workers, collate_fn=list
+        )
         yield from self.steps(loader, run)

@@ -1,10 +1,10 @@
 """WebDataset: shards split by node and worker, a shuffle buffer, batches in the workers.
 
 Practice: https://github.com/webdataset/webdataset#readme and, for several nodes,
-https://webdataset.github.io/webdataset/multinode/: shards are split, and ranks may differ in their number of steps.
-The README says that resampled shards are usual on several nodes; with `with_epoch`, ranks then take equal steps, but
-an epoch is not one pass over the data. The trials ask for one pass, so shards are split here. A mixture is RandomMix
-with `longest=True`.
+https://webdataset.github.io/webdataset/multinode/: shards are split, and ranks may differ in their
+number of steps. The README says that resampled shards are usual on several nodes; with
+`with_epoch`, ranks then take equal steps, but an epoch is not one pass over the data. The trials
+ask for one pass, so shards are split here. A mixture is RandomMix with `longest=True`.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -23,7 +23,8 @@ from samples import Sample, shards
 from webdataset.mix import RandomMix
 
 NO_STATE = (
-    'to keep track of the samples that were read, "WebDataset can\'t really do this for you"; its author recommends '
+    'to keep track of the samples that were read, "WebDataset can\'t really do this for you"; its '
+    "author recommends "
     "resampled shards: https://github.com/webdataset/webdataset/issues/271"
 )
 
@@ -60,11 +61,21 @@ class Loader(Adapter):
             tars = [str(path) for path in sorted((run.folder / source).glob("*.tar"))]
             split = webdataset.split_by_node
             part = webdataset.WebDataset(
-                tars, shardshuffle=100, nodesplitter=split, workersplitter=webdataset.split_by_worker, seed=run.seed
+                tars,
+                shardshuffle=100,
+                nodesplitter=split,
+                workersplitter=webdataset.split_by_worker,
+                seed=run.seed,
             )
             parts.append(part.shuffle(100).map(as_pair))
-        data = parts[0] if len(parts) == 1 else webdataset.DataPipeline(RandomMix(parts, longest=True))
-        batches = data.listed(run.batch_size) if len(parts) == 1 else data.compose(_listed(run.batch_size))
+        data = (
+            parts[0] if len(parts) == 1 else webdataset.DataPipeline(RandomMix(parts, longest=True))
+        )
+        batches = (
+            data.listed(run.batch_size)
+            if len(parts) == 1
+            else data.compose(_listed(run.batch_size))
+        )
         for batch in webdataset.WebLoader(batches, batch_size=None, num_workers=run.workers):
             yield [batch]
 

@@ -47,16 +47,25 @@ TRANSDUCER = {
     "predictor_conf": {"embed_size": 16, "output_size": 16, "hidden_size": 16, "num_layers": 1},
     "joint": "transducer_joint",
     "joint_conf": {"join_dim": 16},
-    "model_conf": {"transducer_weight": 0.5, "ctc_weight": 0.3, "attention_weight": 0.2, "reverse_weight": 0.3},
+    "model_conf": {
+        "transducer_weight": 0.5,
+        "ctc_weight": 0.3,
+        "attention_weight": 0.2,
+        "reverse_weight": 0.3,
+    },
 }
 """Sections that make a transducer of the model."""
 
 
 def write_model(folder, sections=(), **encoder):
-    """Write train.yaml, units.txt, global_cmvn and random weights final.pt; `encoder` changes encoder_conf."""
+    """Write train.yaml, units.txt, global_cmvn and random weights final.pt; `encoder` changes
+    encoder_conf.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     units = ["<blank>", "<unk>", *"abcdefgh", "▁", "<sos/eos>"]
-    (folder / "units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)))
+    (folder / "units.txt").write_text(
+        "".join(f"{unit} {place}\n" for place, unit in enumerate(units))
+    )
     (folder / "global_cmvn").write_text(
         json.dumps({"mean_stat": [100.0] * 23, "var_stat": [1100.0] * 23, "frame_num": 10})
     )

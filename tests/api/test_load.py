@@ -20,31 +20,46 @@ PATHS = ("units.txt", "data/dict/lang_char.txt"), ("global_cmvn", "data/train/gl
 def test_importing_the_package_is_light():
     check = "import sys, wenet_uio; assert not {'torch', 'numpy', 'yaml'} & sys.modules.keys(); wenet_uio.nothing"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
-    assert done.stderr.strip().endswith("AttributeError: module 'wenet_uio' has no attribute 'nothing'")
+    assert done.stderr.strip().endswith(
+        "AttributeError: module 'wenet_uio' has no attribute 'nothing'"
+    )
     assert set(wenet_uio.__all__) == set(dir(wenet_uio))
     assert all(getattr(wenet_uio, name) for name in wenet_uio.__all__)
 
 
-def test_a_model_in_wenets_layout_opens_and_the_log_says_which_files_are_taken(golden, tmp_path, caplog, monkeypatch):
+def test_a_model_in_wenets_layout_opens_and_the_log_says_which_files_are_taken(
+    golden, tmp_path, caplog, monkeypatch
+):
     folder = tmp_path / "wenet"
     shutil.copytree(golden / "u2pp_conformer", folder)
     text = (folder / "train.yaml").read_text()
     for name, path in PATHS:
         text = text.replace(f": {name}\n", f": {path}\n")
-    (folder / "train.yaml").write_text(text.replace("cmvn: data/train/global_cmvn", "cmvn: global_cmvn"))
+    (folder / "train.yaml").write_text(
+        text.replace("cmvn: data/train/global_cmvn", "cmvn: global_cmvn")
+    )
     monkeypatch.chdir(tmp_path)
     recogniser = wenet_uio.load_model(folder, device="cpu")
     assert caplog.text.count(" is taken") == 2
-    assert f"tokenizer_conf.symbol_table_path data/dict/lang_char.txt: {folder}/units.txt is taken" in caplog.text
+    assert (
+        f"tokenizer_conf.symbol_table_path data/dict/lang_char.txt: {folder}/units.txt is taken"
+        in caplog.text
+    )
     assert recogniser.transcribe(samples=bursts(), sample_rate=RATE).seconds == 6
 
 
 def test_weights_may_be_named(model):
     shutil.copy(model / "final.pt", model / "epoch_3.pt")
     (model / "final.pt").unlink()
-    expected = wenet_uio.load_model(model, checkpoint=model / "epoch_3.pt", device="cpu").transcribe("talk.wav")
-    assert wenet_uio.load_model(model / "epoch_3.pt", device="cpu").transcribe("talk.wav") == expected
-    with pytest.raises(FileNotFoundError, match=r"exp/conformer: neither avg\.pt nor final\.pt in it"):
+    expected = wenet_uio.load_model(
+        model, checkpoint=model / "epoch_3.pt", device="cpu"
+    ).transcribe("talk.wav")
+    assert (
+        wenet_uio.load_model(model / "epoch_3.pt", device="cpu").transcribe("talk.wav") == expected
+    )
+    with pytest.raises(
+        FileNotFoundError, match=r"exp/conformer: neither avg\.pt nor final\.pt in it"
+    ):
         wenet_uio.load_model(model)
 
 
@@ -57,16 +72,25 @@ def test_a_torchscript_export_gives_the_transcript_of_its_run(model):
         found, expected = (each.transcribe("talk.wav", mode=mode) for each in (exported, trained))
         assert found.text == expected.text
         assert [word.start for word in found.words] == [word.start for word in expected.words]
-    with pytest.raises(ValueError, match="mode attention: exported models support attention_rescoring, ctc_greedy"):
+    with pytest.raises(
+        ValueError, match="mode attention: exported models support attention_rescoring, ctc_greedy"
+    ):
         exported.transcribe("talk.wav", mode="attention")
-    with pytest.raises(ValueError, match="dtype bf16: an exported model has the arithmetic of its export"):
+    with pytest.raises(
+        ValueError, match="dtype bf16: an exported model has the arithmetic of its export"
+    ):
         exported.transcribe("talk.wav", decoding={"dtype": "bf16"})
-    with pytest.raises(ValueError, match="one_pass: exported models encode each segment alone; load the checkpoint"):
+    with pytest.raises(
+        ValueError, match="one_pass: exported models encode each segment alone; load the checkpoint"
+    ):
         exported.transcribe("talk.wav", one_pass=True)
     with pytest.raises(ValueError, match="exported models cannot stream here; load the checkpoint"):
         exported.stream()
     (model / "final.pt").unlink()
-    assert wenet_uio.load_model(model).transcribe("talk.wav").text == trained.transcribe("talk.wav").text
+    assert (
+        wenet_uio.load_model(model).transcribe("talk.wav").text
+        == trained.transcribe("talk.wav").text
+    )
     os.rename(model / "final.zip", "alone.zip")
     with pytest.raises(FileNotFoundError, match=r"alone\.zip: no train\.yaml beside it or above"):
         wenet_uio.load_model("alone.zip")
@@ -93,7 +117,11 @@ def test_an_onnx_export_gives_the_transcript_of_its_run(model):
 def test_what_is_no_model_is_refused_by_name(model, tmp_path):
     for path, message in (
         ("none", "none: no such file or folder"),
-        (tmp_path, r"expected a folder with train\.yaml and avg\.pt or final\.pt, or an export \(final\.zip, onnx/\)"),
+        (
+            tmp_path,
+            r"expected a folder with train\.yaml and avg\.pt or final\.pt, or an export "
+            r"\(final\.zip, onnx/\)",
+        ),
     ):
         with pytest.raises(FileNotFoundError, match=message):
             wenet_uio.load_model(path)
@@ -105,8 +133,12 @@ def test_what_is_no_model_is_refused_by_name(model, tmp_path):
     with pytest.raises(ValueError, match=r"final\.pt"):
         wenet_uio.load_model(model)
     config = yaml.safe_load((model / "train.yaml").read_text())
-    assert load_config(model / "train.yaml").tokenizer_conf.symbol_table_path == str(model / "units.txt")
-    config["dataset_conf"]["operators"] = [{"use": "os:system", "after": "decode", "evaluation": True}]
+    assert load_config(model / "train.yaml").tokenizer_conf.symbol_table_path == str(
+        model / "units.txt"
+    )
+    config["dataset_conf"]["operators"] = [
+        {"use": "os:system", "after": "decode", "evaluation": True}
+    ]
     Path(model / "train.yaml").write_text(yaml.safe_dump(config))
     with pytest.raises(ValueError, match="os:system"):
         wenet_uio.load_model(model)

@@ -9,7 +9,9 @@ README = Path(wenet_uio.__file__).parent / "api/README.md"
 
 
 def test_the_examples_of_the_readme_run_from_the_first_to_the_last(model, capsys):
-    examples = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    examples = re.findall(
+        r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     assert len(examples) == 7
     names = {}
     for example in examples:

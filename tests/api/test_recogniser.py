@@ -45,10 +45,21 @@ def test_every_form_of_input_gives_the_same_text(recogniser):
     expected = recogniser.transcribe("talk.wav").text
     content = Path("talk.wav").read_bytes()
     samples, rate = soundfile.read("talk.wav", dtype="int16")
-    forms = [Path("talk.wav"), open("talk.wav", "rb"), io.BytesIO(content), content, memoryview(content)]
+    forms = [
+        Path("talk.wav"),
+        open("talk.wav", "rb"),
+        io.BytesIO(content),
+        content,
+        memoryview(content),
+    ]
     for form in forms:
         assert recogniser.transcribe(form).text == expected
-    for array in (samples, torch.from_numpy(samples), samples / np.float32(32768), samples[:, None]):
+    for array in (
+        samples,
+        torch.from_numpy(samples),
+        samples / np.float32(32768),
+        samples[:, None],
+    ):
         assert recogniser.transcribe(samples=array, sample_rate=rate).text == expected
     os.mkfifo("pipe")
     writer = threading.Thread(target=lambda: Path("pipe").write_bytes(content), daemon=True)
@@ -81,7 +92,11 @@ def test_a_transducer_decodes_with_its_own_search_unless_hot_words_are_given(mod
 
     assert text() == text(mode="rnnt_greedy_search") != text(mode="ctc_prefix_beam_search")
     hot = {"hot_words": ["abc"], "hot_word_score": 20.0}
-    assert text(**hot) == text(mode="ctc_prefix_beam_search", **hot) != text(mode="ctc_prefix_beam_search")
+    assert (
+        text(**hot)
+        == text(mode="ctc_prefix_beam_search", **hot)
+        != text(mode="ctc_prefix_beam_search")
+    )
     samples, rate = soundfile.read("talk.wav", dtype="int16")
     for mode, options in (("rnnt_greedy_search", {}), ("ctc_prefix_beam_search", hot)):
         finals = []
@@ -93,7 +108,12 @@ def test_a_transducer_decodes_with_its_own_search_unless_hot_words_are_given(mod
 
 
 def test_a_list_gives_what_each_input_gives_alone_in_every_mode(model):
-    conf = {"causal": False, "use_dynamic_chunk": False, "cnn_module_norm": "batch_norm", "input_layer": "conv1d2"}
+    conf = {
+        "causal": False,
+        "use_dynamic_chunk": False,
+        "cnn_module_norm": "batch_norm",
+        "input_layer": "conv1d2",
+    }
     recogniser = wenet_uio.load_model(write_model(model, **conf), device="cpu")
     for number, starts in enumerate([(1, 2, 5), (1,), (0, 3)]):
         soundfile.write(f"{number}.wav", bursts(starts=starts, seed=number), RATE)
@@ -105,9 +125,13 @@ def test_a_list_gives_what_each_input_gives_alone_in_every_mode(model):
         assert texts[mode] == [result.text for result in alone]
         for one, other in zip(together, alone, strict=True):
             for segment, same in zip(one.segments, other.segments, strict=True):
-                assert [token.time for token in segment.tokens] == [token.time for token in same.tokens]
+                assert [token.time for token in segment.tokens] == [
+                    token.time for token in same.tokens
+                ]
                 sure = [token.confidence for token in same.tokens]
-                assert [token.confidence for token in segment.tokens] == pytest.approx(sure, abs=1e-5)
+                assert [token.confidence for token in segment.tokens] == pytest.approx(
+                    sure, abs=1e-5
+                )
     assert texts["ctc_greedy_search"][0]
 
 
@@ -118,19 +142,28 @@ def test_every_mode_of_the_model_and_its_options_work(recogniser):
     plain = recogniser.transcribe("talk.wav")
     hot = recogniser.transcribe("talk.wav", hot_words=["h"], hot_word_score=30.0).text
     assert hot.count("h") > plain.text.count("h")
-    chunked = recogniser.transcribe("talk.wav", decoding={"decoding_chunk_size": 4, "simulate_streaming": True})
+    chunked = recogniser.transcribe(
+        "talk.wav", decoding={"decoding_chunk_size": 4, "simulate_streaming": True}
+    )
     assert len(chunked.segments) == 3
     in_16_bits = recogniser.transcribe("talk.wav", decoding={"dtype": "bf16"})
-    assert [segment.start for segment in in_16_bits.segments] == [segment.start for segment in plain.segments]
+    assert [segment.start for segment in in_16_bits.segments] == [
+        segment.start for segment in plain.segments
+    ]
 
 
 def test_a_silent_channel_is_named_with_the_channels_that_are_not(recogniser, caplog):
     samples = np.stack((np.zeros(6 * RATE, np.float32), bursts()), axis=1)
     assert recogniser.transcribe(samples=samples, sample_rate=RATE).text == ""
-    assert "input 0: channel 0 is silent (below -60 dBFS); channels with sound: 1; choose one, or mix" in caplog.text
+    assert (
+        "input 0: channel 0 is silent (below -60 dBFS); channels with sound: 1; choose one, or mix"
+        in caplog.text
+    )
     caplog.clear()
     assert len(recogniser.transcribe(samples=samples, sample_rate=RATE, channel=1).segments) == 3
-    assert len(recogniser.transcribe(samples=samples, sample_rate=RATE, channel="mix").segments) == 3
+    assert (
+        len(recogniser.transcribe(samples=samples, sample_rate=RATE, channel="mix").segments) == 3
+    )
     assert not caplog.records
 
 
@@ -138,7 +171,9 @@ def test_a_transcript_is_written_as_json_srt_and_vtt(recogniser):
     result = recogniser.transcribe("talk.wav")
     values = result.to_dict()
     assert (values["text"], values["seconds"]) == (result.text, 6.0)
-    assert [segment["text"] for segment in values["segments"]] == [segment.text for segment in result.segments]
+    assert [segment["text"] for segment in values["segments"]] == [
+        segment.text for segment in result.segments
+    ]
     assert values["segments"][0]["words"][0].keys() == {"word", "start", "end", "confidence"}
     srt, vtt = result.to_srt(), result.to_vtt()
     assert srt.startswith("1\n00:00:01,")
@@ -152,27 +187,71 @@ def test_a_transcript_is_written_as_json_srt_and_vtt(recogniser):
     ("arguments", "error", "message"),
     [
         ({}, ValueError, "give either audio"),
-        ({"audio": 3}, TypeError, "audio: expected a path, a file object, bytes or samples, found int"),
+        (
+            {"audio": 3},
+            TypeError,
+            "audio: expected a path, a file object, bytes or samples, found int",
+        ),
         ({"audio": np.zeros(9)}, ValueError, "needs its sample rate"),
         ({"samples": np.zeros(9)}, ValueError, "samples= and sample_rate= belong together"),
-        ({"samples": np.zeros((2, 900)), "sample_rate": RATE}, ValueError, r"expected shape .*, found \(2, 900\)"),
+        (
+            {"samples": np.zeros((2, 900)), "sample_rate": RATE},
+            ValueError,
+            r"expected shape .*, found \(2, 900\)",
+        ),
         ({"samples": np.zeros(9, np.int64), "sample_rate": RATE}, ValueError, "found int64"),
-        ({"samples": np.zeros(9), "sample_rate": 0}, ValueError, "sample_rate: expected above 0 Hz"),
+        (
+            {"samples": np.zeros(9), "sample_rate": 0},
+            ValueError,
+            "sample_rate: expected above 0 Hz",
+        ),
         ({"samples": np.zeros(0), "sample_rate": RATE}, AudioError, "input 0: no samples"),
         ({"samples": np.full(RATE, np.nan), "sample_rate": RATE}, AudioError, "input 0: .*damaged"),
         ({"audio": "none.wav"}, AudioError, "none.wav: No such file"),
         ({"audio": b"RIFF"}, AudioError, "input 0: "),
         ({"audio": ["talk.wav", b""]}, AudioError, "input 1: empty"),
         ({"audio": io.StringIO("x")}, AudioError, "open the file in mode 'rb'"),
-        ({"audio": "talk.wav", "mode": "greedy"}, ValueError, "unknown decode mode greedy; known: "),
-        ({"audio": "talk.wav", "mode": "rnnt_beam_search"}, ValueError, "trained with transducer_weight 0; it can do "),
+        (
+            {"audio": "talk.wav", "mode": "greedy"},
+            ValueError,
+            "unknown decode mode greedy; known: ",
+        ),
+        (
+            {"audio": "talk.wav", "mode": "rnnt_beam_search"},
+            ValueError,
+            "trained with transducer_weight 0; it can do ",
+        ),
         ({"audio": "talk.wav", "beem": 3}, TypeError, "beem"),
-        ({"audio": "talk.wav", "channel": 4}, AudioError, r"channel 4 \(counted from 0\) requested"),
-        ({"audio": "talk.wav", "hot_words": "abc"}, ValueError, "hot_words: expected a list of phrases"),
-        ({"audio": "talk.wav", "hot_words": ["xyz"]}, ValueError, "hot_words: the units can spell no phrase: xyz"),
-        ({"audio": "talk.wav", "hot_words": ["a"], "mode": "attention"}, ValueError, "hot_words is not used by"),
-        ({"audio": "talk.wav", "decoding": {"beem": 3}}, ValueError, "decoding: unknown beem; known: beam_size"),
-        ({"audio": "talk.wav", "device": "gpu"}, ValueError, "device gpu: unknown; known: auto, cpu"),
+        (
+            {"audio": "talk.wav", "channel": 4},
+            AudioError,
+            r"channel 4 \(counted from 0\) requested",
+        ),
+        (
+            {"audio": "talk.wav", "hot_words": "abc"},
+            ValueError,
+            "hot_words: expected a list of phrases",
+        ),
+        (
+            {"audio": "talk.wav", "hot_words": ["xyz"]},
+            ValueError,
+            "hot_words: the units can spell no phrase: xyz",
+        ),
+        (
+            {"audio": "talk.wav", "hot_words": ["a"], "mode": "attention"},
+            ValueError,
+            "hot_words is not used by",
+        ),
+        (
+            {"audio": "talk.wav", "decoding": {"beem": 3}},
+            ValueError,
+            "decoding: unknown beem; known: beam_size",
+        ),
+        (
+            {"audio": "talk.wav", "device": "gpu"},
+            ValueError,
+            "device gpu: unknown; known: auto, cpu",
+        ),
         ({"audio": "talk.wav", "batch_size": 0}, ValueError, "batch_size: expected 1 or more"),
     ],
 )
@@ -186,7 +265,9 @@ def test_a_stream_gives_partial_texts_and_the_text_of_simulated_streaming(recogn
     decoding = {"decoding_chunk_size": 4, "num_decoding_left_chunks": 2, "simulate_streaming": True}
     for mode in recogniser.modes:
         options = {"mode": mode, "beam_size": 4}
-        whole = recogniser.transcribe(samples=samples, sample_rate=RATE, pause=0, decoding=decoding, **options)
+        whole = recogniser.transcribe(
+            samples=samples, sample_rate=RATE, pause=0, decoding=decoding, **options
+        )
         stream = recogniser.stream(chunk_size=4, left_chunks=2, **options)
         partial = []
         for start in range(0, len(samples), 1000):
@@ -199,7 +280,9 @@ def test_a_stream_gives_partial_texts_and_the_text_of_simulated_streaming(recogn
         assert len(set(partial)) > 2
         assert partial[-1] != ""
     assert recogniser.stream().finish().text == ""
-    with pytest.raises(ValueError, match="decoding_chunk_size 0: a stream needs 1 or more encoder frames"):
+    with pytest.raises(
+        ValueError, match="decoding_chunk_size 0: a stream needs 1 or more encoder frames"
+    ):
         recogniser.stream(chunk_size=0)
 
 
@@ -209,7 +292,8 @@ def test_a_model_with_full_context_decodes_windows_again_and_says_so(tmp_path, c
     samples = bursts()
     stream = recogniser.stream(window=2.0)
     assert (
-        "no streaming, the newest window is decoded again and again: the model was trained with full con" in caplog.text
+        "no streaming, the newest window is decoded again and again: the model was trained with "
+        "full con" in caplog.text
     )
     partial = []
     for start in range(0, len(samples), 1600):

@@ -17,7 +17,9 @@ def encoded(kind, subtype):
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize(("kind", "subtype"), [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("MP3", "MPEG_LAYER_III")])
+@pytest.mark.parametrize(
+    ("kind", "subtype"), [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("MP3", "MPEG_LAYER_III")]
+)
 def test_audio_that_ends_before_the_length_in_its_header_is_refused(kind, subtype):
     whole = encoded(kind, subtype)
     require_whole(whole)

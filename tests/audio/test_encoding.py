@@ -22,7 +22,12 @@ def test_lossless_encodings_give_back_every_sample(encoding):
 
 def test_samples_beyond_full_scale_are_clipped_and_do_not_wrap():
     loud = np.array([40000.0, 32768.0, -40000.0, 12.4], np.float32)[:, None]
-    assert read_audio(encode_audio(loud, 16000, "wav"))[0].tolist() == [32767.0, 32767.0, -32768.0, 12.0]
+    assert read_audio(encode_audio(loud, 16000, "wav"))[0].tolist() == [
+        32767.0,
+        32767.0,
+        -32768.0,
+        12.0,
+    ]
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 48000])

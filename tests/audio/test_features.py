@@ -1,4 +1,6 @@
-"""Stored features: what kaldi_native_io writes is read bit for bit; damage and other objects are named."""
+"""Stored features: what kaldi_native_io writes is read bit for bit; damage and other objects are
+named.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_ranges_are_inclusive_as_in_kaldi_and_segments_are_seconds(method, tmp_p
     np.testing.assert_array_equal(read_signal(place, 0.1, 0.25)[0], whole[10:25])
     np.testing.assert_array_equal(read_signal(place + "[10:29]", 0.1)[0], whole[20:30])
     for text in ("[40:53]", "[9:3]", "[50:51]", "[0:9,0:40]"):
-        with pytest.raises(AudioError, match=r"feats.ark:\d+\S+: the f\w+ \d+:\d+ of a matrix with \d+ f"):
+        with pytest.raises(
+            AudioError, match=r"feats.ark:\d+\S+: the f\w+ \d+:\d+ of a matrix with \d+ f"
+        ):
             audio_info(place + text)
 
 
@@ -87,10 +91,17 @@ def test_arrays_of_features_are_told_from_waveforms_by_their_shape():
     matrix = MATRICES["normal"]
     tensor = io.BytesIO()
     torch.save(torch.from_numpy(matrix).to(torch.bfloat16), tensor)
-    for data in (npy(matrix), npy(matrix.astype(np.float64)), npy(np.asfortranarray(matrix)), tensor.getvalue()):
+    for data in (
+        npy(matrix),
+        npy(matrix.astype(np.float64)),
+        npy(np.asfortranarray(matrix)),
+        tensor.getvalue(),
+    ):
         feats, rate = read_signal(data)
         assert (feats.shape, rate) == ((50, 40), 100)
-        with pytest.raises(AudioError, match=r"stored features \(50 frames of 40\), where a waveform is needed"):
+        with pytest.raises(
+            AudioError, match=r"stored features \(50 frames of 40\), where a waveform is needed"
+        ):
             read_audio(data)
     assert read_signal(npy(np.zeros((2, 500), np.float32)))[0].shape == (500,)
 
@@ -102,7 +113,10 @@ def kaldi(kind, frames, dim, rest=b""):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (kaldi(b"FM", 3, 2, bytes(20)), "cut short or damaged: a Kaldi matrix of 3 x 2 in 35 bytes"),
+        (
+            kaldi(b"FM", 3, 2, bytes(20)),
+            "cut short or damaged: a Kaldi matrix of 3 x 2 in 35 bytes",
+        ),
         (kaldi(b"FM", 2**31 - 1, 2**31 - 1), "cut short or damaged"),
         (kaldi(b"DM", -1, 2), "cut short or damaged"),
         (b"\0BFM \x08" + bytes(30), "the header of its Kaldi matrix is damaged"),
@@ -110,7 +124,10 @@ def kaldi(kind, frames, dim, rest=b""):
         (b"\0BCM2 \0\0", "cut short: 8 bytes of a Kaldi matrix"),
         (kaldi(b"FM", 0, 0), "no samples"),
         (kaldi(b"FM", 1, 1, struct.pack("<f", float("nan"))), "not finite numbers"),
-        (b"utt1 " + kaldi(b"FM", 1, 1, bytes(4)), r"name one of them by its byte, as feats.scp does"),
+        (
+            b"utt1 " + kaldi(b"FM", 1, 1, bytes(4)),
+            r"name one of them by its byte, as feats.scp does",
+        ),
     ],
 )
 def test_damaged_matrices_and_other_objects_are_refused(data, message):
@@ -128,7 +145,9 @@ def test_a_byte_without_a_matrix_is_named_and_wav_in_archives_is_read(tmp_path):
     with pytest.raises(AudioError, match="a range of frames in brackets, but this is audio"):
         read_audio(f"{tmp_path}/wav.ark:{second}[0:3]")
     for byte in (4, 6, 10**9):
-        with pytest.raises(AudioError, match=f"wav.ark:{byte}: no Kaldi matrix in binary form at byte {byte}"):
+        with pytest.raises(
+            AudioError, match=f"wav.ark:{byte}: no Kaldi matrix in binary form at byte {byte}"
+        ):
             audio_info(f"{tmp_path}/wav.ark:{byte}")
     with pytest.raises(AudioError, match=r"gone.ark:5: No such file"):
         audio_info(f"{tmp_path}/gone.ark:5")

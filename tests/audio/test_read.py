@@ -35,12 +35,22 @@ def wav(claimed_bytes=None, rate=16000, channels=1, samples=TONE, before_data=b"
     size = len(data) if claimed_bytes is None else claimed_bytes
     frame = 2 * channels & 0xFFFF
     form = struct.pack("<HHIIHH", 1, channels, rate, rate * frame & 0xFFFFFFFF, frame, 16)
-    chunks = b"WAVEfmt " + struct.pack("<I", 16) + form + before_data + b"data" + struct.pack("<I", size) + data
+    chunks = (
+        b"WAVEfmt "
+        + struct.pack("<I", 16)
+        + form
+        + before_data
+        + b"data"
+        + struct.pack("<I", size)
+        + data
+    )
     return b"RIFF" + struct.pack("<I", min(2**32 - 1, 36 + size)) + chunks
 
 
 def flac(claimed_samples):
-    """One second of flac whose header claims another length; flac that is written to a pipe claims 0."""
+    """One second of flac whose header claims another length; flac that is written to a pipe claims
+    0.
+    """
     data = bytearray(encoded(TONE, kind="FLAC"))
     data[21] = data[21] & 0xF0 | claimed_samples >> 32
     data[22:26] = (claimed_samples & 0xFFFFFFFF).to_bytes(4, "big")
@@ -48,7 +58,13 @@ def flac(claimed_samples):
 
 
 def sphere(coding):
-    lines = ["NIST_1A", "   1024", "channel_count -i 1", "sample_count -i 16000", "sample_rate -i 16000"]
+    lines = [
+        "NIST_1A",
+        "   1024",
+        "channel_count -i 1",
+        "sample_count -i 16000",
+        "sample_rate -i 16000",
+    ]
     lines += ["sample_n_bytes -i 2", "sample_byte_format -s2 01", "sample_sig_bits -i 16"]
     lines += [f"sample_coding -s{len(coding)} {coding}", "end_head", ""]
     return "\n".join(lines).encode().ljust(1024) + TONE.tobytes()
@@ -59,7 +75,9 @@ def decode_within(megabytes, paths):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / "tests/audio/support/decode.py"), str(megabytes)]
     stdin = "\n".join(map(str, paths))
-    done = subprocess.run(command, env=environment, input=stdin, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, env=environment, input=stdin, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [path for path, *_ in found] == list(map(str, paths))
@@ -86,7 +104,9 @@ def test_a_segment_is_cut_at_its_samples_in_memory_and_on_disk(kind, tmp_path):
         assert waveform.tolist() == list(range(-12000, -16000, -1))
 
 
-@pytest.mark.parametrize(("start", "end"), [(-1.0, None), (float("nan"), None), (0.0, float("inf")), (2.0, 3.0)])
+@pytest.mark.parametrize(
+    ("start", "end"), [(-1.0, None), (float("nan"), None), (0.0, float("inf")), (2.0, 3.0)]
+)
 def test_a_segment_without_audio_is_refused(start, end):
     with pytest.raises(AudioError, match="not a segment|no samples between"):
         read_audio(wav(), start, end)
@@ -94,11 +114,15 @@ def test_a_segment_without_audio_is_refused(start, end):
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
 def test_one_channel_is_chosen_or_all_are_mixed(kind):
-    stereo = encoded(np.stack([np.full(100, 1, np.int16), np.full(100, 2, np.int16)], axis=1), kind=kind)
+    stereo = encoded(
+        np.stack([np.full(100, 1, np.int16), np.full(100, 2, np.int16)], axis=1), kind=kind
+    )
     assert set(read_audio(stereo, channel=1)[0].tolist()) == {2.0}
     assert set(read_audio(stereo, channel="mix")[0].tolist()) == {1.5}
     for channel in (2, -1, "left"):  # a channel number may come from data
-        with pytest.raises(AudioError, match=f"channel {channel} .counted from 0. requested, the audio has 2"):
+        with pytest.raises(
+            AudioError, match=f"channel {channel} .counted from 0. requested, the audio has 2"
+        ):
             read_audio(stereo, channel=channel)
 
 
@@ -109,13 +133,17 @@ def test_samples_stored_with_16_bits_are_returned_as_int16_on_request(kind):
     assert waveform.dtype == np.int16
     assert np.array_equal(waveform, TONE)
     for options, subtype in (({"channel": "mix"}, "PCM_16"), ({}, "PCM_24")):
-        waveform, _ = read_audio(encoded(stereo, kind=kind, subtype=subtype), keep_int16=True, **options)
+        waveform, _ = read_audio(
+            encoded(stereo, kind=kind, subtype=subtype), keep_int16=True, **options
+        )
         assert waveform.dtype == np.float32
 
 
 def test_plain_wav_gives_the_same_samples_as_libsndfile():
     stereo = np.random.default_rng(0).integers(-32768, 32767, (5000, 2), np.int16)
-    with_more_chunks = wav(samples=stereo, channels=2, before_data=b"LIST" + struct.pack("<I", 3) + b"abc\0")
+    with_more_chunks = wav(
+        samples=stereo, channels=2, before_data=b"LIST" + struct.pack("<I", 3) + b"abc\0"
+    )
     for data in (encoded(stereo), with_more_chunks):
         expected, rate = soundfile.read(io.BytesIO(data), dtype="int16")
         assert audio._plain_wav(memoryview(data), data[: audio.HEAD], len(data)) is not None
@@ -199,14 +227,18 @@ def test_running_out_of_file_descriptors_is_not_an_audio_error(tmp_path):
             file.close()
 
 
-def test_in_a_careful_process_a_decoder_that_crashes_is_an_audio_error(make_utterances, monkeypatch):
+def test_in_a_careful_process_a_decoder_that_crashes_is_an_audio_error(
+    make_utterances, monkeypatch
+):
     whole, marked = (line.wav for line in make_utterances(2))
     mark(marked)
     crash_at_marked(monkeypatch)
     expected = read_audio(whole)[0]
     with careful():
         np.testing.assert_array_equal(read_audio(whole)[0], expected)
-        with pytest.raises(AudioError, match=rf"^{marked}: the decoder crashed its process \(SIGSEGV\)"):
+        with pytest.raises(
+            AudioError, match=rf"^{marked}: the decoder crashed its process \(SIGSEGV\)"
+        ):
             read_audio(marked)
         with pytest.raises(AudioError, match=r"^the decoder crashed its process"):
             read_audio(Path(marked).read_bytes())
@@ -236,7 +268,9 @@ def test_every_real_file_decodes_as_expected_or_is_refused_with_a_reason(corpora
     refused = {name for name in index if len(found[str(folder / name)]) == 1}
     raws = {name for name in index if name.endswith(".raw")}
     no_audio = {"awful.wav", "bad.wav", "evil.wav", "null.wav"}
-    assert refused == raws | {f"pocketsphinx/{name}" for name in no_audio} | {"pydub/test1_empty.wav"}
+    assert refused == raws | {f"pocketsphinx/{name}" for name in no_audio} | {
+        "pydub/test1_empty.wav"
+    }
     assert all("must be converted to wav first" in found[str(folder / name)][0] for name in raws)
     for name in index.keys() - refused:
         claimed, decoded, rate, channels = found[str(folder / name)]
@@ -246,5 +280,9 @@ def test_every_real_file_decodes_as_expected_or_is_refused_with_a_reason(corpora
         else:
             assert [rate, channels] == [int(row["sample_rate"]), int(row["channels"])]
             assert claimed == pytest.approx(float(row["duration"]) * rate, abs=0.0006 * rate)
-        lost = {"lhotse/common_voice_en_651325.mp3": 198, "pydub/party.mp3": 1539, "pydub/tessst.mp3": 498}
+        lost = {
+            "lhotse/common_voice_en_651325.mp3": 198,
+            "pydub/party.mp3": 1539,
+            "pydub/tessst.mp3": 498,
+        }
         assert claimed - decoded == lost.get(name, 0), name

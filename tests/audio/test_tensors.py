@@ -36,7 +36,13 @@ WAVE = np.random.default_rng(0).integers(-20000, 20000, 5000).astype(np.int16)
 @pytest.mark.parametrize(
     "data",
     [
-        *(npy(WAVE), npy(WAVE[None]), npy(WAVE[:, None]), npy(WAVE / 32768), npy((WAVE / 32768).astype(np.float32))),
+        *(
+            npy(WAVE),
+            npy(WAVE[None]),
+            npy(WAVE[:, None]),
+            npy(WAVE / 32768),
+            npy((WAVE / 32768).astype(np.float32)),
+        ),
         *(pth(torch.from_numpy(WAVE)), pth(torch.from_numpy(WAVE)[None].float() / 32768)),
         pth(torch.from_numpy(np.stack([WAVE, -WAVE])).float() / 32768),
     ],
@@ -59,7 +65,10 @@ class Runs:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (npy(np.zeros((300, 80), np.int16)), r"an array of shape \(300, 80\), which is no waveform"),
+        (
+            npy(np.zeros((300, 80), np.int16)),
+            r"an array of shape \(300, 80\), which is no waveform",
+        ),
         (npy(np.zeros((2, 3, 4), np.float32)), "which is no waveform"),
         (npy(np.zeros(9, np.int64)), "an array of int64; a waveform is of int16, float32, float64"),
         (npy(np.array([{}], object)), "cannot be read without pickle"),
@@ -91,15 +100,25 @@ def test_an_array_of_few_long_rows_is_a_waveform(channels):
 @pytest.mark.parametrize("field", ["audio.pth", "npy", "wav"])
 def test_shards_with_arrays_give_the_batches_of_shards_with_wav(field, tmp_path):
     random = np.random.default_rng(1)
-    waves = [random.integers(-9000, 9000, 4000 + 800 * number).astype(np.int16) for number in range(12)]
+    waves = [
+        random.integers(-9000, 9000, 4000 + 800 * number).astype(np.int16) for number in range(12)
+    ]
     lists = {}
     for kind in (field, "flac"):
-        with webdataset.ShardWriter(str(tmp_path / f"{kind}-%d.tar"), maxcount=6, verbose=0) as writer:
+        with webdataset.ShardWriter(
+            str(tmp_path / f"{kind}-%d.tar"), maxcount=6, verbose=0
+        ) as writer:
             for number, wave in enumerate(waves):
                 file = io.BytesIO()
                 soundfile.write(file, wave, 16000, format="FLAC" if kind == "flac" else "WAV")
-                stored = {"audio.pth": pth(torch.from_numpy(wave)), "npy": npy(wave)}.get(kind, file.getvalue())
-                sample = {"__key__": f"u{number}", kind: stored, "json": {"text": "abc", "sample_rate": 16000}}
+                stored = {"audio.pth": pth(torch.from_numpy(wave)), "npy": npy(wave)}.get(
+                    kind, file.getvalue()
+                )
+                sample = {
+                    "__key__": f"u{number}",
+                    kind: stored,
+                    "json": {"text": "abc", "sample_rate": 16000},
+                }
                 # Neither features as an array beside audio nor a pickle is taken for the audio.
                 others = {"feats.npy": npy(np.zeros((9, 80)))} if kind == "wav" else {}
                 writer.write(sample | others | {"x.pyd": pickle.dumps(Runs())})
@@ -120,4 +139,6 @@ def test_an_array_that_states_another_rate_is_bad(tmp_path):
     (tmp_path / "a.list").write_text(f"{tmp_path}/a.tar\n")
     (bad,) = open_list(str(tmp_path / "a.list"), "shard").bad
     assert bad[0] == "a"
-    assert "npy is an array at 8000 Hz; arrays are read at 16000 Hz: store it as flac or wav" in bad[1]
+    assert (
+        "npy is an array at 8000 Hz; arrays are read at 16000 Hz: store it as flac or wav" in bad[1]
+    )

@@ -23,7 +23,9 @@ def folder(tmp_path, monkeypatch):
     """A folder with an untrained model and five utterances, as raw list and as shards."""
     monkeypatch.chdir(tmp_path)
     units = ["<blank>", "<unk>", "<sos/eos>", *"abcdefgh"]
-    Path("units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)), encoding="utf-8")
+    Path("units.txt").write_text(
+        "".join(f"{unit} {place}\n" for place, unit in enumerate(units)), encoding="utf-8"
+    )
     Path("train.yaml").write_text(yaml.safe_dump(CONFIG))
     torch.manual_seed(1)
     torch.save(build_model(load_config("train.yaml")).state_dict(), "model.pt")

@@ -1,4 +1,6 @@
-"""A two-language list with a tokenizer for each language: trained, moved, recognised, fine-tuned and checked."""
+"""A two-language list with a tokenizer for each language: trained, moved, recognised, fine-tuned
+and checked.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,16 @@ UNITS = {"en": "abc", "xx": "cba"}
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Lists whose lines are in turn of one and the other language; one line of train.list states none."""
+    """Lists whose lines are in turn of one and the other language; one line of train.list states
+    none.
+    """
     write_corpus(tmp_path)
     languages = {}
     for language, letters in UNITS.items():
-        lines = [f"{unit} {place}\n" for place, unit in enumerate(["<blank>", "<unk>", "<sos/eos>", *letters])]
+        lines = [
+            f"{unit} {place}\n"
+            for place, unit in enumerate(["<blank>", "<unk>", "<sos/eos>", *letters])
+        ]
         (tmp_path / f"{language}.txt").write_text("".join(lines))
         languages[language] = {"tokenizer": "char", "symbol_table_path": f"{language}.txt"}
     for name in ("train", "cv"):
@@ -46,7 +53,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_two_language_list_is_trained_moved_recognised_and_fine_tuned(home, call):
     lists = ("--cv_data", "cv.list", "--device", "cpu")
-    assert call("train", "--config", "train.yaml", "--train_data", "train.list", *lists, "--model_dir", "exp") == 0
+    assert (
+        call(
+            "train",
+            "--config",
+            "train.yaml",
+            "--train_data",
+            "train.list",
+            *lists,
+            "--model_dir",
+            "exp",
+        )
+        == 0
+    )
     written = yaml.safe_load(Path("exp/train.yaml").read_text())
     assert (written["output_dim"], written["ctc_conf"]["ctc_blank_id"]) == (14, 12)
     assert written["tokenizer_conf"]["special_tokens"] == {"<sos>": 13, "<eos>": 13}
@@ -73,9 +92,19 @@ def test_a_two_language_list_is_trained_moved_recognised_and_fine_tuned(home, ca
     ctc = ("--modes", "ctc_prefix_beam_search", "--result_dir", "phrases_used")
     Path("phrases").write_text("ab\nca\n")
     phrases = ("--context_list_path", "phrases")
-    assert call("recognize", *model, "--test_data", "cv.list", "--data_type", "raw", *ctc, *phrases) == 0
+    assert (
+        call("recognize", *model, "--test_data", "cv.list", "--data_type", "raw", *ctc, *phrases)
+        == 0
+    )
 
-    tuned = ("--config", "moved/train.yaml", "--checkpoint", "moved/epoch_0.pt", "--model_dir", "tuned")
+    tuned = (
+        "--config",
+        "moved/train.yaml",
+        "--checkpoint",
+        "moved/epoch_0.pt",
+        "--model_dir",
+        "tuned",
+    )
     assert call("train", *tuned, "--train_data", "train.list", *lists) == 0
     assert Path("tuned/en.units.txt").is_file()
 
@@ -93,8 +122,23 @@ def test_tokens_are_counted_by_the_tokenizer_of_the_language_that_a_source_state
     Path("texts.txt").write_text("abcab\n" * 8)
     Path("train.yaml").write_text(yaml.safe_dump(config))
     torch.manual_seed(0)
-    assert call("train", "--config", "train.yaml", "--cv_data", "cv.list", "--device", "cpu", "--model_dir", "exp") == 0
-    assert not Path("exp/bad_samples.jsonl").exists() or not Path("exp/bad_samples.jsonl").read_text()
+    assert (
+        call(
+            "train",
+            "--config",
+            "train.yaml",
+            "--cv_data",
+            "cv.list",
+            "--device",
+            "cpu",
+            "--model_dir",
+            "exp",
+        )
+        == 0
+    )
+    assert (
+        not Path("exp/bad_samples.jsonl").exists() or not Path("exp/bad_samples.jsonl").read_text()
+    )
 
 
 def test_shards_keep_the_language_of_every_utterance(home):
@@ -106,7 +150,9 @@ def test_shards_keep_the_language_of_every_utterance(home):
     for kind, path in (("raw", "cv.list"), ("shard", "shard.list")):
         loader = build_loader(path, kind, config, tokenizer, training=False)
         labels[kind] = {
-            key: row.tolist() for batch in loader for key, row in zip(batch.keys, batch.target, strict=True)
+            key: row.tolist()
+            for batch in loader
+            for key, row in zip(batch.keys, batch.target, strict=True)
         }
     assert labels["raw"] == labels["shard"]
     assert labels["raw"]["cv0"] == [3, 3]

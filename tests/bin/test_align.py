@@ -10,7 +10,16 @@ from wenet_uio.bin import align
 
 
 def call(monkeypatch, data, *options):
-    arguments = ["--config", "train.yaml", "--checkpoint", "model.pt", "--result_dir", data, "--device", "cpu"]
+    arguments = [
+        "--config",
+        "train.yaml",
+        "--checkpoint",
+        "model.pt",
+        "--result_dir",
+        data,
+        "--device",
+        "cpu",
+    ]
     arguments += ["--data_type", data, "--data_list", f"{data}.list", "--batch_size", "2"]
     monkeypatch.setattr(sys, "argv", ["align.py", *arguments, *map(str, options)])
     align.main()
@@ -28,7 +37,9 @@ def test_raw_and_shard_lists_give_the_same_files_in_the_order_of_the_list(folder
     assert sorted(path.stem for path in (folder / "raw" / "textgrid").iterdir()) == sorted(KEYS)
 
 
-def test_low_scores_and_unreadable_utterances_are_poor_and_not_in_the_clean_list(folder, monkeypatch, capsys):
+def test_low_scores_and_unreadable_utterances_are_poor_and_not_in_the_clean_list(
+    folder, monkeypatch, capsys
+):
     scores = dict(line.split() for line in call(monkeypatch, "raw")["scores"].splitlines())
     worst = min(scores, key=lambda key: float(scores[key]))
     unreadable = next(key for key in KEYS if key != worst)

@@ -16,12 +16,16 @@ from wenet_uio.train.averaging import average_weights, choose_epochs
 
 @pytest.fixture
 def run_folder(tmp_path: Path) -> Path:
-    """Epochs 0 .. 4 with weight N and validation loss |N - 2|; epoch 4 in the older format of yaml."""
+    """Epochs 0 .. 4 with weight N and validation loss |N - 2|; epoch 4 in the older format of
+    yaml.
+    """
     for number in range(5):
         weights = {"w": torch.full((2,), float(number)), "steps": torch.tensor(number)}
         torch.save(weights, tmp_path / f"epoch_{number}.pt")
         loss = abs(number - 2) + number / 100
-        record = {"cv_loss": loss} if number == 4 else {"epoch": number, "loss_dict": {"loss": loss}}
+        record = (
+            {"cv_loss": loss} if number == 4 else {"epoch": number, "loss_dict": {"loss": loss}}
+        )
         (tmp_path / f"epoch_{number}.yaml").write_text(yaml.safe_dump(record))
     torch.save({"w": torch.full((2,), 99.0), "steps": torch.tensor(99)}, tmp_path / "init.pt")
     return tmp_path
@@ -45,7 +49,11 @@ def test_best_epochs_by_validation_loss(run_folder):
 
 
 def test_min_epoch_and_max_epoch_limit_the_choice(run_folder):
-    assert numbers(choose_epochs(run_folder, 5, val_best=True, min_epoch=1, max_epoch=3)) == [2, 1, 3]
+    assert numbers(choose_epochs(run_folder, 5, val_best=True, min_epoch=1, max_epoch=3)) == [
+        2,
+        1,
+        3,
+    ]
     assert numbers(choose_epochs(run_folder, 5, val_best=False, min_epoch=3)) == [4, 3]
 
 
@@ -56,14 +64,18 @@ def test_epochs_without_a_finite_loss_do_not_count(run_folder):
 
 def test_yaml_without_loss_is_named(run_folder):
     (run_folder / "epoch_2.yaml").write_text("epoch: 2\n")
-    with pytest.raises(ValueError, match=r"epoch_2\.yaml: expected a number as loss_dict\.loss or cv_loss"):
+    with pytest.raises(
+        ValueError, match=r"epoch_2\.yaml: expected a number as loss_dict\.loss or cv_loss"
+    ):
         choose_epochs(run_folder, 2, val_best=True)
 
 
 def test_means_are_summed_in_float64_and_integers_are_copied_from_the_first(tmp_path):
     large, small = 2.0**24, 1.0
     for number, value in enumerate((large, small, small)):
-        torch.save({"w": torch.tensor([value]), "n": torch.tensor(7 - number)}, tmp_path / f"{number}.pt")
+        torch.save(
+            {"w": torch.tensor([value]), "n": torch.tensor(7 - number)}, tmp_path / f"{number}.pt"
+        )
     mean = average_weights([tmp_path / f"{number}.pt" for number in range(3)])
     assert mean["w"].dtype == torch.float32
     assert mean["w"].item() == torch.tensor((large + 2 * small) / 3).item()
@@ -78,7 +90,9 @@ def test_weights_of_another_model_are_refused(tmp_path):
 
 
 def test_command_writes_the_mean(run_folder):
-    done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--num", 3, "--val_best")
+    done = average(
+        "--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--num", 3, "--val_best"
+    )
     assert done.returncode == 0, done.stderr
     weights = torch.load(run_folder / "avg.pt", weights_only=True)
     assert weights["w"].tolist() == [2.0, 2.0]
@@ -105,4 +119,7 @@ def test_broken_checkpoint_is_one_line_and_nothing_is_written(run_folder, conten
 def test_folder_without_epochs_is_one_line(tmp_path):
     done = average("--src_path", tmp_path, "--dst_model", tmp_path / "avg.pt")
     assert done.returncode == 1
-    assert done.stderr == f"error: {tmp_path}: no epoch_N.pt to average (N in 0..), 0 in all; train first\n"
+    assert (
+        done.stderr
+        == f"error: {tmp_path}: no epoch_N.pt to average (N in 0..), 0 in all; train first\n"
+    )

@@ -10,7 +10,9 @@ import pytest
 import wenet_uio.bin
 from wenet_uio.bin import launch
 
-FILES = [path for path in Path(wenet_uio.bin.__file__).parent.glob("*.py") if path.stem != "__init__"]
+FILES = [
+    path for path in Path(wenet_uio.bin.__file__).parent.glob("*.py") if path.stem != "__init__"
+]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -19,7 +21,9 @@ def test_a_command_imports_no_other_command(path):
         name
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         for name in (
-            [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in getattr(node, "names", [])]
+            [node.module]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in getattr(node, "names", [])]
         )
     }
     assert not [name for name in names if name.startswith("wenet_uio.bin")]
@@ -44,5 +48,7 @@ def test_launch_explains_what_it_adds_to_torchrun(monkeypatch, capsys):
 def test_the_readme_names_every_command():
     readme = (Path(wenet_uio.bin.__file__).parent / "README.md").read_text(encoding="utf-8")
     assert {path.stem for path in FILES} == {
-        line.split("`")[1].rsplit(".", 1)[1] for line in readme.splitlines() if line.startswith("| `python -m")
+        line.split("`")[1].rsplit(".", 1)[1]
+        for line in readme.splitlines()
+        if line.startswith("| `python -m")
     }

@@ -50,14 +50,18 @@ def test_the_folder_has_train_yaml_and_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     torch.save({"dims": SIZES, "model_state_dict": openai_weights()}, tmp_path / "tiny.pt")
-    assert convert(monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out") == 0
+    assert (
+        convert(monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out") == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"{tmp_path / 'out'}: model whisper with ")
     assert lines[1].strip().startswith("CTC is not trained: decode with --mode attention")
     weights = read_weights(tmp_path / "out/final.pt")
     assert weights["encoder.encoders.0.feed_forward.w_1.weight"].shape == (32, 8)
     first = (tmp_path / "out/final.pt").read_bytes()
-    assert convert(monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out") == 0
+    assert (
+        convert(monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out") == 0
+    )
     assert (tmp_path / "out/final.pt").read_bytes() == first
 
 
@@ -65,9 +69,21 @@ def test_the_folder_has_train_yaml_and_weights(
     ("content", "options", "message"),
     [
         (None, (), "no such file or folder"),
-        ({"a": torch.ones(1)}, (), "expected dims and model_state_dict, as a Whisper of OpenAI has them"),
-        ({"dims": {"n_mels": 80}, "model_state_dict": {}}, (), "dims lacks n_audio_ctx, n_audio_state"),
-        ({"dims": SIZES, "model_state_dict": {}}, (), "weights are missing: encoder.conv1, encoder.conv2"),
+        (
+            {"a": torch.ones(1)},
+            (),
+            "expected dims and model_state_dict, as a Whisper of OpenAI has them",
+        ),
+        (
+            {"dims": {"n_mels": 80}, "model_state_dict": {}},
+            (),
+            "dims lacks n_audio_ctx, n_audio_state",
+        ),
+        (
+            {"dims": SIZES, "model_state_dict": {}},
+            (),
+            "weights are missing: encoder.conv1, encoder.conv2",
+        ),
         ({"dims": SIZES, "model_state_dict": {}}, ("--layout", "huggingface"), "config.json"),
         ({}, ("--vocabulary", "absent.txt"), "absent.txt: no such file"),
     ],
@@ -82,7 +98,12 @@ def test_errors_are_one_line(
 ) -> None:
     if content is not None:
         torch.save(content, tmp_path / "tiny.pt")
-    assert convert(monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out", *options) == 1
+    assert (
+        convert(
+            monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out", *options
+        )
+        == 1
+    )
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert message in error

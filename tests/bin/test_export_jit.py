@@ -26,9 +26,19 @@ def trained(tmp_path: Path) -> Path:
     (tmp_path / "units.txt").write_text("<blank> 0\n<unk> 1\n<sos/eos> 2\na 3\nb 4\n")
     config = {
         "encoder": "conformer",
-        "encoder_conf": {"output_size": 16, "attention_heads": 2, "linear_units": 32, "num_blocks": 1},
+        "encoder_conf": {
+            "output_size": 16,
+            "attention_heads": 2,
+            "linear_units": 32,
+            "num_blocks": 1,
+        },
         "decoder": "bitransformer",
-        "decoder_conf": {"attention_heads": 2, "linear_units": 32, "num_blocks": 1, "r_num_blocks": 1},
+        "decoder_conf": {
+            "attention_heads": 2,
+            "linear_units": 32,
+            "num_blocks": 1,
+            "r_num_blocks": 1,
+        },
         "model_conf": {"reverse_weight": 0.3},
         "tokenizer": "char",
         "tokenizer_conf": {"symbol_table_path": str(tmp_path / "units.txt")},
@@ -36,7 +46,9 @@ def trained(tmp_path: Path) -> Path:
     }
     (tmp_path / "train.yaml").write_text(yaml.safe_dump(config))
     torch.manual_seed(0)
-    torch.save(build_model(load_config(tmp_path / "train.yaml")).state_dict(), tmp_path / "final.pt")
+    torch.save(
+        build_model(load_config(tmp_path / "train.yaml")).state_dict(), tmp_path / "final.pt"
+    )
     noise = numpy.random.default_rng(0)
     with (tmp_path / "data.list").open("w") as file:
         for i in range(3):
@@ -57,7 +69,10 @@ def test_both_files_are_written_and_checked(trained):
     done = export(trained, "--output_quant_file", trained / "final_quant.zip")
     assert done.returncode == 0, done.stderr
     assert "final.zip: 2 of 2 utterances as the checkpoint decodes them" in done.stdout
-    assert "of 2 utterances as the checkpoint decodes them" in done.stdout.split("final_quant.zip", 1)[1]
+    assert (
+        "of 2 utterances as the checkpoint decodes them"
+        in done.stdout.split("final_quant.zip", 1)[1]
+    )
     for name in ("final.zip", "final_quant.zip"):
         assert from_torchscript((trained / name).read_bytes()).subsampling_rate() == 4
 
@@ -78,7 +93,11 @@ class Forgetful:
 
 def test_a_model_that_can_stream_is_checked_in_chunks_too(trained, monkeypatch, capsys):
     config = yaml.safe_load((trained / "train.yaml").read_text())
-    config["encoder_conf"] |= {"causal": True, "cnn_module_kernel": 8, "cnn_module_norm": "layer_norm"}
+    config["encoder_conf"] |= {
+        "causal": True,
+        "cnn_module_kernel": 8,
+        "cnn_module_norm": "layer_norm",
+    }
     config["encoder_conf"] |= {"use_dynamic_chunk": True}
     (trained / "train.yaml").write_text(yaml.safe_dump(config))
     torch.manual_seed(0)
@@ -89,15 +108,22 @@ def test_a_model_that_can_stream_is_checked_in_chunks_too(trained, monkeypatch, 
         ("check_data", "data.list"),
         ("output_file", "a.zip"),
     ]
-    command = ["export_jit.py", *(text for name, file in given for text in (f"--{name}", str(trained / file)))]
+    command = [
+        "export_jit.py",
+        *(text for name, file in given for text in (f"--{name}", str(trained / file))),
+    ]
     monkeypatch.setattr(sys, "argv", command)
     export_jit.main()
     offline, chunks, size = capsys.readouterr().out.splitlines()
     assert offline.startswith(f"{trained}/a.zip: 3 of 3 utterances as the checkpoint decodes them")
-    assert chunks.startswith(f"{trained}/a.zip, in chunks of 16: 3 of 3 utterances as the checkpoint decodes them")
+    assert chunks.startswith(
+        f"{trained}/a.zip, in chunks of 16: 3 of 3 utterances as the checkpoint decodes them"
+    )
     assert size.endswith(" MB")
     (trained / "a.zip").unlink()
-    monkeypatch.setattr(export_jit, "from_torchscript", lambda content: Forgetful(from_torchscript(content)))
+    monkeypatch.setattr(
+        export_jit, "from_torchscript", lambda content: Forgetful(from_torchscript(content))
+    )
     with pytest.raises(ValueError, match="a.zip, in chunks of 16: not written"):
         export_jit.main()
     assert not (trained / "a.zip").exists()

@@ -1,4 +1,6 @@
-"""export_onnx.py from checkpoint to checked files, and the texts of sherpa-onnx with these files."""
+"""export_onnx.py from checkpoint to checked files, and the texts of sherpa-onnx with these
+files.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,15 @@ CHUNK, LEFT = 16, 4
 FIRST, SHIFT = 7 + 4 * (CHUNK - 1), 4 * CHUNK
 """Feature frames of the first chunk, and of every further chunk."""
 GAIN = 500
-"""Factor of the loudness of the audio. Offline, sherpa-onnx adds noise of one step of int16, whatever its `dither` is;
-a model with random weights would react to this noise in quieter audio."""
+"""Factor of the loudness of the audio. Offline, sherpa-onnx adds noise of one step of int16,
+whatever its `dither` is; a model with random weights would react to this noise in quieter audio."""
 FILES = ["ctc.onnx", "decoder.onnx", "encoder.onnx", "model.onnx", "tokens.txt"]
 LETTERS = [*"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "▁"]
-WORDS = [f"{tens}{ones}" for tens in ("", "twenty-", "thirty-", "forty-") for ones in ("one", "two", "three", "four")]
+WORDS = [
+    f"{tens}{ones}"
+    for tens in ("", "twenty-", "thirty-", "forty-")
+    for ones in ("one", "two", "three", "four")
+]
 
 
 def call(tool: str, *arguments: object) -> CompletedProcess:
@@ -39,13 +45,21 @@ def write_list(folder: Path, utterances: dict[str, tuple[numpy.ndarray, int]]) -
     with (folder / "data.list").open("w") as file:
         for key, (samples, rate) in utterances.items():
             soundfile.write(folder / f"{key}.wav", samples, rate, subtype="FLOAT")
-            file.write(json.dumps({"key": key, "wav": str(folder / f"{key}.wav"), "txt": ""}) + "\n")
+            file.write(
+                json.dumps({"key": key, "wav": str(folder / f"{key}.wav"), "txt": ""}) + "\n"
+            )
 
 
-def write_model(folder: Path, units: list[str], rate: int, *, words: bool, streaming: bool = True) -> None:
-    """train.yaml, units.txt, global_cmvn and random weights, with features as sherpa-onnx computes them."""
+def write_model(
+    folder: Path, units: list[str], rate: int, *, words: bool, streaming: bool = True
+) -> None:
+    """train.yaml, units.txt, global_cmvn and random weights, with features as sherpa-onnx computes
+    them.
+    """
     symbols = ["<blank>", "<unk>", "<sos/eos>", *units]
-    (folder / "units.txt").write_text("".join(f"{symbol} {unit}\n" for unit, symbol in enumerate(symbols)))
+    (folder / "units.txt").write_text(
+        "".join(f"{symbol} {unit}\n" for unit, symbol in enumerate(symbols))
+    )
     mean, spread = 9.0 + 2 * math.log(GAIN), 4.0  # similar to speech
     stats = {"mean_stat": [mean] * 40, "var_stat": [mean**2 + spread**2] * 40, "frame_num": 1}
     (folder / "global_cmvn").write_text(json.dumps(stats))
@@ -57,10 +71,18 @@ def write_model(folder: Path, units: list[str], rate: int, *, words: bool, strea
         "encoder": "conformer",
         "encoder_conf": encoder_conf,
         "decoder": "bitransformer",
-        "decoder_conf": {"attention_heads": 2, "linear_units": 64, "num_blocks": 1, "r_num_blocks": 1},
+        "decoder_conf": {
+            "attention_heads": 2,
+            "linear_units": 64,
+            "num_blocks": 1,
+            "r_num_blocks": 1,
+        },
         "model_conf": {"reverse_weight": 0.3},
         "tokenizer": "char",
-        "tokenizer_conf": {"symbol_table_path": str(folder / "units.txt"), "split_with_space": words},
+        "tokenizer_conf": {
+            "symbol_table_path": str(folder / "units.txt"),
+            "split_with_space": words,
+        },
         "cmvn": "global_cmvn",
         "cmvn_conf": {"cmvn_file": str(folder / "global_cmvn"), "is_json_cmvn": True},
         "dataset_conf": {
@@ -71,15 +93,32 @@ def write_model(folder: Path, units: list[str], rate: int, *, words: bool, strea
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
     torch.manual_seed(0)
     model = build_model(load_config(folder / "train.yaml"))
-    torch.nn.init.normal_(model.ctc.ctc_lo.weight)  # large differences between frames: few ties, and long texts
+    torch.nn.init.normal_(
+        model.ctc.ctc_lo.weight
+    )  # large differences between frames: few ties, and long texts
     torch.save(model.state_dict(), folder / "final.pt")
 
 
 def export(folder: Path, *more: object) -> CompletedProcess:
     return call(
         "export_onnx",
-        *("--config", folder / "train.yaml", "--checkpoint", folder / "final.pt", "--output_dir", folder / "onnx"),
-        *("--check_data", folder / "data.list", "--num_check", 3, "--num_decoding_left_chunks", LEFT, *more),
+        *(
+            "--config",
+            folder / "train.yaml",
+            "--checkpoint",
+            folder / "final.pt",
+            "--output_dir",
+            folder / "onnx",
+        ),
+        *(
+            "--check_data",
+            folder / "data.list",
+            "--num_check",
+            3,
+            "--num_decoding_left_chunks",
+            LEFT,
+            *more,
+        ),
     )
 
 
@@ -107,9 +146,11 @@ def sentences(corpora: Path):
 
 
 def whole_chunks(samples: numpy.ndarray, rate: int) -> numpy.ndarray:
-    """The samples, padded with silence to whole chunks, because sherpa-onnx drops an incomplete last chunk.
+    """The samples, padded with silence to whole chunks, because sherpa-onnx drops an incomplete
+    last chunk.
 
-    sherpa-onnx also waits for one frame more than it needs. There is a frame every 10 ms (snip_edges is false).
+    sherpa-onnx also waits for one frame more than it needs. There is a frame every 10 ms
+    (snip_edges is false).
     """
     shift = rate // 100
     chunks = max(0, -(-(len(samples) // shift - FIRST) // SHIFT)) + 1
@@ -126,7 +167,9 @@ CORPORA = {"fsdd": (digits, 8000, WORDS), "speechocean762": (sentences, 16000, L
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_sherpa_onnx_gives_the_texts_of_recognize_py(corpora, tmp_path, corpus):
     find, rate, units = CORPORA[corpus]
-    audio = {key: whole_chunks(*soundfile.read(path)) for key, path in islice(find(corpora), UTTERANCES)}
+    audio = {
+        key: whole_chunks(*soundfile.read(path)) for key, path in islice(find(corpora), UTTERANCES)
+    }
     write_list(tmp_path, {key: (samples, rate) for key, samples in audio.items()})
     write_model(tmp_path, units, rate, words=units is WORDS)
     exported = export(tmp_path, "--runtimes", "sherpa")
@@ -135,24 +178,54 @@ def test_sherpa_onnx_gives_the_texts_of_recognize_py(corpora, tmp_path, corpus):
     for way, chunks in (("offline", (-1, -1)), ("streaming", (CHUNK, LEFT))):
         recognized = call(
             "recognize",
-            *("--modes", "ctc_greedy_search", "--config", tmp_path / "train.yaml", "--result_dir", tmp_path / way),
-            *("--checkpoint", tmp_path / "final.pt", "--test_data", tmp_path / "data.list", "--device", "cpu"),
-            *("--batch_size", 1, "--decoding_chunk_size", chunks[0], "--num_decoding_left_chunks", chunks[1]),
+            *(
+                "--modes",
+                "ctc_greedy_search",
+                "--config",
+                tmp_path / "train.yaml",
+                "--result_dir",
+                tmp_path / way,
+            ),
+            *(
+                "--checkpoint",
+                tmp_path / "final.pt",
+                "--test_data",
+                tmp_path / "data.list",
+                "--device",
+                "cpu",
+            ),
+            *(
+                "--batch_size",
+                1,
+                "--decoding_chunk_size",
+                chunks[0],
+                "--num_decoding_left_chunks",
+                chunks[1],
+            ),
         )
         assert recognized.returncode == 0, recognized.stderr
         expected = read_table(tmp_path / way / "ctc_greedy_search" / "text")
         decode = sherpa_offline if way == "offline" else sherpa_streaming
         texts = {}
-        for _ in range(3):  # sherpa-onnx adds random noise, which decides between two units of equal probability
-            left = {key: samples for key, samples in audio.items() if texts.get(key) != expected[key]}
+        for _ in range(
+            3
+        ):  # sherpa-onnx adds random noise, which decides between two units of equal probability
+            left = {
+                key: samples for key, samples in audio.items() if texts.get(key) != expected[key]
+            }
             texts |= decode(tmp_path / "onnx" / way, left, rate)
         assert texts == expected
-        assert len(set(texts.values())) > UTTERANCES / 2  # a model that ignores its input would give one text
+        assert (
+            len(set(texts.values())) > UTTERANCES / 2
+        )  # a model that ignores its input would give one text
 
 
 def sherpa_offline(folder: Path, audio: dict[str, numpy.ndarray], rate: int) -> dict[str, str]:
     recognizer = sherpa_onnx.OfflineRecognizer.from_wenet_ctc(
-        model=str(folder / "model.onnx"), tokens=str(folder / "tokens.txt"), sample_rate=rate, feature_dim=40
+        model=str(folder / "model.onnx"),
+        tokens=str(folder / "tokens.txt"),
+        sample_rate=rate,
+        feature_dim=40,
     )
     texts = {}
     for key, samples in audio.items():
@@ -191,10 +264,15 @@ def test_every_file_is_checked_and_written(noise):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 8
-    for way, line in zip(("offline", "offline_int8", "streaming", "streaming_int8"), lines[::2], strict=True):
+    for way, line in zip(
+        ("offline", "offline_int8", "streaming", "streaming_int8"), lines[::2], strict=True
+    ):
         assert sorted(path.name for path in (noise / "onnx" / way).iterdir()) == FILES
         assert f"onnx/{way}/encoder.onnx, ctc.onnx, decoder.onnx: " in line
-        assert " of 3 utterances as the checkpoint decodes them; largest difference of a log-probability" in line
+        assert (
+            " of 3 utterances as the checkpoint decodes them; largest difference of a "
+            "log-probability" in line
+        )
 
 
 def test_a_model_beyond_the_tolerance_is_not_written(noise):

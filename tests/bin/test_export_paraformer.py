@@ -24,16 +24,25 @@ from wenet_uio.search.recogniser import load_recogniser
 
 RATE, BINS = 8000, 20
 GAIN = 500
-"""Factor of the loudness: sherpa-onnx adds noise, to which a model with random weights would react in quieter audio."""
-WORDS = [f"{tens}{ones}" for tens in ("", "twenty-", "thirty-", "forty-") for ones in ("one", "two", "three", "four")]
+"""Factor of the loudness: sherpa-onnx adds noise, to which a model with random weights would react
+in quieter audio."""
+WORDS = [
+    f"{tens}{ones}"
+    for tens in ("", "twenty-", "thirty-", "forty-")
+    for ones in ("one", "two", "three", "four")
+]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
-    """Folder with train.yaml, final.pt with random weights, and data.list of six recordings of some digits each."""
+    """Folder with train.yaml, final.pt with random weights, and data.list of six recordings of some
+    digits each.
+    """
     folder = tmp_path_factory.mktemp("paraformer")
     units = ["<blank>", "<sos>", "<eos>", *WORDS, "<unk>"]
-    (folder / "units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)))
+    (folder / "units.txt").write_text(
+        "".join(f"{unit} {place}\n" for place, unit in enumerate(units))
+    )
     config = tiny_paraformer(
         output_dim=len(units),
         tokenizer_conf={
@@ -49,17 +58,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
     lines = []
     for number in range(6):
-        names = [f"fsdd/recordings/{(number + more) % 10}_george_{more}.wav" for more in range(number + 1)]
-        samples = GAIN * numpy.concatenate([soundfile.read(corpora / name, dtype="float32")[0] for name in names])
+        names = [
+            f"fsdd/recordings/{(number + more) % 10}_george_{more}.wav"
+            for more in range(number + 1)
+        ]
+        samples = GAIN * numpy.concatenate(
+            [soundfile.read(corpora / name, dtype="float32")[0] for name in names]
+        )
         soundfile.write(folder / f"{number}.wav", samples, RATE, subtype="FLOAT")
-        lines.append(json.dumps({"key": str(number), "wav": str(folder / f"{number}.wav"), "txt": ""}))
+        lines.append(
+            json.dumps({"key": str(number), "wav": str(folder / f"{number}.wav"), "txt": ""})
+        )
     (folder / "data.list").write_text("\n".join(lines) + "\n")
     write_weights(folder)
     return folder
 
 
 def write_weights(folder: Path) -> None:
-    """Random weights, with large differences between tokens and none of the labels that are no text."""
+    """Random weights, with large differences between tokens and none of the labels that are no
+    text.
+    """
     torch.manual_seed(4)
     model: Any = build_model(load_config(folder / "train.yaml"))
     torch.nn.init.normal_(model.decoder.output_layer.weight)
@@ -82,7 +100,9 @@ def ours(folder: Path) -> dict[str, str]:
     from wenet_uio.dataset.dataset import build_loader
 
     recogniser = load_recogniser(folder)
-    loader = build_loader(str(folder / "data.list"), "raw", recogniser.config, recogniser.tokenizer, training=False)
+    loader = build_loader(
+        str(folder / "data.list"), "raw", recogniser.config, recogniser.tokenizer, training=False
+    )
     recogniser.model.eval()
     return {
         key: recogniser.tokenizer.detokenize(nbest[0].tokens)
@@ -90,7 +110,11 @@ def ours(folder: Path) -> dict[str, str]:
         for key, nbest in zip(
             batch.keys,
             decode(
-                recogniser.model, batch.feats, batch.feats_lengths, ["paraformer_greedy_search"], DecodeOptions()
+                recogniser.model,
+                batch.feats,
+                batch.feats_lengths,
+                ["paraformer_greedy_search"],
+                DecodeOptions(),
             ).popitem()[1],
             strict=True,
         )
@@ -121,7 +145,9 @@ def test_sherpa_onnx_gives_the_same_texts(folder: Path, capsys: pytest.CaptureFi
     expected = ours(folder)
     assert len(set(expected.values())) == 6
     texts: dict[str, str] = {}
-    for _ in range(3):  # sherpa-onnx adds random noise, which decides between two units of equal probability
+    for _ in range(
+        3
+    ):  # sherpa-onnx adds random noise, which decides between two units of equal probability
         again = theirs(folder / "onnx/offline", list(expected))
         texts |= {key: text for key, text in again.items() if texts.get(key) != expected[key]}
     assert texts == expected
@@ -131,12 +157,24 @@ def test_sherpa_onnx_gives_the_same_texts(folder: Path, capsys: pytest.CaptureFi
     ("tool", "options", "message"),
     [
         (export_onnx, ("--runtimes", "wenet"), "a paraformer is exported for sherpa-onnx only"),
-        (export_onnx, ("--chunk_size", 4), "--chunk_size 4: the memory of a SANM encoder keeps nothing between chunks"),
-        (export_jit, ("--output_file", "final.zip"), "a paraformer is exported for sherpa-onnx only"),
+        (
+            export_onnx,
+            ("--chunk_size", 4),
+            "--chunk_size 4: the memory of a SANM encoder keeps nothing between chunks",
+        ),
+        (
+            export_jit,
+            ("--output_file", "final.zip"),
+            "a paraformer is exported for sherpa-onnx only",
+        ),
     ],
 )
 def test_other_exports_are_refused_in_one_line(
-    folder: Path, tool: Any, options: tuple[object, ...], message: str, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tool: Any,
+    options: tuple[object, ...],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     more = () if tool is export_jit else ("--output_dir", folder / "refused")
     with pytest.raises(SystemExit):

@@ -42,7 +42,9 @@ CONFIG = digit_whisper(
 
 @pytest.fixture
 def home(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model of random weights that says words, other words for each of three recordings of 16 kHz."""
+    """A folder with a model of random weights that says words, other words for each of three
+    recordings of 16 kHz.
+    """
     monkeypatch.chdir(tmp_path)
     write_vocabulary(tmp_path)
     (tmp_path / "train.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
@@ -64,7 +66,9 @@ def home(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     lines = []
     for number, digits in enumerate(((0, 1, 2, 3, 4), (5, 6, 7, 8), (9, 0, 9, 4, 4, 1))):
         paths = [corpora / f"fsdd/recordings/{digit}_theo_{number}.wav" for digit in digits]
-        samples = torch.cat([torch.from_numpy(soundfile.read(path, dtype="float32")[0]) for path in paths])
+        samples = torch.cat(
+            [torch.from_numpy(soundfile.read(path, dtype="float32")[0]) for path in paths]
+        )
         path = tmp_path / f"{number}.wav"
         soundfile.write(path, torchaudio.functional.resample(samples, 8000, 16000).numpy(), 16000)
         lines.append(RawLine(path.stem, str(path), "one"))
@@ -79,7 +83,9 @@ def export(monkeypatch: pytest.MonkeyPatch, tool: Any, *options: str) -> None:
 
 
 def features_of_sherpa(samples: np.ndarray, config: Config) -> torch.Tensor:
-    """Features (T, F) as sherpa-onnx frames them: half a hop later, mirrored at the ends, and with TAIL zeros."""
+    """Features (T, F) as sherpa-onnx frames them: half a hop later, mirrored at the ends, and with
+    TAIL zeros.
+    """
     frames = (len(samples) + HOP // 2) // HOP
     mirrored = torch.from_numpy(np.pad(samples, (3 * HOP // 2, 4 * HOP), mode="symmetric")) * 32768
     feats = log_mel_spectrogram(mirrored, 100 * HOP, config.dataset_conf.log_mel_spectrogram_conf)
@@ -91,8 +97,12 @@ def texts_of_checkpoint(home: Path, audio: list[Path]) -> list[str]:
     options = DecodeOptions(beam_size=1, language="de")
     found = []
     for path in audio:
-        feats = features_of_sherpa(soundfile.read(path, dtype="float32")[0], recogniser.config).unsqueeze(0)
-        nbests = decode(recogniser.model.eval(), feats, torch.tensor([feats.size(1)]), ["attention"], options)
+        feats = features_of_sherpa(
+            soundfile.read(path, dtype="float32")[0], recogniser.config
+        ).unsqueeze(0)
+        nbests = decode(
+            recogniser.model.eval(), feats, torch.tensor([feats.size(1)]), ["attention"], options
+        )
         found.append(recogniser.tokenizer.detokenize(nbests["attention"][0][0].tokens))
     return found
 
@@ -103,9 +113,14 @@ def test_sherpa_onnx_recognises_the_same_text(
     export(monkeypatch, export_onnx, "--output_dir", "onnx", "--int8_tolerance", "100")
     said = capsys.readouterr()
     assert "3 of 3 utterances as the checkpoint decodes them" in said.out
-    assert "only for sherpa-onnx, without streaming: WeNet's runtime starts the decoder with sos alone" in said.out
+    assert (
+        "only for sherpa-onnx, without streaming: WeNet's runtime starts the decoder with sos alone"
+        in said.out
+    )
     recogniser = sherpa_onnx.OfflineRecognizer.from_whisper(
-        **{part: str(home / f"onnx/offline/whisper-{part}.onnx") for part in ("encoder", "decoder")},
+        **{
+            part: str(home / f"onnx/offline/whisper-{part}.onnx") for part in ("encoder", "decoder")
+        },
         tokens=str(home / "onnx/offline/tokens.txt"),
         language="de",
     )
@@ -130,8 +145,16 @@ def test_sherpa_onnx_recognises_the_same_text(
             ("--output_dir", "x", "--runtimes", "wenet"),
             "WeNet's runtime starts the decoder with sos alone",
         ),
-        (export_onnx, ("--output_dir", "x", "--chunk_size", "8"), "--chunk_size 8: a whisper does not stream"),
-        (export_jit, ("--output_file", "x/final.zip"), "export it by export_onnx.py for sherpa-onnx"),
+        (
+            export_onnx,
+            ("--output_dir", "x", "--chunk_size", "8"),
+            "--chunk_size 8: a whisper does not stream",
+        ),
+        (
+            export_jit,
+            ("--output_file", "x/final.zip"),
+            "export it by export_onnx.py for sherpa-onnx",
+        ),
     ],
 )
 def test_what_runtimes_cannot_do_is_refused(

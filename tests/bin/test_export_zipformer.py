@@ -34,9 +34,13 @@ WINDOW, SHIFT = 2 * CHUNK + 13, 2 * CHUNK
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
-    """Folder with train.yaml, final.pt with random weights, and data.list of recordings of some digits each."""
+    """Folder with train.yaml, final.pt with random weights, and data.list of recordings of some
+    digits each.
+    """
     folder = tmp_path_factory.mktemp("zipformer")
-    (folder / "units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(UNITS)))
+    (folder / "units.txt").write_text(
+        "".join(f"{unit} {place}\n" for place, unit in enumerate(UNITS))
+    )
     conf = {**ZIPFORMER, "causal": True, "chunk_size": CHUNK, "downsampling_factor": [1, 4]}
     config = {
         "encoder": "zipformer",
@@ -54,13 +58,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
     lines = []
     for number in range(4):
-        names = [f"fsdd/recordings/{(number + more) % 10}_george_{more}.wav" for more in range(number + 2)]
-        samples = numpy.concatenate([soundfile.read(corpora / name, dtype="float32")[0] for name in names])
-        chunks = -(-(len(samples) // 80 - WINDOW) // SHIFT)  # sherpa-onnx drops an incomplete last chunk
+        names = [
+            f"fsdd/recordings/{(number + more) % 10}_george_{more}.wav"
+            for more in range(number + 2)
+        ]
+        samples = numpy.concatenate(
+            [soundfile.read(corpora / name, dtype="float32")[0] for name in names]
+        )
+        chunks = -(
+            -(len(samples) // 80 - WINDOW) // SHIFT
+        )  # sherpa-onnx drops an incomplete last chunk
         samples = numpy.pad(samples, (0, (WINDOW + SHIFT * chunks + 1) * 80 - len(samples)))
-        samples += 0.01 * numpy.random.default_rng(number).standard_normal(len(samples)).astype(numpy.float32)
+        samples += 0.01 * numpy.random.default_rng(number).standard_normal(len(samples)).astype(
+            numpy.float32
+        )
         soundfile.write(folder / f"{number}.wav", samples, RATE, subtype="FLOAT")
-        lines.append(json.dumps({"key": str(number), "wav": str(folder / f"{number}.wav"), "txt": ""}))
+        lines.append(
+            json.dumps({"key": str(number), "wav": str(folder / f"{number}.wav"), "txt": ""})
+        )
     (folder / "data.list").write_text("\n".join(lines) + "\n")
     write_weights(folder)
     return folder
@@ -72,8 +87,12 @@ def write_weights(folder: Path) -> None:
     torch.manual_seed(4)
     config = load_config(folder / "train.yaml")
     model: Any = build_model(config).eval()
-    loader = build_loader(str(folder / "data.list"), "raw", config, build_tokenizer(config), training=False)
-    frames = torch.cat([model.encode(batch.feats, batch.feats_lengths)[0].flatten(0, 1) for batch in loader])
+    loader = build_loader(
+        str(folder / "data.list"), "raw", config, build_tokenizer(config), training=False
+    )
+    frames = torch.cat(
+        [model.encode(batch.feats, batch.feats_lengths)[0].flatten(0, 1) for batch in loader]
+    )
     weight = torch.nn.init.normal_(model.ctc.ctc_lo.weight, std=1.0)
     torch.nn.init.zeros_(model.ctc.ctc_lo.bias).sub_(weight @ frames[frames.any(dim=1)].mean(dim=0))
     model.ctc.ctc_lo.bias[[0, -1]] = -100.0
@@ -103,14 +122,19 @@ def exported(folder: Path) -> list[str]:
 def ours(folder: Path, option: DecodeOptions) -> dict[str, str]:
     """{key: text} of recognition here."""
     recogniser = load_recogniser(folder)
-    loader = build_loader(str(folder / "data.list"), "raw", recogniser.config, recogniser.tokenizer, training=False)
+    loader = build_loader(
+        str(folder / "data.list"), "raw", recogniser.config, recogniser.tokenizer, training=False
+    )
     recogniser.model.eval()
     texts = {}
     for batch in loader:
-        found = decode(recogniser.model, batch.feats, batch.feats_lengths, ["ctc_greedy_search"], option)
+        found = decode(
+            recogniser.model, batch.feats, batch.feats_lengths, ["ctc_greedy_search"], option
+        )
         nbests = found["ctc_greedy_search"]
         texts |= {
-            key: recogniser.tokenizer.detokenize(nbest[0].tokens) for key, nbest in zip(batch.keys, nbests, strict=True)
+            key: recogniser.tokenizer.detokenize(nbest[0].tokens)
+            for key, nbest in zip(batch.keys, nbests, strict=True)
         }
     return texts
 
@@ -139,12 +163,19 @@ def test_the_texts_of_sherpa_onnx_are_ours(folder: Path) -> None:
         ),
     ):
         place = folder / "onnx" / way
-        recognizer = create(model=str(place / "model.onnx"), tokens=str(place / "tokens.txt"), **files)
+        recognizer = create(
+            model=str(place / "model.onnx"), tokens=str(place / "tokens.txt"), **files
+        )
         expected = ours(folder, option)
-        found = {key: heard(recognizer, folder / f"{key}.wav", live=way == "streaming") for key in expected}
+        found = {
+            key: heard(recognizer, folder / f"{key}.wav", live=way == "streaming")
+            for key in expected
+        }
         assert len(set(expected.values())) == 4
         for key, text in found.items():
-            if way == "streaming":  # the frames after the last whole chunk are not decoded there, 3 at most
+            if (
+                way == "streaming"
+            ):  # the frames after the last whole chunk are not decoded there, 3 at most
                 assert text.split() == expected[key].split()[: len(text.split())]
                 assert len(text.split()) >= len(expected[key].split()) - 3
             else:
@@ -152,8 +183,15 @@ def test_the_texts_of_sherpa_onnx_are_ours(folder: Path) -> None:
 
 
 def test_every_file_is_checked_and_written(exported: list[str]) -> None:
-    assert [line.split("/")[-2] for line in exported[:4]] == ["offline", "offline_int8", "streaming", "streaming_int8"]
-    assert all("4 of 4 utterances as the checkpoint decodes them" in line for line in exported[:4:2])
+    assert [line.split("/")[-2] for line in exported[:4]] == [
+        "offline",
+        "offline_int8",
+        "streaming",
+        "streaming_int8",
+    ]
+    assert all(
+        "4 of 4 utterances as the checkpoint decodes them" in line for line in exported[:4:2]
+    )
     assert exported[4:] == ["only for sherpa-onnx"]
 
 
@@ -162,7 +200,10 @@ def test_every_file_is_checked_and_written(exported: list[str]) -> None:
     [
         (("--runtimes", "wenet"), "a zipformer is exported to ONNX for sherpa-onnx only"),
         (("--chunk_size", 6), "--chunk_size 6 is not a multiple of 4"),
-        (("--chunk_size", 8, "--num_decoding_left_chunks", 0), "a zipformer in sherpa-onnx needs 1 or more"),
+        (
+            ("--chunk_size", 8, "--num_decoding_left_chunks", 0),
+            "a zipformer in sherpa-onnx needs 1 or more",
+        ),
     ],
 )
 def test_other_exports_are_refused_in_one_line(
@@ -176,7 +217,9 @@ def test_other_exports_are_refused_in_one_line(
     assert not (folder / "refused").exists()
 
 
-def test_torchscript_of_a_causal_model_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torchscript_of_a_causal_model_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         run(lambda: call(folder, "--output_file", folder / "final.zip", tool=export_jit))
     said = capsys.readouterr().err

@@ -46,10 +46,14 @@ Engine.launch = disturbed
 
 
 def start(folder: Path, *command: str, is_tree: bool = False) -> subprocess.Popen[str]:
-    """Start the launcher; with `is_tree` the ranks are its children, as in use, and not forked from a server."""
+    """Start the launcher; with `is_tree` the ranks are its children, as in use, and not forked from
+    a server.
+    """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     python, environment = (
-        (sys.executable, environment) if is_tree else (preloaded.python(), preloaded.on_path(environment))
+        (sys.executable, environment)
+        if is_tree
+        else (preloaded.python(), preloaded.on_path(environment))
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(
@@ -73,13 +77,19 @@ def train(folder: Path, *options: str) -> tuple[int, str]:
     return launch(folder, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split(), *options)
 
 
-def disturbed(folder: Path, disturb: str, *options: str, launcher: tuple[str, ...] = ()) -> tuple[int, str]:
+def disturbed(
+    folder: Path, disturb: str, *options: str, launcher: tuple[str, ...] = ()
+) -> tuple[int, str]:
     """Train with rank 1 doing `disturb`, the body of a function, in its fourth step."""
-    return launch(folder, *ON_TWO, *launcher, write_disturbed(folder, disturb), *TRAIN.split(), *options)
+    return launch(
+        folder, *ON_TWO, *launcher, write_disturbed(folder, disturb), *TRAIN.split(), *options
+    )
 
 
 def write_disturbed(folder: Path, disturb: str) -> str:
-    (folder / "disturbed.py").write_text(f"{DISTURBED}\ndef disturb():\n    {disturb}\n\nrun(train.main)\n")
+    (folder / "disturbed.py").write_text(
+        f"{DISTURBED}\ndef disturb():\n    {disturb}\n\nrun(train.main)\n"
+    )
     return "disturbed.py"
 
 
@@ -96,9 +106,15 @@ def corpus(tmp_path: Path) -> Path:
     return write_corpus(tmp_path)
 
 
-@pytest.mark.parametrize("whole_group", [False, True], ids=["the launcher", "every process of the job"])
-def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(corpus: Path, whole_group: bool) -> None:
-    (corpus / "train.yaml").write_text((corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000"))
+@pytest.mark.parametrize(
+    "whole_group", [False, True], ids=["the launcher", "every process of the job"]
+)
+def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(
+    corpus: Path, whole_group: bool
+) -> None:
+    (corpus / "train.yaml").write_text(
+        (corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000")
+    )
     process = start(corpus, *ON_TWO, "-m", "wenet_uio.bin.train", *TRAIN.split())
     wait_for((corpus / "exp/epoch_0.pt").exists, process)
     if whole_group:
@@ -119,8 +135,12 @@ def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(corpus: Path,
         assert f"resuming after step {step}," in said
 
 
-def test_a_killed_launcher_takes_its_rank_with_it_and_meanwhile_the_folder_is_locked(corpus: Path) -> None:
-    (corpus / "train.yaml").write_text((corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000"))
+def test_a_killed_launcher_takes_its_rank_with_it_and_meanwhile_the_folder_is_locked(
+    corpus: Path,
+) -> None:
+    (corpus / "train.yaml").write_text(
+        (corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000")
+    )
     on_one = ["--standalone", "--nproc_per_node", "1"]  # each rank imports torch, as it does in use
     process = start(corpus, *on_one, "-m", "wenet_uio.bin.train", *TRAIN.split(), is_tree=True)
     wait_for((corpus / "exp/epoch_0.pt").exists, process)
@@ -136,16 +156,22 @@ def test_a_killed_launcher_takes_its_rank_with_it_and_meanwhile_the_folder_is_lo
 
 
 def children(process: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["pgrep", "-P", str(process)], capture_output=True, text=True, check=False
+    )
     return [int(pid) for pid in found.stdout.split()]
 
 
 def commands_in(folder: Path) -> list[int]:
-    """Commands that were forked from the server and their processes, in the working directory `folder`."""
+    """Commands that were forked from the server and their processes, in the working directory
+    `folder`.
+    """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
-            if (process / "cwd").readlink() == folder and b"preload_server" in (process / "cmdline").read_bytes():
+            if (process / "cwd").readlink() == folder and b"preload_server" in (
+                process / "cmdline"
+            ).read_bytes():
                 found.append(int(process.name))
     return found
 
@@ -190,13 +216,19 @@ def test_ranks_that_exit_with_75_are_started_again(corpus: Path) -> None:
     once = "if not os.path.exists('tried'): open('tried', 'w').close(); raise StartAgainError('this is why')"
     status, said = disturbed(corpus, once)
     assert status == 0, said
-    assert said.count("error: this is why\n") == said.count("starting again from the newest state\n") == 1
+    assert (
+        said.count("error: this is why\n")
+        == said.count("starting again from the newest state\n")
+        == 1
+    )
     assert "resuming after step 3, in epoch 1" in said
 
 
 def test_the_watchdog_names_the_rank_that_stalls_with_its_stack(corpus: Path) -> None:
     stall = "for _ in range(600): os.path.exists('named') or time.sleep(0.1)"
-    process = start(corpus, *ON_TWO, write_disturbed(corpus, stall), *TRAIN.split(), "--watchdog", "2")
+    process = start(
+        corpus, *ON_TWO, write_disturbed(corpus, stall), *TRAIN.split(), "--watchdog", "2"
+    )
     assert process.stderr
     said = ""
     for line in process.stderr:
@@ -212,7 +244,16 @@ def test_two_launchers_on_one_machine_train_together(corpus: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    meet = ["--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"localhost:{port}"]
+    meet = [
+        "--nnodes",
+        "2",
+        "--nproc_per_node",
+        "1",
+        "--rdzv_backend",
+        "c10d",
+        "--rdzv_endpoint",
+        f"localhost:{port}",
+    ]
     nodes = [
         start(corpus, *meet, "--rdzv_id", "exp", "--node_rank", str(rank), "--rdzv_conf", f"is_host={int(rank == 0)}",
               "-m", "wenet_uio.bin.train", *TRAIN.split())

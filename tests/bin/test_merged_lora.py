@@ -1,4 +1,6 @@
-"""Every command takes the weights of `average_model.py --merge_lora` with the train.yaml of their run."""
+"""Every command takes the weights of `average_model.py --merge_lora` with the train.yaml of their
+run.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,15 @@ from wenet_uio.models.lora import is_lora
 
 @pytest.fixture
 def exp(folder: Path) -> Path:
-    """The folder of a run whose low-rank weights are trained: avg.pt is their merge, epoch_0.pt has them."""
+    """The folder of a run whose low-rank weights are trained: avg.pt is their merge, epoch_0.pt has
+    them.
+    """
     exp = folder / "exp"
     exp.mkdir()
     config = {**CONFIG, "use_lora": True, "only_optimize_lora": True, "lora_conf": {"lora_rank": 2}}
-    (exp / "train.yaml").write_text(yaml.safe_dump(config | {"tokenizer_conf": {"symbol_table_path": "units.txt"}}))
+    (exp / "train.yaml").write_text(
+        yaml.safe_dump(config | {"tokenizer_conf": {"symbol_table_path": "units.txt"}})
+    )
     torch.manual_seed(1)
     weights = build_model(load_config(exp / "train.yaml")).state_dict()
     low = {name: torch.randn_like(value) for name, value in weights.items() if is_lora(name)}
@@ -37,17 +43,34 @@ def call(monkeypatch: pytest.MonkeyPatch, tool: ModuleType, *options: str) -> in
 
 
 def test_merged_weights_are_recognized_transcribed_aligned_and_exported_as_the_weights_of_the_run(
-    exp: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
+    exp: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    call(monkeypatch, average_model, "--dst_model", "exp/avg.pt", "--src_path", "exp", "--num", "1", "--merge_lora")
+    call(
+        monkeypatch,
+        average_model,
+        "--dst_model",
+        "exp/avg.pt",
+        "--src_path",
+        "exp",
+        "--num",
+        "1",
+        "--merge_lora",
+    )
     assert not any(map(is_lora, torch.load(exp / "avg.pt", weights_only=True)))
     said: dict[str, list[str]] = {}
     for name in ("epoch_0.pt", "avg.pt"):
         model = ("--config", "exp/train.yaml", "--checkpoint", str(exp / name))
         on_list = (*model, "--data_type", "raw", "--device", "cpu")
         mode = ("--modes", "attention_rescoring")
-        call(monkeypatch, recognize, *on_list, "--test_data", "raw.list", "--result_dir", name, *mode)
-        call(monkeypatch, align, *model, "--data_list", "raw.list", "--result_dir", f"{name}.aligned")
+        call(
+            monkeypatch, recognize, *on_list, "--test_data", "raw.list", "--result_dir", name, *mode
+        )
+        call(
+            monkeypatch, align, *model, "--data_list", "raw.list", "--result_dir", f"{name}.aligned"
+        )
         capsys.readouterr()
         call(
             monkeypatch, transcribe, "--model", "exp", "--checkpoint", str(exp / name), "--device", "cpu",
@@ -61,6 +84,19 @@ def test_merged_weights_are_recognized_transcribed_aligned_and_exported_as_the_w
         ]
     assert said["avg.pt"] == said["epoch_0.pt"]
     assert any(line.partition(" ")[2] for line in said["avg.pt"][0].splitlines())
-    call(monkeypatch, export_jit, *model, "--output_file", "final.zip", "--check_data", "raw.list", "--num_check", "2")
+    call(
+        monkeypatch,
+        export_jit,
+        *model,
+        "--output_file",
+        "final.zip",
+        "--check_data",
+        "raw.list",
+        "--num_check",
+        "2",
+    )
     assert "2 of 2 utterances as the checkpoint decodes them" in capsys.readouterr().out
-    assert "avg.pt has no low-rank weights (LoRA): they are merged, or were never trained" in caplog.text
+    assert (
+        "avg.pt has no low-rank weights (LoRA): they are merged, or were never trained"
+        in caplog.text
+    )

@@ -1,4 +1,6 @@
-"""A paraformer trains on real digits by the commands of a recipe, resumes after a kill, and recognises."""
+"""A paraformer trains on real digits by the commands of a recipe, resumes after a kill, and
+recognises.
+"""
 
 from __future__ import annotations
 
@@ -66,11 +68,16 @@ def digits(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
         for digit in range(10)
         for take in range(3)
     }
-    lines = [json.dumps({"key": key, "wav": str(wav), "txt": WORDS[digit]}) for key, (digit, wav) in wavs.items()]
+    lines = [
+        json.dumps({"key": key, "wav": str(wav), "txt": WORDS[digit]})
+        for key, (digit, wav) in wavs.items()
+    ]
     (folder / "digits.list").write_text("\n".join(lines) + "\n")
     (folder / "wav.scp").write_text("".join(f"{key} {wav}\n" for key, (_, wav) in wavs.items()))
     units = ("<blank>", "<sos>", "<eos>", *WORDS, "<unk>")
-    (folder / "units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)))
+    (folder / "units.txt").write_text(
+        "".join(f"{unit} {place}\n" for place, unit in enumerate(units))
+    )
     config = tiny_paraformer(**CONFIG)
     config["encoder_conf"] |= SIZES
     config["decoder_conf"] |= {"dropout_rate": 0.0}
@@ -96,7 +103,14 @@ def trained(digits: Path) -> Path:
 
 def recognised(digits: Path, out: str, *options: object) -> dict[str, str]:
     """{key: text} of all recordings."""
-    model = ("--config", digits / "exp/train.yaml", "--checkpoint", digits / "exp/final.pt", "--device", "cpu")
+    model = (
+        "--config",
+        digits / "exp/train.yaml",
+        "--checkpoint",
+        digits / "exp/final.pt",
+        "--device",
+        "cpu",
+    )
     mode = ("--modes", "paraformer_greedy_search", "--result_dir", digits / out)
     call(recognize, *model, "--test_data", digits / "digits.list", *mode, *options)
     lines = (digits / out / "paraformer_greedy_search/text").read_text().splitlines()
@@ -118,29 +132,45 @@ def test_it_learns_the_digits_in_80_steps(digits: Path, trained: Path) -> None:
 def test_its_tokens_have_times_within_the_recording(digits: Path, trained: Path) -> None:
     recognised(digits, "timed", "--token_times")
     lines = (digits / "timed/paraformer_greedy_search/nbest.jsonl").read_text().splitlines()
-    times = [token["time"] for line in lines for each in json.loads(line)["hypotheses"] for token in each["tokens"]]
+    times = [
+        token["time"]
+        for line in lines
+        for each in json.loads(line)["hypotheses"]
+        for token in each["tokens"]
+    ]
     assert len(times) > 25
     assert all(0 < time < 1.5 for time in times)
 
 
 def test_another_mode_and_streaming_are_refused_in_one_line(digits: Path, trained: Path) -> None:
-    with pytest.raises(ValueError, match="^decode mode attention: the model is a paraformer, .* it can do ctc_greedy"):
+    with pytest.raises(
+        ValueError,
+        match="^decode mode attention: the model is a paraformer, .* it can do ctc_greedy",
+    ):
         recognised(digits, "refused", "--modes", "attention")
     chunks = ("--decoding_chunk_size", 4, "--simulate_streaming")
     dynamic = ("--override_config", "encoder_conf.use_dynamic_chunk=true")
-    with pytest.raises(ValueError, match="^simulate_streaming: the memory of a SANM encoder keeps nothing between"):
+    with pytest.raises(
+        ValueError, match="^simulate_streaming: the memory of a SANM encoder keeps nothing between"
+    ):
         recognised(digits, "refused", *chunks, *dynamic)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        ("dtype=bf16", "encoder_conf.use_dynamic_chunk=true", "model_conf.length_normalized_loss=true"),
+        (
+            "dtype=bf16",
+            "encoder_conf.use_dynamic_chunk=true",
+            "model_conf.length_normalized_loss=true",
+        ),
         ("encoder_conf.gradient_checkpointing=true", "decoder_conf.gradient_checkpointing=true"),
         ("predictor=cif_predictor", "model_conf.ctc_weight=0", "model_conf.sampling_ratio=0"),
     ],
 )
-def test_it_trains_with_other_keys_too(digits: Path, tmp_path: Path, changes: tuple[str, ...]) -> None:
+def test_it_trains_with_other_keys_too(
+    digits: Path, tmp_path: Path, changes: tuple[str, ...]
+) -> None:
     train_in(digits, str(tmp_path / "exp"), *SHORT, "epoch_steps=2", "max_epoch=1", *changes)
     assert "sanm_decoder: 2 blocks" in (tmp_path / "exp/README.md").read_text()
     record = yaml.safe_load((tmp_path / "exp/epoch_0.yaml").read_text())["loss_dict"]
@@ -157,5 +187,7 @@ def test_a_run_killed_with_sigkill_resumes_exactly(digits: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
     assert not (digits / "killed/final.pt").exists()
     train_in(digits, "killed", *SHORT)
-    whole, killed = (torch.load(digits / run / "final.pt", weights_only=True) for run in ("whole", "killed"))
+    whole, killed = (
+        torch.load(digits / run / "final.pt", weights_only=True) for run in ("whole", "killed")
+    )
     assert all(torch.equal(whole[name], killed[name]) for name in whole)

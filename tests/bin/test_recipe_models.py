@@ -1,4 +1,6 @@
-"""Every model of the recipe fsdd trains a few steps and recognises, with the commands that the recipe calls."""
+"""Every model of the recipe fsdd trains a few steps and recognises, with the commands that the
+recipe calls.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from wenet_uio.bin import recognize, train
 from wenet_uio.files import written_aside
 
 CONF = Path(__file__).parents[2] / "examples/fsdd/s0/conf"
-CTC_AND_ATTENTION = ["ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring"]
+CTC_AND_ATTENTION = [
+    "ctc_greedy_search",
+    "ctc_prefix_beam_search",
+    "attention",
+    "attention_rescoring",
+]
 MODES = {
     "train_e_branchformer": CTC_AND_ATTENTION,
     "train_squeezeformer": CTC_AND_ATTENTION,
@@ -48,15 +55,31 @@ def test_it_trains_and_recognises(config, call, make_lists, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     with written_aside("units.txt", "w") as file:
         file.writelines(
-            f"{unit} {place}\n" for place, unit in enumerate(("<blank>", "<unk>", "a", "b", "c", "<sos/eos>"))
+            f"{unit} {place}\n"
+            for place, unit in enumerate(("<blank>", "<unk>", "a", "b", "c", "<sos/eos>"))
         )
-    shorter = ["--override_config", *SHORTER, *([] if config == "train_transducer" else WITHOUT_PICTURES)]
+    shorter = [
+        "--override_config",
+        *SHORTER,
+        *([] if config == "train_transducer" else WITHOUT_PICTURES),
+    ]
     lists = ["--train_data", data, "--cv_data", data]
     call(train, "--config", str(CONF / f"{config}.yaml"), *lists, "--model_dir", "exp", *shorter)
     record = yaml.safe_load(Path("exp/epoch_0.yaml").read_text())
     assert record["step"] == 3
     modes = MODES[config]
     model = ["--config", "exp/train.yaml", "--checkpoint", "exp/final.pt"]
-    call(recognize, *model, "--test_data", data, "--modes", *modes, "--beam_size", "3", "--result_dir", "out")
+    call(
+        recognize,
+        *model,
+        "--test_data",
+        data,
+        "--modes",
+        *modes,
+        "--beam_size",
+        "3",
+        "--result_dir",
+        "out",
+    )
     for mode in modes:
         assert len(Path("out", mode, "text").read_text().splitlines()) == UTTERANCES

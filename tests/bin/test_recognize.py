@@ -21,8 +21,26 @@ ROOT = Path(__file__).parents[2]
 
 
 def call(monkeypatch, *options, modes=MODES, data="raw"):
-    arguments = ["--config", "train.yaml", "--checkpoint", "model.pt", "--result_dir", "out", "--device", "cpu"]
-    arguments += ["--data_type", data, "--test_data", f"{data}.list", "--modes", *modes, "--beam_size", "3"]
+    arguments = [
+        "--config",
+        "train.yaml",
+        "--checkpoint",
+        "model.pt",
+        "--result_dir",
+        "out",
+        "--device",
+        "cpu",
+    ]
+    arguments += [
+        "--data_type",
+        data,
+        "--test_data",
+        f"{data}.list",
+        "--modes",
+        *modes,
+        "--beam_size",
+        "3",
+    ]
     monkeypatch.setattr(sys, "argv", ["recognize.py", *arguments, *map(str, options)])
     recognize.main()
     return {mode: Path("out", mode, "text").read_text(encoding="utf-8") for mode in modes}
@@ -56,12 +74,21 @@ def test_raw_and_shard_lists_give_the_same_text(folder, monkeypatch):
         ("conformer", {"input_layer": "conv2d2"}),
         ("transformer", {"input_layer": "conv1d2"}),
         ("branchformer", {"linear_units": None, "cgmlp_linear_units": 32}),
-        ("squeezeformer", {"linear_units": None, "input_layer": None, "reduce_idx": None, "recover_idx": None}),
+        (
+            "squeezeformer",
+            {"linear_units": None, "input_layer": None, "reduce_idx": None, "recover_idx": None},
+        ),
     ],
 )
 def test_every_batch_size_gives_the_same_hypotheses(folder, monkeypatch, encoder, conf):
-    conf = {key: value for key, value in {**CONFIG["encoder_conf"], **conf}.items() if value or key.endswith("idx")}
-    Path("train.yaml").write_text(yaml.safe_dump(CONFIG | {"encoder": encoder, "encoder_conf": conf}))
+    conf = {
+        key: value
+        for key, value in {**CONFIG["encoder_conf"], **conf}.items()
+        if value or key.endswith("idx")
+    }
+    Path("train.yaml").write_text(
+        yaml.safe_dump(CONFIG | {"encoder": encoder, "encoder_conf": conf})
+    )
     torch.manual_seed(2)
     model = build_model(load_config("train.yaml"))
     torch.nn.init.normal_(model.ctc.ctc_lo.weight)  # tokens that change from frame to frame
@@ -77,7 +104,9 @@ def test_every_batch_size_gives_the_same_hypotheses(folder, monkeypatch, encoder
                 assert line["key"] == same["key"]
                 for hypothesis, equal in zip(line["hypotheses"], same["hypotheses"], strict=True):
                     assert hypothesis["text"] == equal["text"]
-                    assert hypothesis["score"] == pytest.approx(equal["score"], abs=2e-4)  # written with four digits
+                    assert hypothesis["score"] == pytest.approx(
+                        equal["score"], abs=2e-4
+                    )  # written with four digits
 
 
 def nbests(mode):
@@ -97,7 +126,9 @@ def test_several_processes_give_the_results_of_one(folder, monkeypatch, capsys):
     (folder / "u1.wav").write_bytes(b"RIFF")
     options = ["--batch_size", 2, "--token_times", "--nbest", 2]
     alone = call(monkeypatch, *options)
-    files = {path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()}
+    files = {
+        path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()
+    }
     assert len(files) == 2 * len(MODES) + 1
     assert call(monkeypatch, *options, "--nproc", 2, "--result_dir", "out") == alone
     assert {path: path.read_bytes() for path in files} == files
@@ -107,7 +138,10 @@ def test_several_processes_give_the_results_of_one(folder, monkeypatch, capsys):
 def test_nbest_lists_have_scores_times_and_confidences(folder, monkeypatch):
     mode = "ctc_prefix_beam_search"
     texts = call(monkeypatch, "--nbest", 3, modes=[mode])
-    lines = [json.loads(line) for line in (folder / "out" / mode / "nbest.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (folder / "out" / mode / "nbest.jsonl").read_text().splitlines()
+    ]
     assert [line["key"] for line in lines] == KEYS
     for line, text in zip(lines, texts[mode].splitlines(), strict=True):
         scores = [hypothesis["score"] for hypothesis in line["hypotheses"]]
@@ -131,13 +165,17 @@ def test_hot_words_and_a_language_model_change_the_texts(folder, monkeypatch, ca
     mode = "ctc_prefix_beam_search"
     plain = call(monkeypatch, modes=[mode])[mode]
     (folder / "names").write_text("hh\nzzz\n")
-    hot = call(monkeypatch, "--context_list_path", "names", "--context_graph_score", 5, modes=[mode])[mode]
+    hot = call(
+        monkeypatch, "--context_list_path", "names", "--context_graph_score", 5, modes=[mode]
+    )[mode]
     assert hot.count("hh") > plain.count("hh")
     assert "--context_list_path: skipped 1 phrases that the units cannot spell: zzz" in caplog.text
 
     pytest.importorskip("kenlm")
     write_arpa(folder / "lm.arpa", "abcdefgh")
-    assert call(monkeypatch, "--lm_path", "lm.arpa", "--length_bonus", -9, modes=[mode])[mode] < plain
+    assert (
+        call(monkeypatch, "--lm_path", "lm.arpa", "--length_bonus", -9, modes=[mode])[mode] < plain
+    )
 
 
 @pytest.mark.usefixtures("_spawned_quickly")
@@ -147,10 +185,17 @@ def test_several_processes_report_an_error_in_one_line(folder, monkeypatch):
         call(monkeypatch, "--nproc", 2)
 
 
-def test_utterances_that_cannot_be_read_are_listed_and_the_others_decoded(folder, monkeypatch, capsys):
+def test_utterances_that_cannot_be_read_are_listed_and_the_others_decoded(
+    folder, monkeypatch, capsys
+):
     (folder / "u4.wav").write_bytes(b"RIFF")
     texts = call(monkeypatch, modes=["ctc_greedy_search"])
-    assert [line.split()[0] for line in texts["ctc_greedy_search"].splitlines()] == ["u5", "u1", "u2", "u3"]
+    assert [line.split()[0] for line in texts["ctc_greedy_search"].splitlines()] == [
+        "u5",
+        "u1",
+        "u2",
+        "u3",
+    ]
     assert (folder / "out" / "skipped").read_text().startswith("u4 unreadable: ")
     output = capsys.readouterr()
     assert output.out.startswith("4 utterances, ")
@@ -165,8 +210,19 @@ def test_it_is_an_error_if_no_utterance_can_be_read(folder, monkeypatch):
 
 
 def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
-    arguments = ["--modes", "ctc_greedy", "--config", "no.yaml", "--checkpoint", "no.pt", "--test_data", "no.list"]
-    result = preloaded.run(["-m", "wenet_uio.bin.recognize", *arguments, "--result_dir", "out"], cwd=tmp_path)
+    arguments = [
+        "--modes",
+        "ctc_greedy",
+        "--config",
+        "no.yaml",
+        "--checkpoint",
+        "no.pt",
+        "--test_data",
+        "no.list",
+    ]
+    result = preloaded.run(
+        ["-m", "wenet_uio.bin.recognize", *arguments, "--result_dir", "out"], cwd=tmp_path
+    )
     assert result.returncode == 1
     assert result.stderr.startswith("error: unknown decode mode ctc_greedy; known: attention, ")
     assert result.stderr.count("\n") == 1
@@ -191,5 +247,8 @@ def test_options_that_do_not_fit_the_model_are_named(folder, monkeypatch, option
 
 def test_hot_words_without_a_mode_that_uses_them_are_an_error(folder, monkeypatch):
     (folder / "names").write_text("hh\n")
-    with pytest.raises(ValueError, match="--context_list_path is not used by attention; add one of these modes: ctc_p"):
+    with pytest.raises(
+        ValueError,
+        match="--context_list_path is not used by attention; add one of these modes: ctc_p",
+    ):
         call(monkeypatch, "--context_list_path", "names", modes=["attention"])

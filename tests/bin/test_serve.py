@@ -39,11 +39,17 @@ def arguments(monkeypatch, model):
         (["--certificate", __file__, "--key", __file__], "no certificate with its key"),
         (["--token_file", "/dev/null"], "/dev/null: the token is empty"),
         (["--rule2", "-1"], "silence: expected 0 or more"),
-        (["--allow_origin", "example.org"], "--allow_origin: expected an origin such as https://example.org"),
+        (
+            ["--allow_origin", "example.org"],
+            "--allow_origin: expected an origin such as https://example.org",
+        ),
         (["--max_clients", "0"], "--max_clients: expected above 0, found 0"),
         (["--chunk_size", "0"], "chunk_size 0"),
         (["--stream_batch", "0"], "--stream_batch"),
-        (["--partial_mode", "ctc_prefix_beam_search", "--mode", "rnnt_greedy_search"], "rnnt_greedy_search"),
+        (
+            ["--partial_mode", "ctc_prefix_beam_search", "--mode", "rnnt_greedy_search"],
+            "rnnt_greedy_search",
+        ),
     ],
 )
 def test_a_wrong_option_is_named_before_anything_is_served(arguments, given, message):
@@ -60,7 +66,10 @@ def test_a_missing_token_file_and_a_port_in_use_are_named(arguments, unused_tcp_
     arguments("--port", str(port))
     with pytest.raises(OSError, match=str(port)):
         serve.main()
-    for given, message in ((["--port", "99999"], "--port 99999: "), (["--host", "192.0.2.1"], "--host 192.0.2.1 ")):
+    for given, message in (
+        (["--port", "99999"], "--port 99999: "),
+        (["--host", "192.0.2.1"], "--host 192.0.2.1 "),
+    ):
         arguments(*given)
         with pytest.raises(OSError, match=message):
             serve.main()
@@ -93,8 +102,24 @@ def self_signed(folder):
     certificate, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+            *(
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+            ),
+            *(
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=DNS:localhost,IP:127.0.0.1",
+            ),
             *("-keyout", key, "-out", certificate),
         ],
         check=True,
@@ -103,12 +128,24 @@ def self_signed(folder):
     return certificate, key
 
 
-def test_the_command_serves_with_tls_and_a_token_and_finishes_open_utterances_at_sigterm(model, tmp_path):
+def test_the_command_serves_with_tls_and_a_token_and_finishes_open_utterances_at_sigterm(
+    model, tmp_path
+):
     certificate, key = self_signed(tmp_path)
     Path(tmp_path / "token").write_text("secret\n")
     process = subprocess.Popen(
         [
-            *(preloaded.python(), "-m", "wenet_uio.bin.serve", "--model", model, "--port", "0", "--device", "cpu"),
+            *(
+                preloaded.python(),
+                "-m",
+                "wenet_uio.bin.serve",
+                "--model",
+                model,
+                "--port",
+                "0",
+                "--device",
+                "cpu",
+            ),
             *("--certificate", certificate, "--key", key, "--token_file", tmp_path / "token"),
         ],
         stderr=subprocess.PIPE,
@@ -118,7 +155,13 @@ def test_the_command_serves_with_tls_and_a_token_and_finishes_open_utterances_at
     try:
         lines = iter(process.stderr.readline, "")
         address = next(
-            filter(None, (re.search(r"^serving bursts on (https://127\.0\.0\.1:\d+)$", line) for line in lines))
+            filter(
+                None,
+                (
+                    re.search(r"^serving bursts on (https://127\.0\.0\.1:\d+)$", line)
+                    for line in lines
+                ),
+            )
         )
         received, after = asyncio.run(_stream_until_sigterm(address[1], certificate, process))
         assert process.wait(20) == 0
@@ -149,7 +192,9 @@ async def _stream_until_sigterm(url, certificate, process):
 
 
 def test_a_second_ctrl_c_ends_the_server_at_once_and_a_second_sigterm_does_not(model, monkeypatch):
-    """`docker stop` and supervisors may send SIGTERM twice; a second Ctrl-C is a person who waits."""
+    """`docker stop` and supervisors may send SIGTERM twice; a second Ctrl-C is a person who
+    waits.
+    """
     finishing = []
 
     async def finish(_):

@@ -37,11 +37,24 @@ def corpus(tmp_path: Path) -> Path:
     return write_corpus(tmp_path)
 
 
-def command(model_dir: str, *options: str, ranks: int = 1, train_data: str | None = "train.list") -> list[str]:
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
+def command(
+    model_dir: str, *options: str, ranks: int = 1, train_data: str | None = "train.list"
+) -> list[str]:
+    launch = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+        if ranks > 1
+        else []
+    )
     data = ["--config", "train.yaml", "--cv_data", "cv.list", "--device", "cpu"]
     data += ["--train_data", train_data] if train_data else []
-    return [*launch, str(ROOT / "wenet_uio/bin/train.py"), *data, "--model_dir", model_dir, *options]
+    return [
+        *launch,
+        str(ROOT / "wenet_uio/bin/train.py"),
+        *data,
+        "--model_dir",
+        model_dir,
+        *options,
+    ]
 
 
 def train(corpus: Path, *arguments: str, **keys: Any) -> tuple[int, str]:
@@ -66,10 +79,15 @@ def test_a_config_may_name_its_data_and_mix_text_without_audio_into_it(corpus: P
     status, said = train(corpus, "exp", ranks=2, train_data=None)
     assert status == 0, said
     assert "epoch 1/1: train loss" in said
-    assert yaml.safe_load((corpus / "exp/train.yaml").read_text())["data"]["sources"][1]["paths"] == "texts.txt"
+    assert (
+        yaml.safe_load((corpus / "exp/train.yaml").read_text())["data"]["sources"][1]["paths"]
+        == "texts.txt"
+    )
 
 
-def test_training_writes_a_run_that_other_tools_can_use_and_logs_that_it_is_complete(corpus: Path) -> None:
+def test_training_writes_a_run_that_other_tools_can_use_and_logs_that_it_is_complete(
+    corpus: Path,
+) -> None:
     status, said = train(corpus, "exp")
     assert status == 0, said
     assert "epoch 1/1: train loss" in said
@@ -87,7 +105,9 @@ def test_training_writes_a_run_that_other_tools_can_use_and_logs_that_it_is_comp
 
 def test_training_on_a_cpu_keeps_the_memory_that_it_frees(corpus: Path) -> None:
     (corpus / "count.py").write_text(TRAIN_AND_COUNT)
-    done = preloaded.run(["count.py", *command("exp", "--override_config", "max_steps=1")], cwd=corpus)
+    done = preloaded.run(
+        ["count.py", *command("exp", "--override_config", "max_steps=1")], cwd=corpus
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split("cleared")[1]) < 100
 
@@ -95,7 +115,9 @@ def test_training_on_a_cpu_keeps_the_memory_that_it_frees(corpus: Path) -> None:
 def test_features_computed_on_the_training_device_give_the_same_weights(corpus: Path) -> None:
     options = ["--override_config", "max_epoch=1", "dataset_conf.spec_trim=true"]
     for place, workers in (("worker", "0"), ("accelerator", "auto")):
-        status, said = train(corpus, place, *options, "--feature_device", place, "--num_workers", workers)
+        status, said = train(
+            corpus, place, *options, "--feature_device", place, "--num_workers", workers
+        )
         assert status == 0, said
         config = yaml.safe_load((corpus / place / "train.yaml").read_text())
         assert config["dataset_conf"]["feature_device"] == place
@@ -103,25 +125,38 @@ def test_features_computed_on_the_training_device_give_the_same_weights(corpus: 
     torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
 
 
-def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_once(corpus: Path) -> None:
+def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_once(
+    corpus: Path,
+) -> None:
     status, said = train(corpus, "two", ranks=2)
     assert status == 0, said
     assert "Warning" not in said
     assert yaml.safe_load((corpus / "two/epoch_1.yaml").read_text())["step"] == 6
     # One rank validates the same weights, after a step with a learning rate that changes nothing.
-    frozen = ["--override_config", "max_epoch=1", "optim_conf.lr=1e-30", "--checkpoint", "two/epoch_1.pt"]
+    frozen = [
+        "--override_config",
+        "max_epoch=1",
+        "optim_conf.lr=1e-30",
+        "--checkpoint",
+        "two/epoch_1.pt",
+    ]
     losses = []
     for ranks in (1, 2):
         status, said = train(corpus, f"frozen{ranks}", *frozen, ranks=ranks)
         assert status == 0, said
-        losses.append(yaml.safe_load((corpus / f"frozen{ranks}/epoch_0.yaml").read_text())["loss_dict"])
+        losses.append(
+            yaml.safe_load((corpus / f"frozen{ranks}/epoch_0.yaml").read_text())["loss_dict"]
+        )
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--override_config", "accum_grda=2"], "accum_grda: unknown key; did you mean 'accum_grad'"),
+        (
+            ["--override_config", "accum_grda=2"],
+            "accum_grda: unknown key; did you mean 'accum_grad'",
+        ),
         (["--override_config", "input_dim=80"], "input_dim 80, but dataset_conf gives 23"),
         (["--override_config", "output_dim=5"], "output_dim 5 has no room for the 6 units"),
         (
@@ -132,7 +167,10 @@ def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_
         (["--train_data", "absent.list"], "absent.list"),
         (["--cv_data", "empty.list"], "empty.list"),
         (["--checkpoint", "units.txt"], "units.txt: not the weights of a model"),
-        (["--enc_init", "encoder.pt", "--enc_init_mods", "ctc"], "encoder.pt: no weights of 'ctc'; the file has"),
+        (
+            ["--enc_init", "encoder.pt", "--enc_init_mods", "ctc"],
+            "encoder.pt: no weights of 'ctc'; the file has",
+        ),
         (["--freeze_modules", "encodr"], "no module 'encodr'; did you mean 'encoder'"),
         (["--override_config", "max_epoch=many"], "max_epoch: Input should be a valid integer"),
         (["--override_config", "use_amp=Flase"], "use_amp: Input should be a valid boolean"),
@@ -174,7 +212,10 @@ def test_of_several_ranks_one_reports_an_error(corpus: Path) -> None:
 def test_an_epoch_may_be_a_number_of_steps(corpus: Path) -> None:
     status, said = train(corpus, "exp", "--override_config", "epoch_steps=4", "max_epoch=3")
     assert status == 0, said
-    steps = [yaml.safe_load((corpus / f"exp/epoch_{number}.yaml").read_text())["step"] for number in range(3)]
+    steps = [
+        yaml.safe_load((corpus / f"exp/epoch_{number}.yaml").read_text())["step"]
+        for number in range(3)
+    ]
     assert steps == [4, 8, 12]
 
 
@@ -199,10 +240,17 @@ def test_two_ranks_account_for_every_utterance_and_name_the_bad_ones(corpus: Pat
     filters = "dataset_conf.filter_conf.max_duration=0.76"  # of 0.5 to 0.8 s
     status, said = train(corpus, "exp", "--override_config", filters, "--num_workers", "1", ranks=2)
     assert status == 0, said
-    counts = {"all": 23, "read": 18, "filtered": {"max_duration": 3}, "bad": {"not_indexed": 1, "unreadable": 1}}
+    counts = {
+        "all": 23,
+        "read": 18,
+        "filtered": {"max_duration": 3},
+        "bad": {"not_indexed": 1, "unreadable": 1},
+    }
     for epoch in range(2):
         assert yaml.safe_load((corpus / f"exp/epoch_{epoch}.yaml").read_text())["samples"] == counts
-    account = "23 utterances: 18 read, 3 filtered (3 max_duration), 2 bad (1 not_indexed, 1 unreadable)"
+    account = (
+        "23 utterances: 18 read, 3 filtered (3 max_duration), 2 bad (1 not_indexed, 1 unreadable)"
+    )
     assert f"epoch 1/1: {account}" in said
     named = [json.loads(line) for line in open(corpus / "exp/bad_samples.jsonl")]
     assert sorted((line["pass"], line["key"], line["reason"]) for line in named) == [

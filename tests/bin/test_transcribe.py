@@ -41,7 +41,9 @@ def audio(folder, monkeypatch):
 
 def call(monkeypatch, capsys, *options):
     monkeypatch.setattr(
-        sys, "argv", ["transcribe.py", "--model", "../exp", "--device", "cpu", *ENERGY, *map(str, options)]
+        sys,
+        "argv",
+        ["transcribe.py", "--model", "../exp", "--device", "cpu", *ENERGY, *map(str, options)],
     )
     status = transcribe.main()
     captured = capsys.readouterr()
@@ -49,7 +51,9 @@ def call(monkeypatch, capsys, *options):
     return captured
 
 
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "attention"])  # untrained, it ends at once
+@pytest.mark.parametrize(
+    "mode", [mode for mode in MODES if mode != "attention"]
+)  # untrained, it ends at once
 def test_a_passage_is_printed_for_each_burst_in_every_mode(audio, monkeypatch, capsys, mode):
     lines = call(monkeypatch, capsys, "five.wav", "--mode", mode).out.splitlines()
     assert len(lines) == 5
@@ -63,15 +67,25 @@ def test_formats_agree_and_batches_of_any_size_give_the_same(audio, monkeypatch,
     assert found["audio"] == "five.wav"
     assert [passage["text"] for passage in found["passages"]] == text.splitlines()
     for start, passage in zip((1, 3, 5, 7, 9), found["passages"], strict=True):
-        assert (passage["start"], passage["end"]) == pytest.approx((start - 0.01, start + 1.01), abs=0.02)
+        assert (passage["start"], passage["end"]) == pytest.approx(
+            (start - 0.01, start + 1.01), abs=0.02
+        )
         for word in passage["words"]:
             assert passage["start"] <= word["start"] < word["end"] <= passage["end"]
             assert 0 < word["confidence"] <= 1
     srt = call(monkeypatch, capsys, "five.wav", "--format", "srt").out
-    assert re.findall(r"^\d\d:\d\d:(\d\d),\d{3} --> ", srt, re.MULTILINE) == ["01", "03", "05", "07", "09"]
+    assert re.findall(r"^\d\d:\d\d:(\d\d),\d{3} --> ", srt, re.MULTILINE) == [
+        "01",
+        "03",
+        "05",
+        "07",
+        "09",
+    ]
 
 
-def test_without_pauses_windows_are_joined_and_only_the_windows_are_read(audio, monkeypatch, capsys):
+def test_without_pauses_windows_are_joined_and_only_the_windows_are_read(
+    audio, monkeypatch, capsys
+):
     asked, read = [], transcription.read_audio
 
     def counted(source, start, end, channel):
@@ -79,7 +93,9 @@ def test_without_pauses_windows_are_joined_and_only_the_windows_are_read(audio, 
         return read(source, start, end, channel)
 
     monkeypatch.setattr(transcription, "read_audio", counted)
-    (text,) = call(monkeypatch, capsys, "five.wav", "--pause", 0, "--window", 5, "--overlap", 2).out.splitlines()
+    (text,) = call(
+        monkeypatch, capsys, "five.wav", "--pause", 0, "--window", 5, "--overlap", 2
+    ).out.splitlines()
     assert asked == [(0.0, 4.5), (2.5, 7.0), (5.0, 9.5), (7.5, 12.0)]
     (whole,) = call(monkeypatch, capsys, "five.wav", "--pause", 0, "--window", 30).out.splitlines()
     assert abs(len(text) - len(whole)) <= len(whole) // 2
@@ -102,7 +118,9 @@ def test_batches_have_few_different_lengths_and_the_texts_of_exact_ones(audio, m
     assert lengths[-1] % 64
 
 
-def test_lines_of_several_files_have_names_and_a_bad_file_does_not_stop_the_others(audio, monkeypatch, capsys):
+def test_lines_of_several_files_have_names_and_a_bad_file_does_not_stop_the_others(
+    audio, monkeypatch, capsys
+):
     Path("bad.wav").write_bytes(b"RIFF")
     captured = call(monkeypatch, capsys, "five.wav", "bad.wav", "none.wav", "five.mp3")
     names = [line.split("\t")[0] for line in captured.out.splitlines()]
@@ -124,7 +142,10 @@ def test_standard_input_a_channel_and_vtt(audio, monkeypatch, capsys, caplog):
     assert "silent" not in caplog.text
     found = call(monkeypatch, capsys, "stereo.wav", "five.wav").out
     assert found == "".join(f"five.wav\t{line}\n" for line in text.splitlines())
-    assert "warning: stereo.wav: channel 0 is silent (below -60 dBFS); channels with sound: 1" in caplog.text
+    assert (
+        "warning: stereo.wav: channel 0 is silent (below -60 dBFS); channels with sound: 1"
+        in caplog.text
+    )
     vtt = call(monkeypatch, capsys, "five.wav", "--format", "vtt").out
     assert vtt.startswith("WEBVTT\n\n00:00:01.")
     assert vtt.count(" --> ") == 5
@@ -136,7 +157,9 @@ def test_each_audio_file_has_its_output_file(audio, monkeypatch, capsys):
     text = call(monkeypatch, capsys, "five.wav").out
     assert call(monkeypatch, capsys, "five.wav", "--output_dir", "out").out == ""
     assert Path("out/five.txt").read_text() == text
-    with pytest.raises(ValueError, match=r"two of the audio files would be written to out/five\.txt"):
+    with pytest.raises(
+        ValueError, match=r"two of the audio files would be written to out/five\.txt"
+    ):
         call(monkeypatch, capsys, "five.wav", "five.mp3", "--output_dir", "out")
 
 
@@ -160,7 +183,9 @@ def test_the_benchmark_compares_a_long_recording_with_its_utterances(folder, mon
     tool = importlib.import_module("transcribe")
     joined = ["--data_list", "raw.list", "--minutes", "0.2", "--pauses", "0.5", "1"]
     options = ["--pause", "0.3", *ENERGY]
-    monkeypatch.setattr(sys, "argv", ["", "--model", str(folder), *joined, "--json", "--transcribe", *options])
+    monkeypatch.setattr(
+        sys, "argv", ["", "--model", str(folder), *joined, "--json", "--transcribe", *options]
+    )
     held = np.ones(1 << 27)  # 1 GiB of this process
     tool.main()
     report = json.loads(capsys.readouterr().out.splitlines()[-1])

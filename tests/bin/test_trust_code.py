@@ -1,4 +1,6 @@
-"""A train.yaml of others names operators, which can be any code: commands run them only with --trust_code."""
+"""A train.yaml of others names operators, which can be any code: commands run them only with
+--trust_code.
+"""
 
 import ast
 import sys
@@ -17,13 +19,26 @@ ROOT = Path(__file__).resolve().parents[2]
 MODEL = ("--config", "train.yaml", "--checkpoint", "model.pt")
 CHECKED = (*MODEL, "--check_data", "raw.list", "--num_check", "1")
 COMMANDS = {
-    "recognize": (*MODEL, "--modes", "ctc_greedy_search", "--test_data", "raw.list", "--result_dir", "out"),
+    "recognize": (
+        *MODEL,
+        "--modes",
+        "ctc_greedy_search",
+        "--test_data",
+        "raw.list",
+        "--result_dir",
+        "out",
+    ),
     "align": (*MODEL, "--data_list", "raw.list", "--result_dir", "out"),
     "transcribe": ("--model", ".", "--checkpoint", "model.pt", "--device", "cpu", "u1.wav"),
     "export_jit": (*CHECKED, "--output_file", "final.zip"),
     "export_onnx": (*CHECKED, "--output_dir", "onnx"),
 }
-ATTACK = {"use": "os:system", "after": "decode", "evaluation": True, "conf": {"command": "touch ran"}}
+ATTACK = {
+    "use": "os:system",
+    "after": "decode",
+    "evaluation": True,
+    "conf": {"command": "touch ran"},
+}
 FAIL, GAIN = "tests.dataset.chain.test_user:FailOn", "tests.dataset.chain.test_user:Gain"
 
 
@@ -40,9 +55,14 @@ def call(monkeypatch, command: str, *options: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_operators_of_a_model_are_refused_and_nothing_is_imported_or_run(folder, monkeypatch, command):
+def test_operators_of_a_model_are_refused_and_nothing_is_imported_or_run(
+    folder, monkeypatch, command
+):
     write_config({"use": "no_such_module:Op", "after": "features", "evaluation": True}, ATTACK)
-    with pytest.raises(ConfigError, match=r"train\.yaml: .* would run: no_such_module:Op, os:system; .*--trust_code"):
+    with pytest.raises(
+        ConfigError,
+        match=r"train\.yaml: .* would run: no_such_module:Op, os:system; .*--trust_code",
+    ):
         call(monkeypatch, command)
     assert not (folder / "ran").exists()
 
@@ -56,14 +76,23 @@ def test_operators_of_a_model_run_with_trust_code(folder, monkeypatch, command):
 
 
 @pytest.mark.parametrize("command", ["recognize", "transcribe"])
-def test_operators_that_run_in_training_only_are_not_imported_and_need_no_trust(folder, monkeypatch, command):
+def test_operators_that_run_in_training_only_are_not_imported_and_need_no_trust(
+    folder, monkeypatch, command
+):
     write_config(ATTACK | {"evaluation": False})
     call(monkeypatch, command)
     assert not (folder / "ran").exists()
 
 
 def test_transcribe_runs_the_operators_that_decoding_runs(folder, monkeypatch):
-    write_config({"use": FAIL, "after": "features", "evaluation": True, "conf": {"key": "0", "how": "forget"}})
+    write_config(
+        {
+            "use": FAIL,
+            "after": "features",
+            "evaluation": True,
+            "conf": {"key": "0", "how": "forget"},
+        }
+    )
     with pytest.raises(OperatorError, match="returned NoneType for 0"):
         call(monkeypatch, "transcribe", "--trust_code", "--pause", "0")
 
@@ -97,7 +126,8 @@ def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question
         for path in (ROOT / part).rglob("*.py")
         if "load_config" in (text := path.read_text(encoding="utf-8"))
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ImportFrom) and any(alias.name == "load_config" for alias in node.names)
+        if isinstance(node, ast.ImportFrom)
+        and any(alias.name == "load_config" for alias in node.names)
     }
     of_training = ("compute_cmvn_stats", "check_data", "plan_report", "profile_data")
     assert readers == {
@@ -105,8 +135,10 @@ def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question
         "wenet_uio/config/__init__.py",
         "wenet_uio/diagnose/bin_options.py",  # of training
         "wenet_uio/search/recogniser.py",
-        "wenet_uio/train/model_card.py",  # shows the config; it never builds the chain that runs operators
-        "wenet_uio/train/ablation.py",  # counts parameters; it never builds the chain that runs operators
+        # shows the config; it never builds the chain that runs operators
+        "wenet_uio/train/model_card.py",
+        # counts parameters; it never builds the chain that runs operators
+        "wenet_uio/train/ablation.py",
         "wenet_uio/train/run_config.py",
         "tools/benchmark/serve_model.py",
         *(f"tools/{name}.py" for name in of_training),

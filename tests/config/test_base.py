@@ -31,7 +31,9 @@ def test_an_unknown_key_is_told_its_section_or_the_nearest_name(key, hint):
 
 def test_the_only_source_that_is_bad_is_one_problem():
     message = message_of(MixtureConf, {"sources": [{"type": "raw"}]})
-    assert message.startswith("a.yaml: sources.0: Value error, a source of type raw needs data_list")
+    assert message.startswith(
+        "a.yaml: sources.0: Value error, a source of type raw needs data_list"
+    )
 
 
 def test_an_empty_list_of_sources_is_a_problem():
@@ -40,4 +42,6 @@ def test_an_empty_list_of_sources_is_a_problem():
 
 def test_a_problem_of_a_whole_file_has_no_empty_path():
     sources = [{"type": "raw", "data_list": "a", "weight": 1}, {"type": "raw", "data_list": "b"}]
-    assert message_of(MixtureConf, {"sources": sources}).startswith("a.yaml: Value error, 1 of 2 sources")
+    assert message_of(MixtureConf, {"sources": sources}).startswith(
+        "a.yaml: Value error, 1 of 2 sources"
+    )

@@ -35,11 +35,28 @@ def changes(*arguments: str) -> list[str]:
 
 def test_files_of_the_command_line_replace_those_of_the_config(tmp_path):
     (tmp_path / "a.yaml").write_text("tokenizer_conf: {symbol_table_path: other}\n")
-    files = ("--dict", "my: units", "--bpe_model", "b 1.model", "--non_lang_syms", "5", "--cmvn", "übung")
+    files = (
+        "--dict",
+        "my: units",
+        "--bpe_model",
+        "b 1.model",
+        "--non_lang_syms",
+        "5",
+        "--cmvn",
+        "übung",
+    )
     config = load_config(tmp_path / "a.yaml", changes(*files))
     conf = config.tokenizer_conf
-    assert (conf.symbol_table_path, conf.bpe_path, conf.non_lang_syms_path) == ("my: units", "b 1.model", "5")
-    assert (config.tokenizer, config.cmvn, config.cmvn_conf.cmvn_file) == ("bpe", "global_cmvn", "übung")
+    assert (conf.symbol_table_path, conf.bpe_path, conf.non_lang_syms_path) == (
+        "my: units",
+        "b 1.model",
+        "5",
+    )
+    assert (config.tokenizer, config.cmvn, config.cmvn_conf.cmvn_file) == (
+        "bpe",
+        "global_cmvn",
+        "übung",
+    )
 
 
 def test_nothing_is_changed_without_options():
@@ -59,7 +76,9 @@ def test_override_config_may_be_repeated_and_wins():
     assert changes(*given)[1:] == ["max_epoch=2", "tokenizer_conf.x=1", "y=2"]
 
 
-@pytest.mark.parametrize("override", ["max_epoch 3", " max_epoch  3 ", "max_epoch=3", "max_epoch = 3"])
+@pytest.mark.parametrize(
+    "override", ["max_epoch 3", " max_epoch  3 ", "max_epoch=3", "max_epoch = 3"]
+)
 def test_overrides_have_our_form_or_wenets(override, tmp_path):
     (tmp_path / "a.yaml").write_text("max_epoch: 1\n")
     assert load_config(tmp_path / "a.yaml", [override]).max_epoch == 3
@@ -69,14 +88,23 @@ def test_a_value_of_wenets_form_may_have_an_equals_sign(tmp_path):
     (tmp_path / "a.yaml").write_text("max_epoch: 1\n")
     overridden = load_config(tmp_path / "a.yaml", ["tokenizer_conf.symbol_table_path a=b/c d"])
     assert overridden.tokenizer_conf.symbol_table_path == "a=b/c d"
-    with pytest.raises(ConfigError, match=r"--override_config max_epoch: expected key.subkey=value"):
+    with pytest.raises(
+        ConfigError, match=r"--override_config max_epoch: expected key.subkey=value"
+    ):
         load_config(tmp_path / "a.yaml", ["max_epoch"])
 
 
 @pytest.mark.parametrize("switch", [("--use_lora",), ("--use_lora", "True")])
 def test_lora_options_change_its_section(switch, tmp_path):
     (tmp_path / "a.yaml").write_text("lora_conf: {lora_alpha: 3}\n")
-    more = ("--only_optimize_lora", "true", "--lora_list", "linear_q,linear_out", "--lora_rank", "4")
+    more = (
+        "--only_optimize_lora",
+        "true",
+        "--lora_list",
+        "linear_q,linear_out",
+        "--lora_rank",
+        "4",
+    )
     config = load_config(tmp_path / "a.yaml", changes(*switch, *more))
     assert (config.use_lora, config.only_optimize_lora) == (True, True)
     conf = config.lora_conf
@@ -107,9 +135,13 @@ def test_the_gpu_is_that_of_its_number(arguments, visible, device):
     assert device_of(parser().parse_args(arguments), environment) == device
 
 
-@pytest.mark.parametrize("values", [("--jit",), ("--jit", "x"), ("--deepspeed.save_states", "model_only")])
+@pytest.mark.parametrize(
+    "values", [("--jit",), ("--jit", "x"), ("--deepspeed.save_states", "model_only")]
+)
 def test_an_option_without_effect_is_one_line_and_leaves_no_trace(values, capsys):
-    assert vars(parser().parse_args([*values, "--gpu", "2"])) == vars(parser().parse_args(["--gpu", "2"]))
+    assert vars(parser().parse_args([*values, "--gpu", "2"])) == vars(
+        parser().parse_args(["--gpu", "2"])
+    )
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"{values[0]} changes nothing here: ")
 

@@ -18,7 +18,10 @@ def test_a_saved_config_loads_equal(tmp_path):
 
 
 def test_the_error_of_a_misspelt_key_is_one_line_with_the_nearest_key():
-    with pytest.raises(ConfigError, match=r"^a.yaml: dataset_conf.spek_aug: unknown key; did you mean 'spec_aug'\?$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^a.yaml: dataset_conf.spek_aug: unknown key; did you mean 'spec_aug'\?$",
+    ):
         parse_config({"dataset_conf": {"spek_aug": True}}, "a.yaml")
 
 
@@ -26,7 +29,10 @@ def test_all_problems_are_reported_at_once():
     values = {
         "encodr": "conformer",
         "encoder_conf": {"num_blocks": "many"},
-        "dataset_conf": {"filter_conf": {"min_length": 20, "max_length": 10}, "batch_conf": {"batch_size": 0}},
+        "dataset_conf": {
+            "filter_conf": {"min_length": 20, "max_length": 10},
+            "batch_conf": {"batch_size": 0},
+        },
     }
     with pytest.raises(ConfigError) as caught:
         parse_config(values, "a.yaml")
@@ -70,7 +76,9 @@ def test_sizes_come_from_the_first_key_that_has_them():
 def test_overrides_are_typed_and_checked(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("max_epoch: 3\n")
-    config = load_config(path, ["max_epoch=5", "dataset_conf.batch_conf.batch_type=dynamic", "optim_conf.lr=2e-3"])
+    config = load_config(
+        path, ["max_epoch=5", "dataset_conf.batch_conf.batch_type=dynamic", "optim_conf.lr=2e-3"]
+    )
     assert config.max_epoch == 5
     assert config.dataset_conf.batch_conf.batch_type == "dynamic"
     assert config.optim_conf.lr == 0.002
@@ -78,7 +86,9 @@ def test_overrides_are_typed_and_checked(tmp_path):
         load_config(path, ["max_epoch"])
     with pytest.raises(ConfigError, match="max_epoch is a value, not a section"):
         load_config(path, ["max_epoch.x=1"])
-    with pytest.raises(ConfigError, match=r"cmvn_file=\*: the value is not yaml; write a text as cmvn_file='text'"):
+    with pytest.raises(
+        ConfigError, match=r"cmvn_file=\*: the value is not yaml; write a text as cmvn_file='text'"
+    ):
         load_config(path, ["cmvn_conf.cmvn_file=*"])
 
 
@@ -95,5 +105,8 @@ def test_the_error_of_a_file_that_is_not_yaml_is_one_line(tmp_path):
 
 def test_blanks_are_left_out_only_where_ctc_is_trained() -> None:
     conf = {"apply_non_blank_embedding": True, "ctc_weight": 0.0}
-    with pytest.raises(ConfigError, match=r"a.yaml: model_conf: .*CTC finds the blanks, so ctc_weight must be above 0"):
+    with pytest.raises(
+        ConfigError,
+        match=r"a.yaml: model_conf: .*CTC finds the blanks, so ctc_weight must be above 0",
+    ):
         parse_config({"model_conf": conf}, "a.yaml")

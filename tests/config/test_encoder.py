@@ -30,7 +30,13 @@ BLOCKS = [
     "use_sdpa",
     "norm_eps",
 ]
-GATED = ["cgmlp_linear_units", "cgmlp_conv_kernel", "use_linear_after_conv", "gate_activation", "stochastic_depth_rate"]
+GATED = [
+    "cgmlp_linear_units",
+    "cgmlp_conv_kernel",
+    "use_linear_after_conv",
+    "gate_activation",
+    "stochastic_depth_rate",
+]
 WENETS = {
     "branchformer": {
         *COMMON,
@@ -87,20 +93,41 @@ ROPE = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_
 @pytest.mark.parametrize(
     ("conf", "message"),
     [
-        ({"pos_enc_layer_type": "rope_pos"}, "rope_pos .pos_enc_layer_type. and rope_abs_selfattn need one another"),
+        (
+            {"pos_enc_layer_type": "rope_pos"},
+            "rope_pos .pos_enc_layer_type. and rope_abs_selfattn need one another",
+        ),
         ({**ROPE, "attention_heads": 2, "output_size": 6}, "head_dim 3 is odd"),
         ({"n_kv_head": 3}, "attention_heads 4 is not divisible by n_kv_head 3"),
-        ({"head_dim": 32}, r"head_dim 32 \* attention_heads 4 is 128; rel_selfattn needs output_size 256"),
-        ({"mlp_type": "moe", "n_expert": 2, "n_expert_activated": 3}, "n_expert_activated 3 is above n_expert 2"),
+        (
+            {"head_dim": 32},
+            r"head_dim 32 \* attention_heads 4 is 128; rel_selfattn needs output_size 256",
+        ),
+        (
+            {"mlp_type": "moe", "n_expert": 2, "n_expert_activated": 3},
+            "n_expert_activated 3 is above n_expert 2",
+        ),
         ({"att_context_size": [128]}, "att_context_size.1: required key is missing"),
-        ({"att_context_size": [-2, 3]}, "att_context_size.0: Input should be greater than or equal to -1, found -2"),
-        ({"att_context_size": [9, 9], "use_dynamic_chunk": True}, "att_context_size and chunks exclude each other"),
-        ({"att_context_size": [9, 9], "static_chunk_size": 4}, "att_context_size and chunks exclude each other"),
+        (
+            {"att_context_size": [-2, 3]},
+            "att_context_size.0: Input should be greater than or equal to -1, found -2",
+        ),
+        (
+            {"att_context_size": [9, 9], "use_dynamic_chunk": True},
+            "att_context_size and chunks exclude each other",
+        ),
+        (
+            {"att_context_size": [9, 9], "static_chunk_size": 4},
+            "att_context_size and chunks exclude each other",
+        ),
         (
             {"att_context_size": [9, -1], "selfattention_layer_type": "shaw_rel_selfattn"},
             "att_context_size needs a selfattention_layer_type of .*, found shaw_rel_selfattn",
         ),
-        ({"input_layer": "dwconv2d8", "subsampling_conv_channels": 0}, "subsampling_conv_channels: Input should be"),
+        (
+            {"input_layer": "dwconv2d8", "subsampling_conv_channels": 0},
+            "subsampling_conv_channels: Input should be",
+        ),
         ({"input_layer": "conv2d3"}, "input_layer: Input should be 'conv2d'"),
     ],
 )
@@ -110,24 +137,59 @@ def test_attention_and_experts_that_cannot_be_built_are_refused(conf, message):
 
 
 def test_branchformers_have_no_shared_keys_of_another_width():
-    conf = parse_config({"encoder": "branchformer", "encoder_conf": {"n_kv_head": 2}}, "a.yaml").encoder_conf
+    conf = parse_config(
+        {"encoder": "branchformer", "encoder_conf": {"n_kv_head": 2}}, "a.yaml"
+    ).encoder_conf
     assert (conf.key_heads, conf.attention_heads) == (2, 4)
 
 
 DROPOUTS = {"dropout_rate": 0.1, "positional_dropout_rate": 0.1, "attention_dropout_rate": 0.1}
 CGMLP = {"cgmlp_linear_units": 2048, "cgmlp_conv_kernel": 63, "use_linear_after_conv": False}
-FRAMES = {"encoder_dim": 256, "output_size": 256, "reduce_idx": 5, "recover_idx": 11, "adaptive_scale": True}
+FRAMES = {
+    "encoder_dim": 256,
+    "output_size": 256,
+    "reduce_idx": 5,
+    "recover_idx": 11,
+    "adaptive_scale": True,
+}
 PUBLISHED = {
     "u2++ branchformer of aishell": (
         "branchformer",
-        {**DROPOUTS, **CGMLP, "use_attn": True, "use_cgmlp": True, "merge_method": "concat", "cgmlp_weight": 0.5}
-        | {"attn_branch_drop_rate": 0.0, "stochastic_depth_rate": 0.0, "gate_activation": "identity", "causal": True}
-        | {"num_blocks": 24, "use_dynamic_chunk": True, "use_dynamic_left_chunk": False, "input_layer": "conv2d"},
+        {
+            **DROPOUTS,
+            **CGMLP,
+            "use_attn": True,
+            "use_cgmlp": True,
+            "merge_method": "concat",
+            "cgmlp_weight": 0.5,
+        }
+        | {
+            "attn_branch_drop_rate": 0.0,
+            "stochastic_depth_rate": 0.0,
+            "gate_activation": "identity",
+            "causal": True,
+        }
+        | {
+            "num_blocks": 24,
+            "use_dynamic_chunk": True,
+            "use_dynamic_left_chunk": False,
+            "input_layer": "conv2d",
+        },
     ),
     "e_branchformer of aishell, as first published": (
         "e_branchformer",
-        {**DROPOUTS, "attention_heads": 8, "linear_units": 1024, "num_blocks": 17, "merge_conv_kernel": 31}
-        | {"activation_type": "swish", "pos_enc_layer_type": "rel_pos", "attention_layer_type": "rel_selfattn"},
+        {
+            **DROPOUTS,
+            "attention_heads": 8,
+            "linear_units": 1024,
+            "num_blocks": 17,
+            "merge_conv_kernel": 31,
+        }
+        | {
+            "activation_type": "swish",
+            "pos_enc_layer_type": "rel_pos",
+            "attention_layer_type": "rel_selfattn",
+        },
     ),
     "squeezeformer of librispeech": (
         "squeezeformer",
@@ -137,7 +199,11 @@ PUBLISHED = {
             "time_reduction_layer_type": "conv1d",
             "cnn_norm_type": "layer_norm",
         }
-        | {"feed_forward_expansion_factor": 4, "input_dropout_rate": 0.1, "feed_forward_dropout_rate": 0.1},
+        | {
+            "feed_forward_expansion_factor": 4,
+            "input_dropout_rate": 0.1,
+            "feed_forward_dropout_rate": 0.1,
+        },
     ),
     "u2++ squeezeformer of librispeech": (
         "squeezeformer",
@@ -150,7 +216,9 @@ PUBLISHED = {
 @pytest.mark.parametrize("recipe", PUBLISHED)
 def test_encoders_of_wenets_recipes_are_read_unchanged(recipe):
     encoder, conf = PUBLISHED[recipe]
-    read = parse_config({"encoder": encoder, "encoder_conf": conf}, "test").encoder_conf.model_dump()
+    read = parse_config(
+        {"encoder": encoder, "encoder_conf": conf}, "test"
+    ).encoder_conf.model_dump()
     for key, value in conf.items():
         assert read[{"attention_layer_type": "selfattention_layer_type"}.get(key, key)] == value
 

@@ -68,7 +68,14 @@ def test_files_of_a_model_of_others_are_found_beside_its_yaml_and_the_log_says_w
     model = tmp_path / "model"
     model.mkdir()
     shutil.copy("conf/train.yaml", model)
-    names = ("units.txt", "train_unigram.model", "seg_dict", "tokenizer.json", "symbols", "global_cmvn")
+    names = (
+        "units.txt",
+        "train_unigram.model",
+        "seg_dict",
+        "tokenizer.json",
+        "symbols",
+        "global_cmvn",
+    )
     for name in names:
         (model / name).write_text(name)
     shutil.rmtree(home)
@@ -80,7 +87,8 @@ def test_files_of_a_model_of_others_are_found_beside_its_yaml_and_the_log_says_w
             assert named(load_config("model/train.yaml", of_model=of_model)) == expected
         lines = [record.getMessage() for record in caplog.records]
         assert lines[0] == (
-            "model/train.yaml: tokenizer_conf.symbol_table_path data/dict/lang_char.txt: model/units.txt is taken"
+            "model/train.yaml: tokenizer_conf.symbol_table_path data/dict/lang_char.txt: "
+            "model/units.txt is taken"
         )
         assert len(lines) == 6
 
@@ -96,7 +104,9 @@ def test_a_model_in_its_recipe_takes_the_files_of_that_recipe_and_not_those_of_t
     assert load_config("exp/old/train.yaml", of_model=True).tokenizer_conf.symbol_table_path
     assert not caplog.records
     monkeypatch.chdir(other)
-    units = load_config("../home/exp/old/train.yaml", of_model=True).tokenizer_conf.symbol_table_path
+    units = load_config(
+        "../home/exp/old/train.yaml", of_model=True
+    ).tokenizer_conf.symbol_table_path
     assert units == str(home / "data/dict/lang_char.txt")
     assert f"{units} is taken" in caplog.text
 
@@ -105,9 +115,21 @@ def test_paths_of_overrides_stay_as_they_are_and_so_does_a_path_that_leads_nowhe
     (home / "exp").mkdir()
     (home / "exp/units.txt").touch()
     (home / "exp/train.yaml").write_text("cmvn_conf: {cmvn_file: none}\n")
-    config = load_config("exp/train.yaml", ["tokenizer_conf.symbol_table_path=units.txt"], of_model=True)
-    assert (config.tokenizer_conf.symbol_table_path, config.cmvn_conf.cmvn_file) == ("units.txt", "none")
-    assert named(copy_files(config, home / "exp/run")) == ["units.txt", None, None, None, None, "none"]
+    config = load_config(
+        "exp/train.yaml", ["tokenizer_conf.symbol_table_path=units.txt"], of_model=True
+    )
+    assert (config.tokenizer_conf.symbol_table_path, config.cmvn_conf.cmvn_file) == (
+        "units.txt",
+        "none",
+    )
+    assert named(copy_files(config, home / "exp/run")) == [
+        "units.txt",
+        None,
+        None,
+        None,
+        None,
+        "none",
+    ]
 
 
 def test_copying_again_changes_nothing_and_other_contents_are_copied_with_a_warning(home, caplog):
@@ -122,7 +144,10 @@ def test_copying_again_changes_nothing_and_other_contents_are_copied_with_a_warn
     (home / "data/dict/lang_char.txt").write_text("other units")
     copy_files(config, run)
     assert (run / "units.txt").read_text() == "other units"
-    assert "exp/run/units.txt is replaced by data/dict/lang_char.txt, which has other contents" in caplog.text
+    assert (
+        "exp/run/units.txt is replaced by data/dict/lang_char.txt, which has other contents"
+        in caplog.text
+    )
 
 
 def test_values_of_a_wrong_type_are_reported_as_before(home):
@@ -141,7 +166,9 @@ def test_values_of_a_wrong_type_are_reported_as_before(home):
         ("sentencepiece", "model_path", "sentencepiece.model"),
     ],
 )
-def test_the_file_of_a_tokenizer_without_units_travels_with_the_run(home, tmp_path, tokenizer, key, name):
+def test_the_file_of_a_tokenizer_without_units_travels_with_the_run(
+    home, tmp_path, tokenizer, key, name
+):
     (home / "vocabulary").write_text("tokens")
     config = parse_config({"tokenizer": tokenizer, "tokenizer_conf": {key: "vocabulary"}}, "test")
     save_config(copy_files(config, home / "exp/run"), home / "exp/run/train.yaml")
@@ -153,6 +180,8 @@ def test_the_file_of_a_tokenizer_without_units_travels_with_the_run(home, tmp_pa
 def test_a_tokenizer_of_hugging_face_may_be_named_by_its_folder(home, tmp_path):
     (tmp_path / "model/hub").mkdir(parents=True)
     (tmp_path / "model/hub/tokenizer.json").touch()
-    (tmp_path / "model/train.yaml").write_text("tokenizer: huggingface\ntokenizer_conf: {model_path: hub}\n")
+    (tmp_path / "model/train.yaml").write_text(
+        "tokenizer: huggingface\ntokenizer_conf: {model_path: hub}\n"
+    )
     found = load_config(tmp_path / "model/train.yaml", of_model=True).tokenizer_conf.model_path
     assert found == str(tmp_path / "model/hub")

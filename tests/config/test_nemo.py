@@ -5,7 +5,10 @@ import yaml
 
 from wenet_uio.config import ConfigError, load_config, parse_config, save_config
 
-TARRED = {"manifest_filepath": [["a.json"], ["b.json"]], "tarred_audio_filepaths": [["a_{0..1}.tar"], ["b_{0..1}.tar"]]}
+TARRED = {
+    "manifest_filepath": [["a.json"], ["b.json"]],
+    "tarred_audio_filepaths": [["a_{0..1}.tar"], ["b_{0..1}.tar"]],
+}
 TEXT = {"input_cfg": [{"type": "txt", "paths": "a.txt"}], "batch_tokens": 100}
 AUDIO = {"manifest_filepath": "a.json", "batch_duration": 60}
 
@@ -19,21 +22,34 @@ def test_batches_of_buckets_are_those_of_the_document():
     assert [source.batch_conf.batch_size for source in config.data.sources] == [16, 8]
     assert config.data.per_batch is True
     config = parsed(**TARRED, bucketing_batch_size=[4, 2], bucketing_weights=[2, 1])
-    assert [(source.batch_conf.batch_size, source.repeat) for source in config.data.sources] == [(4, 2), (2, 1)]
+    assert [(source.batch_conf.batch_size, source.repeat) for source in config.data.sources] == [
+        (4, 2),
+        (2, 1),
+    ]
     raw = {"manifest_filepath": [["a.json"], ["b.json"]], "bucketing_weights": [1, 3]}
-    assert [(source.type, source.repeat) for source in parsed(**raw).data.sources] == [("nemo", 1), ("nemo", 3)]
+    assert [(source.type, source.repeat) for source in parsed(**raw).data.sources] == [
+        ("nemo", 1),
+        ("nemo", 3),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "order"), [("synced_randomized", "synced"), ("fixed_order", "rising"), ("fully_randomized", "random")]
+    ("strategy", "order"),
+    [("synced_randomized", "synced"), ("fixed_order", "rising"), ("fully_randomized", "random")],
 )
 def test_the_strategies_of_buckets_are_orders_of_length(strategy, order):
-    assert parsed(**TARRED, bucketing_strategy=strategy).dataset_conf.batch_conf.length_order == order
+    assert (
+        parsed(**TARRED, bucketing_strategy=strategy).dataset_conf.batch_conf.length_order == order
+    )
 
 
 @pytest.mark.parametrize(
     ("fusion", "per_batch", "weights"),
-    [(None, "round_robin", [None, None]), ("zip", "zip", [None, None]), ("randomized_round_robin", "weighted", [3, 1])],
+    [
+        (None, "round_robin", [None, None]),
+        ("zip", "zip", [None, None]),
+        ("randomized_round_robin", "weighted", [3, 1]),
+    ],
 )
 def test_several_loaders_are_groups_with_batches_of_their_own(fusion, per_batch, weights):
     keys = {"sampler_fusion": fusion} if fusion else {}
@@ -47,8 +63,12 @@ def test_several_loaders_are_groups_with_batches_of_their_own(fusion, per_batch,
 
 @pytest.mark.parametrize("kind", ["txt", "txt_pair", "multimodal_conversation"])
 def test_a_static_batch_size_counts_texts_and_conversations(kind):
-    files = {"txt": ["paths"], "txt_pair": ["source_path", "target_path"]}.get(kind, ["manifest_filepath"])
-    conf = parsed(input_cfg=[{"type": kind, **dict.fromkeys(files, "a")}], batch_size=4).dataset_conf.batch_conf
+    files = {"txt": ["paths"], "txt_pair": ["source_path", "target_path"]}.get(
+        kind, ["manifest_filepath"]
+    )
+    conf = parsed(
+        input_cfg=[{"type": kind, **dict.fromkeys(files, "a")}], batch_size=4
+    ).dataset_conf.batch_conf
     assert (conf.batch_type, conf.batch_size, conf.batch_tokens) == ("static", 4, None)
 
 
@@ -60,23 +80,39 @@ SPEECH = {"manifest_filepath": "t.json", "speakers_filepath": "s.txt", "max_word
     [
         ({}, [None, None], 1),
         ({"asr_tts_sampling_technique": "round-robin"}, [1, 1], 1),
-        ({"asr_tts_sampling_technique": "random", "asr_tts_sampling_probabilities": [0.7, 0.3]}, [0.7, 0.3], 1),
+        (
+            {"asr_tts_sampling_technique": "random", "asr_tts_sampling_probabilities": [0.7, 0.3]},
+            [0.7, 0.3],
+            1,
+        ),
         ({"asr_tts_sampling_technique": "temperature"}, [None, None], 5),
-        ({"asr_tts_sampling_technique": "temperature", "asr_tts_sampling_temperature": 2}, [None, None], 2),
+        (
+            {"asr_tts_sampling_technique": "temperature", "asr_tts_sampling_temperature": 2},
+            [None, None],
+            2,
+        ),
     ],
 )
 @pytest.mark.parametrize("inside", [True, False])
-def test_text_of_a_hybrid_model_is_a_source_that_an_operator_speaks(sampling, weights, temperature, inside):
+def test_text_of_a_hybrid_model_is_a_source_that_an_operator_speaks(
+    sampling, weights, temperature, inside
+):
     keys = {"text_data": {**SPEECH, **sampling}} if inside else {"text_data": SPEECH, **sampling}
     data = parsed(**AUDIO, **keys).data
     assert [source.weight for source in data.sources] == weights
     assert data.temperature == temperature
     text = data.sources[1]
-    assert (text.type, text.manifest_filepath, text.speakers_filepath) == ("tts_text", "t.json", "s.txt")
+    assert (text.type, text.manifest_filepath, text.speakers_filepath) == (
+        "tts_text",
+        "t.json",
+        "s.txt",
+    )
 
 
 def test_text_of_a_hybrid_model_needs_no_audio():
-    (source,) = parsed(text_data=SPEECH, batch_duration=60, asr_tts_sampling_technique="random").data.sources
+    (source,) = parsed(
+        text_data=SPEECH, batch_duration=60, asr_tts_sampling_technique="random"
+    ).data.sources
     assert source.type == "tts_text"
 
 
@@ -84,9 +120,18 @@ def test_text_of_a_hybrid_model_needs_no_audio():
     ("keys", "message"),
     [
         ({"text_data": {"speakers_filepath": "s"}}, "train_ds.text_data: needs manifest_filepath"),
-        ({"text_data": {**SPEECH, "max_word": 4}}, "train_ds.text_data.max_word: unknown key; known: manifest"),
-        ({"text_data": SPEECH, "asr_tts_sampling_technique": "zip"}, "'zip' is unknown; known: random"),
-        ({"text_data": SPEECH, "asr_tts_sampling_technique": "random"}, "expected the shares of audio and of text"),
+        (
+            {"text_data": {**SPEECH, "max_word": 4}},
+            "train_ds.text_data.max_word: unknown key; known: manifest",
+        ),
+        (
+            {"text_data": SPEECH, "asr_tts_sampling_technique": "zip"},
+            "'zip' is unknown; known: random",
+        ),
+        (
+            {"text_data": SPEECH, "asr_tts_sampling_technique": "random"},
+            "expected the shares of audio and of text",
+        ),
     ],
 )
 def test_text_of_a_hybrid_model_that_cannot_be_read_is_one_line(keys, message):
@@ -96,7 +141,10 @@ def test_text_of_a_hybrid_model_that_cannot_be_read_is_one_line(keys, message):
 
 
 def test_keys_of_train_yaml_and_of_nemo_join():
-    values = {"dataset_conf": {"filter_conf": {"min_duration": 1.0}, "shuffle": True}, "max_epoch": 3}
+    values = {
+        "dataset_conf": {"filter_conf": {"min_duration": 1.0}, "shuffle": True},
+        "max_epoch": 3,
+    }
     section = {
         **AUDIO,
         "max_duration": 9.0,
@@ -121,17 +169,31 @@ def test_train_ds_may_be_the_path_of_a_yaml_and_the_run_keeps_the_converted_keys
 @pytest.mark.parametrize("prefix", ["", "model.", "++model.", "+"])
 def test_overrides_of_nemo_work_with_their_prefixes(tmp_path, prefix):
     (tmp_path / "train.yaml").write_text("{}")
-    config = load_config(tmp_path / "train.yaml", [f"{prefix}train_ds.manifest_filepath=a_{{0..3}}.json"])
+    config = load_config(
+        tmp_path / "train.yaml", [f"{prefix}train_ds.manifest_filepath=a_{{0..3}}.json"]
+    )
     assert config.data.sources[0].manifest_filepath == "a_{0..3}.json"
 
 
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"batch_duratoin": 3}, "train_ds.batch_duratoin: unknown key; did you mean 'batch_duration'?"),
-        ({**AUDIO, "bucketing_batch_size": 4}, "need buckets: write manifest_filepath as lists of lists"),
-        ({**TARRED, "bucketing_batch_size": [4]}, "expected 2 numbers, one for each bucket, found [4]"),
-        ({**TARRED, "bucketing_strategy": "x"}, "'x' is unknown; known: synced_randomized, fixed_order"),
+        (
+            {"batch_duratoin": 3},
+            "train_ds.batch_duratoin: unknown key; did you mean 'batch_duration'?",
+        ),
+        (
+            {**AUDIO, "bucketing_batch_size": 4},
+            "need buckets: write manifest_filepath as lists of lists",
+        ),
+        (
+            {**TARRED, "bucketing_batch_size": [4]},
+            "expected 2 numbers, one for each bucket, found [4]",
+        ),
+        (
+            {**TARRED, "bucketing_strategy": "x"},
+            "'x' is unknown; known: synced_randomized, fixed_order",
+        ),
         ({"is_tarred": True, "manifest_filepath": "a"}, "is_tarred: needs tarred_audio_filepaths"),
         ({**AUDIO, "tarred_shard_strategy": "x"}, "'x' is unknown; known: scatter, replicate"),
         (
@@ -141,9 +203,19 @@ def test_overrides_of_nemo_work_with_their_prefixes(tmp_path, prefix):
         ({"quadratic_duration": 3}, "quadratic_duration: needs batch_duration; write both"),
         ({"bucket_batch_size": [3]}, "bucket_batch_size: needs bucket_duration_bins"),
         ({"max_tps": []}, "max_tps: the list is empty"),
-        ({"multi_config": True, "sampler_fusion": "x", "a": AUDIO}, "sampler_fusion: 'x' is unknown"),
+        (
+            {"multi_config": True, "sampler_fusion": "x", "a": AUDIO},
+            "sampler_fusion: 'x' is unknown",
+        ),
         ({"multi_config": True, "a": {"batch_size": 3}}, "train_ds.a: names no data"),
-        ({"multi_config": True, "a": {**AUDIO, "max_duration": 1}, "b": {**AUDIO, "max_duration": 2}}, "wider bound"),
+        (
+            {
+                "multi_config": True,
+                "a": {**AUDIO, "max_duration": 1},
+                "b": {**AUDIO, "max_duration": 2},
+            },
+            "wider bound",
+        ),
     ],
 )
 def test_settings_without_an_equal_are_one_line_that_says_what_to_write(section, message):
@@ -153,7 +225,10 @@ def test_settings_without_an_equal_are_one_line_that_says_what_to_write(section,
 
 
 def test_a_model_of_nemo_is_no_model_of_this_project():
-    with pytest.raises(ConfigError, match=re.escape("a model of NeMo (encoder) is not read; write `model: asr_model`")):
+    with pytest.raises(
+        ConfigError,
+        match=re.escape("a model of NeMo (encoder) is not read; write `model: asr_model`"),
+    ):
         parse_config({"model": {"train_ds": AUDIO, "encoder": {}}}, "t.yaml")
     with pytest.raises(ConfigError, match="data and train_ds both name training data"):
         parse_config({"data": "a.list", "train_ds": AUDIO}, "t.yaml")

@@ -1,4 +1,6 @@
-"""Every example of NeMo's documentation of data sets is read, or one line says what to write instead."""
+"""Every example of NeMo's documentation of data sets is read, or one line says what to write
+instead.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,17 @@ NO_ANSWER_NEEDED = ("index.tsv",)
 @pytest.fixture(scope="module")
 def commands() -> dict[str, str]:
     """{command or variable of NeMo: what to write here}, as the README lists them."""
-    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([^`]+)` \| (.+) \|$", README.read_text(encoding="utf-8"), re.MULTILINE
+    )
     return dict(rows)
 
 
 @pytest.fixture
 def answer_of(nemo_examples, tmp_path, monkeypatch, commands):
-    """A function from the name of an example to its answer: `read: …`, `here: …` or `error: …`, then the notes."""
+    """A function from the name of an example to its answer: `read: …`, `here: …` or `error: …`,
+    then the notes.
+    """
     notes: list[str] = []
     monkeypatch.setattr(settings, "warn_once", notes.append)
 
@@ -65,17 +71,27 @@ def answer_of(nemo_examples, tmp_path, monkeypatch, commands):
         if path.suffix == ".yaml":
             content = yaml.safe_load(text)
             if name in FRAGMENTS:
-                earlier = yaml.safe_load((nemo_examples / FRAGMENTS[name]).read_text())["model"]["train_ds"]
+                earlier = yaml.safe_load((nemo_examples / FRAGMENTS[name]).read_text())["model"][
+                    "train_ds"
+                ]
                 content = {**earlier, **content}
             found = config_of(content if "model" in content else {"train_ds": content}, [])
         elif overrides := overrides_in(text):
-            earlier = overrides_in((nemo_examples / FRAGMENTS[name]).read_text()) if name in FRAGMENTS else []
+            earlier = (
+                overrides_in((nemo_examples / FRAGMENTS[name]).read_text())
+                if name in FRAGMENTS
+                else []
+            )
             found = config_of({}, earlier + overrides)
         elif "text_only" in name:
-            spoken = [parse_tts_text(line, manifest=True).to_speak for line in text.encode().splitlines()]
+            spoken = [
+                parse_tts_text(line, manifest=True).to_speak for line in text.encode().splitlines()
+            ]
             found = f"read: {', '.join(spoken)}"
         elif path.suffix in (".json", ".jsonl"):
-            found = lines_of(text, parse_conversation if path.suffix == ".jsonl" else parse_raw_line)
+            found = lines_of(
+                text, parse_conversation if path.suffix == ".jsonl" else parse_raw_line
+            )
         elif path.suffix == ".tsv":
             found = table_of(name, text)
         elif name.startswith("document"):
@@ -92,7 +108,9 @@ def answer_of(nemo_examples, tmp_path, monkeypatch, commands):
 def overrides_in(text: str) -> list[str]:
     """The overrides of NeMo's command lines in an example; a value may go on in the next line."""
     joined = re.sub(r",\n", ",", text).replace("=...", "=data.json")
-    found = (re.split(r"\s+(?=\+\+)", line.partition(" #")[0].strip()) for line in joined.splitlines())
+    found = (
+        re.split(r"\s+(?=\+\+)", line.partition(" #")[0].strip()) for line in joined.splitlines()
+    )
     words = [word.removesuffix("\\").strip() for each in found for word in each]
     return [word for word in words if re.match(r"(\+\+)?(mode|model|training_ds|trainer)\.", word)]
 
@@ -108,7 +126,9 @@ def lines_of(text: str, parse: Callable[[str], RawLine | Conversation]) -> str:
 def table_of(name: str, text: str) -> str:
     rows = [line.split("\t") for line in text.splitlines()[1:]]
     if name == "tarred_brace_forms.tsv":
-        assert all(expand(f"a{first}1..2{last}.tar") == ["a1.tar", "a2.tar"] for first, last in rows)
+        assert all(
+            expand(f"a{first}1..2{last}.tar") == ["a1.tar", "a2.tar"] for first, last in rows
+        )
     elif name == "tarred_member_names.tsv":
         assert all(flat_name(path) == member for path, member in rows)
     return f"read: {len(rows)} rows"
@@ -120,10 +140,15 @@ def words_of(text: str, commands: dict[str, str]) -> list[str]:
 
 
 def test_every_example_is_read_or_answered_with_one_line(nemo_examples, answer_of):
-    names = sorted(path.name for path in nemo_examples.iterdir() if path.name not in NO_ANSWER_NEEDED)
+    names = sorted(
+        path.name for path in nemo_examples.iterdir() if path.name not in NO_ANSWER_NEEDED
+    )
     answers = {name: answer_of(name) for name in names}
     listed = (Path(__file__).parent / "support/nemo_answers.txt").read_text(encoding="utf-8")
-    found = "".join("\n    ".join([f"{name}: {answer[0]}", *answer[1:]]) + "\n" for name, answer in answers.items())
+    found = "".join(
+        "\n    ".join([f"{name}: {answer[0]}", *answer[1:]]) + "\n"
+        for name, answer in answers.items()
+    )
     assert found == listed
     for name, (found, *notes) in answers.items():
         assert found.startswith(("read", "error: ", "here: ")), name
@@ -139,7 +164,14 @@ def test_every_command_of_the_table_exists(commands):
 
 
 def test_the_options_of_the_converter_are_those_of_nemo(nemo_examples):
-    text = (nemo_examples / "tarred_convert.txt").read_text().replace("\\\n", " ").replace("\n", " ")
+    text = (
+        (nemo_examples / "tarred_convert.txt").read_text().replace("\\\n", " ").replace("\n", " ")
+    )
     words = shlex.split(re.sub(r"<[^>]*>", "1", text))[2:]
     options = convert_to_tarred.parse_options(words)
-    assert (options.num_shards, options.max_duration, options.shuffle, options.shuffle_seed) == (1, 1.0, True, 0)
+    assert (options.num_shards, options.max_duration, options.shuffle, options.shuffle_seed) == (
+        1,
+        1.0,
+        True,
+        0,
+    )

@@ -3,15 +3,23 @@ import yaml
 
 from wenet_uio.config import ConfigError, load_config, parse_config
 
-AGGREGATE = {"type": "agg", "langs": {"en": {"type": "bpe", "dir": "tok/en"}, "es": {"type": "bpe", "dir": "tok/es/"}}}
+AGGREGATE = {
+    "type": "agg",
+    "langs": {"en": {"type": "bpe", "dir": "tok/en"}, "es": {"type": "bpe", "dir": "tok/es/"}},
+}
 
 
 def test_an_aggregate_tokenizer_of_nemo_has_a_sentencepiece_model_for_each_language():
-    section = {"tokenizer": AGGREGATE, "train_ds": {"manifest_filepath": "a.json", "lang_field": "spoken"}}
+    section = {
+        "tokenizer": AGGREGATE,
+        "train_ds": {"manifest_filepath": "a.json", "lang_field": "spoken"},
+    }
     config = parse_config({"model": section}, "t.yaml")
     conf = config.tokenizer_conf
     assert (config.tokenizer, conf.lang_field) == ("aggregate", "spoken")
-    found = {language: (part.tokenizer, part.model_path) for language, part in conf.languages.items()}
+    found = {
+        language: (part.tokenizer, part.model_path) for language, part in conf.languages.items()
+    }
     assert found == {
         "en": ("sentencepiece", "tok/en/tokenizer.model"),
         "es": ("sentencepiece", "tok/es/tokenizer.model"),
@@ -20,8 +28,13 @@ def test_an_aggregate_tokenizer_of_nemo_has_a_sentencepiece_model_for_each_langu
 
 def test_a_single_tokenizer_of_nemo_is_the_sentencepiece_model_in_its_folder(tmp_path):
     config = parse_config({"model": {"tokenizer": {"type": "bpe", "dir": "tok"}}}, "t.yaml")
-    assert (config.tokenizer, config.tokenizer_conf.model_path) == ("sentencepiece", "tok/tokenizer.model")
-    (tmp_path / "train.yaml").write_text(yaml.safe_dump({"tokenizer": {"type": "bpe", "dir": "tok"}}))
+    assert (config.tokenizer, config.tokenizer_conf.model_path) == (
+        "sentencepiece",
+        "tok/tokenizer.model",
+    )
+    (tmp_path / "train.yaml").write_text(
+        yaml.safe_dump({"tokenizer": {"type": "bpe", "dir": "tok"}})
+    )
     config = load_config(tmp_path / "train.yaml", ["model.tokenizer.dir=other"])
     assert config.tokenizer_conf.model_path == "other/tokenizer.model"
 
@@ -29,7 +42,10 @@ def test_a_single_tokenizer_of_nemo_is_the_sentencepiece_model_in_its_folder(tmp
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ({"type": "wpe", "dir": "tok"}, "tokenizer: expected type: bpe and dir, the folder of tokenizer.model"),
+        (
+            {"type": "wpe", "dir": "tok"},
+            "tokenizer: expected type: bpe and dir, the folder of tokenizer.model",
+        ),
         ({"type": "agg"}, "tokenizer.langs: expected a tokenizer for each language, found None"),
         ({"type": "agg", "langs": {"en": "tok"}}, "tokenizer.langs.en: expected type: bpe and dir"),
         ({"type": "bpe"}, "write tokenizer and tokenizer_conf"),

@@ -24,7 +24,10 @@ def test_the_names_of_optimizer_and_schedule_select_their_keys() -> None:
     ("values", "message"),
     [
         ({"accum_grda": 2}, "accum_grda: unknown key; did you mean 'accum_grad'"),
-        ({"optim_conf": {"learning_rate": 1}}, "optim_conf.learning_rate: unknown key; known: betas, eps, lr"),
+        (
+            {"optim_conf": {"learning_rate": 1}},
+            "optim_conf.learning_rate: unknown key; known: betas, eps, lr",
+        ),
         ({"optim": "adma"}, "optim: .*did you mean 'adam'"),
         ({"scheduler": "staircase"}, "scheduler: .*known: warmuplr, NoamHoldAnnealing"),
         ({"scheduler_conf": {"max_steps": 3}}, "scheduler_conf.max_steps: unknown key"),
@@ -44,15 +47,24 @@ def test_invalid_values_are_refused(values: dict[str, Any], message: str) -> Non
     [
         ({}, "warmup_steps or warmup_ratio is required"),
         ({"warmup_steps": 1, "warmup_ratio": 0.1}, "warmup_steps or warmup_ratio, not both"),
-        ({"warmup_steps": 60, "hold_steps": 60}, "warm-up 60 and hold 60 are longer than max_steps 100"),
+        (
+            {"warmup_steps": 60, "hold_steps": 60},
+            "warm-up 60 and hold 60 are longer than max_steps 100",
+        ),
     ],
 )
-def test_invalid_lengths_of_noam_hold_annealing_are_refused(conf: dict[str, Any], message: str) -> None:
+def test_invalid_lengths_of_noam_hold_annealing_are_refused(
+    conf: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse_config({"scheduler": "NoamHoldAnnealing", "scheduler_conf": {"max_steps": 100, **conf}}, "test")
+        parse_config(
+            {"scheduler": "NoamHoldAnnealing", "scheduler_conf": {"max_steps": 100, **conf}}, "test"
+        )
 
 
 def test_a_saved_config_is_read_back_unchanged(tmp_path: Any) -> None:
-    config = parse_config({"optim": "adamw", "optim_conf": {"betas": [0.9, 0.98]}, "keep_last": None}, "test")
+    config = parse_config(
+        {"optim": "adamw", "optim_conf": {"betas": [0.9, 0.98]}, "keep_last": None}, "test"
+    )
     save_config(config, tmp_path / "train.yaml")
     assert load_config(tmp_path / "train.yaml").model_dump() == config.model_dump()

@@ -9,7 +9,11 @@ from wenet_uio.config.transducer import ConvPredictorConf, RnnPredictorConf
 
 
 def test_a_saved_transducer_has_the_input_widths_of_its_joint(tmp_path):
-    values = {"model": "transducer", "encoder_conf": {"output_size": 64}, "predictor_conf": {"output_size": 48}}
+    values = {
+        "model": "transducer",
+        "encoder_conf": {"output_size": 64},
+        "predictor_conf": {"output_size": 48},
+    }
     save_config(parse_config(values, "test"), tmp_path / "train.yaml")
     saved = load_config(tmp_path / "train.yaml")
     assert (saved.predictor, saved.joint) == ("rnn", "transducer_joint")
@@ -29,7 +33,9 @@ def test_a_transducer_has_all_its_sections_also_if_the_yaml_has_none(names):
 
 def test_an_empty_name_is_not_replaced_by_the_default():
     with pytest.raises(
-        ConfigError, match="predictor: .*known: rnn, embedding, conv, cif_predictor, paraformer_predictor, found ''"
+        ConfigError,
+        match="predictor: .*known: rnn, embedding, conv, cif_predictor, paraformer_predictor, "
+        "found ''",
     ):
         parse_config({"model": "transducer", "predictor": ""}, "test")
 

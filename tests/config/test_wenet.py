@@ -35,23 +35,37 @@ def test_a_config_of_wenet_loads_and_builds(path: Path, monkeypatch: pytest.Monk
     size = config.vocabulary_size or (None if config.model == "whisper" else 100)
     special = config.tokenizer_conf.model_copy(update={"special_tokens": labels})
     with torch.device("meta"):
-        build_model(config.model_copy(update={"cmvn": None, "output_dim": size, "tokenizer_conf": special}))
+        build_model(
+            config.model_copy(update={"cmvn": None, "output_dim": size, "tokenizer_conf": special})
+        )
     assert config.feature_dim == config.dataset_conf.feature_dim
 
 
 @pytest.mark.parametrize("name", OTHER_PARTS["model"])
 def test_a_model_of_wenet_that_does_not_exist_here_is_refused_in_one_line(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"^a.yaml: WeNet's parts that do not exist here: model: {name} ") as caught:
-        parse_config({"model": name, "encoder": "sanm_encoder", "encoder_conf": {"unknown": 1}}, "a.yaml")
+    with pytest.raises(
+        ConfigError, match=f"^a.yaml: WeNet's parts that do not exist here: model: {name} "
+    ) as caught:
+        parse_config(
+            {"model": name, "encoder": "sanm_encoder", "encoder_conf": {"unknown": 1}}, "a.yaml"
+        )
     assert "\n" not in str(caught.value)
 
 
 def test_a_model_of_2021_has_its_features_filters_and_batches(golden2: Path) -> None:
     config = load_config(golden2 / "confs/old_style_2021.yaml")
     data = config.dataset_conf
-    assert (data.fbank_conf.num_mel_bins, data.fbank_conf.dither, data.speed_perturb) == (80, 1.0, True)
+    assert (data.fbank_conf.num_mel_bins, data.fbank_conf.dither, data.speed_perturb) == (
+        80,
+        1.0,
+        True,
+    )
     assert (data.filter_conf.max_length, data.filter_conf.min_length) == (40960, 0)
-    assert (data.batch_conf.batch_type, data.batch_conf.batch_size, data.spec_aug_conf.max_w) == ("static", 16, 80)
+    assert (data.batch_conf.batch_type, data.batch_conf.batch_size, data.spec_aug_conf.max_w) == (
+        "static",
+        16,
+        80,
+    )
 
 
 def test_a_key_of_2021_beside_the_sections_of_today_is_an_error() -> None:
@@ -59,9 +73,13 @@ def test_a_key_of_2021_beside_the_sections_of_today_is_an_error() -> None:
         parse_config({"dataset_conf": {"batch_size": 4, "batch_conf": {"batch_size": 3}}}, "a.yaml")
 
 
-@pytest.mark.parametrize("collate", [None, "x", {"spec_aug_conf": None, "feature_extraction_conf": 3}])
+@pytest.mark.parametrize(
+    "collate", [None, "x", {"spec_aug_conf": None, "feature_extraction_conf": 3}]
+)
 def test_a_damaged_section_of_2021_is_passed_over(collate: Any) -> None:
-    data = parse_config({"dataset_conf": {"max_length": 70}, "collate_conf": collate}, "a.yaml").dataset_conf
+    data = parse_config(
+        {"dataset_conf": {"max_length": 70}, "collate_conf": collate}, "a.yaml"
+    ).dataset_conf
     assert data.filter_conf.max_length == 70
 
 
@@ -82,7 +100,9 @@ def test_a_model_of_2022_without_tokenizer_takes_the_units_beside_it_and_the_las
     conf = load_config(tmp_path / "train.yaml", of_model=True).tokenizer_conf
     assert conf.symbol_table_path == str(tmp_path / "units.txt")
     assert conf.special_tokens == {"<sos>": 4232, "<eos>": 4232}
-    (tmp_path / "train.yaml").write_text(text.replace("cmvn_file: data/train/global_cmvn", "cmvn_file: null"))
+    (tmp_path / "train.yaml").write_text(
+        text.replace("cmvn_file: data/train/global_cmvn", "cmvn_file: null")
+    )
     assert load_config(tmp_path / "train.yaml", of_model=True).cmvn is None
 
 
@@ -96,11 +116,20 @@ def test_special_tokens_of_our_own_old_runs_stay_those_of_the_units_file(tmp_pat
 @pytest.mark.parametrize(
     ("values", "names"),
     [
-        ({"collate_conf": {"spec_aug": True}, "raw_wav": False, "lfmmi_dir": ""}, "collate_conf, raw_wav, lfmmi_dir"),
+        (
+            {"collate_conf": {"spec_aug": True}, "raw_wav": False, "lfmmi_dir": ""},
+            "collate_conf, raw_wav, lfmmi_dir",
+        ),
         ({"dataset_conf": {"syncbn": True, "speaker_conf": {}}}, "dataset_conf.syncbn, "),
-        ({"dataset_conf": {"speaker_conf": {"speaker_table_path": "x"}}}, "dataset_conf.speaker_conf"),
+        (
+            {"dataset_conf": {"speaker_conf": {"speaker_table_path": "x"}}},
+            "dataset_conf.speaker_conf",
+        ),
         ({"tokenizer_conf": {"connect_symbol": " "}}, "tokenizer_conf.connect_symbol"),
-        ({"tokenizer_conf": {}, "dataset_conf": {"split_with_space": True}}, "dataset_conf.split_with_space"),
+        (
+            {"tokenizer_conf": {}, "dataset_conf": {"split_with_space": True}},
+            "dataset_conf.split_with_space",
+        ),
     ],
 )
 def test_keys_without_effect_are_taken_with_one_line(
@@ -108,7 +137,9 @@ def test_keys_without_effect_are_taken_with_one_line(
 ) -> None:
     warn_once.cache_clear()
     assert parse_config(values, "a.yaml").model_dump() == parse_config({}, "b.yaml").model_dump()
-    assert [record.getMessage() for record in caplog.records if names in record.getMessage()] == [caplog.messages[0]]
+    assert [record.getMessage() for record in caplog.records if names in record.getMessage()] == [
+        caplog.messages[0]
+    ]
     assert caplog.messages[0].startswith("a.yaml: keys of WeNet that change nothing here: ")
     assert len(caplog.messages) == 1
 
@@ -122,23 +153,41 @@ def test_the_line_comes_once_though_commands_read_the_yaml_twice(
     assert len(caplog.messages) == 1
 
 
-def test_split_with_space_counts_where_there_is_no_tokenizer_conf(caplog: pytest.LogCaptureFixture) -> None:
-    assert parse_config({"dataset_conf": {"split_with_space": True}}, "a.yaml").tokenizer_conf.split_with_space
+def test_split_with_space_counts_where_there_is_no_tokenizer_conf(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert parse_config(
+        {"dataset_conf": {"split_with_space": True}}, "a.yaml"
+    ).tokenizer_conf.split_with_space
     assert caplog.messages == []
 
 
 @pytest.mark.parametrize(
     "keys",
     [
-        {"encoder_conf": {"mlp_type": "position_wise_feed_forward", "layer_norm_type": "layer_norm"}},
-        {"encoder_conf": {"final_norm": True, "conv_inner_factor": 2, "static_chunk_size": -1, "n_kv_head": None}},
+        {
+            "encoder_conf": {
+                "mlp_type": "position_wise_feed_forward",
+                "layer_norm_type": "layer_norm",
+            }
+        },
+        {
+            "encoder_conf": {
+                "final_norm": True,
+                "conv_inner_factor": 2,
+                "static_chunk_size": -1,
+                "n_kv_head": None,
+            }
+        },
         {"decoder_conf": {"input_layer": "embed", "src_attention": True, "use_output_layer": True}},
         {"model_conf": {"apply_non_blank_embedding": False}},
         {"encoder": "squeezeformer", "encoder_conf": {"concat_after": False}},
         {"cmvn_conf": {"cmvn_file": None, "is_json_cmvn": None}},
     ],
 )
-def test_names_of_what_is_always_so_here_are_taken(keys: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_names_of_what_is_always_so_here_are_taken(
+    keys: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     parse_config(keys, "a.yaml")
     assert caplog.messages == []
 
@@ -152,7 +201,9 @@ def kwargs(golden2: Path) -> dict[str, Any]:
     return read_yaml(golden2 / "wenet_kwargs.yaml")
 
 
-def test_sections_have_all_keys_of_wenets_functions_and_the_table_has_all_others(golden2: Path) -> None:
+def test_sections_have_all_keys_of_wenets_functions_and_the_table_has_all_others(
+    golden2: Path,
+) -> None:
     functions = kwargs(golden2)["dataset_conf"]["given_to_functions"]
     data = Config().dataset_conf
     own = {
@@ -167,7 +218,10 @@ def test_sections_have_all_keys_of_wenets_functions_and_the_table_has_all_others
         for name, keywords in kwargs(golden2)["model"][f"{part}_conf"].items():
             if name in CHOICES[part]:
                 own_keys = set(OWN_KEYS.get((f"{part}_conf",), ()))
-                assert set(CHOICES[part][name].model_fields) - own_keys == set(keywords), (part, name)
+                assert set(CHOICES[part][name].model_fields) - own_keys == set(keywords), (
+                    part,
+                    name,
+                )
 
 
 OWN = {
@@ -180,7 +234,9 @@ OWN = {
 }
 
 
-def test_our_keys_with_other_values_stand_where_wenet_does_not_look(golden2: Path, tmp_path: Path) -> None:
+def test_our_keys_with_other_values_stand_where_wenet_does_not_look(
+    golden2: Path, tmp_path: Path
+) -> None:
     config = parse_config({**OWN, "output_dim": 9, "input_dim": 80}, "test")
     save_config(config, tmp_path / "train.yaml")
     reader = WenetReader(tmp_path / "train.yaml", golden2 / "wenet_kwargs.yaml")
@@ -207,19 +263,31 @@ def test_null_survives_saving_where_the_default_is_a_value(tmp_path: Path) -> No
 
 
 def test_a_train_yaml_of_earlier_versions_with_our_keys_in_place_loads() -> None:
-    values = {"dataset_conf": {"filter_conf": {"max_duration": 20.0}, "mfcc_conf": {"cepstral_lifter": 0.0}}}
+    values = {
+        "dataset_conf": {
+            "filter_conf": {"max_duration": 20.0},
+            "mfcc_conf": {"cepstral_lifter": 0.0},
+        }
+    }
     data = parse_config(values, "train.yaml").dataset_conf
     assert (data.filter_conf.max_duration, data.mfcc_conf.cepstral_lifter) == (20.0, 0.0)
 
 
-@pytest.mark.parametrize("own", ["x", {"dataset_conf": {"filter_conf": {"max_duration_": 2}}}, {"encodr": {}}])
+@pytest.mark.parametrize(
+    "own", ["x", {"dataset_conf": {"filter_conf": {"max_duration_": 2}}}, {"encodr": {}}]
+)
 def test_a_wrong_section_of_our_keys_is_an_error_with_its_name(own: Any) -> None:
     with pytest.raises(ConfigError, match=r"^a.yaml: (wenet_uio: expected sections|.*unknown key)"):
         parse_config({"wenet_uio": own}, "a.yaml")
 
 
 def test_the_values_of_the_caller_are_not_changed() -> None:
-    values = {"cmvn_file": "x", "raw_wav": True, "dataset_conf": {"max_length": 70}, "collate_conf": {"spec_aug": True}}
+    values = {
+        "cmvn_file": "x",
+        "raw_wav": True,
+        "dataset_conf": {"max_length": 70},
+        "collate_conf": {"spec_aug": True},
+    }
     before = repr(values)
     logging.disable()
     try:

@@ -1,4 +1,6 @@
-"""Hostile yaml files: each is refused with one error that begins with the path, in little time and memory."""
+"""Hostile yaml files: each is refused with one error that begins with the path, in little time and
+memory.
+"""
 
 import re
 from pathlib import Path
@@ -14,7 +16,9 @@ from wenet_uio.config.yaml_file import MOST_BYTES, parse_yaml, read_yaml
 def laughs(levels, by=10, use="[{}]"):
     """Aliases of aliases: 10 ** levels values in a few lines."""
     lines = ["a0: &a0 {x: lol}"]
-    lines += [f"a{n}: &a{n} " + use.format(", ".join([f"*a{n - 1}"] * by)) for n in range(1, levels)]
+    lines += [
+        f"a{n}: &a{n} " + use.format(", ".join([f"*a{n - 1}"] * by)) for n in range(1, levels)
+    ]
     return "\n".join(lines).encode()
 
 
@@ -27,12 +31,21 @@ HOSTILE = {
     "deep lists": (b"[" * 1000, "nested too deeply"),
     "deep mappings": (b"{a: " * 100_000, "nested too deeply"),
     "deep blocks": (b"- " * 50_000, "nested too deeply"),
-    "deep groups": (b"[{type: group, input_cfg: " * 2000 + b"x" + b"}]" * 2000, "nested too deeply"),
-    "UTF-16": ("encoder: conformer\n".encode("utf-16"), r"not UTF-8 \(.* at byte 0\); convert the file with iconv"),
+    "deep groups": (
+        b"[{type: group, input_cfg: " * 2000 + b"x" + b"}]" * 2000,
+        "nested too deeply",
+    ),
+    "UTF-16": (
+        "encoder: conformer\n".encode("utf-16"),
+        r"not UTF-8 \(.* at byte 0\); convert the file with iconv",
+    ),
     "Latin-1": ("data: caf\xe9.list\n".encode("latin-1"), "not UTF-8"),
     "NUL": (b"data: a\0b\n", "not yaml: .*special characters are not allowed"),
     "a tab for blanks": (b"a:\n\tb: 1\n", "not yaml: .*cannot start any token"),
-    "an object of Python": (b"!!python/object/apply:os.system [id]", "not yaml: .*could not determine a constructor"),
+    "an object of Python": (
+        b"!!python/object/apply:os.system [id]",
+        "not yaml: .*could not determine a constructor",
+    ),
     "a key that is a list": (b"? [a]\n: b\n", "not yaml: .*unhashable key"),
     "a key given twice": (
         b"max_epoch: 1\n\nmax_epoch: 2\n",
@@ -74,14 +87,23 @@ def test_an_endless_file_is_refused(tmp_path):
 
 
 def test_a_folder_and_a_missing_file_are_refused_with_their_paths(tmp_path):
-    for path, reason in ((tmp_path, "Is a directory"), (tmp_path / "none.yaml", "No such file or directory")):
+    for path, reason in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "none.yaml", "No such file or directory"),
+    ):
         with pytest.raises(ConfigError, match=f"^{path}: {reason}$"):
             read_yaml(path)
 
 
 def test_aliases_merges_and_a_byte_order_mark_are_read(tmp_path):
-    (tmp_path / "a.yaml").write_text("\ufeffa: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]\n", encoding="utf-8")
-    assert read_yaml(tmp_path / "a.yaml") == {"a": {"x": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1}, {"x": 1}]}
+    (tmp_path / "a.yaml").write_text(
+        "\ufeffa: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]\n", encoding="utf-8"
+    )
+    assert read_yaml(tmp_path / "a.yaml") == {
+        "a": {"x": 1},
+        "b": {"x": 1, "y": 2},
+        "c": [{"x": 1}, {"x": 1}],
+    }
 
 
 def test_equal_keys_of_different_sections_and_several_merges_are_no_repetition(tmp_path):
@@ -116,7 +138,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_parser_in_c_gives_what_the_parser_in_python_gives(monkeypatch):
-    texts = [*READ_DIFFERENTLY, *(path.read_text() for path in EXAMPLES.glob("fsdd/s0/conf/*.yaml"))]
+    texts = [
+        *READ_DIFFERENTLY,
+        *(path.read_text() for path in EXAMPLES.glob("fsdd/s0/conf/*.yaml")),
+    ]
 
     def read(text):
         try:

@@ -37,7 +37,9 @@ def test_a_file_that_ends_early_is_an_error_at_every_length(path: Path) -> None:
     content = path.read_bytes()
     for size in range(len(content)):
         path.write_bytes(content[:size])
-        with pytest.raises(ValueError, match=rf"^{path}: (not a file of safetensors|damaged or incomplete)"):
+        with pytest.raises(
+            ValueError, match=rf"^{path}: (not a file of safetensors|damaged or incomplete)"
+        ):
             read_safetensors(path)
 
 
@@ -67,7 +69,9 @@ class Evil:
         return (Path.touch, (Path("ran"),))
 
 
-def test_a_pickle_with_code_is_refused_and_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_with_code_is_refused_and_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"dims": Evil()}, "evil.pt")
     with pytest.raises(ValueError, match=r"^evil.pt: no checkpoint that is safe to load") as caught:
@@ -77,14 +81,19 @@ def test_a_pickle_with_code_is_refused_and_does_not_run(tmp_path: Path, monkeypa
 
 
 def write_index(folder: Path, parts: object) -> None:
-    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": parts}), encoding="utf-8")
+    (folder / "pytorch_model.bin.index.json").write_text(
+        json.dumps({"weight_map": parts}), encoding="utf-8"
+    )
 
 
 def test_an_index_names_parts_in_its_folder_that_have_all_weights(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(2)}, tmp_path / "one.bin")
     torch.save({"b": torch.zeros(2)}, tmp_path / "two.bin")
     write_index(tmp_path, {"a": "one.bin", "b": "two.bin"})
-    assert {name: value.tolist() for name, value in read_folder_weights(tmp_path).items()} == {"a": [1, 1], "b": [0, 0]}
+    assert {name: value.tolist() for name, value in read_folder_weights(tmp_path).items()} == {
+        "a": [1, 1],
+        "b": [0, 0],
+    }
     write_index(tmp_path, {"a": "one.bin", "c": "two.bin"})
     with pytest.raises(ValueError, match=r"its parts lack c; download the model again$"):
         read_folder_weights(tmp_path)
@@ -93,19 +102,25 @@ def test_an_index_names_parts_in_its_folder_that_have_all_weights(tmp_path: Path
         read_folder_weights(tmp_path)
     for wrong in ({"a": "../one.bin"}, {"a": 3}, ["one.bin"]):
         write_index(tmp_path, wrong)
-        with pytest.raises(ValueError, match=r"expected a weight_map with names of files in this folder$"):
+        with pytest.raises(
+            ValueError, match=r"expected a weight_map with names of files in this folder$"
+        ):
             read_folder_weights(tmp_path)
 
 
 def test_a_folder_without_weights_names_what_is_expected(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"expected model.safetensors or pytorch_model.bin, or an index"):
+    with pytest.raises(
+        FileNotFoundError, match=r"expected model.safetensors or pytorch_model.bin, or an index"
+    ):
         read_folder_weights(tmp_path)
     torch.save([1, 2], tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"expected a state dict, found list$"):
         read_folder_weights(tmp_path)
 
 
-@pytest.mark.parametrize(("content", "message"), [("{", "no JSON"), ("[1]", "expected a JSON object, found list")])
+@pytest.mark.parametrize(
+    ("content", "message"), [("{", "no JSON"), ("[1]", "expected a JSON object, found list")]
+)
 def test_other_json_is_an_error(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ValueError, match=message):

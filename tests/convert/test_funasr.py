@@ -29,12 +29,19 @@ def change(folder: Path, **sections: Any) -> None:
 
 
 @torch.no_grad()
-def test_the_converted_model_has_wenets_weights_and_numbers(funasr: Path, golden2: Path, tmp_path: Path) -> None:
+def test_the_converted_model_has_wenets_weights_and_numbers(
+    funasr: Path, golden2: Path, tmp_path: Path
+) -> None:
     converted = convert(funasr)
     write_model(converted, tmp_path / "model")
-    assert converted.notes == ("the model has no CTC, so it decodes in the modes of a paraformer only",)
+    assert converted.notes == (
+        "the model has no CTC, so it decodes in the modes of a paraformer only",
+    )
     recogniser = load_recogniser(tmp_path / "model")
-    model, wenet = recogniser.model.eval(), torch.load(golden2 / "paraformer/final.pt", weights_only=True)
+    model, wenet = (
+        recogniser.model.eval(),
+        torch.load(golden2 / "paraformer/final.pt", weights_only=True),
+    )
     assert isinstance(model, Paraformer)
     weights = model.state_dict()
     assert weights.keys() == wenet.keys()
@@ -47,8 +54,14 @@ def test_the_converted_model_has_wenets_weights_and_numbers(funasr: Path, golden
     torch.testing.assert_close(encoder_out, golden["encoder_out"][:1], atol=1e-4, rtol=1e-4)
     log_probs, _ = model.predict(encoder_out, counts)
     torch.testing.assert_close(log_probs[0], golden["decoder_log_probs"][0], atol=1e-4, rtol=1e-4)
-    ((nbest,),) = decode(model, feats, lengths, ["paraformer_greedy_search"], DecodeOptions()).values()
-    wanted = [token for token in golden["hyps_chunk-1"]["paraformer_greedy_search"][0]["tokens"] if token > 2]
+    ((nbest,),) = decode(
+        model, feats, lengths, ["paraformer_greedy_search"], DecodeOptions()
+    ).values()
+    wanted = [
+        token
+        for token in golden["hyps_chunk-1"]["paraformer_greedy_search"][0]["tokens"]
+        if token > 2
+    ]
     assert list(nbest[0].tokens) == wanted
     assert recogniser.tokenizer.tokenize("hello 天")[0] == ["he@@", "llo", "天"]
 
@@ -56,7 +69,12 @@ def test_the_converted_model_has_wenets_weights_and_numbers(funasr: Path, golden
 def test_the_train_yaml_says_what_funasr_says(funasr: Path, tmp_path: Path) -> None:
     write_model(convert(funasr), tmp_path / "model")
     config = load_recogniser(tmp_path / "model").config
-    assert config.tokenizer_conf.special_tokens == {"<blank>": 0, "<sos>": 1, "<eos>": 2, "<unk>": 47}
+    assert config.tokenizer_conf.special_tokens == {
+        "<blank>": 0,
+        "<sos>": 1,
+        "<eos>": 2,
+        "<unk>": 47,
+    }
     assert config.dataset_conf.fbank_conf.window_type == "hamming"
     assert (config.input_dim, config.output_dim, config.model_conf.ctc_weight) == (56, 48, 0.0)
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
@@ -68,9 +86,15 @@ def test_the_train_yaml_says_what_funasr_says(funasr: Path, tmp_path: Path) -> N
     ]
 
 
-def test_a_model_with_one_branch_and_without_dictionary_is_converted(funasr: Path, tmp_path: Path) -> None:
+def test_a_model_with_one_branch_and_without_dictionary_is_converted(
+    funasr: Path, tmp_path: Path
+) -> None:
     weights = torch.load(funasr / "model.pt", weights_only=True)
-    kept = {name: value for name, value in weights.items() if "blstm" not in name and "upsample" not in name}
+    kept = {
+        name: value
+        for name, value in weights.items()
+        if "blstm" not in name and "upsample" not in name
+    }
     kept = {name: value for name, value in kept.items() if "cif_output2" not in name}
     torch.save({"state_dict": kept, "epoch": 3}, funasr / "model.pt")
     (funasr / "seg_dict").unlink()
@@ -88,11 +112,23 @@ def test_a_model_with_one_branch_and_without_dictionary_is_converted(funasr: Pat
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"model": "SeacoParaformer"}, "config.yaml: model SeacoParaformer: only Paraformer or BiCifParaformer"),
+        (
+            {"model": "SeacoParaformer"},
+            "config.yaml: model SeacoParaformer: only Paraformer or BiCifParaformer",
+        ),
         ({"predictor": "other"}, "config.yaml: predictor other: only CifPredictorV2"),
-        ({"predictor_conf": {"upsample_type": "cnn"}}, "only upsample_type cnn_blstm with use_cif1_cnn false is known"),
-        ({"frontend_conf": {"lfr_m": 1, "lfr_n": 1}}, r"lfr_m, lfr_n \(1, 1\): only \(7, 6\) can be converted"),
-        ({"encoder_conf": {**CONFIG["encoder_conf"], "linear_units": 65}}, "feed_forward.w_1.weight is .64, 32., the"),
+        (
+            {"predictor_conf": {"upsample_type": "cnn"}},
+            "only upsample_type cnn_blstm with use_cif1_cnn false is known",
+        ),
+        (
+            {"frontend_conf": {"lfr_m": 1, "lfr_n": 1}},
+            r"lfr_m, lfr_n \(1, 1\): only \(7, 6\) can be converted",
+        ),
+        (
+            {"encoder_conf": {**CONFIG["encoder_conf"], "linear_units": 65}},
+            "feed_forward.w_1.weight is .64, 32., the",
+        ),
         ({"encoder_conf": 3}, "config.yaml: encoder_conf: expected keys with values, found 3"),
     ],
 )

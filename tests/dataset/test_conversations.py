@@ -35,7 +35,9 @@ def audio(path, seconds=None, role="assistant", **more):
 
 
 def write(path, conversations):
-    lines = [{"id": f"c{number}", "conversations": turns} for number, turns in enumerate(conversations)]
+    lines = [
+        {"id": f"c{number}", "conversations": turns} for number, turns in enumerate(conversations)
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)
 
@@ -53,10 +55,16 @@ def seconds_of(number):
 
 
 def loader(path, conf=None, **options):
-    source = {"type": "multimodal_conversation", "manifest_filepath": path, "audio_locator_tag": ["audio"]}
+    source = {
+        "type": "multimodal_conversation",
+        "manifest_filepath": path,
+        "audio_locator_tag": ["audio"],
+    }
     config = FakeConfig(batch_conf=BATCH, filter_conf={"min_length": 1}, **(conf or {}))
     mixture = MixtureConf.model_validate([source])
-    return build_loader(mixture, "raw", config, TOKENIZER, training=True, options=LoaderOptions(**options))
+    return build_loader(
+        mixture, "raw", config, TOKENIZER, training=True, options=LoaderOptions(**options)
+    )
 
 
 def test_a_batch_has_texts_and_features_in_the_order_of_the_turns(audio_folder):
@@ -84,9 +92,14 @@ def test_a_batch_has_texts_and_features_in_the_order_of_the_turns(audio_folder):
 
 
 def test_the_length_of_a_conversation_counts_audio_in_tokens(audio_folder):
-    path = write(audio_folder / "length.jsonl", [[text("ab"), audio("0.wav"), audio("x.wav", 0.81), text("c d")]])
+    path = write(
+        audio_folder / "length.jsonl",
+        [[text("ab"), audio("0.wav"), audio("x.wav", 0.81), text("c d")]],
+    )
     corpus = ConversationCorpus(path, SECONDS_OF_TOKEN, "[audio]")
-    assert corpus.rows(0).text_length.tolist() == [2 + math.ceil(0.3 / 0.08) + math.ceil(0.81 / 0.08) + 3]
+    assert corpus.rows(0).text_length.tolist() == [
+        2 + math.ceil(0.3 / 0.08) + math.ceil(0.81 / 0.08) + 3
+    ]
     assert corpus.audio_tokens(SampleRef(0, 0)) == 4 + 11
     assert corpus.texts(SampleRef(0, 0)).texts == ("ab", "c d")
     assert corpus.has_conversations
@@ -96,7 +109,11 @@ def test_the_length_of_a_conversation_counts_audio_in_tokens(audio_folder):
 
 def turn_of(number):
     """Audio of that number, or a text of 1 to 3 letters for a negative number."""
-    return audio(f"{number}.wav", round(seconds_of(number), 3)) if number >= 0 else text("abc"[: -number % 3 + 1])
+    return (
+        audio(f"{number}.wav", round(seconds_of(number), 3))
+        if number >= 0
+        else text("abc"[: -number % 3 + 1])
+    )
 
 
 @settings(max_examples=12)
@@ -104,7 +121,9 @@ def turn_of(number):
     turns=st.lists(st.lists(st.integers(-6, 4), min_size=1, max_size=4), min_size=5, max_size=30),
     world_size=st.sampled_from([1, 2, 5]),
 )
-def test_every_turn_is_read_once_an_epoch_within_the_bound_in_equal_steps(audio_folder, turns, world_size):
+def test_every_turn_is_read_once_an_epoch_within_the_bound_in_equal_steps(
+    audio_folder, turns, world_size
+):
     conversations = [[turn_of(turn) for turn in each] for each in turns]
     path = write(audio_folder / "random.jsonl", conversations)
     seen, heard, steps = [], 0, []
@@ -125,13 +144,18 @@ def test_every_turn_is_read_once_an_epoch_within_the_bound_in_equal_steps(audio_
 
 def length_of(turns):
     return sum(
-        len(turn["value"]) if turn["type"] == "text" else math.ceil(round(turn["duration"] / SECONDS_OF_TOKEN, 6))
+        len(turn["value"])
+        if turn["type"] == "text"
+        else math.ceil(round(turn["duration"] / SECONDS_OF_TOKEN, 6))
         for turn in turns
     )
 
 
 def test_conversations_resume_within_an_epoch(audio_folder):
-    path = write(audio_folder / "resume.jsonl", [[text("ab"), audio(f"{n % 5}.wav", 0.3)] * 2 for n in range(30)])
+    path = write(
+        audio_folder / "resume.jsonl",
+        [[text("ab"), audio(f"{n % 5}.wav", 0.3)] * 2 for n in range(30)],
+    )
     whole = [batch.keys for batch in loader(path)]
     first = loader(path)
     begun = [next(iter(first)).keys]
@@ -141,10 +165,15 @@ def test_conversations_resume_within_an_epoch(audio_folder):
 
 
 def test_bad_lines_are_listed_and_the_others_read(audio_folder):
-    path = write(audio_folder / "bad.jsonl", [[text("ab")], [audio("gone.wav")], [{"from": "x", "type": "text"}], []])
+    path = write(
+        audio_folder / "bad.jsonl",
+        [[text("ab")], [audio("gone.wav")], [{"from": "x", "type": "text"}], []],
+    )
     with open(path, "a") as file:
         file.write('{"id": "c", "conversations": [{"from": "assistant": "value": "a"}]}\n')
-        file.write(json.dumps({"id": "d", "conversations": [{"value": "x", "type": "video"}]}) + "\n")
+        file.write(
+            json.dumps({"id": "d", "conversations": [{"value": "x", "type": "video"}]}) + "\n"
+        )
         file.write(json.dumps({"conversations": [text("x")]}) + "\n")
         file.write(json.dumps({"id": "e", "conversations": [audio("0.wav", "long")]}) + "\n")
     corpus = ConversationCorpus(path, SECONDS_OF_TOKEN, "[audio]")
@@ -165,7 +194,9 @@ def test_bad_lines_are_listed_and_the_others_read(audio_folder):
 
 
 def test_audio_that_is_gone_when_it_is_read_is_a_bad_sample(audio_folder):
-    path = write(audio_folder / "gone.jsonl", [[text("abc"), audio("gone.wav", 0.3)], [text("abc")]])
+    path = write(
+        audio_folder / "gone.jsonl", [[text("abc"), audio("gone.wav", 0.3)], [text("abc")]]
+    )
     (batch,) = loader(path)
     assert batch.keys == ("c1",)
     assert [(skipped.key, skipped.reason) for skipped in batch.skipped] == [("c0", "unreadable")]
@@ -173,19 +204,27 @@ def test_audio_that_is_gone_when_it_is_read_is_a_bad_sample(audio_folder):
 
 
 def test_a_turn_that_ends_after_its_audio_is_a_bad_sample(audio_folder):
-    turns = [[audio("0.wav", 0.9)], [audio("0.wav", 0.2, offset=0.3)], [audio("0.wav", 0.2, offset=0.05)]]
+    turns = [
+        [audio("0.wav", 0.9)],
+        [audio("0.wav", 0.2, offset=0.3)],
+        [audio("0.wav", 0.2, offset=0.05)],
+    ]
     (batch,) = loader(write(audio_folder / "late.jsonl", turns))
     assert batch.keys == ("c2",)
     assert sorted((skipped.key, skipped.reason) for skipped in batch.skipped) == [
         ("c0", "changed_length"),
         ("c1", "unreadable"),
     ]
-    assert "c0/0: the segment ends at 0.90 s, the audio at 0.30 s" in {skipped.detail for skipped in batch.skipped}
+    assert "c0/0: the segment ends at 0.90 s, the audio at 0.30 s" in {
+        skipped.detail for skipped in batch.skipped
+    }
 
 
 def test_training_refuses_conversations_with_one_line(audio_folder):
     path = write(audio_folder / "train.jsonl", [[text("ab")]])
-    with pytest.raises(ValueError, match="the models here do not learn conversations; remove the sources"):
+    with pytest.raises(
+        ValueError, match="the models here do not learn conversations; remove the sources"
+    ):
         refuse_conversations(loader(path).corpus)
     (audio_folder / "plain.txt").write_text("abc\n")
     refuse_conversations(TextCorpus(str(audio_folder / "plain.txt")))

@@ -16,7 +16,9 @@ def test_bounds_on_the_number_of_tokens_are_inclusive():
 
 
 def test_rates_are_tokens_per_frame_of_10_ms_or_per_second():
-    conf = FilterConf(min_output_input_ratio=0.02, max_output_input_ratio=0.2, min_tps=4, max_tps=12)
+    conf = FilterConf(
+        min_output_input_ratio=0.02, max_output_input_ratio=0.2, min_tps=4, max_tps=12
+    )
     tokens, frames = np.array([1, 3, 10, 15, 25]), np.full(5, 100.0)  # of one second
     found = left_out(token_rate_filters(conf, tokens, frames))
     assert found == {

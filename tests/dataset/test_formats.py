@@ -64,14 +64,18 @@ def audio(line):
 
 def write_wenet(lines, folder):
     for number, shard in enumerate(shards_of(lines)):
-        members = [item for u in shard for item in ((f"{u.key}.txt", u.text), (f"{u.key}.wav", audio(u)))]
+        members = [
+            item for u in shard for item in ((f"{u.key}.txt", u.text), (f"{u.key}.wav", audio(u)))
+        ]
         write_tar(folder / f"shards_{number:09d}.tar", members)
     return "shards_{000000000..000000004}.tar"
 
 
 def write_webdataset(lines, folder):
     """With lossless flac and texts in JSON."""
-    with webdataset.ShardWriter(str(folder / "w-%06d.tar"), maxcount=PER_SHARD, verbose=0) as writer:
+    with webdataset.ShardWriter(
+        str(folder / "w-%06d.tar"), maxcount=PER_SHARD, verbose=0
+    ) as writer:
         for line in lines:
             samples, rate = soundfile.read(line.wav, dtype="int16")
             soundfile.write(folder / "a.flac", samples, rate)
@@ -83,14 +87,25 @@ def write_webdataset(lines, folder):
 def write_nemo(lines, folder):
     manifest = []
     for number, shard in enumerate(shards_of(lines)):
-        write_tar(folder / f"audio_{number}.tar", [(f"{line.key}.wav", audio(line)) for line in shard])
+        write_tar(
+            folder / f"audio_{number}.tar", [(f"{line.key}.wav", audio(line)) for line in shard]
+        )
         entries = [
-            {"audio_filepath": f"{line.key}.wav", "text": line.text, "duration": seconds(line), "shard_id": number}
+            {
+                "audio_filepath": f"{line.key}.wav",
+                "text": line.text,
+                "duration": seconds(line),
+                "shard_id": number,
+            }
             for line in shard
         ]
-        (folder / f"manifest_{number}.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        (folder / f"manifest_{number}.json").write_text(
+            "".join(json.dumps(entry) + "\n" for entry in entries)
+        )
         manifest.extend(entries)
-    (folder / "tarred_audio_manifest.json").write_text("".join(json.dumps(entry) + "\n" for entry in manifest))
+    (folder / "tarred_audio_manifest.json").write_text(
+        "".join(json.dumps(entry) + "\n" for entry in manifest)
+    )
 
 
 def seconds(line):
@@ -101,8 +116,12 @@ def cuts_of(lines):
     cuts = []
     for line in lines:
         recording = lhotse.Recording.from_file(line.wav)
-        supervision = lhotse.SupervisionSegment(line.key, line.key, 0, recording.duration, text=line.text)
-        cuts.append(lhotse.MonoCut(line.key, 0, recording.duration, 0, [supervision], recording=recording))
+        supervision = lhotse.SupervisionSegment(
+            line.key, line.key, 0, recording.duration, text=line.text
+        )
+        cuts.append(
+            lhotse.MonoCut(line.key, 0, recording.duration, 0, [supervision], recording=recording)
+        )
     return lhotse.CutSet.from_cuts(cuts)
 
 
@@ -129,11 +148,15 @@ def make(form, lines, folder):
         content = f"{folder}/{write_webdataset(lines, folder)}"
     elif form == "shar":
         cuts_of(lines).to_shar(str(folder), {"recording": "wav"}, shard_size=PER_SHARD)
-        (folder.parent / "shar.list").write_text(f"{folder}/recording.*.tar\t{folder}/cuts.*.jsonl.gz\n")
+        (folder.parent / "shar.list").write_text(
+            f"{folder}/recording.*.tar\t{folder}/cuts.*.jsonl.gz\n"
+        )
         return str(folder.parent / "shar.list"), "shard"
     else:
         write_nemo(lines, folder)
-        manifests = "manifest__OP_0..4_CL_.json" if form == "nemo_sharded" else "tarred_audio_manifest.json"
+        manifests = (
+            "manifest__OP_0..4_CL_.json" if form == "nemo_sharded" else "tarred_audio_manifest.json"
+        )
         content = f"{folder}/audio__OP_0..4_CL_.tar\t{folder}/{manifests}"
     Path(path).write_text(content + "\n")
     return path, "shard"
@@ -188,7 +211,9 @@ def serve(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["wenet", "webdataset", "nemo", "nemo_sharded", "shar", "parquet"])
-def test_every_format_of_shards_gives_the_same_batches_from_a_server(form, lines, reference, tmp_path, serve):
+def test_every_format_of_shards_gives_the_same_batches_from_a_server(
+    form, lines, reference, tmp_path, serve
+):
     folder = tmp_path / "set"
     folder.mkdir()
     data_list, data_type = make(form, lines, folder)

@@ -13,7 +13,10 @@ FEATURES = [
     {"feats_type": "mfcc", "mfcc_conf": {"num_ceps": 13, "frame_length": 20}},
     {"feats_type": "log_mel_spectrogram", "log_mel_spectrogram_conf": {"padding": 300}},
     {"feats_type": "log_mel_spectrogram", "log_mel_spectrogram_conf": {"num_mel_bins": 128}},
-    {"feats_type": "log_mel_spectrogram", "log_mel_spectrogram_conf": {"pad_or_trim": True, "max_duration": 1}},
+    {
+        "feats_type": "log_mel_spectrogram",
+        "log_mel_spectrogram_conf": {"pad_or_trim": True, "max_duration": 1},
+    },
 ]
 
 
@@ -23,8 +26,12 @@ def test_frames_are_counted_as_the_features_have_them(conf):
     lengths = np.array([640, 799, 800, 15999, 16001, 40000])
     (compute,) = feature_operators(conf, training=False)
     examples = [Example("a", "", torch.ones(int(length)), 16000, random=0) for length in lengths]
-    assert frame_count(conf)(lengths).tolist() == [len(compute(example).feats) for example in examples]
-    assert [int(frame_count(conf)(int(length))) for length in lengths] == frame_count(conf)(lengths).tolist()
+    assert frame_count(conf)(lengths).tolist() == [
+        len(compute(example).feats) for example in examples
+    ]
+    assert [int(frame_count(conf)(int(length))) for length in lengths] == frame_count(conf)(
+        lengths
+    ).tolist()
 
 
 def test_a_waveform_shorter_than_a_window_has_no_frame():
@@ -33,4 +40,9 @@ def test_a_waveform_shorter_than_a_window_has_no_frame():
 
 
 def test_resampled_lengths_are_rounded_up():
-    assert resampled_length(np.array([0, 1, 3, 4]), np.array([32000] * 4), 16000).tolist() == [0, 1, 2, 2]
+    assert resampled_length(np.array([0, 1, 3, 4]), np.array([32000] * 4), 16000).tolist() == [
+        0,
+        1,
+        2,
+        2,
+    ]

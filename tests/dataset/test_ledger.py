@@ -6,7 +6,14 @@ import pytest
 
 from wenet_uio.dataset.ledger import Account, Ledger, reconciled
 
-COUNTS = {"all": 12, "planned": 9, "read": 7, "filtered/too_long": 2, "bad/unreadable": 2, "bad/not_indexed": 1}
+COUNTS = {
+    "all": 12,
+    "planned": 9,
+    "read": 7,
+    "filtered/too_long": 2,
+    "bad/unreadable": 2,
+    "bad/not_indexed": 1,
+}
 
 
 def keys(path):
@@ -19,7 +26,12 @@ def test_an_account_adds_up_all_samples_by_reason():
     text = "12 utterances: 7 read, 2 filtered (2 too_long), 3 bad (1 not_indexed, 2 unreadable)"
     assert str(account) == text
     points = {"all": 12, "read": 7, "filtered": 2, "bad": 3}
-    assert account.scalars() == {**points, "filtered_too_long": 2, "bad_unreadable": 2, "bad_not_indexed": 1}
+    assert account.scalars() == {
+        **points,
+        "filtered_too_long": 2,
+        "bad_unreadable": 2,
+        "bad_not_indexed": 1,
+    }
 
 
 @pytest.mark.parametrize("name", sorted(COUNTS.keys() - {"planned"}))

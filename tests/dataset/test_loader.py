@@ -16,8 +16,14 @@ def lists(make_lists):
 @pytest.mark.parametrize("kind", ["raw", "shard"])
 def test_a_loader_summarises_the_lengths_of_its_utterances(lists, kind):
     found = loader(lists[kind], kind)
-    seconds = np.concatenate([found.corpus.rows(shard).seconds for shard in range(found.corpus.num_shards)])
-    expected = {"median": np.median(seconds), "most": np.percentile(seconds, 95), "longest": seconds.max()}
+    seconds = np.concatenate(
+        [found.corpus.rows(shard).seconds for shard in range(found.corpus.num_shards)]
+    )
+    expected = {
+        "median": np.median(seconds),
+        "most": np.percentile(seconds, 95),
+        "longest": seconds.max(),
+    }
     assert found.utterance_seconds() == pytest.approx(expected, abs=0.01)
 
 
@@ -30,7 +36,9 @@ def test_raw_and_shard_and_any_number_of_workers_give_equal_batches(lists):
         assert all(same(*pair) for pair in zip(batches, expected, strict=True))
 
 
-def test_deferred_features_equal_those_of_the_workers_for_any_data_type_and_number_of_workers(lists):
+def test_deferred_features_equal_those_of_the_workers_for_any_data_type_and_number_of_workers(
+    lists,
+):
     expected = list(loader(lists["raw"], "raw"))
     first: list = []
     for kind, workers in (("raw", 0), ("shard", 2)):
@@ -50,7 +58,9 @@ def test_waveforms_that_are_stored_with_16_bits_cross_processes_as_they_are(list
     for batch in loader(lists["shard"], "shard", conf=conf, num_workers=1, defer_features=True):
         assert batch.deferred.waveforms.dtype == torch.int16
         assert batch.deferred.waveforms.is_shared()
-        memory = {tensor.untyped_storage().data_ptr() for tensor in batch.deferred.tensors().values()}
+        memory = {
+            tensor.untyped_storage().data_ptr() for tensor in batch.deferred.tensors().values()
+        }
         assert len(memory) == 1
 
 
@@ -64,7 +74,10 @@ def test_features_cross_processes_in_one_shared_buffer(lists):
 def test_the_ranks_of_a_world_share_one_epoch_in_equal_steps(lists):
     alone = list(loader(lists["raw"], "raw"))
     for world_size in (2, 3, 7):
-        ranks = [list(loader(lists["raw"], "raw", rank=rank, world_size=world_size)) for rank in range(world_size)]
+        ranks = [
+            list(loader(lists["raw"], "raw", rank=rank, world_size=world_size))
+            for rank in range(world_size)
+        ]
         steps = [sum(batch.closes_step for batch in batches) for batches in ranks]
         assert len(set(steps)) == 1
         keys = sorted(key for batches in ranks for batch in batches for key in batch.keys)
@@ -75,7 +88,10 @@ def test_shares_are_whole_batches_of_the_plan_each_once(lists):
     whole = list(loader(lists["raw"], "raw", training=False))
     assert len(whole) % 3  # the last step of three ranks would split a batch
     for shares in (1, 3):
-        dealt = [list(loader(lists["raw"], "raw", training=False).share(number, shares)) for number in range(shares)]
+        dealt = [
+            list(loader(lists["raw"], "raw", training=False).share(number, shares))
+            for number in range(shares)
+        ]
         for number, batches in enumerate(dealt):
             expected = whole[number::shares]
             assert len(batches) == len(expected)
@@ -92,7 +108,9 @@ def test_features_have_as_many_frames_as_the_plan_counted(lists):
 
 def test_a_state_resumes_at_the_next_batch_on_another_world_size(lists):
     whole = sorted(key for batch in loader(lists["raw"], "raw") for key in batch.keys)
-    first = [loader(lists["raw"], "raw", rank=rank, world_size=2, num_workers=rank) for rank in (0, 1)]
+    first = [
+        loader(lists["raw"], "raw", rank=rank, world_size=2, num_workers=rank) for rank in (0, 1)
+    ]
     seen, streams = [], [iter(rank) for rank in first]
     for _ in range(2):
         seen += [key for stream in streams for key in next(stream).keys]
@@ -127,8 +145,13 @@ def test_epochs_reshuffle_in_training_and_repeat_in_evaluation(lists):
 
 def test_evaluation_leaves_features_alone_and_keeps_every_utterance(lists):
     strict = {"filter_conf": {"min_length": 60}, "fbank_conf": {"num_mel_bins": 20, "dither": 1.0}}
-    runs = [list(loader(lists["raw"], "raw", training=False, seed=seed, conf=strict)) for seed in (1, 2)]
-    feats = [{key: batch.feats[row] for batch in run for row, key in enumerate(batch.keys)} for run in runs]
+    runs = [
+        list(loader(lists["raw"], "raw", training=False, seed=seed, conf=strict)) for seed in (1, 2)
+    ]
+    feats = [
+        {key: batch.feats[row] for batch in run for row, key in enumerate(batch.keys)}
+        for run in runs
+    ]
     assert len(feats[0]) == COUNT
     for key, one in feats[0].items():
         size = min(len(one), len(feats[1][key]))
@@ -140,7 +163,9 @@ def test_a_changed_policy_is_refused_within_an_epoch_and_taken_between_epochs(li
     one = loader(lists["raw"], "raw")
     next(iter(one))
     other = loader(lists["raw"], "raw", conf={"batch_conf": {"batch_size": 3}})
-    with pytest.raises(ValueError, match=r"dataset_conf .* changed since the checkpoint, which is inside epoch 0"):
+    with pytest.raises(
+        ValueError, match=r"dataset_conf .* changed since the checkpoint, which is inside epoch 0"
+    ):
         other.load_state_dict(one.state_dict())
     one.set_epoch(4)
     other.load_state_dict(one.state_dict())
@@ -151,7 +176,9 @@ def test_a_state_of_another_version_is_refused(lists):
     one = loader(lists["raw"], "raw")
     state = one.state_dict()
     del state["lanes"]
-    with pytest.raises(ValueError, match=r"another version of wenet_uio \(it lacks lanes\): .* --checkpoint"):
+    with pytest.raises(
+        ValueError, match=r"another version of wenet_uio \(it lacks lanes\): .* --checkpoint"
+    ):
         one.load_state_dict(state)
 
 
@@ -188,7 +215,10 @@ def test_a_nominal_epoch_resumes_anywhere(lists, stop):
 
 
 def test_without_partition_every_rank_reads_everything_in_its_own_order(lists):
-    batch_conf = {"batch_type": "dynamic", "max_frames_in_batch": 300}  # orders that need different numbers of batches
+    batch_conf = {
+        "batch_type": "dynamic",
+        "max_frames_in_batch": 300,
+    }  # orders that need different numbers of batches
     conf = {"partition": False, "batch_conf": batch_conf}
     ranks = [list(loader(lists["raw"], "raw", rank=r, world_size=3, conf=conf)) for r in range(3)]
     assert len({sum(batch.closes_step for batch in batches) for batches in ranks}) == 1

@@ -1,4 +1,6 @@
-"""Every utterance of an epoch is counted as read, filtered or bad; the ledger names every bad one once."""
+"""Every utterance of an epoch is counted as read, filtered or bad; the ledger names every bad one
+once.
+"""
 
 import json
 from collections import Counter
@@ -46,7 +48,8 @@ def test_too_many_bad_samples_stop_the_run(lists):
     for line in open(lists["raw"]).readlines()[:15]:
         open(line.split('"wav": "')[1].split('"')[0], "wb").close()
     with pytest.raises(
-        ListError, match="11 bad samples in epoch 0, more than max_bad_ratio 0.01 allows; the last is utt"
+        ListError,
+        match="11 bad samples in epoch 0, more than max_bad_ratio 0.01 allows; the last is utt",
     ):
         list(one)
 
@@ -88,8 +91,12 @@ def test_read_filtered_and_bad_samples_add_up_to_all(lists, tmp_path, world_size
     with open(lists["raw"], "a") as file:
         file.write("no JSON\n")
         file.write('{"key": "lost", "wav": "nowhere.wav", "txt": "a"}\n')
-    filters = {"filter_conf": {"token_max_length": 2, "min_length": 50, "max_output_input_ratio": 0.02}}
-    tokens_late = Tokenizer(CharSplitter(split_with_space=True), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2})
+    filters = {
+        "filter_conf": {"token_max_length": 2, "min_length": 50, "max_output_input_ratio": 0.02}
+    }
+    tokens_late = Tokenizer(
+        CharSplitter(split_with_space=True), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2}
+    )
     ranks = [
         build_loader(lists["raw"], "raw", FakeConfig(**filters), tokens_late, training=True,
                      options=LoaderOptions(rank, world_size, ledger=Ledger(tmp_path / "bad.jsonl")))
@@ -106,17 +113,25 @@ def test_read_filtered_and_bad_samples_add_up_to_all(lists, tmp_path, world_size
     unread = sorted(line["key"] for line in second)
     assert set(unread) <= {f"utt{number:04d}" for number in range(4)}
     assert len(unread) == account.bad["unreadable"] > 0
-    assert sorted(line["key"] for line in first) == sorted([*unread, "lost", f"{lists['raw']}:{COUNT + 1}"])
+    assert sorted(line["key"] for line in first) == sorted(
+        [*unread, "lost", f"{lists['raw']}:{COUNT + 1}"]
+    )
     assert {line["reason"] for line in first} == {"unreadable", "not_indexed"}
     assert all(line["list"] == lists["raw"] and line["detail"] for line in lines)
 
 
-def test_filtered_samples_of_a_list_are_counted_once_a_run_and_of_a_mixture_in_every_pass(lists, tmp_path):
+def test_filtered_samples_of_a_list_are_counted_once_a_run_and_of_a_mixture_in_every_pass(
+    lists, tmp_path
+):
     mixture = tmp_path / "mixture.yaml"
-    mixture.write_text(f"sources: [{{type: raw, data_list: {lists['raw']}}}]\nutterances_per_epoch: 20\n")
+    mixture.write_text(
+        f"sources: [{{type: raw, data_list: {lists['raw']}}}]\nutterances_per_epoch: 20\n"
+    )
     for data_list, counted in ((lists["raw"], 1), (str(mixture), 3)):
         one = loader(data_list, "raw", conf={"filter_conf": {"min_length": 50}})
-        with patch.object(Measure, "filtered", autospec=True, side_effect=Measure.filtered) as count:
+        with patch.object(
+            Measure, "filtered", autospec=True, side_effect=Measure.filtered
+        ) as count:
             found = [reconciled(accounts([one])) for _ in range(3)]
         assert count.call_count == counted
         assert all(account.filtered["min_length"] > 0 for account in found)
@@ -133,7 +148,10 @@ def test_an_unfinished_epoch_and_a_nominal_epoch_have_no_total(lists):
 
 
 def test_without_partition_every_rank_accounts_for_all_samples(lists):
-    ranks = [loader(lists["raw"], "raw", rank=rank, world_size=3, conf={"partition": False}) for rank in range(3)]
+    ranks = [
+        loader(lists["raw"], "raw", rank=rank, world_size=3, conf={"partition": False})
+        for rank in range(3)
+    ]
     account = reconciled(accounts(ranks))
     assert account.all == account.read == 3 * COUNT
 
@@ -161,7 +179,9 @@ def test_bad_samples_of_the_next_pass_in_a_nominal_epoch_are_in_the_ledger_once_
 ):
     def in_two(plan, *place):
         planned = step(plan, *place)
-        return replace(planned, pieces=[half for piece in planned.pieces for half in (piece[:1], piece[1:])])
+        return replace(
+            planned, pieces=[half for piece in planned.pieces for half in (piece[:1], piece[1:])]
+        )
 
     def make():
         return loader(lists["raw"], "raw", ledger=Ledger(tmp_path / "bad.jsonl"), epoch_steps=30)
@@ -202,6 +222,11 @@ def test_a_validation_list_is_in_the_ledger_once_however_often_it_is_read(lists,
 
 def test_a_list_with_too_many_samples_that_cannot_be_indexed_is_refused_at_once(lists):
     with open(lists["raw"], "a") as file:
-        file.writelines(f'{{"key": "x{number}", "wav": "nowhere.wav", "txt": "a"}}\n' for number in range(11))
-    with pytest.raises(ListError, match=r"11 bad samples in epoch 0, .*; the first is x0: .*nowhere.wav: No such file"):
+        file.writelines(
+            f'{{"key": "x{number}", "wav": "nowhere.wav", "txt": "a"}}\n' for number in range(11)
+        )
+    with pytest.raises(
+        ListError,
+        match=r"11 bad samples in epoch 0, .*; the first is x0: .*nowhere.wav: No such file",
+    ):
         loader(lists["raw"], "raw")

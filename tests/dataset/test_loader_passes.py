@@ -51,7 +51,12 @@ def test_a_nominal_epoch_that_ends_with_a_pass_leaves_the_start_of_the_next_pass
     steps = len(loader(lists["raw"], "raw"))
     one = loader(lists["raw"], "raw", epoch_steps=steps)
     by_islice(one)
-    assert (one.epoch, one.cursor.data_pass, one.cursor.position, one.cursor.steps_done) == (1, 1, 0, 0)
+    assert (one.epoch, one.cursor.data_pass, one.cursor.position, one.cursor.steps_done) == (
+        1,
+        1,
+        0,
+        0,
+    )
     changed = loader(lists["raw"], "raw", epoch_steps=steps, conf={"batch_conf": {"batch_size": 3}})
     changed.load_state_dict(one.state_dict())  # nothing of the former pass is left
 
@@ -93,7 +98,9 @@ def test_a_second_iterator_goes_on_where_the_first_one_stopped_and_ends_it(lists
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_iterator_that_has_handed_out_its_last_step_takes_nothing_from_the_next_one(lists, workers):
+def test_an_iterator_that_has_handed_out_its_last_step_takes_nothing_from_the_next_one(
+    lists, workers
+):
     one = loader(lists["raw"], "raw", num_workers=workers)
     first = iter(one)
     expected = [next(first) for _ in range(len(one))]
@@ -101,7 +108,9 @@ def test_an_iterator_that_has_handed_out_its_last_step_takes_nothing_from_the_ne
     batches = [next(second)]
     assert next(first, None) is None
     batches += second
-    assert sorted(sum((batch.keys for batch in batches), ())) == sorted(sum((batch.keys for batch in expected), ()))
+    assert sorted(sum((batch.keys for batch in batches), ())) == sorted(
+        sum((batch.keys for batch in expected), ())
+    )
 
 
 def test_an_iterator_ends_when_the_position_of_its_loader_is_set(lists):
@@ -136,14 +145,21 @@ def test_a_state_of_the_last_batch_resumes_with_the_next_pass(lists):
 
 
 def test_a_pass_of_which_nothing_is_left_ends_without_a_batch(lists):
-    one = loader(lists["raw"], "raw", conf={"filter_conf": {"min_length": 50000, "max_length": 60000}})
+    one = loader(
+        lists["raw"], "raw", conf={"filter_conf": {"min_length": 50000, "max_length": 60000}}
+    )
     assert len(one) == 0
     assert list(one) == []
     assert one.epoch == 1
 
 
 def test_a_nominal_epoch_of_data_without_batches_is_refused(lists):
-    one = loader(lists["raw"], "raw", epoch_steps=3, conf={"filter_conf": {"min_length": 50000, "max_length": 60000}})
+    one = loader(
+        lists["raw"],
+        "raw",
+        epoch_steps=3,
+        conf={"filter_conf": {"min_length": 50000, "max_length": 60000}},
+    )
     with pytest.raises(ValueError, match=r"raw.*no batch"):
         list(one)
 
@@ -162,5 +178,7 @@ def test_a_state_past_the_end_of_its_pass_is_refused(lists):
     one = loader(lists["raw"], "raw")
     next(iter(one))
     state = one.state_dict() | {"position": 999}
-    with pytest.raises(ValueError, match=r"raw.*position 999 is past the end of pass 0, which has \d+ batches"):
+    with pytest.raises(
+        ValueError, match=r"raw.*position 999 is past the end of pass 0, which has \d+ batches"
+    ):
         one.load_state_dict(state)

@@ -15,9 +15,17 @@ ROOT = Path(__file__).parents[2]
 def run_ranks(data_list, data_type, folder, world_size, workers, kill_after=-1):
     """Exit status of each rank."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [preloaded.python(), str(ROOT / "tests/dataset/support/consume.py"), data_list, data_type, str(folder)]
+    command = [
+        preloaded.python(),
+        str(ROOT / "tests/dataset/support/consume.py"),
+        data_list,
+        data_type,
+        str(folder),
+    ]
     ranks = [
-        subprocess.Popen([*command, *map(str, (rank, world_size, workers, kill_after))], env=environment)
+        subprocess.Popen(
+            [*command, *map(str, (rank, world_size, workers, kill_after))], env=environment
+        )
         for rank in range(world_size)
     ]
     return [rank.wait(timeout=200) for rank in ranks]
@@ -25,13 +33,18 @@ def run_ranks(data_list, data_type, folder, world_size, workers, kill_after=-1):
 
 def keys_read(folder, world_size):
     """Keys of each rank, and the steps it says it took."""
-    lines = [(folder / f"keys.{world_size}.{rank}").read_text().splitlines() for rank in range(world_size)]
+    lines = [
+        (folder / f"keys.{world_size}.{rank}").read_text().splitlines()
+        for rank in range(world_size)
+    ]
     keys = [[line for line in rank if not line.startswith("steps")] for rank in lines]
     steps = {line for rank in lines for line in rank if line.startswith("steps")}
     return [key for rank in keys for key in rank], steps
 
 
-def test_an_epoch_killed_on_four_ranks_is_finished_by_three_and_every_utterance_is_read_once(corpora, tmp_path):
+def test_an_epoch_killed_on_four_ranks_is_finished_by_three_and_every_utterance_is_read_once(
+    corpora, tmp_path
+):
     wavs = sorted((corpora / "fsdd" / "recordings").glob("*.wav"))[::2]
     utterances = [RawLine(wav.stem, str(wav), "abc"[int(wav.stem[0]) % 3]) for wav in wavs]
     raw, shard = str(tmp_path / "raw.list"), str(tmp_path / "shard.list")

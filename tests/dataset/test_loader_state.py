@@ -62,7 +62,9 @@ def test_several_ranks_have_no_state_between_micro_batches(lists, in_three):
     one, other = (loader(lists["raw"], "raw", rank=rank, world_size=2) for rank in (0, 1))
     stream = iter(one)
     assert not next(stream).closes_step
-    with pytest.raises(ValueError, match="at the end of a step: after a batch whose closes_step is true"):
+    with pytest.raises(
+        ValueError, match="at the end of a step: after a batch whose closes_step is true"
+    ):
         one.state_dict()
     while not next(stream).closes_step:
         pass
@@ -73,7 +75,9 @@ def test_several_ranks_have_no_state_between_micro_batches(lists, in_three):
         other.load_state_dict(alone.state_dict())
 
 
-def test_bad_samples_of_a_step_that_was_resumed_in_its_middle_are_in_the_ledger_once(lists, in_three, tmp_path):
+def test_bad_samples_of_a_step_that_was_resumed_in_its_middle_are_in_the_ledger_once(
+    lists, in_three, tmp_path
+):
     with open(lists["raw"], "a") as file:
         file.write('{"key": "lost", "wav": "nowhere.wav", "txt": "a"}\n')
 
@@ -94,7 +98,9 @@ def test_bad_samples_of_a_step_that_was_resumed_in_its_middle_are_in_the_ledger_
     assert sorted(keys) == ["lost", *(f"utt{number:04d}" for number in range(10))]
 
 
-def test_a_state_between_micro_batches_of_changed_data_starts_the_pass_over_if_that_is_allowed(lists, in_three):
+def test_a_state_between_micro_batches_of_changed_data_starts_the_pass_over_if_that_is_allowed(
+    lists, in_three
+):
     one = loader(lists["raw"], "raw")
     next(iter(one))
     other = loader(lists["raw"], "raw", conf={"batch_conf": {"batch_size": 3}})
@@ -110,20 +116,26 @@ def test_a_changed_shuffle_is_refused_within_an_epoch_and_taken_between_epochs(l
     one.set_epoch(1)
     next(iter(one))
     other = loader(lists["raw"], "raw", conf={"shuffle": not shuffle})
-    with pytest.raises(ValueError, match=r"shuffle changed since the checkpoint, which is inside epoch 1"):
+    with pytest.raises(
+        ValueError, match=r"shuffle changed since the checkpoint, which is inside epoch 1"
+    ):
         other.load_state_dict(one.state_dict())
     one.set_epoch(2)
     other.load_state_dict(one.state_dict())
     assert sum(len(batch) for batch in other) == 20
 
 
-def test_another_version_of_the_planner_is_refused_within_an_epoch_and_taken_between_epochs(lists, monkeypatch):
+def test_another_version_of_the_planner_is_refused_within_an_epoch_and_taken_between_epochs(
+    lists, monkeypatch
+):
     one, other = loader(lists["raw"], "raw"), loader(lists["raw"], "raw")
     next(iter(one))
     inside = one.state_dict()
     one.set_epoch(3)
     monkeypatch.setattr("wenet_uio.dataset.plan.lanes.PLANNERS", (99, 100))
-    with pytest.raises(ValueError, match=r"the planner of wenet_uio \(version \d+, now 99\) changed .* epoch 0"):
+    with pytest.raises(
+        ValueError, match=r"the planner of wenet_uio \(version \d+, now 99\) changed .* epoch 0"
+    ):
         other.load_state_dict(inside)
     other.load_state_dict(one.state_dict())
     assert other.epoch == 3
@@ -132,11 +144,15 @@ def test_another_version_of_the_planner_is_refused_within_an_epoch_and_taken_bet
 
 
 @pytest.mark.parametrize("form", ["raw", "shard"])
-def test_a_state_of_version_2_of_the_planner_goes_on_in_its_order_on_any_number_of_ranks(lists, form):
+def test_a_state_of_version_2_of_the_planner_goes_on_in_its_order_on_any_number_of_ranks(
+    lists, form
+):
     expected = [batch.keys for batch in loader(lists[form], form)]
     ranks = [loader(lists[form], form, rank=rank, world_size=2) for rank in range(2)]
     state = {**ranks[0].state_dict(), "planner": 2, "synced": None, "position": 2}
-    with pytest.raises(ValueError, match=r"the planner of wenet_uio \(version 2, now 3\) changed .* epoch 0"):
+    with pytest.raises(
+        ValueError, match=r"the planner of wenet_uio \(version 2, now 3\) changed .* epoch 0"
+    ):
         ranks[0].load_state_dict({**state, "synced": 2})
     for each in ranks:
         each.load_state_dict(state)
@@ -144,16 +160,21 @@ def test_a_state_of_version_2_of_the_planner_goes_on_in_its_order_on_any_number_
     whole = len(expected) // 2 * 2
     assert rest[0][: whole // 2 - 1] == expected[2:whole:2]
     assert rest[1][: whole // 2 - 1] == expected[3:whole:2]
-    assert sorted(key for rank in rest for keys in rank for key in keys) == sorted(sum(expected[2:], ()))
+    assert sorted(key for rank in rest for keys in rank for key in keys) == sorted(
+        sum(expected[2:], ())
+    )
     assert ranks[0].state_dict()["planner"] == 3
 
 
-@pytest.mark.parametrize("batch_conf", [{"batch_size": 2}, {"batch_type": "dynamic", "max_frames_in_batch": 900}])
+@pytest.mark.parametrize(
+    "batch_conf", [{"batch_size": 2}, {"batch_type": "dynamic", "max_frames_in_batch": 900}]
+)
 def test_raw_lists_and_shards_give_every_rank_the_same_batches_in_the_same_order(lists, batch_conf):
     found = []
     for form in ("raw", "shard"):
         ranks = [
-            loader(lists[form], form, rank=rank, world_size=4, conf={"batch_conf": batch_conf}) for rank in range(4)
+            loader(lists[form], form, rank=rank, world_size=4, conf={"batch_conf": batch_conf})
+            for rank in range(4)
         ]
         found.append([[batch.keys for batch in each] for each in ranks])
     assert found[0] == found[1]
@@ -172,5 +193,7 @@ def test_states_before_the_planner_had_a_version_are_taken_between_epochs(lists)
     other.load_state_dict(earlier)
     assert other.epoch == 3
     assert sum(len(batch) for batch in other) == 20
-    with pytest.raises(ValueError, match=r"the planner of wenet_uio \(version 1, now \d+\) changed"):
+    with pytest.raises(
+        ValueError, match=r"the planner of wenet_uio \(version 1, now \d+\) changed"
+    ):
         other.load_state_dict(inside)

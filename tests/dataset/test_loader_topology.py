@@ -1,4 +1,6 @@
-"""Random corpora on random numbers of ranks and real workers, stopped and resumed at random places."""
+"""Random corpora on random numbers of ranks and real workers, stopped and resumed at random
+places.
+"""
 
 from collections import Counter
 from functools import cache
@@ -9,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
-from tests.dataset.plan.test_epoch_plan import POLICIES, corpora, kept_samples, measure, small_scales
+from tests.dataset.plan.test_epoch_plan import (
+    POLICIES,
+    corpora,
+    kept_samples,
+    measure,
+    small_scales,
+)
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
@@ -24,7 +32,9 @@ class NameOnly(Dataset):
 
     def __getitem__(self, work):
         keys = tuple(zip(work.shards.tolist(), work.rows.tolist(), strict=True))
-        return Batch(keys, NOTHING, NOTHING, NOTHING, NOTHING, index=work.index, closes_step=work.closes_step)
+        return Batch(
+            keys, NOTHING, NOTHING, NOTHING, NOTHING, index=work.index, closes_step=work.closes_step
+        )
 
 
 def ranks_of(corpus, rule, world_size, workers, state):
@@ -32,14 +42,22 @@ def ranks_of(corpus, rule, world_size, workers, state):
     chosen = (7 * world_size + workers) % world_size
     planner, *loaders = [
         Loader(
-            Cursor(corpus, rule, options := LoaderOptions(rank, world_size, count, prefetch=2, seed=1)),
+            Cursor(
+                corpus, rule, options := LoaderOptions(rank, world_size, count, prefetch=2, seed=1)
+            ),
             NameOnly(),
             options,
             max_bad_ratio=0.0,
         )
-        for rank, count in [(0, 0), (chosen, workers), *((rank, 0) for rank in range(world_size) if rank != chosen)]
+        for rank, count in [
+            (0, 0),
+            (chosen, workers),
+            *((rank, 0) for rank in range(world_size) if rank != chosen),
+        ]
     ]
-    plan_of = cache(planner.cursor.plan_of)  # a plan is a pure function: computed once for all ranks
+    plan_of = cache(
+        planner.cursor.plan_of
+    )  # a plan is a pure function: computed once for all ranks
     for loader in (planner, *loaders):
         if state is not None:
             loader.load_state_dict(state)
@@ -62,7 +80,9 @@ def take(loader, steps):
 
 @settings(max_examples=15)
 @given(corpora, st.sampled_from(POLICIES), st.data())
-def test_any_ranks_and_workers_read_every_sample_once_in_equal_steps_and_leave_one_state(corpus, policy, data):
+def test_any_ranks_and_workers_read_every_sample_once_in_equal_steps_and_leave_one_state(
+    corpus, policy, data
+):
     rule = measure(policy)
     seen, state = Counter(), None
     while state is None or state["epoch"] == 0:
@@ -75,7 +95,9 @@ def test_any_ranks_and_workers_read_every_sample_once_in_equal_steps_and_leave_o
             batches = take(loader, steps)
             seen.update(key for batch in batches for key in batch.keys)
             for step, batch in enumerate(batch for batch in batches if batch.closes_step):
-                whole = position + (step + 1) * world_size <= plan.num_batches  # else batches are shared out
+                whole = (
+                    position + (step + 1) * world_size <= plan.num_batches
+                )  # else batches are shared out
                 assert not whole or batch.index == position + step * world_size + loader.cursor.rank
         state, *others = [loader.state_dict() for loader in loaders]
         assert all(other == state for other in others)

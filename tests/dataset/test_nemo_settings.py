@@ -25,9 +25,20 @@ def buckets(tmp_path_factory) -> Path:
     for number in range(COUNT):
         path = folder / f"{number:02d}.wav"
         path.write_bytes(wav(0.3 + number / 50, seed=number))
-        entries.append({"audio_filepath": str(path), "duration": 0.3 + number / 50, "text": "abc" * (1 + number % 3)})
+        entries.append(
+            {
+                "audio_filepath": str(path),
+                "duration": 0.3 + number / 50,
+                "text": "abc" * (1 + number % 3),
+            }
+        )
     (folder / "m.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    words = [f"--manifest_path={folder}/m.json", f"--target_dir={folder}", "--num_shards=4", "--buckets_num=2"]
+    words = [
+        f"--manifest_path={folder}/m.json",
+        f"--target_dir={folder}",
+        "--num_shards=4",
+        "--buckets_num=2",
+    ]
     assert convert_to_tarred.main(words) == 0
     (folder / "en.txt").write_text("".join(f"{'ab' * (1 + number % 5)}\n" for number in range(40)))
     (folder / "pl.txt").write_text("".join(f"{'bc' * (1 + number % 4)}\n" for number in range(40)))
@@ -43,10 +54,15 @@ def nested(folder):
 
 
 def loader_of(tmp_path, section, training=True, **options):
-    values = {"train_ds": section, "dataset_conf": {"filter_conf": {"min_length": 1}, "spec_aug": False}}
+    values = {
+        "train_ds": section,
+        "dataset_conf": {"filter_conf": {"min_length": 1}, "spec_aug": False},
+    }
     (tmp_path / "train.yaml").write_text(yaml.safe_dump(values))
     config = load_config(tmp_path / "train.yaml")
-    return build_loader(config.data, "raw", config, TOKENIZER, training=training, options=LoaderOptions(**options))
+    return build_loader(
+        config.data, "raw", config, TOKENIZER, training=training, options=LoaderOptions(**options)
+    )
 
 
 def keys_of(loader):
@@ -54,7 +70,9 @@ def keys_of(loader):
 
 
 @pytest.mark.parametrize("is_flat", [False, True])
-def test_one_manifest_and_several_tars_a_bucket_are_read_as_the_document_writes_them(buckets, tmp_path, is_flat):
+def test_one_manifest_and_several_tars_a_bucket_are_read_as_the_document_writes_them(
+    buckets, tmp_path, is_flat
+):
     section = nested(buckets)
     if is_flat:
         section = {key: [each for (each,) in value] for key, value in section.items()}
@@ -64,7 +82,12 @@ def test_one_manifest_and_several_tars_a_bucket_are_read_as_the_document_writes_
 
 
 def test_every_bucket_has_its_batch_size_and_its_number_of_passes(buckets, tmp_path):
-    section = {**nested(buckets), "batch_size": 1, "bucketing_batch_size": 3, "bucketing_weights": [2, 1]}
+    section = {
+        **nested(buckets),
+        "batch_size": 1,
+        "bucketing_batch_size": 3,
+        "bucketing_weights": [2, 1],
+    }
     loader = loader_of(tmp_path, section)
     batches = keys_of(loader)
     short = {f"{number:02d}" for number in range(COUNT // 2)}
@@ -111,7 +134,11 @@ def test_speech_and_text_are_in_every_step(buckets, tmp_path, world_size):
 
 
 def test_pairs_out_of_the_bounds_on_tokens_per_token_are_filtered(buckets, tmp_path):
-    source = {"type": "txt_pair", "source_path": f"{buckets}/en.txt", "target_path": f"{buckets}/pl.txt"}
+    source = {
+        "type": "txt_pair",
+        "source_path": f"{buckets}/en.txt",
+        "target_path": f"{buckets}/pl.txt",
+    }
     section = {"input_cfg": [source], "batch_tokens": 60, "min_tpt": 0.5, "max_tpt": 1.0}
     loader = loader_of(tmp_path, section)
     read = sum(len(batch.keys) for batch in loader)
@@ -132,14 +159,24 @@ def conversations_of(buckets, path):
         for number in range(12)
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return {"type": "multimodal_conversation", "manifest_filepath": str(path), "token_equivalent_duration": 0.08}
+    return {
+        "type": "multimodal_conversation",
+        "manifest_filepath": str(path),
+        "token_equivalent_duration": 0.08,
+    }
 
 
 @pytest.mark.parametrize("kind", ["txt", "txt_pair", "multimodal_conversation"])
-def test_a_static_batch_size_is_the_number_of_texts_or_conversations_in_a_batch(buckets, tmp_path, kind):
+def test_a_static_batch_size_is_the_number_of_texts_or_conversations_in_a_batch(
+    buckets, tmp_path, kind
+):
     source = {
         "txt": {"type": "txt", "paths": f"{buckets}/en.txt"},
-        "txt_pair": {"type": "txt_pair", "source_path": f"{buckets}/en.txt", "target_path": f"{buckets}/pl.txt"},
+        "txt_pair": {
+            "type": "txt_pair",
+            "source_path": f"{buckets}/en.txt",
+            "target_path": f"{buckets}/pl.txt",
+        },
         "multimodal_conversation": conversations_of(buckets, tmp_path / "chat.jsonl"),
     }[kind]
     batches = keys_of(loader_of(tmp_path, {"input_cfg": [source], "batch_size": 5}))
@@ -166,7 +203,9 @@ def test_conversations_out_of_the_bounds_on_tokens_are_filtered(buckets, tmp_pat
     said = [1 + number % 6 for number in range(12)]
     section = {"input_cfg": [source], **batches, "min_tpt": 0.4, "max_tpt": 0.8, "max_tokens": 10}
     expected = [
-        f"c{n}" for n, (h, s) in enumerate(zip(heard, said, strict=True)) if 0.4 <= s / h <= 0.8 and h + s <= 10
+        f"c{n}"
+        for n, (h, s) in enumerate(zip(heard, said, strict=True))
+        if 0.4 <= s / h <= 0.8 and h + s <= 10
     ]
     found = keys_of(loader_of(tmp_path, section))
     assert sorted(itertools.chain(*found)) == sorted(expected)
@@ -183,8 +222,12 @@ def test_a_pair_has_its_languages_a_question_and_both_texts(buckets, tmp_path):
         "target_language": "pl",
         "questions_language": "en",
     }
-    for batch in loader_of(tmp_path, {"input_cfg": [source], "batch_size": 8, "shard_seed": "randomized"}):
-        for key, extra, text, row in zip(batch.keys, batch.extra, batch.texts, batch.source, strict=True):
+    for batch in loader_of(
+        tmp_path, {"input_cfg": [source], "batch_size": 8, "shard_seed": "randomized"}
+    ):
+        for key, extra, text, row in zip(
+            batch.keys, batch.extra, batch.texts, batch.source, strict=True
+        ):
             number = int(key.rpartition(":")[2]) - 1
             assert text == "bc" * (1 + number % 4)
             assert row[row != -1].tolist() == TOKENIZER.tokenize("ab" * (1 + number % 5))[1]
@@ -197,10 +240,18 @@ def test_shard_seed_changes_nothing_for_the_plan_decides_the_order(buckets, tmp_
     section = {**nested(buckets), "batch_size": 4, "seed": 3}
     plain = keys_of(loader_of(tmp_path, section))
     assert keys_of(loader_of(tmp_path, {**section, "shard_seed": shard_seed})) == plain
-    ranks = [keys_of(loader_of(tmp_path, {**section, "shard_seed": shard_seed}, rank=n, world_size=2)) for n in (0, 1)]
+    ranks = [
+        keys_of(loader_of(tmp_path, {**section, "shard_seed": shard_seed}, rank=n, world_size=2))
+        for n in (0, 1)
+    ]
     assert sorted(itertools.chain(*itertools.chain(*ranks))) == sorted(itertools.chain(*plain))
     in_list = {"type": "nemo", "manifest_filepath": f"{buckets}/m.json"}
     plain = keys_of(loader_of(tmp_path, {"input_cfg": [in_list], "batch_size": 4}))
     assert (
-        keys_of(loader_of(tmp_path, {"input_cfg": [{**in_list, "shard_seed": shard_seed}], "batch_size": 4})) == plain
+        keys_of(
+            loader_of(
+                tmp_path, {"input_cfg": [{**in_list, "shard_seed": shard_seed}], "batch_size": 4}
+            )
+        )
+        == plain
     )

@@ -33,13 +33,17 @@ def write(tmp_path, make_lists):
     """Write a yaml file of sources; RAW, SHARD and LONG are lists, SETS is a folder."""
     lists = make_lists(20)
     with open(lists["raw"]) as file, open(tmp_path / "long.list", "w") as long:
-        for line in file:  # durations in the list are used as they are, so the plan needs no other audio
+        for (
+            line
+        ) in file:  # durations in the list are used as they are, so the plan needs no other audio
             long.write(json.dumps({**json.loads(line), "duration": 5.0}) + "\n")
 
     def to_file(content, name="mix.yaml"):
         path = tmp_path / name
         text = yaml.safe_dump(content).replace("RAW", lists["raw"]).replace("SHARD", lists["shard"])
-        path.write_text(text.replace("LONG", str(tmp_path / "long.list")).replace("SETS", str(tmp_path)))
+        path.write_text(
+            text.replace("LONG", str(tmp_path / "long.list")).replace("SETS", str(tmp_path))
+        )
         return str(path)
 
     return to_file
@@ -55,12 +59,17 @@ def in_turns(mix):
     corpus = Passes(mix).corpus_of(0)
     plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, division=Division(1))
     sources = sources_of(corpus)
-    return [int(sources.numbers(batch.pieces[0].shards)[0]) for batch in map(plan.batch, range(plan.num_batches))]
+    return [
+        int(sources.numbers(batch.pieces[0].shards)[0])
+        for batch in map(plan.batch, range(plan.num_batches))
+    ]
 
 
 def test_sources_that_take_turns_have_equally_many_batches_in_alternation(write):
     short, long = ({"type": "raw", "data_list": name} for name in ("RAW", "LONG"))
-    path = write({"sources": [short, long], "per_batch": "round_robin", "utterances_per_epoch": 2000})
+    path = write(
+        {"sources": [short, long], "per_batch": "round_robin", "utterances_per_epoch": 2000}
+    )
     mix = open_corpus(path, "raw", MEASURE)
     batches = in_turns(mix)
     counts = Counter(batches)
@@ -71,18 +80,28 @@ def test_sources_that_take_turns_have_equally_many_batches_in_alternation(write)
 
 
 @pytest.mark.parametrize("per_batch", ["weighted", "round_robin"])
-def test_a_source_without_utterances_for_its_share_of_the_batches_is_refused_by_name(write, per_batch):
+def test_a_source_without_utterances_for_its_share_of_the_batches_is_refused_by_name(
+    write, per_batch
+):
     path = write([{"type": "raw", "data_list": "RAW"}, {"type": "raw", "data_list": "LONG"}])
     content = {"sources": yaml.safe_load(open(path)), "per_batch": per_batch}
-    config = parse_config({"dataset_conf": {"filter_conf": {"min_length": 10, "max_length": 300}}}, "test")
-    with pytest.raises(ListError, match=r"long.list: .*leaves no utterance for its share .*per_batch: " + per_batch):
+    config = parse_config(
+        {"dataset_conf": {"filter_conf": {"min_length": 10, "max_length": 300}}}, "test"
+    )
+    with pytest.raises(
+        ListError, match=r"long.list: .*leaves no utterance for its share .*per_batch: " + per_batch
+    ):
         open_for(config, write(content), "raw", training=True, tokenizer=TOKENIZER)
-    open_for(config, write({**content, "per_batch": True}), "raw", training=True, tokenizer=TOKENIZER)
+    open_for(
+        config, write({**content, "per_batch": True}), "raw", training=True, tokenizer=TOKENIZER
+    )
     open_for(config, write(content), "raw", training=False, tokenizer=TOKENIZER)
 
 
 def test_weights_can_be_shares_of_batches(write):
-    sources = [{"type": "raw", "data_list": name, "weight": w} for name, w in (("RAW", 3), ("LONG", 1))]
+    sources = [
+        {"type": "raw", "data_list": name, "weight": w} for name, w in (("RAW", 3), ("LONG", 1))
+    ]
     path = write({"sources": sources, "per_batch": "weighted", "utterances_per_epoch": 2000})
     counts = Counter(in_turns(open_corpus(path, "raw", MEASURE)))
     assert counts[0] / counts[1] == pytest.approx(3, rel=0.1)
@@ -94,7 +113,12 @@ def test_nested_weights_multiply_and_outer_tags_win(write):
     path = write(
         [
             {"type": "group", "input_cfg": inner, "weight": 0.5, "tags": {"lang": "en"}},
-            {"type": "shard", "data_list": "SHARD", "weight": 0.5, "tags": {"lang": "zh", "far": True}},
+            {
+                "type": "shard",
+                "data_list": "SHARD",
+                "weight": 0.5,
+                "tags": {"lang": "zh", "far": True},
+            },
         ]
     )
     mix = open_corpus(path, "raw")
@@ -106,7 +130,9 @@ def test_nested_weights_multiply_and_outer_tags_win(write):
 
 
 def test_without_weights_every_utterance_is_read_once_or_as_often_as_repeated(write):
-    path = write([{"type": "raw", "data_list": "RAW", "repeat": 2}, {"type": "shard", "data_list": "SHARD"}])
+    path = write(
+        [{"type": "raw", "data_list": "RAW", "repeat": 2}, {"type": "shard", "data_list": "SHARD"}]
+    )
     mix = open_corpus(path, "raw")
     assert mix.quotas == [40, 20]
     short_too = measure_of(DatasetConf(filter_conf={"min_length": 1}), training=True)
@@ -114,9 +140,13 @@ def test_without_weights_every_utterance_is_read_once_or_as_often_as_repeated(wr
 
 
 def test_temperature_levels_the_shares(write):
-    sources = [{"type": "raw", "data_list": "RAW", "weight": 16}, {"type": "shard", "data_list": "SHARD", "weight": 1}]
+    sources = [
+        {"type": "raw", "data_list": "RAW", "weight": 16},
+        {"type": "shard", "data_list": "SHARD", "weight": 1},
+    ]
     shares = [
-        open_corpus(write({"sources": sources, "temperature": t}), "raw").sources[0].share for t in (1.0, 2.0, 1000.0)
+        open_corpus(write({"sources": sources, "temperature": t}), "raw").sources[0].share
+        for t in (1.0, 2.0, 1000.0)
     ]
     assert shares == pytest.approx([16 / 17, 4 / 5, 0.5], abs=1e-3)
 
@@ -132,11 +162,20 @@ def test_an_input_cfg_of_nemo_is_opened(write, tmp_path):
                     "weight": 0.7,
                     "tags": {"task": "asr"},
                     "input_cfg": [
-                        tarred_source("x", weight=0.6, tags={"lang": "en"}, shuffle=True, shard_seed="trng"),
-                        tarred_source("y", weight=0.4, tags={"lang": "pl"}, skip_missing_manifest_entries=True),
+                        tarred_source(
+                            "x", weight=0.6, tags={"lang": "en"}, shuffle=True, shard_seed="trng"
+                        ),
+                        tarred_source(
+                            "y", weight=0.4, tags={"lang": "pl"}, skip_missing_manifest_entries=True
+                        ),
                     ],
                 },
-                {"type": "group", "weight": 0.3, "tags": {"task": "ast"}, "input_cfg": [tarred_source("z", weight=1)]},
+                {
+                    "type": "group",
+                    "weight": 0.3,
+                    "tags": {"task": "ast"},
+                    "input_cfg": [tarred_source("z", weight=1)],
+                },
             ]
         }
     )
@@ -166,31 +205,46 @@ def test_several_manifests_of_one_source_divide_its_share(write, tmp_path):
         line = json.dumps({"audio_filepath": f"{number}.wav", "text": "a"}) + "\n"
         (tmp_path / f"manifest_{number}.json").write_text(line * (number + 1))
     several = {"type": "nemo", "manifest_filepath": "SETS/manifest_{0..1}.json", "weight": 3}
-    path = write([several, {"type": "nemo", "manifest_filepath": "SETS/manifest_2.json", "weight": 1}])
-    assert [source.share for source in open_corpus(path, "raw").sources] == pytest.approx([0.25, 0.5, 0.25])
+    path = write(
+        [several, {"type": "nemo", "manifest_filepath": "SETS/manifest_2.json", "weight": 1}]
+    )
+    assert [source.share for source in open_corpus(path, "raw").sources] == pytest.approx(
+        [0.25, 0.5, 0.25]
+    )
 
 
 def test_sources_inherit_the_keys_of_their_group(write, tmp_path):
     write_tarred(tmp_path, "x", field="answer")
     write_tarred(tmp_path, "y", field="reply")
     sources = [tarred_source("x"), tarred_source("y", text_field="reply")]
-    path = write([{"type": "group", "text_field": "answer", "input_cfg": write(sources, "inner.yaml")}])
+    path = write(
+        [{"type": "group", "text_field": "answer", "input_cfg": write(sources, "inner.yaml")}]
+    )
     assert [u.text for u in everything(open_corpus(path, "raw"))] == list("abcdabcd")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([{"type": "raw", "data_lst": "a"}], "sources.0.data_lst: unknown key; did you mean 'data_list'"),
+        (
+            [{"type": "raw", "data_lst": "a"}],
+            "sources.0.data_lst: unknown key; did you mean 'data_list'",
+        ),
         ([{"type": "rwa", "data_list": "a"}], "type"),
         ([{"type": "raw"}], "needs data_list"),
         ([{"type": "group", "data_list": "a"}], "a source of type group needs input_cfg"),
-        ([{"type": "raw", "data_list": "a", "weight": 1}, {"type": "raw", "data_list": "b"}], "1 of 2 sources"),
+        (
+            [{"type": "raw", "data_list": "a", "weight": 1}, {"type": "raw", "data_list": "b"}],
+            "1 of 2 sources",
+        ),
         (
             [
                 {
                     "type": "group",
-                    "input_cfg": [{"type": "raw", "data_list": "a", "weight": 1}, {"type": "raw", "data_list": "b"}],
+                    "input_cfg": [
+                        {"type": "raw", "data_list": "a", "weight": 1},
+                        {"type": "raw", "data_list": "b"},
+                    ],
                 }
             ],
             "sources.0: .*1 of 2 sources",
@@ -200,7 +254,10 @@ def test_sources_inherit_the_keys_of_their_group(write, tmp_path):
         ([{"type": "raw", "data_list": "a", "paths": "b"}], "a source of type raw has no paths"),
         ([{"type": "txt_pair", "sources_path": "a"}], "unknown key; did you mean 'source_paths'"),
         (
-            {"sources": [{"type": "raw", "data_list": "a", "weight": 1}], "per_batch": "round_robin"},
+            {
+                "sources": [{"type": "raw", "data_list": "a", "weight": 1}],
+                "per_batch": "round_robin",
+            },
             "leave the w",
         ),
     ],
@@ -218,7 +275,9 @@ def test_tokens_are_counted_if_training_needs_the_counts(make_lists):
     corpus, measure = open_for(config, data, "raw", training=False, tokenizer=WORDS)
     assert not isinstance(corpus, TokenCounted)
     assert not measure.text_length_is_tokens
-    corpus, measure = open_for(parse_config({}, "test"), data, "raw", training=True, tokenizer=WORDS)
+    corpus, measure = open_for(
+        parse_config({}, "test"), data, "raw", training=True, tokenizer=WORDS
+    )
     assert not isinstance(corpus, TokenCounted)
     assert not measure.text_length_is_tokens
 
@@ -248,7 +307,9 @@ def test_an_open_corpus_is_planned_as_an_opened_one(make_lists):
 
 
 def test_tools_that_choose_batches_open_data_with_the_filters_alone(make_lists):
-    conf = DatasetConf(batch_conf={"batch_type": "static", "batch_size": 3}, filter_conf={"max_length": 100})
+    conf = DatasetConf(
+        batch_conf={"batch_type": "static", "batch_size": 3}, filter_conf={"max_length": 100}
+    )
     corpus, measure = open_filtered(conf, make_lists(6)["raw"], "raw", WORDS)
     assert isinstance(corpus, TokenCounted)
     assert measure == measure_of(

@@ -14,7 +14,10 @@ from wenet_uio.dataset import Batch, LoaderOptions, build_loader
 
 README = Path(wenet_uio.dataset.__file__).with_name("README.md")
 LIGHTNING = Path(__file__).parents[2] / "docs/how-to/lightning.md"
-BATCHES = {"batch_conf": {"batch_type": "static", "batch_size": 4}, "fbank_conf": {"num_mel_bins": 10}}
+BATCHES = {
+    "batch_conf": {"batch_type": "static", "batch_size": 4},
+    "fbank_conf": {"num_mel_bins": 10},
+}
 CONFIG = parse_config({"dataset_conf": BATCHES}, "test")
 
 
@@ -33,7 +36,9 @@ def collated(examples):
 
 
 def examples_of(page):
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return re.findall(
+        r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
 
 
 def test_the_examples_of_the_readme_run(data, capsys):
@@ -69,7 +74,9 @@ def test_lightning_reads_every_utterance_in_each_of_three_epochs(data):
     model, loop = re.split(r"^(?=trainer = )", examples_of(README)[2], flags=re.MULTILINE)
     batches = {"batch_type": "dynamic", "max_frames_in_batch": 200}  # 7, 8 and 7 steps
     config = parse_config({"dataset_conf": {"batch_conf": batches, "speed_perturb": True}}, "test")
-    train, validation = (build_loader(data, "raw", config, None, training=training) for training in (True, False))
+    train, validation = (
+        build_loader(data, "raw", config, None, training=training) for training in (True, False)
+    )
     lengths = [len(train)]
     names = {"train": train, "validation": validation}
     exec(compile(model, str(README), "exec"), names)
@@ -101,10 +108,15 @@ def test_lightning_reads_every_utterance_in_each_of_three_epochs(data):
 def test_lightning_resumes_after_any_step_of_epochs_of_different_lengths(data):
     pytest.importorskip("pytorch_lightning")
     blocks = examples_of(LIGHTNING)
-    batches = {"batch_type": "dynamic", "max_frames_in_batch": 200}  # 7, 8 and 7 steps: a longer and a shorter epoch
+    batches = {
+        "batch_type": "dynamic",
+        "max_frames_in_batch": 200,
+    }  # 7, 8 and 7 steps: a longer and a shorter epoch
     names = {}
     exec(compile(blocks[0] + blocks[1].partition("first = ")[0], str(LIGHTNING), "exec"), names)
-    names["config"] = parse_config({"dataset_conf": {"batch_conf": batches, "speed_perturb": True}}, "test")
+    names["config"] = parse_config(
+        {"dataset_conf": {"batch_conf": batches, "speed_perturb": True}}, "test"
+    )
 
     class Listing(names["Model"]):
         def training_step(self, batch, number):
@@ -136,7 +148,9 @@ def test_any_function_is_a_tokenizer(data):
     batches = list(build_loader(data, "raw", CONFIG, letters, training=True))
     assert sum(map(len, batches)) == 14
     for batch in batches:
-        for text, labels, length in zip(batch.texts, batch.target, batch.target_lengths, strict=True):
+        for text, labels, length in zip(
+            batch.texts, batch.target, batch.target_lengths, strict=True
+        ):
             assert labels[:length].tolist() == [ord(letter) for letter in text]
     counting = parse_config({"dataset_conf": BATCHES | {"filter_conf": {"max_tps": 100}}}, "test")
     with pytest.raises(ValueError, match="counts tokens before planning .* needs a Tokenizer"):

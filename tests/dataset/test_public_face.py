@@ -35,5 +35,7 @@ def test_packing_does_without_torch_and_requests():
 
 
 def test_the_data_layer_does_not_load_the_sections_of_models():
-    code = "import sys, wenet_uio.dataset.dataset; sys.exit('wenet_uio.config.encoder' in sys.modules)"
+    code = (
+        "import sys, wenet_uio.dataset.dataset; sys.exit('wenet_uio.config.encoder' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

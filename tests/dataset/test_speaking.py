@@ -1,4 +1,6 @@
-"""Texts without audio that an operator speaks in the worker: planned as audio, the same after every resume."""
+"""Texts without audio that an operator speaks in the worker: planned as audio, the same after every
+resume.
+"""
 
 import json
 from dataclasses import dataclass, replace
@@ -35,7 +37,11 @@ class Noise:
         generator = torch.Generator().manual_seed(example.random)
         share = 0.5 + 0.5 * torch.rand(1, generator=generator).item()
         seconds = share * self.longest * len(example.to_speak.text)
-        return replace(example, waveform=1000 * torch.randn(int(seconds * RATE), generator=generator), sample_rate=RATE)
+        return replace(
+            example,
+            waveform=1000 * torch.randn(int(seconds * RATE), generator=generator),
+            sample_rate=RATE,
+        )
 
 
 def speaking(**conf):
@@ -45,15 +51,25 @@ def speaking(**conf):
 
 def sources(folder, texts, *others, **keys):
     path = folder / "texts.json"
-    path.write_text("".join(json.dumps({"key": f"t{n}", "text": text}) + "\n" for n, text in enumerate(texts)))
+    path.write_text(
+        "".join(json.dumps({"key": f"t{n}", "text": text}) + "\n" for n, text in enumerate(texts))
+    )
     (folder / "speakers.txt").write_text("ann bob eve\n")
-    own = {"type": "tts_text", "manifest_filepath": str(path), "seconds_per_character": PER_CHARACTER}
-    return MixtureConf.model_validate([{**own, "speakers_filepath": str(folder / "speakers.txt"), **keys}, *others])
+    own = {
+        "type": "tts_text",
+        "manifest_filepath": str(path),
+        "seconds_per_character": PER_CHARACTER,
+    }
+    return MixtureConf.model_validate(
+        [{**own, "speakers_filepath": str(folder / "speakers.txt"), **keys}, *others]
+    )
 
 
 def loader(mixture, conf, *, training=True, **options):
     options = LoaderOptions(**options)
-    return build_loader(mixture, "raw", FakeConfig(**conf), TOKENIZER, training=training, options=options)
+    return build_loader(
+        mixture, "raw", FakeConfig(**conf), TOKENIZER, training=training, options=options
+    )
 
 
 TEXTS = ["abc" * (1 + number % 4) + "a" * (number % 3) for number in range(20)]
@@ -69,7 +85,9 @@ def test_texts_are_heard_the_same_on_any_number_of_workers(tmp_path, make_lists,
     assert all(same(*pair) for other in read[1:] for pair in zip(read[0], other, strict=True))
     assert [batch.extra for batch in read[0]] == [batch.extra for batch in read[2]]
     half = len(read[0]) // 2
-    heard = [{key for batch in part for key in batch.keys} for part in (read[0][:half], read[0][half:])]
+    heard = [
+        {key for batch in part for key in batch.keys} for part in (read[0][:half], read[0][half:])
+    ]
     assert {f"t{number}" for number in range(20)} <= heard[0] & heard[1]
     assert len(heard[0]) == 32
     assert not any(batch.skipped for batch in read[0])
@@ -78,7 +96,9 @@ def test_texts_are_heard_the_same_on_any_number_of_workers(tmp_path, make_lists,
 @pytest.mark.parametrize(("ranks", "workers"), [(1, 2), (2, 0), (3, 0)])
 def test_a_resume_inside_an_epoch_goes_on_with_the_same_speech(tmp_path, ranks, workers):
     mixture = sources(tmp_path, TEXTS)
-    expected = {key: row for batch in loader(mixture, speaking()) for key, row in rows_of(batch).items()}
+    expected = {
+        key: row for batch in loader(mixture, speaking()) for key, row in rows_of(batch).items()
+    }
     one = loader(mixture, speaking(), num_workers=workers)
     stream = iter(one)
     found = {key: row for _ in range(2) for key, row in rows_of(next(stream)).items()}
@@ -88,19 +108,26 @@ def test_a_resume_inside_an_epoch_goes_on_with_the_same_speech(tmp_path, ranks, 
         other.load_state_dict(json.loads(json.dumps(one.state_dict())))
         found |= {key: row for batch in other for key, row in rows_of(batch).items()}
     assert found.keys() == expected.keys()
-    assert all(torch.equal(found[key][0], expected[key][0]) and found[key][1] == expected[key][1] for key in found)
+    assert all(
+        torch.equal(found[key][0], expected[key][0]) and found[key][1] == expected[key][1]
+        for key in found
+    )
 
 
 def rows_of(batch):
     return {
         key: (feats[:length].clone(), extra["speaker"])
-        for key, feats, length, extra in zip(batch.keys, batch.feats, batch.feats_lengths, batch.extra, strict=True)
+        for key, feats, length, extra in zip(
+            batch.keys, batch.feats, batch.feats_lengths, batch.extra, strict=True
+        )
     }
 
 
 def test_every_epoch_has_other_speakers_and_other_speech(tmp_path):
     one = loader(sources(tmp_path, TEXTS), speaking())
-    first, second = ({key: row for batch in one for key, row in rows_of(batch).items()} for _ in range(2))
+    first, second = (
+        {key: row for batch in one for key, row in rows_of(batch).items()} for _ in range(2)
+    )
     assert {speaker for _, speaker in first.values()} == {"ann", "bob", "eve"}
     assert any(first[key][1] != second[key][1] for key in first)
     assert not any(torch.equal(first[key][0], second[key][0]) for key in first)
@@ -116,14 +143,18 @@ def test_a_tag_names_the_speaker_of_all_texts_of_a_source(tmp_path):
     bound=st.integers(330, 900),
     ranks=st.sampled_from([1, 2, 5]),
 )
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_batches_of_speech_keep_the_bound_of_the_plan(tmp_path, lengths, bound, ranks):
     conf = {**speaking(), "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": bound}}
     mixture = sources(tmp_path, ["a" * length for length in lengths])
     loaders = [loader(mixture, conf, rank=rank, world_size=ranks) for rank in range(ranks)]
     read = [list(one) for one in loaders]
     assert len({len(batches) for batches in read}) == 1
-    assert all(batch.feats.size(0) * batch.feats.size(1) <= bound for batches in read for batch in batches)
+    assert all(
+        batch.feats.size(0) * batch.feats.size(1) <= bound for batches in read for batch in batches
+    )
     planned = [key for batches in read for batch in batches for key in batch.keys]
     filtered = sum(loaders[0].cursor.plan.filtered().values())
     assert len(set(planned)) == len(planned) == len(lengths) - filtered
@@ -136,13 +167,20 @@ def test_speech_that_is_longer_than_planned_is_left_out_by_name(tmp_path):
     lost = {each.key for each in skipped}
     assert len(lost) == 20
     assert {each.reason for each in skipped} == {"longer_than_planned"}
-    assert all("planned; raise seconds_per_character of the source" in each.detail for each in skipped)
-    assert {json.loads(line)["key"] for line in (tmp_path / "bad.jsonl").read_text().splitlines()} == lost
+    assert all(
+        "planned; raise seconds_per_character of the source" in each.detail for each in skipped
+    )
+    assert {
+        json.loads(line)["key"] for line in (tmp_path / "bad.jsonl").read_text().splitlines()
+    } == lost
 
 
 def test_a_stated_duration_bounds_the_speech_too(tmp_path):
     mixture = sources(tmp_path, [])
-    lines = [{"key": "short", "text": "abc", "duration": 0.1}, {"key": "long", "text": "abc", "duration": 0.3}]
+    lines = [
+        {"key": "short", "text": "abc", "duration": 0.1},
+        {"key": "long", "text": "abc", "duration": 0.3},
+    ]
     (tmp_path / "texts.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
     batches = list(loader(mixture, {**speaking(), "max_bad_ratio": 1.0, "speed_perturb": False}))
     assert [key for batch in batches for key in batch.keys] == ["long"]
@@ -150,7 +188,9 @@ def test_a_stated_duration_bounds_the_speech_too(tmp_path):
 
 
 def test_a_text_that_no_operator_speaks_stops_the_run_and_is_named(tmp_path):
-    with pytest.raises(ValueError, match="t0: no waveform; no operator after `decode` spoke its text"):
+    with pytest.raises(
+        ValueError, match="t0: no waveform; no operator after `decode` spoke its text"
+    ):
         list(loader(sources(tmp_path, ["abc"]), speaking(silent="abc")))
 
 
@@ -169,14 +209,18 @@ def test_texts_to_speak_need_an_operator_after_decode(tmp_path, training):
         assert [batch.keys for batch in loader(mixture, conf, training=False)] == [("t0",)]
 
 
-def test_the_audio_beside_the_texts_gives_equal_batches_in_raw_and_in_shard_mode(tmp_path, make_lists):
+def test_the_audio_beside_the_texts_gives_equal_batches_in_raw_and_in_shard_mode(
+    tmp_path, make_lists
+):
     lists = make_lists(15)
     raw, shard = (
         list(loader(sources(tmp_path, TEXTS, {"type": kind, "data_list": lists[kind]}), speaking()))
         for kind in ("raw", "shard")
     )
     assert all(same(*pair) for pair in zip(raw, shard, strict=True))
-    assert any({key[0] for key in batch.keys} == {"t", "u"} for batch in raw), [batch.keys for batch in raw]
+    assert any({key[0] for key in batch.keys} == {"t", "u"} for batch in raw), [
+        batch.keys for batch in raw
+    ]
 
 
 def test_features_of_speech_can_be_computed_on_the_accelerator(tmp_path):

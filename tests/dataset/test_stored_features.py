@@ -1,4 +1,6 @@
-"""Features of real recordings, packed by kaldi_native_io: one digest and equal batches in raw lists and in shards."""
+"""Features of real recordings, packed by kaldi_native_io: one digest and equal batches in raw lists
+and in shards.
+"""
 
 from __future__ import annotations
 
@@ -65,18 +67,25 @@ def write_lists(folder, into, lines=None):
     into.mkdir(exist_ok=True)
     lists = {kind: str(into / f"{kind}.list") for kind in ("raw", "shard")}
     assert make_raw_list(lines, lists["raw"], PER_SHARD) == []
-    assert make_shard_list(lines, into / "shards", lists["shard"], ShardOptions(per_shard=PER_SHARD)) == []
+    assert (
+        make_shard_list(lines, into / "shards", lists["shard"], ShardOptions(per_shard=PER_SHARD))
+        == []
+    )
     return lists
 
 
 def loader(path, kind, *, training=True, conf=None, **options):
     config = FakeConfig(**{**CONF, **(conf or {})})
-    return build_loader(path, kind, config, as_labels, training=training, options=LoaderOptions(**options))
+    return build_loader(
+        path, kind, config, as_labels, training=training, options=LoaderOptions(**options)
+    )
 
 
 @pytest.fixture(scope="module")
 def lists(kaldi):
-    return {form: write_lists(kaldi / form, kaldi / form / "lists") for form in ("plain", "compressed")}
+    return {
+        form: write_lists(kaldi / form, kaldi / form / "lists") for form in ("plain", "compressed")
+    }
 
 
 def test_raw_lists_and_shards_have_one_digest(lists):
@@ -127,23 +136,30 @@ def test_speeds_and_other_steps_on_audio_are_left_out_and_named_once(caplog, lis
     with caplog.at_level(logging.WARNING):
         conf = {"operators": own, "noise_conf": {"made": ["pink"], "prob": 1}, "gain_conf": {}}
         batches = list(loader(stored["raw"], "raw", conf=conf))
-    said = [record.getMessage() for record in caplog.records if "stored features" in record.getMessage()]
+    said = [
+        record.getMessage() for record in caplog.records if "stored features" in record.getMessage()
+    ]
     assert said == [
-        f"{stored['raw']}: stored features are read as they are; what needs audio is left out: speed_perturb, "
+        f"{stored['raw']}: stored features are read as they are; what needs audio is left out: "
+        "speed_perturb, "
         f"noise_conf, gain_conf, {__name__}:NeedsWaveform"
     ]
     assert sum(len(batch) for batch in batches) == open_corpus(stored["raw"], "raw").num_samples
 
 
 def test_babble_of_stored_features_is_refused_in_one_line(lists):
-    with pytest.raises(ValueError, match="noise_conf.made: babble: it needs audio, and .* has stored features"):
+    with pytest.raises(
+        ValueError, match="noise_conf.made: babble: it needs audio, and .* has stored features"
+    ):
         loader(lists["plain"]["raw"], "raw", conf={"noise_conf": {"made": ["babble"]}})
 
 
 def test_augmentation_of_features_changes_stored_features(lists):
     path = lists["plain"]["raw"]
     plain, masked = (
-        next(iter(loader(path, "raw", conf={"spec_aug": on, "spec_sub": False, "spec_trim": False})))
+        next(
+            iter(loader(path, "raw", conf={"spec_aug": on, "spec_sub": False, "spec_trim": False}))
+        )
         for on in (False, True)
     )
     assert plain.keys == masked.keys
@@ -152,25 +168,47 @@ def test_augmentation_of_features_changes_stored_features(lists):
 
 def test_another_number_of_features_is_refused_by_the_name_of_the_utterance(tmp_path, lists):
     path = lists["plain"]["raw"]
-    with pytest.raises(ListError, match=r"raw.list: 0_\S+: 23 features per frame, dataset_conf has 40 \(fbank_conf"):
+    with pytest.raises(
+        ListError, match=r"raw.list: 0_\S+: 23 features per frame, dataset_conf has 40 \(fbank_conf"
+    ):
         loader(path, "raw", conf={"fbank_conf": {"num_mel_bins": 40}})
-    write_ark(tmp_path, {f"u{number}": np.zeros((30, 20 if number == 7 else 23), np.float32) for number in range(9)})
+    write_ark(
+        tmp_path,
+        {
+            f"u{number}": np.zeros((30, 20 if number == 7 else 23), np.float32)
+            for number in range(9)
+        },
+    )
     (tmp_path / "text").write_text("".join(f"u{number} one\n" for number in range(9)))
     path = write_lists(tmp_path, tmp_path / "odd")["raw"]
-    skipped = [sample for batch in loader(path, "raw", conf={"max_bad_ratio": 1.0}) for sample in batch.skipped]
-    assert [(sample.key, sample.reason, sample.filtered) for sample in skipped] == [("u7", "feature_dim", False)]
+    skipped = [
+        sample
+        for batch in loader(path, "raw", conf={"max_bad_ratio": 1.0})
+        for sample in batch.skipped
+    ]
+    assert [(sample.key, sample.reason, sample.filtered) for sample in skipped] == [
+        ("u7", "feature_dim", False)
+    ]
 
 
 @pytest.mark.parametrize("device", ["worker", "accelerator"])
-def test_a_mixture_of_audio_and_features_needs_features_of_the_workers(device, wavs, tmp_path, lists):
+def test_a_mixture_of_audio_and_features_needs_features_of_the_workers(
+    device, wavs, tmp_path, lists
+):
     stored = lists["plain"]
     lines = [RawLine(f"audio-{wav.stem}", str(wav), WORDS[int(wav.stem[0])]) for wav in wavs]
     assert make_raw_list(lines, str(tmp_path / "audio.list")) == []
-    sources = [{"type": "shard", "data_list": stored["shard"]}, {"type": "raw", "data_list": f"{tmp_path}/audio.list"}]
+    sources = [
+        {"type": "shard", "data_list": stored["shard"]},
+        {"type": "raw", "data_list": f"{tmp_path}/audio.list"},
+    ]
     (tmp_path / "mixture.yaml").write_text(yaml.safe_dump({"sources": sources}))
     made = loader(str(tmp_path / "mixture.yaml"), "raw", defer_features=device == "accelerator")
     if device == "accelerator":
-        with pytest.raises(ValueError, match="audio and stored features in one batch .* need feature_device: worker"):
+        with pytest.raises(
+            ValueError,
+            match="audio and stored features in one batch .* need feature_device: worker",
+        ):
             list(made)
         return
     batches = list(made)
@@ -180,7 +218,9 @@ def test_a_mixture_of_audio_and_features_needs_features_of_the_workers(device, w
 
 def test_features_are_sent_as_they_are_if_the_accelerator_computes_those_of_audio(lists):
     stored = lists["plain"]
-    deferred, plain = (list(loader(stored["raw"], "raw", defer_features=on)) for on in (True, False))
+    deferred, plain = (
+        list(loader(stored["raw"], "raw", defer_features=on)) for on in (True, False)
+    )
     assert all(same(left.to("cpu"), right) for left, right in zip(deferred, plain, strict=True))
 
 
@@ -210,11 +250,15 @@ def test_lines_may_name_features_and_state_their_durations(kaldi, lists, tmp_pat
     assert corpus.bad == []
     assert np.array_equal(corpus.rows(0).num_samples[:PER_SHARD], measured.rows(0).num_samples)
     assert corpus.rows(0).sample_rate.tolist() == [100] * corpus.num_samples
-    assert corpus.read(SampleRef(0, 0)).audio.endswith("plain/feats.ark:" + stated[0]["feats"].rpartition(":")[2])
+    assert corpus.read(SampleRef(0, 0)).audio.endswith(
+        "plain/feats.ark:" + stated[0]["feats"].rpartition(":")[2]
+    )
 
 
 def test_sets_of_cat_are_read_by_a_pattern_of_length_groups(kaldi, tmp_path):
-    """CAT's `trset`: {shortest}_{longest} in frames, each a folder of tars with `mat.npy` and `label.txt`."""
+    """CAT's `trset`: {shortest}_{longest} in frames, each a folder of tars with `mat.npy` and
+    `label.txt`.
+    """
     webdataset = pytest.importorskip("webdataset")
     matrices = read_by_kaldi(kaldi / "plain")
     for first, last in ((10, 45), (45, 2000)):
@@ -224,7 +268,9 @@ def test_sets_of_cat_are_read_by_a_pattern_of_length_groups(kaldi, tmp_path):
             for key, matrix in matrices.items():
                 if first <= len(matrix) < last:
                     label = WORDS[int(key[0])]
-                    writer.write({"__key__": key, "mat.npy": matrix.astype(np.float32), "label.txt": label})
+                    writer.write(
+                        {"__key__": key, "mat.npy": matrix.astype(np.float32), "label.txt": label}
+                    )
     (tmp_path / "cat.list").write_text(f"{tmp_path}/{{10_45,45_2000}}/data-*.tar\n")
     corpus = open_corpus(str(tmp_path / "cat.list"), "shard")
     assert (corpus.num_samples, corpus.bad, corpus.has_features) == (len(matrices), [], True)
@@ -237,7 +283,13 @@ def test_features_that_state_the_rate_of_their_audio_are_used(tmp_path):
     file = io.BytesIO()
     np.save(file, np.ones((40, 23), np.float32))
     with webdataset.TarWriter(str(tmp_path / "a.tar")) as writer:
-        writer.write({"__key__": "a", "feats.npy": file.getvalue(), "json": {"text": "one", "sample_rate": 8000}})
+        writer.write(
+            {
+                "__key__": "a",
+                "feats.npy": file.getvalue(),
+                "json": {"text": "one", "sample_rate": 8000},
+            }
+        )
     (tmp_path / "a.list").write_text(f"{tmp_path}/a.tar\n")
     corpus = open_corpus(str(tmp_path / "a.list"), "shard")
     assert (corpus.bad, corpus.num_samples) == ([], 1)
@@ -247,18 +299,30 @@ def test_a_model_learns_from_features_in_shards(lists, tmp_path):
     write_symbols(tmp_path / "units.txt", WORDS)
     conf = {
         "encoder": "conformer",
-        "encoder_conf": {"output_size": 32, "attention_heads": 2, "linear_units": 64, "num_blocks": 1},
+        "encoder_conf": {
+            "output_size": 32,
+            "attention_heads": 2,
+            "linear_units": 64,
+            "num_blocks": 1,
+        },
         "decoder": "transformer",
         "decoder_conf": {"attention_heads": 2, "linear_units": 32, "num_blocks": 1},
         "tokenizer": "char",
-        "tokenizer_conf": {"symbol_table_path": str(tmp_path / "units.txt"), "split_with_space": True},
+        "tokenizer_conf": {
+            "symbol_table_path": str(tmp_path / "units.txt"),
+            "split_with_space": True,
+        },
         "dataset_conf": {**CONF, "batch_conf": {"batch_type": "static", "batch_size": 25}},
         "input_dim": 23,
     }
     config = parse_config(conf, "example")
     torch.manual_seed(0)
-    made = build_loader(lists["compressed"]["shard"], "shard", config, build_tokenizer(config), training=True)
-    batches = [(batch.feats, batch.feats_lengths, batch.target, batch.target_lengths) for batch in made]
+    made = build_loader(
+        lists["compressed"]["shard"], "shard", config, build_tokenizer(config), training=True
+    )
+    batches = [
+        (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths) for batch in made
+    ]
     losses = train_steps(build_model(config), batches, 15, lr=5e-3)
     assert sum(losses[-3:]) < 0.9 * sum(losses[:3])
 
@@ -268,6 +332,7 @@ def test_an_archive_in_a_store_is_answered_with_what_to_do(tmp_path, monkeypatch
     line = {"key": "a", "feats": "http://127.0.0.1:9/feats.ark:5", "txt": "one"}
     (tmp_path / "a.list").write_text(json.dumps(line) + "\n")
     with pytest.raises(
-        ListError, match=r"feats.ark:5: archives of features in a store are not read by byte; pack them"
+        ListError,
+        match=r"feats.ark:5: archives of features in a store are not read by byte; pack them",
     ):
         open_corpus(str(tmp_path / "a.list"), "raw")

@@ -29,7 +29,10 @@ def test_rows_of_a_batch_are_padded_to_their_own_longest() -> None:
 
 def test_a_batch_with_deferred_features_survives_pickling() -> None:
     defer = Defer.of(DatasetConf(), training=True)
-    batch = pad([defer(Example("a", "x", torch.arange(900.0), 16000, random=3, labels=(1, 2)))], feature_dim=23)
+    batch = pad(
+        [defer(Example("a", "x", torch.arange(900.0), 16000, random=3, labels=(1, 2)))],
+        feature_dim=23,
+    )
     found = pickle.loads(pickle.dumps(batch))
     assert (found.keys, found.texts) == (batch.keys, batch.texts)
     assert torch.equal(found.target, batch.target)
@@ -48,6 +51,9 @@ def test_an_example_without_waveform_is_an_error_that_names_it() -> None:
 def test_types_import_neither_torch_nor_the_chain() -> None:
     code = (
         "import sys, wenet_uio.dataset.types; "
-        "sys.exit('torch' in sys.modules or any(name.startswith('wenet_uio.dataset.chain') for name in sys.modules))"
+        "sys.exit('torch' in sys.modules or any(name.startswith('wenet_uio.dataset.chain') for "
+        "name in sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
+    )

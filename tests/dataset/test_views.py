@@ -1,4 +1,6 @@
-"""Two views of each utterance in the batches of a loader, and the batches that are planned for them."""
+"""Two views of each utterance in the batches of a loader, and the batches that are planned for
+them.
+"""
 
 import json
 
@@ -22,7 +24,9 @@ POLICIES = [
     BatchConf(batch_type="dynamic", max_frames_in_batch=8000),
     BatchConf(batch_type="dynamic", batch_duration=80, batch_size=20),
     BatchConf(batch_type="bucket", bucket_boundaries=(500, 1000), bucket_batch_sizes=(16, 8, 4)),
-    BatchConf(batch_type="bucket", bucket_duration_bins=((5.0, 50), (40.0, 90)), bucket_batch_size=(8, 4)),
+    BatchConf(
+        batch_type="bucket", bucket_duration_bins=((5.0, 50), (40.0, 90)), bucket_batch_size=(8, 4)
+    ),
 ]
 
 
@@ -52,7 +56,11 @@ def test_views_are_equal_on_any_worker_and_storage_and_after_a_resume(lists):
 def test_views_of_another_epoch_or_seed_differ(lists):
     one = loader(lists["raw"], "raw", conf=VIEWS)
     masked = [
-        {key: row[:30] == 0 for batch in batches for key, row in zip(batch.keys, batch.other_feats, strict=True)}
+        {
+            key: row[:30] == 0
+            for batch in batches
+            for key, row in zip(batch.keys, batch.other_feats, strict=True)
+        }
         for batches in (one, one, loader(lists["raw"], "raw", conf=VIEWS, seed=5))
     ]
     for other in masked[1:]:
@@ -62,21 +70,30 @@ def test_views_of_another_epoch_or_seed_differ(lists):
 
 def test_validation_reads_one_view_in_batches_of_the_whole_bound(lists):
     plain = list(loader(lists["raw"], "raw", training=False, conf={**VIEWS, "views": ViewsConf()}))
-    for batch, expected in zip(loader(lists["raw"], "raw", training=False, conf=VIEWS), plain, strict=True):
+    for batch, expected in zip(
+        loader(lists["raw"], "raw", training=False, conf=VIEWS), plain, strict=True
+    ):
         assert batch.other_feats is None
         assert batch.keys == expected.keys
 
 
 def lengths(seconds):
     seconds = np.asarray(seconds, float)
-    return Lengths((seconds * 100).astype(int), (seconds * 1000).astype(int), np.full(len(seconds), 9), seconds == 0)
+    return Lengths(
+        (seconds * 100).astype(int),
+        (seconds * 1000).astype(int),
+        np.full(len(seconds), 9),
+        seconds == 0,
+    )
 
 
 @pytest.mark.parametrize("conf", POLICIES)
 def test_a_batch_holds_half_as_many_utterances(conf):
     plain, doubled = policy_of(conf), policy_of(conf, views=2)
     for seconds in (3.0, 7.0, 12.0):
-        held = [int(policy.bound // policy.units(lengths([seconds]))[0]) for policy in (plain, doubled)]
+        held = [
+            int(policy.bound // policy.units(lengths([seconds]))[0]) for policy in (plain, doubled)
+        ]
         assert held[1] == held[0] // 2
 
 
@@ -85,7 +102,9 @@ def test_both_views_of_a_planned_batch_stay_within_the_bound(conf):
     corpus = IndexOnlyCorpus((400,))
     dataset = DatasetConf(batch_conf=conf, views=TWO)
     measure = measure_of(dataset, training=True, text_length_is_tokens=True)
-    one_view = measure_of(dataset.model_copy(update={"views": ViewsConf()}), training=True, text_length_is_tokens=True)
+    one_view = measure_of(
+        dataset.model_copy(update={"views": ViewsConf()}), training=True, text_length_is_tokens=True
+    )
     assert measure.digest() != one_view.digest()
     plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1))
     planned = 0

@@ -58,9 +58,13 @@ def test_samples_that_crash_the_decoder_are_bad_and_all_others_are_read_once(
     ledger = Ledger(tmp_path / "bad.jsonl")
     found = list(loader(marked_list, "raw", conf=conf, num_workers=2, prefetch=3, ledger=ledger))
     assert [batch.planned for batch in found] == [batch.planned for batch in whole]
-    assert [(batch.index, batch.closes_step) for batch in found] == [(b.index, b.closes_step) for b in whole]
+    assert [(batch.index, batch.closes_step) for batch in found] == [
+        (b.index, b.closes_step) for b in whole
+    ]
     for ours, theirs in zip(found, whole, strict=True):
-        assert sorted([*ours.keys, *(skipped.key for skipped in ours.skipped)]) == sorted(theirs.keys)
+        assert sorted([*ours.keys, *(skipped.key for skipped in ours.skipped)]) == sorted(
+            theirs.keys
+        )
         assert same(ours, theirs) or ours.skipped
     lines = read_lines(tmp_path / "bad.jsonl")
     assert sorted(line["key"] for line in lines) == sorted(MARKED)
@@ -75,7 +79,9 @@ def test_a_loader_goes_on_after_a_crash_in_later_epochs_and_in_shares(marked_lis
     for _ in range(2):
         assert sum(len(batch) for batch in one) == COUNT - len(MARKED)
     evaluated = loader(marked_list, "raw", conf=SMALL, training=False, num_workers=2)
-    assert sum(len(batch) for number in range(2) for batch in evaluated.share(number, 2)) == COUNT - len(MARKED)
+    assert sum(
+        len(batch) for number in range(2) for batch in evaluated.share(number, 2)
+    ) == COUNT - len(MARKED)
 
 
 def test_the_state_after_a_crash_resumes_at_the_next_batch(marked_list, monkeypatch):
@@ -92,11 +98,16 @@ def test_a_killed_worker_is_an_error_of_the_machine(make_lists, monkeypatch, tmp
     open_list(raw, "raw")
     mark(tmp_path / "wav/utt0003.wav")
     crash_at_marked(monkeypatch, signal.SIGKILL)
-    with pytest.raises(ChildProcessError, match=r"a data worker was killed \(SIGKILL\).*memory ran out.*--num_workers"):
+    with pytest.raises(
+        ChildProcessError,
+        match=r"a data worker was killed \(SIGKILL\).*memory ran out.*--num_workers",
+    ):
         list(loader(raw, "raw", num_workers=2))
 
 
-def test_a_crash_outside_of_decoders_ends_the_run_after_one_retry(make_lists, monkeypatch, tmp_path):
+def test_a_crash_outside_of_decoders_ends_the_run_after_one_retry(
+    make_lists, monkeypatch, tmp_path
+):
     tries = tmp_path / "tries"
 
     def crash(example):
@@ -107,7 +118,8 @@ def test_a_crash_outside_of_decoders_ends_the_run_after_one_retry(make_lists, mo
     one = loader(make_lists(COUNT)["raw"], "raw", num_workers=1)
     one.reader.chains = one.reader.chains._replace(audio=(*one.reader.chains.audio, crash))
     with pytest.raises(
-        ChildProcessError, match=r"crashed \(SIGSEGV\), and not in a decoder.*look at operators of dataset_conf"
+        ChildProcessError,
+        match=r"crashed \(SIGSEGV\), and not in a decoder.*look at operators of dataset_conf",
     ):
         list(one)
     assert len(set(Path(tries).read_text().split())) == 2
@@ -135,7 +147,9 @@ def test_a_crash_does_not_interrupt_the_main_thread_elsewhere(make_lists, tmp_pa
     (worker,) = children() - before
     gate.touch()
     give_up = time.monotonic() + 60
-    while Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] != "Z":  # until it has crashed
+    while (
+        Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    ):  # until it has crashed
         assert time.monotonic() < give_up
         time.sleep(0.01)
     assert len(first) + sum(len(batch) for batch in batches) == COUNT - 1
@@ -152,19 +166,27 @@ def test_full_shared_memory_is_an_error_that_says_how_to_make_it_larger(make_lis
     free = 10**6
 
     def no_room(size):
-        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1_2_3>: Success (0)")
+        raise RuntimeError(
+            "unable to allocate shared memory(shm) for file </torch_1_2_3>: Success (0)"
+        )
 
     monkeypatch.setattr(torch.UntypedStorage, "_new_shared", no_room)
     with pytest.raises(RuntimeError, match="unable to allocate"):  # for another reason
         list(loader(raw, "raw", num_workers=1))
-    monkeypatch.setattr("wenet_uio.dataset.batch_memory.is_shared_memory_full", lambda size: size > 0)
+    monkeypatch.setattr(
+        "wenet_uio.dataset.batch_memory.is_shared_memory_full", lambda size: size > 0
+    )
     with pytest.raises(OSError, match="^/dev/shm is full"):
         list(loader(raw, "raw", num_workers=1))
     assert len(list(loader(raw, "raw"))) > 1
 
 
 def children():
-    return {int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()}
+    return {
+        int(pid)
+        for task in Path("/proc/self/task").glob("*/children")
+        for pid in task.read_text().split()
+    }
 
 
 UNFINISHED = """

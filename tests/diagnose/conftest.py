@@ -24,7 +24,9 @@ from wenet_uio.prepare.sharding import ShardOptions
 
 @pytest.fixture
 def planted(make_utterances, tmp_path):
-    """(lines of 40 good utterances and of the faulty utterances that can be packed, keys by kind of fault)."""
+    """(lines of 40 good utterances and of the faulty utterances that can be packed, keys by kind of
+    fault).
+    """
     lines = make_utterances(40)
     noise = np.random.default_rng(0).normal(0, 0.1, 8000)
     flac = tmp_path / "cut.flac"
@@ -34,11 +36,19 @@ def planted(make_utterances, tmp_path):
         "unreadable": RawLine("unreadable", str(flac), "ab"),
         "empty_text": RawLine("empty_text", write(tmp_path / "empty.wav", noise), " "),
         "silent": RawLine("silent", write(tmp_path / "silent.wav", noise * 1e-3), "ab"),
-        "clipped": RawLine("clipped", write(tmp_path / "clipped.wav", (noise * 20).clip(-1, 1)), "ab"),
+        "clipped": RawLine(
+            "clipped", write(tmp_path / "clipped.wav", (noise * 20).clip(-1, 1)), "ab"
+        ),
         "other_rate": RawLine("other_rate", write(tmp_path / "rate.wav", noise, 8000), "abc"),
-        "duration": RawLine("duration", write(tmp_path / "long.wav", np.tile(noise, 120)), "abc" * 40),
-        "characters_per_second": RawLine("characters_per_second", write(tmp_path / "fast.wav", noise), "abc" * 100),
-        "space_to_unknown": RawLine("space_to_unknown", write(tmp_path / "space.wav", noise), "a b"),
+        "duration": RawLine(
+            "duration", write(tmp_path / "long.wav", np.tile(noise, 120)), "abc" * 40
+        ),
+        "characters_per_second": RawLine(
+            "characters_per_second", write(tmp_path / "fast.wav", noise), "abc" * 100
+        ),
+        "space_to_unknown": RawLine(
+            "space_to_unknown", write(tmp_path / "space.wav", noise), "a b"
+        ),
         "unknown_unit": RawLine("unknown_unit", write(tmp_path / "unit.wav", noise), "a你"),
         "duplicate_key": RawLine(lines[3].key, write(tmp_path / "again.wav", noise), "ab"),
     }
@@ -59,7 +69,11 @@ def faulty_raw_list(planted, tmp_path):
         file.write('{"key": "no_text", "wav": "fast.wav"}\n')
         file.write('{"key": "garbage", "wav": "garbage.wav", "txt": "a"}\n')
         file.write('{"key": "changed_length", "wav": "fast.wav", "txt": "a", "duration": 0.8}\n')
-    bad = ["no_audio", "garbage", *(f"{raw}:{number}" for number in (len(lines) + 1, len(lines) + 3))]
+    bad = [
+        "no_audio",
+        "garbage",
+        *(f"{raw}:{number}" for number in (len(lines) + 1, len(lines) + 3)),
+    ]
     return raw, {**expected, "not_indexed": sorted(bad), "changed_length": ["changed_length"]}
 
 
@@ -72,18 +86,29 @@ def faulty_shard_list(planted, tmp_path):
     names = (tmp_path / "shard.list").read_text().splitlines()
     with tarfile.open(shards / "unpaired.tar", "w") as tar:
         members = {"only_text.txt": b"a", "only_audio.wav": Path(lines[0].wav).read_bytes()}
-        members |= {"unreadable.txt": b"ab", "unreadable.flac": (tmp_path / "cut.flac").read_bytes()}  # is not packed
+        members |= {
+            "unreadable.txt": b"ab",
+            "unreadable.flac": (tmp_path / "cut.flac").read_bytes(),
+        }  # is not packed
         for name, data in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
-    write_shard(shards / "cut.tar", [encode_sample(replace(lines[0], key=key), Storing()) for key in ("cut0", "cut1")])
+    write_shard(
+        shards / "cut.tar",
+        [encode_sample(replace(lines[0], key=key), Storing()) for key in ("cut0", "cut1")],
+    )
     os.truncate(shards / "cut.tar", os.path.getsize(shards / "cut.tar") - 3000)
     os.remove(f"{shards}/cut.tar.idx")
     stale = [encode_sample(replace(lines[0], key=key), Storing()) for key in ("stale0", "stale1")]
     rows = write_shard(shards / "stale.tar", stale).rows
     swapped = replace(rows, audio_offset=rows.audio_offset[::-1])
-    write_index([shards / "stale.tar.idx"], swapped, [], {"tar_bytes": (shards / "stale.tar").stat().st_size})
+    write_index(
+        [shards / "stale.tar.idx"],
+        swapped,
+        [],
+        {"tar_bytes": (shards / "stale.tar").stat().st_size},
+    )
     (shards / "noise.tar").write_bytes(np.random.default_rng(0).bytes(20_000))
     (shards / "nothing.tar").write_bytes(b"")
     tarfile.open(shards / "hollow.tar", "w").close()
@@ -95,4 +120,8 @@ def faulty_shard_list(planted, tmp_path):
         "empty_shard": [whole[2]],
         "stale_index": [whole[3]],
     }
-    return tmp_path / "shard.list", {**expected, **found, "broken_shard": sorted([*broken, whole[0]])}
+    return tmp_path / "shard.list", {
+        **expected,
+        **found,
+        "broken_shard": sorted([*broken, whole[0]]),
+    }

@@ -25,7 +25,10 @@ def test_bins_end_at_the_longest_utterance_that_the_filters_keep(config, make_li
 
 
 def test_bins_end_at_begun_milliseconds_so_that_the_longest_utterance_fits(config, tmp_path):
-    lines = [{"key": f"u{n}", "wav": f"{n}.wav", "txt": "a", "duration": 1 + n / 16000} for n in range(40)]
+    lines = [
+        {"key": f"u{n}", "wav": f"{n}.wav", "txt": "a", "duration": 1 + n / 16000}
+        for n in range(40)
+    ]
     (tmp_path / "data.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = estimate_bins(str(tmp_path / "data.list"), "raw", config, 40)
     assert found.ends == [1.001, 1.002, 1.003]
@@ -42,6 +45,10 @@ def test_a_batch_conf_takes_the_bins():
     keys = {"batch_type": "bucket", "bucket_duration_bins": [1.2, 7.0]}
     assert BinEstimate([1.2, 7.0], [], 9, 0).batch_conf() == keys
     with_tokens = BinEstimate([[1.2, 5], [7.0, 9]], [3.2, 2.0], 9, 0).batch_conf()
-    assert with_tokens == {**keys, "bucket_duration_bins": [[1.2, 5], [7.0, 9]], "max_tps": [3.2, 2.0]}
+    assert with_tokens == {
+        **keys,
+        "bucket_duration_bins": [[1.2, 5], [7.0, 9]],
+        "max_tps": [3.2, 2.0],
+    }
     for conf in (keys, with_tokens):
         BatchConf(**conf, bucket_batch_size=[4, 2])

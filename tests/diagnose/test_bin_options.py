@@ -1,4 +1,6 @@
-"""estimate_duration_bins.py with NeMo's options: weighted manifests, a tokenizer for each language, prompts."""
+"""estimate_duration_bins.py with NeMo's options: weighted manifests, a tokenizer for each language,
+prompts.
+"""
 
 import json
 
@@ -10,7 +12,10 @@ from tests.dataset.support.tars import wav
 from tools import estimate_duration_bins
 from wenet_uio.text.spm import SentencepieceOptions, train_sentencepiece
 
-TEXTS = {"en": ["hello world", "hello", "we love words"], "pl": ["dzień dobry", "dobry", "tak tak tak"]}
+TEXTS = {
+    "en": ["hello world", "hello", "we love words"],
+    "pl": ["dzień dobry", "dobry", "tak tak tak"],
+}
 SECONDS = {"en": 0.5, "pl": 1.5}
 
 
@@ -26,11 +31,21 @@ def folder(tmp_path_factory):
             seconds = SECONDS[language] + number / 100
             if number < 2:
                 path.write_bytes(wav(seconds))
-            entries.append({"audio_filepath": str(path), "duration": seconds, "text": texts[number % 3]})
-        (folder / f"{language}.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-        train_sentencepiece(texts * 5, folder / language / "tokenizer", SentencepieceOptions(vocab_size=16))
+            entries.append(
+                {"audio_filepath": str(path), "duration": seconds, "text": texts[number % 3]}
+            )
+        (folder / f"{language}.json").write_text(
+            "".join(json.dumps(entry) + "\n" for entry in entries)
+        )
+        train_sentencepiece(
+            texts * 5, folder / language / "tokenizer", SentencepieceOptions(vocab_size=16)
+        )
         weight = 0.9 if language == "en" else 0.1
-        manifest = {"type": "nemo", "manifest_filepath": f"{folder}/{language}.json", "tags": {"lang": language}}
+        manifest = {
+            "type": "nemo",
+            "manifest_filepath": f"{folder}/{language}.json",
+            "tags": {"lang": language},
+        }
         sources.append({**manifest, "weight": weight})
     (folder / "input_cfg.yaml").write_text(yaml.safe_dump(sources))
     return folder
@@ -51,7 +66,10 @@ def test_weights_of_manifests_on_the_command_line_are_those_of_a_yaml(folder, es
     assert estimate("-b", 4, f"[[{folder}/en.json,0.9],[{folder}/pl.json,0.1]]")[0] == conf
     other, _ = estimate("--num_bins", 4, f"[[{folder}/en.json,0.1],[{folder}/pl.json,0.9]]")
     assert np.median(other["bucket_duration_bins"]) > np.median(conf["bucket_duration_bins"])
-    assert len(estimate("-b", 4, f"[{folder}/en.json,{folder}/pl.json]")[0]["bucket_duration_bins"]) == 4
+    assert (
+        len(estimate("-b", 4, f"[{folder}/en.json,{folder}/pl.json]")[0]["bucket_duration_bins"])
+        == 4
+    )
 
 
 def test_tokens_are_counted_by_the_tokenizer_of_each_language(folder, estimate):
@@ -60,8 +78,17 @@ def test_tokens_are_counted_by_the_tokenizer_of_each_language(folder, estimate):
     conf, _ = estimate(*words, folder / "input_cfg.yaml")
     assert {len(end) for end in conf["bucket_duration_bins"]} == {2}
     single, _ = estimate("-t", models[0], "-b", 2, "-s", 2, folder / "input_cfg.yaml")
-    assert single["bucket_duration_bins"] != conf["bucket_duration_bins"]  # pl cut by en has more pieces
-    same, _ = estimate(*words, "--prompt-format", "canary", "--prompt", "[{'role':'user'}]", folder / "input_cfg.yaml")
+    assert (
+        single["bucket_duration_bins"] != conf["bucket_duration_bins"]
+    )  # pl cut by en has more pieces
+    same, _ = estimate(
+        *words,
+        "--prompt-format",
+        "canary",
+        "--prompt",
+        "[{'role':'user'}]",
+        folder / "input_cfg.yaml",
+    )
     assert same == conf
 
 
@@ -69,7 +96,8 @@ def test_utterances_without_a_known_language_are_said_to_be_left_out(folder, est
     model = f"{folder}/en/tokenizer.model"
     words = ("-t", model, "-a", "en", "-b", 2, "-s", 2, f"[{folder}/en.json]")
     with pytest.raises(
-        ValueError, match="no utterance with audio is left; the filters leave out: 30 by token_min_length"
+        ValueError,
+        match="no utterance with audio is left; the filters leave out: 30 by token_min_length",
     ):
         estimate(*words)
     _, said = estimate("-t", model, "-a", "en", "-b", 2, "-s", 2, folder / "input_cfg.yaml")
@@ -80,8 +108,12 @@ def test_bounds_and_a_config_apply(folder, estimate, tmp_path):
     conf, said = estimate("-b", 2, "-u", 1.0, folder / "input_cfg.yaml")
     assert conf["bucket_duration_bins"][-1] <= 1.0
     assert "utterances are left out by max_duration" in said
-    (tmp_path / "train.yaml").write_text(yaml.safe_dump({"dataset_conf": {"filter_conf": {"max_duration": 1.0}}}))
-    assert estimate("-b", 2, "--config", tmp_path / "train.yaml", folder / "input_cfg.yaml")[0] == conf
+    (tmp_path / "train.yaml").write_text(
+        yaml.safe_dump({"dataset_conf": {"filter_conf": {"max_duration": 1.0}}})
+    )
+    assert (
+        estimate("-b", 2, "--config", tmp_path / "train.yaml", folder / "input_cfg.yaml")[0] == conf
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +124,10 @@ def test_bounds_and_a_config_apply(folder, estimate, tmp_path):
         (["[a.json"], "expected manifests with weights, such as"),
         (["-s", "5", "a.list"], "bins of tokens need --config with a tokenizer, or --tokenizer"),
         (["-s", "5", "-t", "a", "b", "--", "a.list"], "names 2 models: give as many --langs"),
-        (["-s", "5", "-t", "a", "--langs", "en", "pl", "--", "a.list"], "names 1 models, --langs 2 languages"),
+        (
+            ["-s", "5", "-t", "a", "--langs", "en", "pl", "--", "a.list"],
+            "names 1 models, --langs 2 languages",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_answered_in_one_line(words, said):

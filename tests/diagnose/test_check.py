@@ -40,7 +40,11 @@ def test_each_fault_of_a_shard_list_is_found_by_name(faulty_shard_list):
 
 
 def test_every_kind_of_finding_was_planted(faulty_raw_list, faulty_shard_list):
-    elsewhere = {"changed_shard", "unknown_language", "past_the_end"}  # test_check_changes.py, …_language.py, …_ends.py
+    elsewhere = {
+        "changed_shard",
+        "unknown_language",
+        "past_the_end",
+    }  # test_check_changes.py, …_language.py, …_ends.py
     assert {*faulty_raw_list[1], *faulty_shard_list[1], *elsewhere} == {*LOSSES, *SUSPECTS}
 
 
@@ -48,7 +52,9 @@ def test_without_audio_the_faults_of_index_and_text_are_found(faulty_raw_list):
     raw, expected = faulty_raw_list
     heard = {"unreadable", "changed_length", "silent", "clipped", "other_rate"}
     report = check(raw, "raw", audio=False)
-    assert keys_by_kind(report) == {kind: keys for kind, keys in expected.items() if kind not in heard}
+    assert keys_by_kind(report) == {
+        kind: keys for kind, keys in expected.items() if kind not in heard
+    }
 
 
 def test_without_units_the_report_has_no_units(faulty_raw_list):
@@ -71,15 +77,32 @@ def test_a_list_of_broken_shards_is_an_error(tmp_path):
 
 def test_the_text_names_losses_and_suspects(faulty_raw_list):
     text = as_text(check(faulty_raw_list[0], "raw"))
-    assert "training would lose: 1 unreadable: audio that cannot be decoded\n    unreadable: " in text
-    assert "suspect: 1 clipped: audio with more than 0.1 % of its samples at full scale\n    clipped: " in text
+    assert (
+        "training would lose: 1 unreadable: audio that cannot be decoded\n    unreadable: " in text
+    )
+    assert (
+        "suspect: 1 clipped: audio with more than 0.1 % of its samples at full scale\n    clipped: "
+        in text
+    )
     assert text.endswith("training would lose 8")
 
 
-def test_json_and_page_have_the_same_findings_and_the_page_needs_no_other_file(faulty_raw_list, tmp_path):
+def test_json_and_page_have_the_same_findings_and_the_page_needs_no_other_file(
+    faulty_raw_list, tmp_path
+):
     raw, expected = faulty_raw_list
-    (tmp_path / "units").write_text("".join(f"{unit} {number}\n" for number, unit in enumerate(UNITS)))
-    done = tool("check_data.py", raw, "--units", tmp_path / "units", "--json", "--html", tmp_path / "page.html")
+    (tmp_path / "units").write_text(
+        "".join(f"{unit} {number}\n" for number, unit in enumerate(UNITS))
+    )
+    done = tool(
+        "check_data.py",
+        raw,
+        "--units",
+        tmp_path / "units",
+        "--json",
+        "--html",
+        tmp_path / "page.html",
+    )
     assert done.returncode == 1
     report = json.loads(done.stdout.splitlines()[-1])
     assert +Counter(report["counts"]) == {kind: len(keys) for kind, keys in expected.items()}
@@ -124,13 +147,19 @@ def test_real_recordings_without_faults_exit_with_0(corpora, tmp_path):
 
 def test_a_missing_list_is_an_error_of_one_line(tmp_path):
     done = tool("check_data.py", tmp_path / "no.list", "--data_type", "shard")
-    assert (done.returncode, done.stderr.splitlines()) == (1, [f"error: {tmp_path}/no.list: no such data list"])
+    assert (done.returncode, done.stderr.splitlines()) == (
+        1,
+        [f"error: {tmp_path}/no.list: no such data list"],
+    )
 
 
 def test_a_mixture_is_checked_including_text_without_audio(faulty_raw_list, tmp_path):
     raw, expected = faulty_raw_list
     (tmp_path / "words").write_text("ab\na你\n" * 20)
-    sources = [{"type": "raw", "data_list": str(raw)}, {"type": "txt", "paths": str(tmp_path / "words")}]
+    sources = [
+        {"type": "raw", "data_list": str(raw)},
+        {"type": "txt", "paths": str(tmp_path / "words")},
+    ]
     (tmp_path / "mix.yaml").write_text(json.dumps({"sources": sources}))
     found = keys_by_kind(check(tmp_path / "mix.yaml", "raw", filters=False))
     assert len(found.pop("unknown_unit")) == 1 + 20

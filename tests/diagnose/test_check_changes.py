@@ -17,10 +17,14 @@ def found_in(data_list):
     """(kind, name of the shard) of each finding of a shard, and the number of utterances."""
     report = check(data_list, "shard")
     kinds = ("changed_shard", "broken_shard")
-    return [(each.kind, Path(each.key).stem[-1]) for each in report.findings if each.kind in kinds], report.utterances
+    return [
+        (each.kind, Path(each.key).stem[-1]) for each in report.findings if each.kind in kinds
+    ], report.utterances
 
 
-def test_a_list_whose_shards_were_packed_over_is_told_which_of_them_changed(make_utterances, tmp_path):
+def test_a_list_whose_shards_were_packed_over_is_told_which_of_them_changed(
+    make_utterances, tmp_path
+):
     lines = make_utterances(12)
     train = packed(lines[:6], tmp_path, "train.list")
     assert changed_shards(train, DEFAULT_LAYOUT) == []

@@ -21,7 +21,13 @@ SEGMENTS = {"short": (0.5, 1.0), "near": (0.5, 1.05), "far": (0.5, 2.0)}
 
 def entries(name: str) -> list[dict]:
     return [
-        {"key": text, "audio_filepath": name, "text": text, "offset": start, "duration": end - start}
+        {
+            "key": text,
+            "audio_filepath": name,
+            "text": text,
+            "offset": start,
+            "duration": end - start,
+        }
         for text, (start, end) in SEGMENTS.items()
     ]
 
@@ -43,16 +49,37 @@ def tarred(folder: Path) -> tuple[str, str]:
 
 
 def cuts(folder: Path) -> tuple[str, str]:
-    recording = {"id": "a", "sampling_rate": 8000, "num_samples": 8000, "duration": 1.0, "channel_ids": [0]}
+    recording = {
+        "id": "a",
+        "sampling_rate": 8000,
+        "num_samples": 8000,
+        "duration": 1.0,
+        "channel_ids": [0],
+    }
     recording["sources"] = [{"type": "file", "channels": [0], "source": f"{folder}/a.wav"}]
     found = []
     for text, (start, end) in SEGMENTS.items():
-        said = {"id": text, "recording_id": "a", "start": 0.0, "duration": end - start, "channel": 0, "text": text}
-        cut = {"id": text, "start": start, "duration": end - start, "channel": 0, "supervisions": [said]}
+        said = {
+            "id": text,
+            "recording_id": "a",
+            "start": 0.0,
+            "duration": end - start,
+            "channel": 0,
+            "text": text,
+        }
+        cut = {
+            "id": text,
+            "start": start,
+            "duration": end - start,
+            "channel": 0,
+            "supervisions": [said],
+        }
         found.append({**cut, "recording": recording, "type": "MonoCut"})
     (folder / "cuts.jsonl").write_text("".join(json.dumps(cut) + "\n" for cut in found))
     assert len(list(lhotse.CutSet.from_jsonl_lazy(folder / "cuts.jsonl"))) == len(SEGMENTS)
-    (list_and_type,) = lists_of(SourceConf(type="lhotse_cuts", cuts_path=str(folder / "cuts.jsonl")))
+    (list_and_type,) = lists_of(
+        SourceConf(type="lhotse_cuts", cuts_path=str(folder / "cuts.jsonl"))
+    )
     return list_and_type[:2]
 
 
@@ -60,13 +87,21 @@ def test_an_audio_turn_of_a_conversation_past_the_end_is_named(tmp_path):
     (tmp_path / "a.wav").write_bytes(wav(1.0))
     turns = {
         text: [
-            {"from": "user", "type": "audio", "value": f"{tmp_path}/a.wav", "offset": start, "duration": end - start}
+            {
+                "from": "user",
+                "type": "audio",
+                "value": f"{tmp_path}/a.wav",
+                "offset": start,
+                "duration": end - start,
+            }
         ]
         for text, (start, end) in SEGMENTS.items()
     }
     lines = [{"id": text, "conversations": found} for text, found in turns.items()]
     (tmp_path / "chat.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    report = check_corpus(ConversationCorpus(f"{tmp_path}/chat.jsonl", 0.08, "[audio]"), [], Reading(), processes=1)
+    report = check_corpus(
+        ConversationCorpus(f"{tmp_path}/chat.jsonl", 0.08, "[audio]"), [], Reading(), processes=1
+    )
     assert [(finding.key, finding.kind) for finding in report.findings if finding.key == "far"] == [
         ("far", "changed_length")
     ]
@@ -77,7 +112,11 @@ def test_a_segment_past_the_end_is_named_with_both_times(make, tmp_path):
     (tmp_path / "a.wav").write_bytes(wav(1.0))
     with opened_for_check(*make(tmp_path)) as (corpus, not_indexed):
         report = check_corpus(corpus, not_indexed, Reading(), processes=1)
-    kinds = {finding.key: finding for finding in report.findings if finding.kind in ("past_the_end", "changed_length")}
+    kinds = {
+        finding.key: finding
+        for finding in report.findings
+        if finding.kind in ("past_the_end", "changed_length")
+    }
     assert set(kinds) == {"far"}
     if kinds["far"].kind == "past_the_end":
         assert kinds["far"].detail == "the segment ends at 2.00 s, the audio at 1.00 s"

@@ -21,13 +21,16 @@ def test_samples_without_a_known_language_are_named_and_others_use_the_units_of_
         lines.append({"key": key, "wav": f"{tmp_path}/{key}.wav", "txt": "ab", **fields})
     (tmp_path / "x.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
     parts = {
-        name: Tokenizer(CharSplitter(), {"<unk>": 0, "a": 1, last: 2}) for name, last in (("en", "b"), ("xx", "z"))
+        name: Tokenizer(CharSplitter(), {"<unk>": 0, "a": 1, last: 2})
+        for name, last in (("en", "b"), ("xx", "z"))
     }
     reading = Reading(tokenizer=AggregateTokenizer(parts))
     with opened_for_check(str(tmp_path / "x.list"), "raw") as (corpus, not_indexed):
         report = check_corpus(corpus, not_indexed, reading, audio=True, processes=1)
     found = {
-        finding.key: finding for finding in report.findings if finding.kind in ("unknown_language", "unknown_unit")
+        finding.key: finding
+        for finding in report.findings
+        if finding.kind in ("unknown_language", "unknown_unit")
     }
     assert {key: finding.kind for key, finding in found.items()} == {
         "b": "unknown_unit",

@@ -42,7 +42,9 @@ def test_the_first_five_findings_of_a_kind_have_players(make_utterances, tmp_pat
     make_raw_list([replace(line, text="你") for line in make_utterances(7)], str(tmp_path / "list"))
     with opened_for_check(str(tmp_path / "list"), "raw") as (corpus, not_indexed):
         report = check_corpus(corpus, not_indexed, Reading(tokenizer=TOKENIZER))
-        write_html(str(tmp_path / "page.html"), report, BatchReader(corpus, DatasetConf()), "a list")
+        write_html(
+            str(tmp_path / "page.html"), report, BatchReader(corpus, DatasetConf()), "a list"
+        )
     page = (tmp_path / "page.html").read_text()
     assert len(re.findall("<th>utt[0-9]+<td>你 in: 你<td>", page)) == 7
     assert page.count("<audio ") == 5
@@ -59,10 +61,14 @@ def test_audio_that_crashes_the_decoder_is_named_and_the_page_has_no_player_for_
     crash_at_marked(monkeypatch)
     with opened_for_check(str(tmp_path / "list"), "raw") as (corpus, not_indexed):
         report = check_corpus(corpus, not_indexed, Reading(), processes=processes)
-        write_html(str(tmp_path / "page.html"), report, BatchReader(corpus, DatasetConf()), "a list")
+        write_html(
+            str(tmp_path / "page.html"), report, BatchReader(corpus, DatasetConf()), "a list"
+        )
     named = [(finding.kind, finding.key) for finding in report.findings]
     assert named == [("unreadable", lines[2].key), ("unreadable", lines[4].key)]
-    assert report.findings[0].detail.startswith(f"{lines[2].wav}: the decoder crashed its process (SIGSEGV)")
+    assert report.findings[0].detail.startswith(
+        f"{lines[2].wav}: the decoder crashed its process (SIGSEGV)"
+    )
     page = (tmp_path / "page.html").read_text()
     assert "the decoder crashed its process" in page
     assert "<audio " not in page

@@ -1,4 +1,6 @@
-"""A set of damaged shards: the check names every utterance that is lost, and a fixed list has all others."""
+"""A set of damaged shards: the check names every utterance that is lost, and a fixed list has all
+others.
+"""
 
 import gzip
 import json
@@ -28,7 +30,10 @@ def text_of(key):
 
 
 def packed(keys):
-    return [PackedSample(key, text_of(key), wav(0.5, seed=sum(key.encode())), "wav", 4000, 8000) for key in keys]
+    return [
+        PackedSample(key, text_of(key), wav(0.5, seed=sum(key.encode())), "wav", 4000, 8000)
+        for key in keys
+    ]
 
 
 class Shard:
@@ -55,7 +60,10 @@ class Shard:
 
     def set_header(self, row, **values):
         """Another header for the audio of a sample."""
-        self.put(self.audio(row), header(f"{self.rows.key(row)}.wav", int(self.rows.audio_size[row]), **values))
+        self.put(
+            self.audio(row),
+            header(f"{self.rows.key(row)}.wav", int(self.rows.audio_size[row]), **values),
+        )
 
 
 def in_size(field):
@@ -90,14 +98,26 @@ DAMAGES = {
     "negative_binary_size": (in_size(b"\xff" * 12), FOUR),
     "huge_size": (in_size(b"77777777777\0"), FOUR),
     "huge_binary_size": (in_size(b"\x80" + b"\xff" * 11), FOUR),
-    "pax_digits": (lambda shard: shard.insert(shard.audio(4), member("x", b"9" * 200_000, b"x")), FOUR),
+    "pax_digits": (
+        lambda shard: shard.insert(shard.audio(4), member("x", b"9" * 200_000, b"x")),
+        FOUR,
+    ),
     "long_names": (lambda shard: shard.insert(shard.audio(4), long_name("other.wav") * 3000), FOUR),
     "sparse": (of_kind(b"S"), FOUR),
     "device": (of_kind(b"3"), FOUR),
     "flipped_header": (lambda shard: shard.put(shard.audio(4) + 3, b"X"), FOUR),
-    "not_utf8": (lambda shard: shard.put(shard.audio(4), header(b"\xff.wav", int(shard.rows.audio_size[4]))), FOUR),
-    "hole_of_zeros": (lambda shard: shard.put(shard.text(4), bytes(shard.text(6) - shard.text(4))), (4, 5)),
-    "hole_of_garbage": (lambda shard: shard.put(shard.audio(3), b"\xaa" * (shard.text(5) - shard.audio(3))), (3, 4)),
+    "not_utf8": (
+        lambda shard: shard.put(shard.audio(4), header(b"\xff.wav", int(shard.rows.audio_size[4]))),
+        FOUR,
+    ),
+    "hole_of_zeros": (
+        lambda shard: shard.put(shard.text(4), bytes(shard.text(6) - shard.text(4))),
+        (4, 5),
+    ),
+    "hole_of_garbage": (
+        lambda shard: shard.put(shard.audio(3), b"\xaa" * (shard.text(5) - shard.audio(3))),
+        (3, 4),
+    ),
     "garbage_from_the_start": (lambda shard: shard.put(0, b"\xaa" * shard.text(2)), (0, 1)),
     "tail_of_zeros": (zero_tail, (6, 7, 8, 9)),
     "cut_in_padding": (cut(Shard.end), ()),
@@ -109,7 +129,10 @@ DAMAGES = {
     "zeros": (whole(lambda data: bytes(len(data))), ALL),
     "empty": (whole(lambda data: b""), ALL),
     "gzip": (whole(gzip.compress), ALL),
-    "equal_names": (lambda shard: shard.insert(shard.audio(4), member("equal_names_4.wav", b"again")), FOUR),
+    "equal_names": (
+        lambda shard: shard.insert(shard.audio(4), member("equal_names_4.wav", b"again")),
+        FOUR,
+    ),
 }
 """What is done to a shard, and the rows that are lost."""
 
@@ -145,11 +168,15 @@ def damage(folder):
 
 
 @pytest.mark.parametrize("indexed_again", [False, True])
-def test_every_lost_utterance_of_damaged_shards_is_named_and_a_fixed_list_has_the_others(tmp_path, indexed_again):
+def test_every_lost_utterance_of_damaged_shards_is_named_and_a_fixed_list_has_the_others(
+    tmp_path, indexed_again
+):
     folder, shards = tmp_path, write_shards(tmp_path, [*DAMAGES, "missing", "sound"])
     lost = damage(folder)
     if indexed_again:  # the indexes of the damaged shards replace those of the whole ones
-        (folder / "present.list").write_text(shards.read_text().replace(f"{folder}/missing.tar\n", ""))
+        (folder / "present.list").write_text(
+            shards.read_text().replace(f"{folder}/missing.tar\n", "")
+        )
         build_index(str(folder / "present.list"), "shard")
     report = check(shards, "shard", processes=1, tokenizer=None, filters=False)
     named = {finding.key for finding in report.findings if finding.kind in LOSSES}
@@ -162,7 +189,10 @@ def test_every_lost_utterance_of_damaged_shards_is_named_and_a_fixed_list_has_th
     assert {u.key: u.text for u in everything(open_list(str(folder / "clean.list"), "shard"))} == {
         key: text_of(key) for key in keys - lost
     }
-    assert check(folder / "clean.list", "shard", processes=1, tokenizer=None, filters=False).losses == 0
+    assert (
+        check(folder / "clean.list", "shard", processes=1, tokenizer=None, filters=False).losses
+        == 0
+    )
     ledger = [json.loads(line) for line in open(folder / "clean.list.left_out.jsonl")]
     assert lost <= {line["key"] for line in ledger}
 
@@ -176,8 +206,12 @@ def test_a_shard_that_was_replaced_within_a_minute_is_named_once_and_refused_by_
     os.utime(folder / "garbage.tar", (status.st_mtime, status.st_mtime))
     assert os.stat(folder / "garbage.tar").st_size == status.st_size
     report = check(shards, "shard", processes=1, tokenizer=None, filters=False)
-    assert [(f.kind, f.key) for f in report.findings] == [("changed_shard", f"{folder}/garbage.tar")]
-    with pytest.raises(ListError, match=f"garbage.tar: not the shard that was indexed; delete {shards}.idx"):
+    assert [(f.kind, f.key) for f in report.findings] == [
+        ("changed_shard", f"{folder}/garbage.tar")
+    ]
+    with pytest.raises(
+        ListError, match=f"garbage.tar: not the shard that was indexed; delete {shards}.idx"
+    ):
         everything(open_list(str(shards), "shard"))
     os.remove(f"{shards}.idx")
     found = {u.key: u.text for u in everything(open_list(str(shards), "shard"))}
@@ -195,8 +229,12 @@ def test_an_index_in_another_order_is_named_and_made_again(shards, mixed):
     rows, bad, meta = read_index(sidecar)
     write_index([sidecar], replace(rows, audio_offset=rows.audio_offset[::-1]), bad, meta)
     report = check(checked, "shard", processes=1, tokenizer=None, filters=False)
-    assert [(f.kind, f.key) for f in report.findings] == [("stale_index", str(shards.parent / "zeros.tar"))]
-    assert len(everything(open_list(str(shards), "shard"))) == report.utterances == SAMPLES * len(FEW)
+    assert [(f.kind, f.key) for f in report.findings] == [
+        ("stale_index", str(shards.parent / "zeros.tar"))
+    ]
+    assert (
+        len(everything(open_list(str(shards), "shard"))) == report.utterances == SAMPLES * len(FEW)
+    )
 
 
 def test_damage_that_an_earlier_version_did_not_see_is_named_by_the_check(shards):
@@ -204,7 +242,9 @@ def test_damage_that_an_earlier_version_did_not_see_is_named_by_the_check(shards
     shard = Shard(tar)
     shard.data += bytes(50_000)
     tar.write_bytes(shard.data)
-    write_index([sidecar_of(tar)], replace(shard.rows, tar_pages=""), [], {"tar_bytes": len(shard.data)})
+    write_index(
+        [sidecar_of(tar)], replace(shard.rows, tar_pages=""), [], {"tar_bytes": len(shard.data)}
+    )
     build_index(str(shards), "shard")
     assert open_list(str(shards), "shard").bad == []
     report = check(shards, "shard", processes=1, tokenizer=None, filters=False)
@@ -223,7 +263,9 @@ def test_an_index_in_another_order_that_came_with_a_remote_tar_is_made_again(sha
         remote.write_text(f"{server.url}/zeros.tar\n")
         open_list(str(remote), "shard")  # copies the index that lies beside the tar
         report = check(remote, "shard", processes=1, tokenizer=None, filters=False)
-        assert [(f.kind, f.key) for f in report.findings] == [("stale_index", f"{server.url}/zeros.tar")]
+        assert [(f.kind, f.key) for f in report.findings] == [
+            ("stale_index", f"{server.url}/zeros.tar")
+        ]
         assert {u.key: u.text for u in everything(open_list(str(remote), "shard"))} == {
             f"zeros_{row}": text_of(f"zeros_{row}") for row in range(SAMPLES)
         }

@@ -10,7 +10,11 @@ def test_all_findings_are_counted_all_losses_and_the_first_thousand_suspects_are
     assert KEPT == 1000
     assert [key for key in named if key.startswith("s")] == [f"s{number}" for number in range(1000)]
     assert [key for key in named if key.startswith("u")] == [f"u{number}" for number in range(1500)]
-    assert (report.counts["silent"], report.counts["unreadable"], report.losses) == (1500, 1500, 1500)
+    assert (report.counts["silent"], report.counts["unreadable"], report.losses) == (
+        1500,
+        1500,
+        1500,
+    )
 
 
 def test_the_json_has_every_kind_and_its_keys():

@@ -44,9 +44,12 @@ def test_five_utterances_of_a_second_in_batches_of_two_on_two_ranks():
     assert sorted(series.cost) == [50, 100, 100]
     assert series.mix.shape == (3, 1)
     assert sorted(series.mix[:, 0]) == [1, 2, 2]
-    # The first step: batches as planned. The second: one batch of one or two, halved between the ranks.
+    # The first step: batches as planned. The second: one batch of one or two, halved between the
+    # ranks.
     whole = series.cost[:2]
-    np.testing.assert_allclose(series.skew, [whole.max() / whole.mean(), 1 if series.cost[2] == 100 else 2])
+    np.testing.assert_allclose(
+        series.skew, [whole.max() / whole.mean(), 1 if series.cost[2] == 100 else 2]
+    )
 
 
 def test_the_numbers_are_those_of_the_plan():
@@ -55,9 +58,16 @@ def test_the_numbers_are_those_of_the_plan():
     plan = EpochPlan(corpus, FRAMES_6000, seed=1, epoch=0, division=divide(corpus, 3))
     batches = [plan.batch(index).pieces[0].frames for index in range(plan.num_batches)]
     np.testing.assert_allclose(series.seconds, np.concatenate(batches) * 0.01)
-    np.testing.assert_allclose(series.cost, [100 * len(frames) * max(frames) / 6000 for frames in batches])
-    np.testing.assert_allclose(series.padding, [100 * np.mean(1 - frames / max(frames)) for frames in batches])
-    steps = [[plan.step(first, 3, rank).cost for rank in range(3)] for first in range(0, plan.num_batches, 3)]
+    np.testing.assert_allclose(
+        series.cost, [100 * len(frames) * max(frames) / 6000 for frames in batches]
+    )
+    np.testing.assert_allclose(
+        series.padding, [100 * np.mean(1 - frames / max(frames)) for frames in batches]
+    )
+    steps = [
+        [plan.step(first, 3, rank).cost for rank in range(3)]
+        for first in range(0, plan.num_batches, 3)
+    ]
     np.testing.assert_allclose(series.skew, [max(costs) * 3 / sum(costs) for costs in steps])
     assert (len(series.seconds), len(series.skew)) == (report.utterances, report.steps)
     assert series.cost.mean() == pytest.approx(report.fill, abs=0.01)
@@ -70,12 +80,20 @@ def test_the_mix_counts_each_source_in_consecutive_parts():
     assert dict(zip(series.sources, series.mix.sum(axis=0), strict=True)) == report.sources
     one_pass = Passes(corpus).corpus_of(0)
     plan = EpochPlan(one_pass, FRAMES_6000, seed=1, epoch=0, division=divide(one_pass, 2))
-    first = [index for index in range(plan.num_batches) if index * len(series.mix) // plan.num_batches == 0]
+    first = [
+        index
+        for index in range(plan.num_batches)
+        if index * len(series.mix) // plan.num_batches == 0
+    ]
     shards = np.concatenate([piece.shards for index in first for piece in plan.batch(index).pieces])
-    np.testing.assert_array_equal(series.mix[0], np.bincount(sources_of(one_pass).numbers(shards), minlength=3))
+    np.testing.assert_array_equal(
+        series.mix[0], np.bincount(sources_of(one_pass).numbers(shards), minlength=3)
+    )
 
 
-@pytest.mark.parametrize("sizes", [[[0]], [[1]], [[20]] * 12], ids=["empty", "one utterance", "twelve sources"])
+@pytest.mark.parametrize(
+    "sizes", [[[0]], [[1]], [[20]] * 12], ids=["empty", "one utterance", "twelve sources"]
+)
 def test_any_plan_is_drawn(sizes, tmp_path):
     corpus = mixture(sizes) if len(sizes) > 1 else IndexOnlyCorpus(sizes[0])
     rule = measure(batch_type="static", batch_size=4)
@@ -103,5 +121,7 @@ def test_markup_in_names_and_figures_stays_text(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("path", "suffix"), [("plan.pdf", "'.pdf'"), ("plan", "''")])
 def test_an_unknown_suffix_is_named(path, suffix):
-    with pytest.raises(ValueError, match=f"^{path}: plots are written as .png or .html, not {suffix}$"):
+    with pytest.raises(
+        ValueError, match=f"^{path}: plots are written as .png or .html, not {suffix}$"
+    ):
         check_plot_path(path)

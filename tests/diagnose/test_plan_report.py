@@ -8,7 +8,9 @@ from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.diagnose.plan_report import report_plan, skew_of_steps
 
-STATIC = measure_of(DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=2)), training=True)
+STATIC = measure_of(
+    DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=2)), training=True
+)
 
 
 def report(corpus, world_size=2, **options):
@@ -35,7 +37,13 @@ def test_the_same_plan_has_the_same_digest_and_another_seed_another():
 
 def test_an_empty_corpus_has_an_empty_plan():
     found = report(IndexOnlyCorpus([0]))
-    assert (found.utterances, found.batches, found.fill, found.skew, found.same_shard) == (0, 0, 0.0, 1.0, 0.0)
+    assert (found.utterances, found.batches, found.fill, found.skew, found.same_shard) == (
+        0,
+        0,
+        0.0,
+        1.0,
+        0.0,
+    )
 
 
 def test_the_text_has_one_figure_per_line():

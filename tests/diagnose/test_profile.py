@@ -13,7 +13,9 @@ def test_every_step_of_the_chain_has_its_time_and_they_add_up(make_lists, device
     assert found.audio_seconds > 0
     assert min(found.seconds.values()) > 0
     steps = ["Tokenize", "Filter", "Resample", "SpeedPerturb"]
-    features = ["Defer"] if deferred else ["Dither", "ComputeFbank", "SpecAug", "SpecSub", "SpecTrim"]
+    features = (
+        ["Defer"] if deferred else ["Dither", "ComputeFbank", "SpecAug", "SpecSub", "SpecTrim"]
+    )
     assert set(found.seconds) == {
         *("plan", "read", "decode", "pad and the rest", *steps, *features),
         *(["features on the device"] if deferred else []),
@@ -32,7 +34,9 @@ def test_the_batches_are_those_of_training(make_lists):
 
     def make_loader():
         made = loader(data_list, "raw")
-        made.reader.chains = made.reader.chains._replace(audio=(*made.reader.chains.audio, Watched()))
+        made.reader.chains = made.reader.chains._replace(
+            audio=(*made.reader.chains.audio, Watched())
+        )
         return made
 
     profile(make_loader, batches=1000)
@@ -54,11 +58,15 @@ def test_the_number_of_workers_is_rounded_up():
 
 
 def test_the_text_has_a_line_per_step_and_totals():
-    table, read, decode, totals = Profile(10, 3600.0, 0.013, 0.1, {"read": 1.0, "decode": 3.0}).lines()
+    table, read, decode, totals = Profile(
+        10, 3600.0, 0.013, 0.1, {"read": 1.0, "decode": 3.0}
+    ).lines()
     assert table.split() == ["ms", "a", "batch", "share"]
     assert read.split() == ["read", "100.00", "25.0%"]
     assert decode.split() == ["decode", "300.00", "75.0%"]
-    assert totals.startswith("10 batches, 1.00 hours: 900 audio seconds per second in one process; 1.3% padding")
+    assert totals.startswith(
+        "10 batches, 1.00 hours: 900 audio seconds per second in one process; 1.3% padding"
+    )
 
 
 def test_a_list_of_one_batch_cannot_be_profiled(make_lists):

@@ -17,15 +17,31 @@ from wenet_uio.config.mixture import KEYS
 from wenet_uio.search.modes import PARTS as MODES
 
 PAGES = [page for page in pages("coming-from") if page.stem != "index"]
-WORDS = {"round_robin", "weighted", "lhotse_cuts", "space_to_unknown", "scaled_adam", "wenet_uio", "WENET_UIO_CACHE"}
+WORDS = {
+    "round_robin",
+    "weighted",
+    "lhotse_cuts",
+    "space_to_unknown",
+    "scaled_adam",
+    "wenet_uio",
+    "WENET_UIO_CACHE",
+}
 """Names of values, of findings, and of the environment."""
 
 
 @pytest.fixture(scope="module")
 def known():
     found = commands()
-    names = {Path(each.path).name for each in found} | {f"wenet_uio.bin.{Path(each.path).stem}" for each in found}
-    names |= {name for each in found for options in each.groups.values() for option in options for name in option.names}
+    names = {Path(each.path).name for each in found} | {
+        f"wenet_uio.bin.{Path(each.path).stem}" for each in found
+    }
+    names |= {
+        name
+        for each in found
+        for options in each.groups.values()
+        for option in options
+        for name in option.names
+    }
     names |= {name for keys in sections() for name in keys.fields()}
     names |= {*KEYS, *MODES, *wenet_uio.__all__, *wenet_uio.dataset.__all__, *WORDS}
     names |= {name for group in KNOWN_NAMES.values() for name in group}
@@ -46,7 +62,9 @@ def right_column(page):
 
 
 def names_in(code):
-    """Names that look like those of commands, options, keys and files; words without a sign of it are left out."""
+    """Names that look like those of commands, options, keys and files; words without a sign of it
+    are left out.
+    """
     for word in re.findall(r"--[\w.-]+|[A-Za-z_][\w./-]*", code):
         word = word.rstrip(".")
         if word.startswith("-") or "_" in word or word.endswith((".py", ".sh")):
@@ -54,7 +72,9 @@ def names_in(code):
 
 
 def exists(name, known):
-    """Whether a name is known, or each part of such as `batch_conf.batch_type`. Paths of a recipe are examples."""
+    """Whether a name is known, or each part of such as `batch_conf.batch_type`. Paths of a recipe
+    are examples.
+    """
     if name.startswith(("local/", "data/", "conf/")):
         return True
     whole = "/" in name or name.startswith("wenet_uio.bin")
@@ -66,7 +86,9 @@ def exists(name, known):
 def test_every_name_in_the_right_column_exists(page, known):
     cells = list(right_column(page))
     assert len(cells) > 7
-    names = [name for cell in cells for code in re.findall(r"`([^`]+)`", cell) for name in names_in(code)]
+    names = [
+        name for cell in cells for code in re.findall(r"`([^`]+)`", cell) for name in names_in(code)
+    ]
     assert [name for name in names if not exists(name, known)] == []
 
 

@@ -67,12 +67,21 @@ def test_the_index_of_a_list_is_read_by_the_page_alone(kind, lists, read):
     assert columns.keys() == ours.keys()
     assert all(np.array_equal(columns[name], ours[name]) for name in ours)
     assert meta == our_meta
-    assert meta["summary"]["digest"] == read["digest_of"](columns) == open_corpus(lists[kind], kind).digest
-    described = columns_of("indexes.md", "Index of a list") | columns_of("indexes.md", "Columns of samples")
+    assert (
+        meta["summary"]["digest"]
+        == read["digest_of"](columns)
+        == open_corpus(lists[kind], kind).digest
+    )
+    described = columns_of("indexes.md", "Index of a list") | columns_of(
+        "indexes.md", "Columns of samples"
+    )
     assert columns.keys() | meta.keys() <= described
     if kind == "shard":
         ends = columns["path_end"].tolist()
-        paths = [columns["paths"][start:end].tobytes().decode() for start, end in zip([0, *ends], ends, strict=False)]
+        paths = [
+            columns["paths"][start:end].tobytes().decode()
+            for start, end in zip([0, *ends], ends, strict=False)
+        ]
         assert paths == read["read_shard_list"](lists[kind])
 
 
@@ -100,9 +109,18 @@ def test_the_index_of_a_tar_gives_each_sample_of_the_tar(lists, read):
 
 def test_a_raw_list_is_read_by_the_page_alone(lists, read):
     path = Path(lists["raw"])
-    nemo = {"key": "n", "audio_filepath": "a.wav", "text": "x", "offset": 2, "duration": 1.5, "lang": "de"}
+    nemo = {
+        "key": "n",
+        "audio_filepath": "a.wav",
+        "text": "x",
+        "offset": 2,
+        "duration": 1.5,
+        "lang": "de",
+    }
     path.write_text("\ufeff" + path.read_text() + "\n" + json.dumps(nemo) + "\n")
-    lines = [parse_raw_line(line) for line in path.read_text(encoding="utf-8-sig").splitlines() if line]
+    lines = [
+        parse_raw_line(line) for line in path.read_text(encoding="utf-8-sig").splitlines() if line
+    ]
     expected = {line.key: (line.wav, line.text, line.start, line.end, line.extra) for line in lines}
     assert read["read_raw_list"](path) == expected
     assert len(expected) == 8
@@ -114,7 +132,12 @@ def test_the_record_of_a_list_has_the_keys_of_the_page(lists):
         record = json.loads(Path(f"{path}.json").read_text())
         assert record.keys() <= described
         text = (PAGES / "lists.md").read_text(encoding="utf-8")
-        named = {name for part in ("totals", "shards") for each in [record.get(part, [])] for name in keys_in(each)}
+        named = {
+            name
+            for part in ("totals", "shards")
+            for each in [record.get(part, [])]
+            for name in keys_in(each)
+        }
         assert [name for name in named if f"`{name}`" not in text] == []
 
 
@@ -142,14 +165,20 @@ def test_a_program_that_reads_an_index_refuses_another_version(tmp_path, read):
 
 
 def test_the_state_of_a_loader_has_the_keys_of_the_page_and_is_json(lists):
-    config = parse_config({"dataset_conf": {"batch_conf": {"batch_type": "static", "batch_size": 2}}}, "test")
+    config = parse_config(
+        {"dataset_conf": {"batch_conf": {"batch_type": "static", "batch_size": 2}}}, "test"
+    )
     loader = build_loader(lists["raw"], "raw", config, None, training=True)
     first = next(iter(loader))
     state = loader.state_dict()
     assert state.keys() == columns_of("runs.md", "State of the loader")
     assert (state["position"], state["steps_done"], state["planner"]) == (1, 1, 2)
     assert state["corpus"] == read_columns(f"{lists['raw']}.idx")[1]["summary"]["digest"]
-    earlier = {name: value for name, value in state.items() if name not in (*IN_EARLIER_STATES, "reshuffle")}
+    earlier = {
+        name: value
+        for name, value in state.items()
+        if name not in (*IN_EARLIER_STATES, "reshuffle")
+    }
     resumed = build_loader(lists["raw"], "raw", config, None, training=True)
     resumed.load_state_dict(json.loads(json.dumps(state)))
     assert sum(map(len, resumed)) == 7 - len(first)
@@ -158,11 +187,20 @@ def test_the_state_of_a_loader_has_the_keys_of_the_page_and_is_json(lists):
 
 
 def test_the_ledger_has_the_keys_of_the_page(lists, tmp_path, read):
-    config = parse_config({"dataset_conf": {"batch_conf": {"batch_type": "static", "batch_size": 2}}}, "test")
+    config = parse_config(
+        {"dataset_conf": {"batch_conf": {"batch_type": "static", "batch_size": 2}}}, "test"
+    )
     Path(parse_raw_line(Path(lists["raw"]).read_text().splitlines()[0]).wav).unlink()
     ledger = Ledger(tmp_path / "bad_samples.jsonl")
     options = LoaderOptions(ledger=ledger)
-    assert sum(map(len, build_loader(lists["raw"], "raw", config, None, training=True, options=options))) == 6
+    assert (
+        sum(
+            map(
+                len, build_loader(lists["raw"], "raw", config, None, training=True, options=options)
+            )
+        )
+        == 6
+    )
     with ledger.path.open("a") as file:
         file.write('{"list": "cut sho')
     assert read["reasons_of"](ledger.path) == Counter(unreadable=1)
@@ -173,10 +211,16 @@ def test_the_ledger_has_the_keys_of_the_page(lists, tmp_path, read):
 def test_the_files_of_a_run_are_on_the_page(lists, tmp_path, monkeypatch, read):
     monkeypatch.chdir(tmp_path)
     write_symbols("units.txt", "abä")
-    config = CONFIG | {"tokenizer_conf": {"symbol_table_path": "units.txt"}, "max_epoch": 1, "report": False}
+    config = CONFIG | {
+        "tokenizer_conf": {"symbol_table_path": "units.txt"},
+        "max_epoch": 1,
+        "report": False,
+    }
     Path("train.yaml").write_text(yaml.safe_dump(config))
     command = ["train.py", "--config", "train.yaml", "--data_type", "raw", "--model_dir", "run"]
-    monkeypatch.setattr(sys, "argv", [*command, "--train_data", lists["raw"], "--cv_data", lists["raw"]])
+    monkeypatch.setattr(
+        sys, "argv", [*command, "--train_data", lists["raw"], "--cv_data", lists["raw"]]
+    )
     assert not main_of(COMMANDS["wenet_uio.bin.train"])()
     page = (PAGES / "runs.md").read_text(encoding="utf-8")
     for path in Path("run").iterdir():

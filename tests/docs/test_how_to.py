@@ -1,4 +1,6 @@
-"""The blocks of the how-to pages run, one after the other, in a folder as their first page describes it."""
+"""The blocks of the how-to pages run, one after the other, in a folder as their first page
+describes it.
+"""
 
 import re
 import sys
@@ -15,7 +17,9 @@ from wenet_uio.config.mixture import load_mixture
 from wenet_uio.models import build_model
 
 COMMANDS = {path.name: path for path in command_files()}
-COMMANDS |= {f"wenet_uio.bin.{path.stem}": path for path in command_files() if path.parent.name == "bin"}
+COMMANDS |= {
+    f"wenet_uio.bin.{path.stem}": path for path in command_files() if path.parent.name == "bin"
+}
 NEEDED = {"lightning": "pytorch_lightning", "hf-trainer": "accelerate"}
 """{page: package without which its blocks are not run}."""
 CONFIG = {
@@ -30,7 +34,9 @@ CONFIG = {
 
 @pytest.fixture
 def folder(make_utterances, tmp_path, monkeypatch):
-    """data/ with 24 utterances in two parts, conf/train.yaml, and exp/run with an untrained model."""
+    """data/ with 24 utterances in two parts, conf/train.yaml, and exp/run with an untrained
+    model.
+    """
     monkeypatch.chdir(tmp_path)
     # A picture takes a second. tests/diagnose/test_check.py has one.
     monkeypatch.setattr("wenet_uio.diagnose.check_report._histograms", lambda report: b"")
@@ -40,16 +46,24 @@ def folder(make_utterances, tmp_path, monkeypatch):
     lines = make_utterances(24)
     for part, chosen in (("train", lines[:16]), ("dev", lines[16:])):
         Path(f"data/{part}").mkdir(parents=True)
-        Path(f"data/{part}/wav.scp").write_text("".join(f"{line.key} {line.wav}\n" for line in chosen))
-        Path(f"data/{part}/text").write_text("".join(f"{line.key} {line.text}\n" for line in chosen))
+        Path(f"data/{part}/wav.scp").write_text(
+            "".join(f"{line.key} {line.wav}\n" for line in chosen)
+        )
+        Path(f"data/{part}/text").write_text(
+            "".join(f"{line.key} {line.text}\n" for line in chosen)
+        )
     Path("data/dict").mkdir()
     units = ["<blank>", "<unk>", "<sos/eos>", *"abc"]
-    Path("data/dict/units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)))
+    Path("data/dict/units.txt").write_text(
+        "".join(f"{unit} {place}\n" for place, unit in enumerate(units))
+    )
     Path("conf").mkdir()
     Path("conf/train.yaml").write_text(yaml.safe_dump(CONFIG))
     Path("exp/run").mkdir(parents=True)
     units = str(tmp_path / "data/dict/units.txt")
-    Path("exp/run/train.yaml").write_text(yaml.safe_dump(CONFIG | {"tokenizer_conf": {"symbol_table_path": units}}))
+    Path("exp/run/train.yaml").write_text(
+        yaml.safe_dump(CONFIG | {"tokenizer_conf": {"symbol_table_path": units}})
+    )
     torch.manual_seed(1)
     torch.save(build_model(load_config("exp/run/train.yaml")).state_dict(), "exp/run/avg.pt")
     Path("names.txt").write_text("abc\n")
@@ -66,7 +80,9 @@ def run_command(words, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in pages("how-to") if page.stem not in ("index", "errors")], ids=lambda page: page.stem
+    "page",
+    [page for page in pages("how-to") if page.stem not in ("index", "errors")],
+    ids=lambda page: page.stem,
 )
 def test_the_blocks_of_a_page_run(page, folder, monkeypatch):
     if page.stem in NEEDED:
@@ -98,7 +114,9 @@ def test_a_check_of_a_damaged_shard_ends_with_status_1(folder, monkeypatch):
     assert Path("data/train/data.list.json").is_file()
     shard = Path("data/train/shards/shards_000000000.tar")
     shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
-    assert run_command(commands_in(check.text)[0], monkeypatch) == 1  # training would lose something
+    assert (
+        run_command(commands_in(check.text)[0], monkeypatch) == 1
+    )  # training would lose something
     assert Path("check.html").is_file()
 
 

@@ -1,4 +1,6 @@
-"""The notebooks run from the first cell to the last, without Jupyter, and are stored without outputs."""
+"""The notebooks run from the first cell to the last, without Jupyter, and are stored without
+outputs.
+"""
 
 import json
 import sys
@@ -14,7 +16,9 @@ NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 
 @pytest.fixture
 def plain_python(monkeypatch, tmp_path):
-    """Pictures go to no window, files to the folder of the test; without IPython, sounds and pictures are dropped."""
+    """Pictures go to no window, files to the folder of the test; without IPython, sounds and
+    pictures are dropped.
+    """
     import matplotlib
     from matplotlib import pyplot
 
@@ -27,7 +31,9 @@ def plain_python(monkeypatch, tmp_path):
         display = ModuleType("IPython.display")
         vars(display).update(Audio=lambda samples, rate, **_: samples, display=lambda shown: None)
         package = ModuleType("IPython")
-        vars(package).update(version_info=(9, 0), get_ipython=lambda: None)  # matplotlib asks for them
+        vars(package).update(
+            version_info=(9, 0), get_ipython=lambda: None
+        )  # matplotlib asks for them
         monkeypatch.setitem(sys.modules, "IPython", package)
         monkeypatch.setitem(sys.modules, "IPython.display", display)
     matplotlib.use("Agg")

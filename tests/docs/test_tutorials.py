@@ -17,7 +17,9 @@ TUTORIALS = [page for page in pages("tutorials") if page.stem != "index"]
 
 
 def run_blocks(page, monkeypatch, **more):
-    """Run the blocks of a page in their order; `more` has words that a command gets in this test."""
+    """Run the blocks of a page in their order; `more` has words that a command gets in this
+    test.
+    """
     blocks = [block for block in blocks_of(page) if block.why_not_run is None]
     assert blocks
     for block in blocks:
@@ -28,14 +30,20 @@ def run_blocks(page, monkeypatch, **more):
             if words[0] == "python":
                 assert preloaded.run(words[1:]).returncode == 0, words
             elif words[0] not in (".", "cd"):  # the test stands in the folder of the recipe
-                assert run_command([*words, *more.get(words[0].removesuffix(".py"), ())], monkeypatch) == 0, words
+                assert (
+                    run_command([*words, *more.get(words[0].removesuffix(".py"), ())], monkeypatch)
+                    == 0
+                ), words
 
 
 @pytest.mark.parametrize("name", ["own-corpus", "cluster"])
 def test_the_blocks_of_a_tutorial_run(name, folder, monkeypatch, capsys):
     page = next(page for page in TUTORIALS if page.stem == name)
     shutil.copy("conf/train.yaml", "conf/train_conformer.yaml")
-    make_list = ["make_raw_list.py", *(f"data/train/{file}" for file in ("wav.scp", "text", "data.list"))]
+    make_list = [
+        "make_raw_list.py",
+        *(f"data/train/{file}" for file in ("wav.scp", "text", "data.list")),
+    ]
     assert run_command(make_list, monkeypatch) == 0  # as stage 3 of a recipe does
     run_blocks(page, monkeypatch, new_recipe=("--examples", str(folder / "examples")))
     if name == "own-corpus":
@@ -51,7 +59,9 @@ def test_recipes_in_the_tutorials_and_their_options_exist():
     assert len(calls) > 8
     for words in calls:
         command = known[words[1].replace("tones", "custom")]
-        options = {name for group in command.groups.values() for option in group for name in option.names}
+        options = {
+            name for group in command.groups.values() for option in group for name in option.names
+        }
         assert {word for word in words if word.startswith("--")} <= options, words
 
 

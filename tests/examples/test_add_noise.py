@@ -37,7 +37,9 @@ def write_noisy(clean: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> dict
     return {key: soundfile.read(path)[0] for key, path in read_table(out / "wav.scp").items()}
 
 
-def test_the_noised_set_has_the_stated_ratios_and_each_call_writes_the_same_audio(clean, tmp_path, monkeypatch) -> None:
+def test_the_noised_set_has_the_stated_ratios_and_each_call_writes_the_same_audio(
+    clean, tmp_path, monkeypatch
+) -> None:
     noisy = write_noisy(clean, tmp_path / "noisy", monkeypatch)
     again = write_noisy(clean, tmp_path / "again", monkeypatch)
     ratios = set()
@@ -46,7 +48,8 @@ def test_the_noised_set_has_the_stated_ratios_and_each_call_writes_the_same_audi
         speech = soundfile.read(path)[0]
         assert len(noisy[key]) == len(speech)
         assert np.abs(noisy[key]).max() < 1
-        # The noise is what is left without the share of the speech, whose level may have been lowered.
+        # The noise is what is left without the share of the speech, whose level may have been
+        # lowered.
         level = noisy[key] @ speech / (speech @ speech)
         noise = noisy[key] - level * speech
         ratio = 10 * np.log10((level**2 * (speech @ speech)) / (noise @ noise))

@@ -1,4 +1,6 @@
-"""Stages 0 to 3 of every recipe on a miniature of its corpus, in both modes, with the texts that its layout implies."""
+"""Stages 0 to 3 of every recipe on a miniature of its corpus, in both modes, with the texts that
+its layout implies.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def call(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess:
 
 @pytest.fixture
 def recipe(tmp_path):
-    """A function that copies a recipe without its data and exp, beside links to the repository; returns the folder.
+    """A function that copies a recipe without its data and exp, beside links to the repository;
+    returns the folder.
 
     The names of the folders have blanks, quotes and other characters that a shell treats specially.
     """
@@ -60,7 +63,11 @@ def recipe(tmp_path):
         for there in ("path.sh", "requirements.txt", "requirements", "tools", "wenet_uio"):
             (clone / there).symlink_to(ROOT / there)
         made = shutil.ignore_patterns("data", "exp")
-        return Path(shutil.copytree(ROOT / "examples" / name / "s0", clone / "examples" / name / "s0", ignore=made))
+        return Path(
+            shutil.copytree(
+                ROOT / "examples" / name / "s0", clone / "examples" / name / "s0", ignore=made
+            )
+        )
 
     return copy
 
@@ -111,7 +118,9 @@ def test_data_cmvn_dict_and_lists_of_a_miniature(recipe, tmp_path, name):
         ("voices", "voices", (3516, 208, 396)),
     ],
 )
-def test_real_recordings_are_cut_into_parts_of_other_speakers(corpora, tmp_path, name, folder, counts):
+def test_real_recordings_are_cut_into_parts_of_other_speakers(
+    corpora, tmp_path, name, folder, counts
+):
     prepare = ROOT / "examples" / name / "s0" / "local" / "prepare_data.py"
     result = call(preloaded.python(), prepare, corpora / folder, tmp_path / "data", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -122,7 +131,9 @@ def test_real_recordings_are_cut_into_parts_of_other_speakers(corpora, tmp_path,
         assert not (texts[0] & texts[1])
         assert not (texts[2] & (texts[0] | texts[1]))
     elif name != "yesno":  # one speaker
-        speakers = [{key.split("-")[0] if "-" in key else key[:5] for key in table} for table in tables]
+        speakers = [
+            {key.split("-")[0] if "-" in key else key[:5] for key in table} for table in tables
+        ]
         assert not speakers[0] & speakers[1]
         assert not speakers[2] & (speakers[0] | speakers[1])
 
@@ -133,13 +144,24 @@ def test_a_missing_corpus_is_one_clear_line(recipe, tmp_path, name):
     (tmp_path / "empty").mkdir()
     options = ("--fisher", tmp_path / "nowhere") if name == "hub5" else ()
     result = call(
-        "bash", folder / "run.sh", "--data", "empty", "--stage", "0", "--stop_stage", "0", *options, cwd=tmp_path
+        "bash",
+        folder / "run.sh",
+        "--data",
+        "empty",
+        "--stage",
+        "0",
+        "--stop_stage",
+        "0",
+        *options,
+        cwd=tmp_path,
     )
     assert result.returncode == 1
     error = result.stderr.splitlines()[-1]
     assert error.startswith("error: ")
     assert len(result.stderr.splitlines()) == 2, result.stderr
-    assert ("run stage 0 of the fisher recipe" if name == "hub5" else str(tmp_path / "empty")) in error
+    assert (
+        "run stage 0 of the fisher recipe" if name == "hub5" else str(tmp_path / "empty")
+    ) in error
     assert not (folder / "data").exists()
 
 
@@ -150,7 +172,9 @@ def test_dspspeech20_runs_from_its_first_stage_to_its_last(recipe, corpora, tmp_
     (tmp_path / "corpus" / "wav").symlink_to(excerpt / "wav")
     package = folder.parents[2] / "wenet_uio"
     package.unlink()
-    shutil.copytree(ROOT / "wenet_uio", package)  # commands import this copy, beneath a folder with a strange name
+    shutil.copytree(
+        ROOT / "wenet_uio", package
+    )  # commands import this copy, beneath a folder with a strange name
     result = call(
         "bash", folder / "run.sh", "--data", tmp_path / "corpus", "--average_num", "1",
         "--override", "max_epoch=1 epoch_steps=5 observe_interval=0 encoder_conf.num_blocks=1 "
@@ -174,8 +198,13 @@ def test_espeak_data_of_another_language_or_with_all_audio_is_refused(recipe, tm
     ):
         result = call("bash", folder / "run.sh", *options.split(), "--stage", "1", cwd=tmp_path)
         assert result.returncode == 1
-        assert result.stderr == f"error: data/ was prepared for --lang en; run stage 0 with {needed}\n"
-    assert call("bash", folder / "run.sh", "--lang", "zh", "--stage", "99", cwd=tmp_path).returncode == 0
+        assert (
+            result.stderr == f"error: data/ was prepared for --lang en; run stage 0 with {needed}\n"
+        )
+    assert (
+        call("bash", folder / "run.sh", "--lang", "zh", "--stage", "99", cwd=tmp_path).returncode
+        == 0
+    )
     for name in ("lang", "mixture.yaml", "train/global_cmvn", "dict/units.txt"):
         (folder / "data" / name).parent.mkdir(exist_ok=True)
         (folder / "data" / name).write_text("en --hybrid true\n")

@@ -29,7 +29,9 @@ def mirror(tmp_path) -> Iterator[tuple[Path, str]]:
     """A folder, and the address under which it is served."""
     folder = tmp_path / "mirror"
     folder.mkdir()
-    with running(ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))) as server:
+    with running(
+        ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
+    ) as server:
         yield folder, f"http://127.0.0.1:{server.server_port}"
 
 
@@ -37,7 +39,11 @@ def download(recipe: str, mirror: str, *arguments: str | Path) -> subprocess.Com
     environment = preloaded.on_path()
     path = f"{ROOT / 'tools'}:{environment['PATH']}"
     return subprocess.run(
-        ["bash", str(ROOT / "examples" / recipe / "s0" / "local" / "download.sh"), *map(str, arguments)],
+        [
+            "bash",
+            str(ROOT / "examples" / recipe / "s0" / "local" / "download.sh"),
+            *map(str, arguments),
+        ],
         env=environment | {"PATH": path, "PYTHONPATH": str(ROOT), "OPENSLR": mirror},
         capture_output=True,
         text=True,
@@ -80,7 +86,10 @@ def test_archives_of_speakers_are_unpacked_and_cannot_lead_each_other_outside(tm
     (wav / "S0002.tar.gz").unlink()
     rest = download("aishell", "http://127.0.0.1:1", wav.parents[1], "false")
     assert "expected 141925 recordings, found 2" in rest.stderr
-    assert sorted(str(path.relative_to(wav)) for path in wav.rglob("*.*")) == ["train/S0001/a.wav", "train/S0002/b.wav"]
+    assert sorted(str(path.relative_to(wav)) for path in wav.rglob("*.*")) == [
+        "train/S0001/a.wav",
+        "train/S0002/b.wav",
+    ]
     assert list((tmp_path / "outside").iterdir()) == []
 
 

@@ -1,4 +1,6 @@
-"""The hybrid recipe of espeak: texts without audio, spoken in the workers by the synthesiser of the recipe."""
+"""The hybrid recipe of espeak: texts without audio, spoken in the workers by the synthesiser of the
+recipe.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def espeak(own_modules):
 
 
 def mixture(folder, texts, speakers=("en+m1", "en-us+f1"), per_character=0.15):
-    lines = [json.dumps({"key": f"t{number}", "text": text}) + "\n" for number, text in enumerate(texts)]
+    lines = [
+        json.dumps({"key": f"t{number}", "text": text}) + "\n" for number, text in enumerate(texts)
+    ]
     (folder / "manifest.json").write_text("".join(lines))
     source = {"type": "tts_text", "manifest_filepath": str(folder / "manifest.json")}
     if speakers:
@@ -65,24 +69,38 @@ def mixture(folder, texts, speakers=("en+m1", "en-us+f1"), per_character=0.15):
 
 def loader(data, **options):
     config = FakeConfig(operators=[OPERATOR], filter_conf={"min_length": 1}, max_bad_ratio=1.0)
-    return build_loader(data, "raw", config, TOKENIZER, training=True, options=LoaderOptions(**options))
+    return build_loader(
+        data, "raw", config, TOKENIZER, training=True, options=LoaderOptions(**options)
+    )
 
 
 def test_the_speech_of_a_text_does_not_depend_on_earlier_texts(espeak):
     voices = importlib.import_module("local.voices")
-    said = [("turn on the light", "en-us+m1"), ("call two", "en-gb-scotland+f1"), ("turn on the light", "en+linda")]
+    said = [
+        ("turn on the light", "en-us+m1"),
+        ("call two", "en-gb-scotland+f1"),
+        ("turn on the light", "en+linda"),
+    ]
     first = [espeak.speak(text, voices.Setting(voice, 160, 50)) for text, voice in said]
-    again = [espeak.speak(text, voices.Setting(voice, 160, 50)) for text, voice in reversed(said)][::-1]
+    again = [espeak.speak(text, voices.Setting(voice, 160, 50)) for text, voice in reversed(said)][
+        ::-1
+    ]
     assert all((one == other).all() for one, other in zip(first, again, strict=True))
     assert len(first[0]) > espeak.SAMPLE_RATE / 2
 
 
-def test_texts_sound_the_same_on_any_number_of_workers_and_after_a_resume_inside_an_epoch(espeak, tmp_path):
-    data = mixture(tmp_path, ["abc cab", "call a cab", "a b c", "bac", "cab abc abba", "ab", "cc bb aa", "b"])
+def test_texts_sound_the_same_on_any_number_of_workers_and_after_a_resume_inside_an_epoch(
+    espeak, tmp_path
+):
+    data = mixture(
+        tmp_path, ["abc cab", "call a cab", "a b c", "bac", "cab abc abba", "ab", "cc bb aa", "b"]
+    )
     expected = list(loader(data))
     assert len(expected) > 2
     for workers in (1, 2):
-        assert all(same(*pair) for pair in zip(expected, loader(data, num_workers=workers), strict=True))
+        assert all(
+            same(*pair) for pair in zip(expected, loader(data, num_workers=workers), strict=True)
+        )
     one = loader(data, num_workers=1)
     stream = iter(one)
     read = [next(stream) for _ in range(2)]
@@ -103,7 +121,11 @@ def test_a_text_that_cannot_be_spoken_is_left_out_by_name(espeak, tmp_path, text
     batches = list(loader(MixtureConf(sources=(source,))))
     assert [key for batch in batches for key in batch.keys] == ["manifest.json:2"]
     (skipped,) = [each for batch in batches for each in batch.skipped]
-    assert (skipped.key, skipped.reason, skipped.filtered) == ("manifest.json:1", "not_spoken", False)
+    assert (skipped.key, skipped.reason, skipped.filtered) == (
+        "manifest.json:1",
+        "not_spoken",
+        False,
+    )
     assert repr(text) in skipped.detail
 
 
@@ -115,15 +137,22 @@ def test_a_text_that_cannot_be_spoken_is_left_out_by_name(espeak, tmp_path, text
         (["7"], "t0: ValueError: eSpeak NG has no voice 7"),
     ],
 )
-def test_a_voice_that_is_missing_or_unknown_stops_the_run_and_names_the_text(espeak, tmp_path, speakers, message):
+def test_a_voice_that_is_missing_or_unknown_stops_the_run_and_names_the_text(
+    espeak, tmp_path, speakers, message
+):
     with pytest.raises(OperatorError, match=message.replace("+", r"\+")) as raised:
         list(loader(mixture(tmp_path, ["abc"], speakers)))
     assert len(str(raised.value).splitlines()) == 1
 
 
 def test_without_the_synthesiser_the_run_does_not_start(own_modules, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "espeakng_loader", None)  # as Python treats a module that is not installed
-    with pytest.raises(ConfigError, match=r"local\.speak:Speak: .*espeakng_loader.*; local\.speak needs it; install"):
+    monkeypatch.setitem(
+        sys.modules, "espeakng_loader", None
+    )  # as Python treats a module that is not installed
+    with pytest.raises(
+        ConfigError,
+        match=r"local\.speak:Speak: .*espeakng_loader.*; local\.speak needs it; install",
+    ):
         loader(mixture(tmp_path, ["abc"]))
 
 
@@ -136,7 +165,9 @@ def test_the_plan_has_room_for_every_sentence_of_the_grammar(espeak, tmp_path, l
     assert [each for batch in one for each in batch.skipped] == []
 
 
-def test_half_of_the_training_part_becomes_text_and_no_utterance_is_lost(espeak, monkeypatch, tmp_path):
+def test_half_of_the_training_part_becomes_text_and_no_utterance_is_lost(
+    espeak, monkeypatch, tmp_path
+):
     def call(name, *options):
         monkeypatch.setattr(sys, "argv", [name, *map(str, options)])
         importlib.import_module(name).main()
@@ -158,21 +189,28 @@ def test_half_of_the_training_part_becomes_text_and_no_utterance_is_lost(espeak,
     assert len((data / "text_only/speakers.txt").read_text().split()) == 80
 
 
-def test_a_run_that_is_killed_while_it_hears_spoken_texts_ends_with_the_same_weights(espeak, tmp_path):
+def test_a_run_that_is_killed_while_it_hears_spoken_texts_ends_with_the_same_weights(
+    espeak, tmp_path
+):
     folders = {"killed": [[0, "update", 4]], "undisturbed": []}
     for name, kills in folders.items():
         (tmp_path / name).mkdir()
         conf = {**CONFIG["dataset_conf"], "operators": [OPERATOR]}
         folder = write_corpus(tmp_path / name, dataset_conf=conf, max_epoch=1)
         data = mixture(folder, ["a b c", "cab", "abc abba", "bac", "a", "cc bb", "b", "abc", "ca"])
-        listed = [{"type": "raw", "data_list": "train.list"}, data.sources[0].model_dump(exclude_defaults=True)]
+        listed = [
+            {"type": "raw", "data_list": "train.list"},
+            data.sources[0].model_dump(exclude_defaults=True),
+        ]
         (folder / "mix.yaml").write_text(yaml.safe_dump(listed))
         (folder / "kills.json").write_text(json.dumps(kills))
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{RECIPE}", "OMP_NUM_THREADS": "1"}
         command = ["-m", "tests.train.support.killed_run", "kills.json", "--train_data", "mix.yaml"]
         done = preloaded.run(command, cwd=folder, env=environment)
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout.splitlines()[-1]) == {"survived": 0, "complete": True}, done.stderr
+        assert json.loads(done.stdout.splitlines()[-1]) == {"survived": 0, "complete": True}, (
+            done.stderr
+        )
         resumed = "resuming after step 2, in epoch 0" in done.stderr
         assert resumed == bool(kills), done.stderr
     first, second = (torch.load(tmp_path / name / "exp/final.pt") for name in folders)

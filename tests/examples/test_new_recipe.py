@@ -31,13 +31,19 @@ class Louder:
 
 
 def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(recipe, corpora):
-    home = recipe("custom").parents[2]  # the clone, whose name has blanks and quotes, as have all paths below
+    home = recipe("custom").parents[
+        2
+    ]  # the clone, whose name has blanks and quotes, as have all paths below
     (home / "my recordings").symlink_to(corpora / "fsdd" / "recordings")
     with open(home / "my digits.tsv", "w", newline="") as file:
         table = csv.writer(file, delimiter="\t")
         table.writerow(("path", "sentence", "speaker", "split"))
         for digit, text in enumerate(DIGITS):
-            for index, part in ((0, "test"), (5, "dev"), *((index, "train") for index in range(8, 12))):
+            for index, part in (
+                (0, "test"),
+                (5, "dev"),
+                *((index, "train") for index in range(8, 12)),
+            ):
                 table.writerow((f"{digit}_theo_{index}.wav", text, "theo", part))
     tool = ("--from", "my digits.tsv", "--audio", "my recordings", "--examples", home / "examples")
     made = call(preloaded.python(), ROOT / "tools" / "new_recipe.py", "digits", *tool, cwd=home)
@@ -47,16 +53,33 @@ def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(r
     (folder / "local" / "louder.py").write_text(OPERATOR)
     (folder / "hot words").write_text("one\n")
     tiny = "max_epoch=1 encoder_conf.num_blocks=1 encoder_conf.output_size=32 encoder_conf.linear_units=32 "
-    tiny += "decoder_conf.num_blocks=1 decoder_conf.linear_units=32 observe_interval=0 report=false "
-    tiny += 'dataset_conf.operators=[{"use":"local.louder:Louder","after":"decode","evaluation":true}]'
-    run = ("bash", folder / "run.sh", "--dir", "exp/my 'run'", "--dict", "data/it's my dict", "--nj", "1")
+    tiny += (
+        "decoder_conf.num_blocks=1 decoder_conf.linear_units=32 observe_interval=0 report=false "
+    )
+    tiny += (
+        'dataset_conf.operators=[{"use":"local.louder:Louder","after":"decode","evaluation":true}]'
+    )
+    run = (
+        "bash",
+        folder / "run.sh",
+        "--dir",
+        "exp/my 'run'",
+        "--dict",
+        "data/it's my dict",
+        "--nj",
+        "1",
+    )
     done = call(
-        *run, "--override", tiny, "--average_num", "1", "--decode_modes", "ctc_greedy_search attention_rescoring",
+        *run, "--override", tiny, "--average_num", "1", "--decode_modes", "ctc_greedy_search "
+                                                                          "attention_rescoring",
         "--decode_options", "--context_list_path 'hot words'", cwd=home.parent,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^(\w+) +([\d.]+) +[\d.]+ +(\d+) ", done.stdout, re.MULTILINE)
-    assert [(mode, tokens) for mode, _, tokens in rows] == [("ctc_greedy_search", "10"), ("attention_rescoring", "10")]
+    assert [(mode, tokens) for mode, _, tokens in rows] == [
+        ("ctc_greedy_search", "10"),
+        ("attention_rescoring", "10"),
+    ]
     assert (folder / "exp" / "my 'run'" / "final.zip").stat().st_size > 0
     assert [path.name for path in home.parent.iterdir()] == [home.name]
 
@@ -73,7 +96,19 @@ def test_recordings_with_subtitles_are_trained_without_an_edit(recipe, corpora):
     script = home / "examples" / "own" / "s0" / "run.sh"
     tiny = "max_epoch=1 encoder_conf.num_blocks=1 encoder_conf.output_size=32 encoder_conf.linear_units=32 "
     tiny += "decoder_conf.num_blocks=1 decoder_conf.linear_units=32 observe_interval=0 report=false"
-    done = call("bash", script, "--stage", "0", "--stop_stage", "4", "--override", tiny, "--nj", "1", cwd=home)
+    done = call(
+        "bash",
+        script,
+        "--stage",
+        "0",
+        "--stop_stage",
+        "4",
+        "--override",
+        tiny,
+        "--nj",
+        "1",
+        cwd=home,
+    )
     assert done.returncode == 0, done.stderr
     (folder,) = (script.parent / "exp").iterdir()
     assert (folder / "epoch_0.pt").is_file()
@@ -81,7 +116,9 @@ def test_recordings_with_subtitles_are_trained_without_an_edit(recipe, corpora):
 
 def make_recipe(folder: Path, *options: str | Path):
     tool = ROOT / "tools" / "new_recipe.py"
-    return call(preloaded.python(), tool, "own", "--examples", folder / "examples", *options, cwd=folder)
+    return call(
+        preloaded.python(), tool, "own", "--examples", folder / "examples", *options, cwd=folder
+    )
 
 
 def prepared(folder: Path) -> dict[str, list]:
@@ -90,7 +127,9 @@ def prepared(folder: Path) -> dict[str, list]:
     script = folder / "examples" / "own" / "s0" / "run.sh"
     done = call("bash", script, "--stage", "0", "--stop_stage", "0", cwd=folder / "elsewhere")
     assert done.returncode == 0, done.stderr
-    return {part: read_kaldi(str(script.parent / "data" / part)) for part in ("train", "dev", "test")}
+    return {
+        part: read_kaldi(str(script.parent / "data" / part)) for part in ("train", "dev", "test")
+    }
 
 
 def transcripts(form: str, folder: Path, wavs: list[str]) -> Path:
@@ -98,8 +137,12 @@ def transcripts(form: str, folder: Path, wavs: list[str]) -> Path:
     (folder / "lists").mkdir()
     said = [(wav, f"text {number}") for number, wav in enumerate(wavs)]
     if form == "kaldi":
-        (folder / "lists" / "wav.scp").write_text("".join(f"k{n} {wav}\n" for n, wav in enumerate(wavs)))
-        (folder / "lists" / "text").write_text("".join(f"k{n} {text}\n" for n, (_, text) in enumerate(said)))
+        (folder / "lists" / "wav.scp").write_text(
+            "".join(f"k{n} {wav}\n" for n, wav in enumerate(wavs))
+        )
+        (folder / "lists" / "text").write_text(
+            "".join(f"k{n} {text}\n" for n, (_, text) in enumerate(said))
+        )
         return folder / "lists"
     if form == "lhotse":
         lhotse = pytest.importorskip("lhotse")
@@ -107,10 +150,14 @@ def transcripts(form: str, folder: Path, wavs: list[str]) -> Path:
         for wav, text in said:
             recording = lhotse.Recording.from_file(folder / wav)
             heard = lhotse.SupervisionSegment(wav, recording.id, 0.0, recording.duration, text=text)
-            cut = lhotse.MonoCut(wav.replace("/", "-"), 0.0, recording.duration, 0, [heard], recording=recording)
+            cut = lhotse.MonoCut(
+                wav.replace("/", "-"), 0.0, recording.duration, 0, [heard], recording=recording
+            )
             rows.append(json.dumps(cut.to_dict()).replace(json.dumps(f"{folder}/")[1:-1], ""))
     elif form == "nemo":
-        rows = [json.dumps({"audio_filepath": wav, "text": text, "duration": 0.4}) for wav, text in said]
+        rows = [
+            json.dumps({"audio_filepath": wav, "text": text, "duration": 0.4}) for wav, text in said
+        ]
     elif form == "csv":
         rows = ["wav_filename,wav_filesize,transcript", *(f"{wav},1,{text}" for wav, text in said)]
     else:
@@ -123,14 +170,18 @@ def transcripts(form: str, folder: Path, wavs: list[str]) -> Path:
 @pytest.mark.parametrize("form", ["tsv", "csv", "nemo", "lhotse", "kaldi"])
 def test_every_form_is_prepared_and_divided_and_paths_may_have_spaces_and_be_relative(recipe, form):
     home = recipe("custom").parents[2]  # the clone
-    wavs = [f"my calls/{speaker}/call {number}.wav" for speaker in ("ann", "bo") for number in range(3)]
+    wavs = [
+        f"my calls/{speaker}/call {number}.wav" for speaker in ("ann", "bo") for number in range(3)
+    ]
     for wav in wavs:
         noise(home / wav, 8000)
     made = make_recipe(home, "--from", transcripts(form, home, wavs))
     assert made.returncode == 0, made.stderr
     parts = prepared(home)
     assert all(parts.values())
-    assert ", ".join(f"{len(of)} {part}" for part, of in parts.items()) + " utterances" in made.stdout
+    assert (
+        ", ".join(f"{len(of)} {part}" for part, of in parts.items()) + " utterances" in made.stdout
+    )
     found = sorted((line.text, line.wav) for of in parts.values() for line in of)
     assert found == [(f"text {number}", str(home / wav)) for number, wav in enumerate(wavs)]
     if form == "tsv":
@@ -141,7 +192,9 @@ def test_an_official_division_is_given_as_files(recipe):
     home = recipe("custom").parents[2]  # the clone
     for number, part in enumerate(("train", "dev", "test")):
         noise(home / f"{number}.wav", 8000)
-        (home / f"{part}.json").write_text(json.dumps({"audio_filepath": f"{number}.wav", "text": part}) + "\n")
+        (home / f"{part}.json").write_text(
+            json.dumps({"audio_filepath": f"{number}.wav", "text": part}) + "\n"
+        )
     made = make_recipe(home, "--from", "train.json", "--dev", "dev.json", "--test", "test.json")
     assert made.returncode == 0, made.stderr
     assert {part: [line.text for line in of] for part, of in prepared(home).items()} == {
@@ -155,9 +208,15 @@ def test_an_official_division_is_given_as_files(recipe):
     ("rows", "message"),
     [
         ("path,text\nhere.wav,one\nnowhere.wav,two\n", "nowhere: audio nowhere.wav is not in "),
-        ("recording,words\nhere.wav,one\n", "columns that the first row may name are wav: wav, path"),
+        (
+            "recording,words\nhere.wav,one\n",
+            "columns that the first row may name are wav: wav, path",
+        ),
         ("path,text\nhere.wav,one\n", "1 utterances cannot be divided into train, dev, test"),
-        ("path,text,split\nhere.wav,one,train\n", "no utterance is for dev and test: set the field part or split"),
+        (
+            "path,text,split\nhere.wav,one,train\n",
+            "no utterance is for dev and test: set the field part or split",
+        ),
         ("path;text\nhere.wav;one\n", "fields are separated by a comma"),
     ],
 )
@@ -173,7 +232,10 @@ def test_errors_of_stage_0_are_reported_and_no_recipe_is_written(tmp_path, rows,
 
 
 def test_a_text_that_is_empty_when_it_is_normalized_is_refused(tmp_path):
-    rows = "".join(f"{part}.wav,{text},{part}\n" for part, text in (("train", "?!"), ("dev", "a"), ("test", "b")))
+    rows = "".join(
+        f"{part}.wav,{text},{part}\n"
+        for part, text in (("train", "?!"), ("dev", "a"), ("test", "b"))
+    )
     for part in ("train", "dev", "test"):
         noise(tmp_path / f"{part}.wav", 8000)
     (tmp_path / "a.csv").write_text(f"path,text,part\n{rows}")
@@ -189,14 +251,18 @@ def test_a_new_recipe_says_how_it_is_run_and_lists_all_its_configs(tmp_path):
     assert header.splitlines()[1:5] == ["# own.  Results: README.md", "#", "#   bash run.sh", "#"]
     assert "new_recipe.py" not in header
     listed = re.findall(r"^\| `(conf/.*)` ", (folder / "README.md").read_text(), re.MULTILINE)
-    assert listed == sorted(str(path.relative_to(template)) for path in template.glob("conf/*.yaml"))
+    assert listed == sorted(
+        str(path.relative_to(template)) for path in template.glob("conf/*.yaml")
+    )
 
 
 def test_values_with_quotes_and_spaces_come_back_from_bash(tmp_path):
     folder = tmp_path / "examples" / "own" / "s0"
     value = "/corpora/it's a \\1 folder/a $x.tsv"
     write_recipe(ROOT / "examples" / "custom" / "s0", folder, "own", {"data": value, "form": "tsv"})
-    (line,) = [line for line in (folder / "run.sh").read_text().splitlines() if line.startswith("data=")]
+    (line,) = [
+        line for line in (folder / "run.sh").read_text().splitlines() if line.startswith("data=")
+    ]
     assert call("bash", "-c", f'{line}\nprintf %s "$data"', cwd=tmp_path).stdout == value
     assert (folder / "run.sh").read_text().splitlines()[1].startswith("# own.")
 

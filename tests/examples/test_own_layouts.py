@@ -1,4 +1,6 @@
-"""Every layout of a corpus of one's own becomes a recipe that trains an epoch, through the steps of its run.sh."""
+"""Every layout of a corpus of one's own becomes a recipe that trains an epoch, through the steps of
+its run.sh.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,17 @@ from wenet_uio.bin import train
 
 PARTS = ("train", "dev", "test")
 TINY = [
-    *("max_epoch=1", "encoder_conf.num_blocks=1", "encoder_conf.output_size=16", "encoder_conf.linear_units=16"),
-    *("decoder_conf.num_blocks=1", "decoder_conf.linear_units=16", "dataset_conf.fbank_conf.num_mel_bins=20"),
+    *(
+        "max_epoch=1",
+        "encoder_conf.num_blocks=1",
+        "encoder_conf.output_size=16",
+        "encoder_conf.linear_units=16",
+    ),
+    *(
+        "decoder_conf.num_blocks=1",
+        "decoder_conf.linear_units=16",
+        "dataset_conf.fbank_conf.num_mel_bins=20",
+    ),
     *("dataset_conf.speed_perturb=false", "observe_interval=0", "report=false"),
 ]
 
@@ -38,13 +49,19 @@ def common_voice(folder: Path, said: Sequence[Said]) -> Path:
 
 @pytest.mark.parametrize("form", [*sorted(LAYOUTS), "tsv"])
 def test_every_layout_becomes_a_recipe_that_trains_an_epoch(
-    form: str, corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    form: str,
+    corpora: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
 ) -> None:
     def call(tool: ModuleType, *arguments: object) -> None:
         monkeypatch.setattr(sys, "argv", [tool.__name__, *map(str, arguments)])
         assert not tool.main()
 
-    corpus = {**LAYOUTS, "tsv": common_voice}[form](tmp_path / "my corpus", recordings(corpora, takes=1))
+    corpus = {**LAYOUTS, "tsv": common_voice}[form](
+        tmp_path / "my corpus", recordings(corpora, takes=1)
+    )
     audio = ("--audio", corpus.parent / "clips") if form == "tsv" else ()
     call(new_recipe, "own", "--from", corpus, *audio, "--examples", tmp_path / "examples")
     assert f"(--form {form}); 20 utterances" in capsys.readouterr().out
@@ -55,8 +72,18 @@ def test_every_layout_becomes_a_recipe_that_trains_an_epoch(
     call(compute_cmvn_stats, "--train_config", conf, *cmvn, *tiny)
     call(make_dict, "data/train/text", "data/dict/units.txt")
     for part in PARTS:
-        cuts = ("--segments", f"data/{part}/segments") if Path("data", part, "segments").exists() else ()
-        call(make_raw_list, *cuts, f"data/{part}/wav.scp", f"data/{part}/text", f"data/{part}/data.list")
+        cuts = (
+            ("--segments", f"data/{part}/segments")
+            if Path("data", part, "segments").exists()
+            else ()
+        )
+        call(
+            make_raw_list,
+            *cuts,
+            f"data/{part}/wav.scp",
+            f"data/{part}/text",
+            f"data/{part}/data.list",
+        )
     lists = ("--train_data", "data/train/data.list", "--cv_data", "data/dev/data.list")
     call(train, "--config", conf, *lists, "--model_dir", "exp", "--device", "cpu", *tiny)
     weights = torch.load("exp/epoch_0.pt", weights_only=True)

@@ -29,7 +29,9 @@ def name_of(path: Path) -> str:
 
 def call(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess:
     environment = preloaded.on_path() | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
 
 
 def test_there_are_recipes():
@@ -46,7 +48,16 @@ class TestRecipe:
         result = call("bash", recipe / "run.sh", "--help", cwd=tmp_path)
         assert result.returncode == 0, result.stderr
         assert "Stages: -1 " in result.stdout
-        for option in ("stage", "stop_stage", "data_type", "nj", "config", "dir", "average_num", "decode_modes"):
+        for option in (
+            "stage",
+            "stop_stage",
+            "data_type",
+            "nj",
+            "config",
+            "dir",
+            "average_num",
+            "decode_modes",
+        ):
             assert re.search(rf"^  --{option} ", result.stdout, re.MULTILINE), option
 
     def test_a_stage_beyond_the_last_does_nothing_and_exits_zero(self, recipe, tmp_path):
@@ -65,7 +76,11 @@ class TestRecipe:
     def test_its_readme_has_a_table_of_results_without_empty_cells(self, recipe):
         readme = (recipe / "README.md").read_text(encoding="utf-8")
         results = re.split(r"^#+ results$", readme, flags=re.MULTILINE | re.IGNORECASE)[1]
-        rows = [line.strip().strip("|").split("|") for line in results.splitlines() if line.startswith("|")]
+        rows = [
+            line.strip().strip("|").split("|")
+            for line in results.splitlines()
+            if line.startswith("|")
+        ]
         assert len(rows) > 2
         assert all(cell.strip() for row in rows for cell in row), "say 'not run'"
 
@@ -75,7 +90,9 @@ def test_every_config_loads_and_leaves_the_arithmetic_to_the_device(config):
     assert load_config(config).dtype == "auto"
 
 
-@pytest.mark.parametrize("config", [path for path in CONFIGS if path.parts[-4] in ("fisher", "hub5")], ids=name_of)
+@pytest.mark.parametrize(
+    "config", [path for path in CONFIGS if path.parts[-4] in ("fisher", "hub5")], ids=name_of
+)
 def test_joined_turns_are_short_enough_for_training(config):
     frames = 1000 / load_config(config).dataset_conf.fbank_conf.frame_shift
     assert load_config(config).dataset_conf.filter_conf.max_length >= LONGEST * frames
@@ -96,7 +113,8 @@ ZIPFORMERS = {
 }
 """Configs of Zipformers of published sizes."""
 CAUSAL = 66_110_931 - 65_549_011
-"""Further parameters of size M if it streams: published transducers, icefall, egs/librispeech/ASR/RESULTS.md."""
+"""Further parameters of size M if it streams: published transducers, icefall,
+egs/librispeech/ASR/RESULTS.md."""
 
 
 @pytest.fixture
@@ -107,7 +125,9 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], ASRModel]:
 
     def built(config: Path, units: int) -> ASRModel:
         special = "tokenizer_conf.special_tokens={<sos>: 1, <eos>: 1}"
-        return build_model(load_config(config, ["cmvn=null", "input_dim=80", f"output_dim={units}", special]))
+        return build_model(
+            load_config(config, ["cmvn=null", "input_dim=80", f"output_dim={units}", special])
+        )
 
     return built
 
@@ -118,7 +138,9 @@ def parameters(*modules: torch.nn.Module) -> int:
 
 def test_all_zipformers_of_both_corpora_have_a_published_size():
     names = {name_of(path) for path in CONFIGS if path.stem.startswith("train_zipformer")}
-    assert set(ZIPFORMERS) == {name for name in names if name.startswith(("aishell/", "librispeech/"))}
+    assert set(ZIPFORMERS) == {
+        name for name in names if name.startswith(("aishell/", "librispeech/"))
+    }
 
 
 @pytest.mark.parametrize("name", ZIPFORMERS)
@@ -126,7 +148,10 @@ def test_a_zipformer_has_the_parameters_of_its_published_size(name, build, golde
     published = json.loads((golden2 / "zipformer/sizes.json").read_text())[ZIPFORMERS[name]]
     model = build(ROOT / "examples" / name, published["vocab"])
     causal = CAUSAL if name.endswith("streaming.yaml") else 0
-    assert parameters(model.encoder) - parameters(model.encoder.embed) == published["parameters_encoder"] + causal
+    assert (
+        parameters(model.encoder) - parameters(model.encoder.embed)
+        == published["parameters_encoder"] + causal
+    )
     assert parameters(model.encoder, model.ctc) == published["parameters"] + causal
 
 
@@ -153,10 +178,16 @@ def make_fsdd(folder: Path, names: list[str]) -> Path:
 
 
 def test_fsdd_is_cut_by_index_and_the_digit_is_the_text(tmp_path):
-    corpus = make_fsdd(tmp_path / "fsdd", [f"7_theo_{index}.wav" for index in (0, 4, 5, 7, 8, 49)] + ["0_lucas_8.wav"])
+    corpus = make_fsdd(
+        tmp_path / "fsdd",
+        [f"7_theo_{index}.wav" for index in (0, 4, 5, 7, 8, 49)] + ["0_lucas_8.wav"],
+    )
     result = call(preloaded.python(), FSDD, corpus, tmp_path / "data")
     assert result.returncode == 0, result.stderr
-    texts = {part: (tmp_path / "data" / part / "text").read_text().splitlines() for part in ("train", "dev", "test")}
+    texts = {
+        part: (tmp_path / "data" / part / "text").read_text().splitlines()
+        for part in ("train", "dev", "test")
+    }
     assert texts == {
         "train": ["lucas_0_08 zero", "theo_7_08 seven", "theo_7_49 seven"],
         "dev": ["theo_7_05 seven", "theo_7_07 seven"],
@@ -169,7 +200,10 @@ def test_fsdd_is_cut_by_index_and_the_digit_is_the_text(tmp_path):
 def test_fsdd_of_the_repository_has_3000_recordings(corpora, tmp_path):
     result = call(preloaded.python(), FSDD, corpora / "fsdd", tmp_path)
     assert result.returncode == 0, result.stderr
-    counts = {part: len((tmp_path / part / "text").read_text().splitlines()) for part in ("train", "dev", "test")}
+    counts = {
+        part: len((tmp_path / part / "text").read_text().splitlines())
+        for part in ("train", "dev", "test")
+    }
     assert counts == {"train": 2520, "dev": 180, "test": 300}
 
 
@@ -232,12 +266,21 @@ def test_the_synthetic_corpus_is_the_same_every_time_and_a_rerun_mends_it(tmp_pa
     assert call(preloaded.python(), ESPEAK / "synthesize.py", one, *sizes).returncode == 0
     assert lost.read_bytes() == expected
 
-    assert call(preloaded.python(), ESPEAK / "prepare_data.py", one, tmp_path / "data").returncode == 0
+    assert (
+        call(preloaded.python(), ESPEAK / "prepare_data.py", one, tmp_path / "data").returncode == 0
+    )
     tables = {
-        part: dict(line.split(maxsplit=1) for line in (tmp_path / "data" / part / "text").read_text().splitlines())
+        part: dict(
+            line.split(maxsplit=1)
+            for line in (tmp_path / "data" / part / "text").read_text().splitlines()
+        )
         for part in ("train", "dev", "test")
     }
-    assert {part: len(table) for part, table in tables.items()} == {"train": 30, "dev": 5, "test": 5}
+    assert {part: len(table) for part, table in tables.items()} == {
+        "train": 30,
+        "dev": 5,
+        "test": 5,
+    }
     assert len({text for table in tables.values() for text in table.values()}) == 40
     voices = {part: {key.split("_")[1] for key in table} for part, table in tables.items()}
     assert not voices["train"] & (voices["dev"] | voices["test"])
@@ -246,4 +289,8 @@ def test_the_synthetic_corpus_is_the_same_every_time_and_a_rerun_mends_it(tmp_pa
 def test_espeak_without_its_corpus_names_the_stage(tmp_path):
     result = call(preloaded.python(), ESPEAK / "prepare_data.py", tmp_path, tmp_path / "data")
     assert result.returncode == 1
-    assert result.stderr == f"error: {tmp_path}/manifest.tsv is missing; stage -1 synthesises the corpus (--stage -1)\n"
+    assert (
+        result.stderr
+        == f"error: {tmp_path}/manifest.tsv is missing; stage -1 synthesises the corpus (--stage "
+        "-1)\n"
+    )

@@ -1,4 +1,6 @@
-"""A run of each recipe, opened by the rules of WeNet's reader: no unknown keyword, the same ids, the same texts."""
+"""A run of each recipe, opened by the rules of WeNet's reader: no unknown keyword, the same ids,
+the same texts.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,21 @@ U2PP = ROOT / "examples/fsdd/s0/conf/train_u2++_conformer.yaml"
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
 SMALL = [
     *("encoder_conf.num_blocks=1", "encoder_conf.output_size=32", "encoder_conf.attention_heads=2"),
-    *("decoder_conf.num_blocks=1", "decoder_conf.attention_heads=2", "decoder_conf.linear_units=32"),
+    *(
+        "decoder_conf.num_blocks=1",
+        "decoder_conf.attention_heads=2",
+        "decoder_conf.linear_units=32",
+    ),
     *("encoder_conf.linear_units=32", "cmvn=null"),
 ]
 LEARNS = [
     *("encoder_conf.num_blocks=2", "encoder_conf.output_size=48", "encoder_conf.linear_units=96"),
     *("encoder_conf.dropout_rate=0", "encoder_conf.positional_dropout_rate=0"),
-    *("decoder_conf.linear_units=96", "decoder_conf.dropout_rate=0", "decoder_conf.positional_dropout_rate=0"),
+    *(
+        "decoder_conf.linear_units=96",
+        "decoder_conf.dropout_rate=0",
+        "decoder_conf.positional_dropout_rate=0",
+    ),
 ]
 """Sizes of a model that learns the digits in seconds."""
 Weights = dict[str, torch.Tensor]
@@ -43,11 +53,15 @@ Texts = dict[str, list[str]]
 """{mode: texts, in the order of the keys}."""
 
 
-def start_run(config_path: Path, folder: Path, units: Sequence[str], overrides: list[str]) -> Config:
+def start_run(
+    config_path: Path, folder: Path, units: Sequence[str], overrides: list[str]
+) -> Config:
     """Write the train.yaml of a run into `folder`, as training does, and its `units`."""
     folder.mkdir(exist_ok=True)
     write_symbols(folder / "dict.txt", units)
-    config, _ = read_config(config_path, [f"tokenizer_conf.symbol_table_path={folder}/dict.txt", *overrides])
+    config, _ = read_config(
+        config_path, [f"tokenizer_conf.symbol_table_path={folder}/dict.txt", *overrides]
+    )
     save_config(copy_files(config, folder), folder / "train.yaml")
     return config
 
@@ -67,11 +81,17 @@ def test_wenet_knows_every_keyword_and_the_ids_of_a_run(
     assert reader.values["tokenizer_conf"]["symbol_table_path"] == "units.txt"
 
 
-IN_WENET = [path for path in sorted(ROOT.glob("examples/fsdd/s0/conf/*.yaml")) if path.stem != "train_zipformer"]
+IN_WENET = [
+    path
+    for path in sorted(ROOT.glob("examples/fsdd/s0/conf/*.yaml"))
+    if path.stem != "train_zipformer"
+]
 
 
 @pytest.mark.parametrize("conf", IN_WENET, ids=lambda conf: conf.stem)
-def test_wenet_knows_every_keyword_of_every_model_of_fsdd(conf: Path, golden2: Path, tmp_path: Path) -> None:
+def test_wenet_knows_every_keyword_of_every_model_of_fsdd(
+    conf: Path, golden2: Path, tmp_path: Path
+) -> None:
     start_run(conf, tmp_path / "run", "abc", [])
     reader = WenetReader(tmp_path / "run/train.yaml", golden2 / "wenet_kwargs.yaml")
     assert (reader.unknown_keywords(), reader.missing_keywords()) == ([], [])
@@ -80,7 +100,10 @@ def test_wenet_knows_every_keyword_of_every_model_of_fsdd(conf: Path, golden2: P
 FIRERED = [
     *("model=firered", "encoder=firered_conformer", "encoder_conf.input_layer=firered_conv2d4"),
     *("encoder_conf.pos_enc_layer_type=rel_pos_firered", "encoder_conf.conv_inner_factor=4"),
-    *("encoder_conf.selfattention_layer_type=firered_rel_selfattn", "encoder_conf.final_norm=false"),
+    *(
+        "encoder_conf.selfattention_layer_type=firered_rel_selfattn",
+        "encoder_conf.final_norm=false",
+    ),
 ]
 OTHER_KINDS = {
     "efficient": ["encoder=efficientConformer", "encoder_conf.group_size=4"],
@@ -90,7 +113,9 @@ OTHER_KINDS = {
 
 
 @pytest.mark.parametrize("kind", OTHER_KINDS)
-def test_wenet_knows_every_keyword_and_the_ids_of_other_kinds(kind: str, golden2: Path, tmp_path: Path) -> None:
+def test_wenet_knows_every_keyword_and_the_ids_of_other_kinds(
+    kind: str, golden2: Path, tmp_path: Path
+) -> None:
     config = start_run(U2PP, tmp_path / "run", "abc", [*OTHER_KINDS[kind], "cmvn=null"])
     reader = WenetReader(tmp_path / "run/train.yaml", golden2 / "wenet_kwargs.yaml")
     assert (reader.unknown_keywords(), reader.missing_keywords()) == ([], [])
@@ -105,12 +130,18 @@ def texts(config: Config, weights: Weights, data_list: Path) -> Texts:
     model.load_state_dict(weights)
     loader = build_loader(str(data_list), "raw", config, tokenizer, training=False)
     search = Search(MODES, DecodeOptions(), [])
-    found = recognize(Recogniser(config, tokenizer, model), loader, search, device=torch.device("cpu"))
+    found = recognize(
+        Recogniser(config, tokenizer, model), loader, search, device=torch.device("cpu")
+    )
     return {mode: [found.texts[mode][key] for key in sorted(found.texts[mode])] for mode in MODES}
 
 
-def assert_wenet_gives_the_same_texts(folder: Path, golden2: Path, run: tuple[Config, Weights, Path]) -> Texts:
-    """Compare the texts of a run in `folder`, the working directory, with those of what WeNet sees of the run."""
+def assert_wenet_gives_the_same_texts(
+    folder: Path, golden2: Path, run: tuple[Config, Weights, Path]
+) -> Texts:
+    """Compare the texts of a run in `folder`, the working directory, with those of what WeNet sees
+    of the run.
+    """
     config, weights, data_list = run
     view = WenetReader(folder / "train.yaml", golden2 / "wenet_kwargs.yaml").view()
     expected = texts(config, weights, data_list)
@@ -129,13 +160,19 @@ def test_what_wenet_sees_of_a_run_gives_the_same_texts_of_fsdd_in_all_modes(
     corpora: Path, golden2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data_list, _ = write_digits(corpora, tmp_path, 400)
-    config = start_run(U2PP, tmp_path / "run", "abcdefghij", [*SMALL, "decoder_conf.r_num_blocks=1"])
+    config = start_run(
+        U2PP, tmp_path / "run", "abcdefghij", [*SMALL, "decoder_conf.r_num_blocks=1"]
+    )
     torch.manual_seed(4)
     weights = build_model(config).state_dict()
     for name in ("ctc.ctc_lo", "decoder.left_decoder.output_layer", "decoder.left_decoder.embed.0"):
-        torch.nn.init.normal_(weights[f"{name}.weight"], std=1.0)  # tokens that change from frame to frame
+        torch.nn.init.normal_(
+            weights[f"{name}.weight"], std=1.0
+        )  # tokens that change from frame to frame
     weights["ctc.ctc_lo.bias"][0] = -5.0  # few blanks
-    monkeypatch.chdir(tmp_path / "run")  # WeNet takes the paths of the yaml relative to the working directory
+    monkeypatch.chdir(
+        tmp_path / "run"
+    )  # WeNet takes the paths of the yaml relative to the working directory
     assert_wenet_gives_the_same_texts(tmp_path / "run", golden2, (config, weights, data_list))
 
 
@@ -149,7 +186,9 @@ def test_a_trained_run_has_mostly_the_right_texts_of_fsdd_and_wenet_has_the_same
     overrides = [f"tokenizer_conf.symbol_table_path={units}", *LEARNS]
     batches = batches_of(load_config(U2PP, [*overrides, "cmvn=null"]), train_list)
     write_cmvn(batches, tmp_path / "global_cmvn")
-    config = start_run(U2PP, tmp_path / "run", WORDS, [*overrides, f"cmvn_conf.cmvn_file={tmp_path}/global_cmvn"])
+    config = start_run(
+        U2PP, tmp_path / "run", WORDS, [*overrides, f"cmvn_conf.cmvn_file={tmp_path}/global_cmvn"]
+    )
     torch.manual_seed(0)
     model = build_model(config)
     train_steps(model, batches, 160, 3e-3)

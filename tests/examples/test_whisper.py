@@ -14,9 +14,23 @@ __all__ = ["recipe"]
 
 README = Path(__file__).parents[2] / "examples/custom/s0/README.md"
 TINY = [
-    *("encoder_conf.output_size=16", "encoder_conf.attention_heads=2", "encoder_conf.linear_units=64"),
-    *("encoder_conf.num_blocks=2", "decoder_conf.attention_heads=4", "decoder_conf.linear_units=64"),
-    *("decoder_conf.num_blocks=1", "max_epoch=1", "epoch_steps=2", "observe_interval=0", "report=false"),
+    *(
+        "encoder_conf.output_size=16",
+        "encoder_conf.attention_heads=2",
+        "encoder_conf.linear_units=64",
+    ),
+    *(
+        "encoder_conf.num_blocks=2",
+        "decoder_conf.attention_heads=4",
+        "decoder_conf.linear_units=64",
+    ),
+    *(
+        "decoder_conf.num_blocks=1",
+        "max_epoch=1",
+        "epoch_steps=2",
+        "observe_interval=0",
+        "report=false",
+    ),
 ]
 
 
@@ -29,7 +43,9 @@ def commands() -> list[list[str]]:
 def test_each_of_the_five_commands_does_what_the_readme_says(recipe, corpora: Path) -> None:
     home = recipe("custom").parents[2]
     save_openai(random_whisper(), home / "small.pt")
-    write_full_vocabulary(home / "multilingual.tiktoken")  # in the place of the package openai-whisper
+    write_full_vocabulary(
+        home / "multilingual.tiktoken"
+    )  # in the place of the package openai-whisper
     (home / "recordings").symlink_to(corpora / "fsdd/recordings")
     with open(home / "transcripts.tsv", "w") as file:
         file.write("path\tsentence\tspeaker\tsplit\n")
@@ -41,7 +57,16 @@ def test_each_of_the_five_commands_does_what_the_readme_says(recipe, corpora: Pa
     done = call(*convert, cwd=home)
     assert done.returncode == 0, done.stderr
     for command in stages:
-        tiny = ("--override", " ".join(TINY), "--nj", "1", "--average_num", "1", "--decode_modes", "attention")
+        tiny = (
+            "--override",
+            " ".join(TINY),
+            "--nj",
+            "1",
+            "--average_num",
+            "1",
+            "--decode_modes",
+            "attention",
+        )
         done = call(*command, *tiny, cwd=home)
         assert done.returncode == 0, done.stderr
     assert re.search(r"^attention +[\d.]+ +[\d.]+ +10 ", done.stdout, re.MULTILINE)

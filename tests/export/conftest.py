@@ -12,15 +12,36 @@ from wenet_uio.config import parse_config
 from wenet_uio.models import ASRModel, build_model
 
 VOCAB = 12
-STREAMING = {"causal": True, "cnn_module_kernel": 8, "cnn_module_norm": "layer_norm", "use_dynamic_chunk": True}
+STREAMING = {
+    "causal": True,
+    "cnn_module_kernel": 8,
+    "cnn_module_norm": "layer_norm",
+    "use_dynamic_chunk": True,
+}
 IN_CHUNKS = {"causal": True, "use_dynamic_chunk": True}
 GATED = {"num_blocks": 1, "cgmlp_linear_units": 40, "cgmlp_conv_kernel": 5}
-SQUEEZED = {"encoder_dim": 16, "num_blocks": 3, "reduce_idx": 1, "recover_idx": 2, "cnn_module_kernel": 5}
-EFFICIENT = {"linear_units": 32, "stride_layer_idx": 0, "group_layer_idx": [0], "cnn_module_kernel": 7}
+SQUEEZED = {
+    "encoder_dim": 16,
+    "num_blocks": 3,
+    "reduce_idx": 1,
+    "recover_idx": 2,
+    "cnn_module_kernel": 5,
+}
+EFFICIENT = {
+    "linear_units": 32,
+    "stride_layer_idx": 0,
+    "group_layer_idx": [0],
+    "cnn_module_kernel": 7,
+}
 FIRERED = {
     "num_blocks": 1,
     **{"pos_enc_layer_type": "rel_pos_firered", "selfattention_layer_type": "firered_rel_selfattn"},
-    **{"input_layer": "firered_conv2d4", "final_norm": False, "conv_inner_factor": 4, "linear_units": 32},
+    **{
+        "input_layer": "firered_conv2d4",
+        "final_norm": False,
+        "conv_inner_factor": 4,
+        "linear_units": 32,
+    },
 }
 CASES = {
     "transformer": ("transformer", "transformer", {"use_dynamic_chunk": True}),
@@ -46,7 +67,8 @@ CASES = {
 def make_case(case: str) -> ASRModel:
     """An untrained model of one of CASES, always with the same weights.
 
-    Models with the same kind of decoder have the same decoder and CTC layer, so that a test can export these once.
+    Models with the same kind of decoder have the same decoder and CTC layer, so that a test can
+    export these once.
     """
     encoder, decoder, encoder_conf = CASES[case]
     torch.manual_seed(0)
@@ -80,7 +102,9 @@ def make_model() -> Callable[[str], ASRModel]:
 def make_examples() -> list[tuple[str, torch.Tensor]]:
     """Keys and features (1, T, 40) of five utterances of 60 to 88 frames."""
     generator = torch.Generator().manual_seed(1)
-    return [(f"utterance{i}", torch.randn(1, 60 + 7 * i, 40, generator=generator)) for i in range(5)]
+    return [
+        (f"utterance{i}", torch.randn(1, 60 + 7 * i, 40, generator=generator)) for i in range(5)
+    ]
 
 
 @pytest.fixture

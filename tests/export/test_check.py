@@ -56,8 +56,15 @@ def test_a_check_without_utterances_is_refused():
 
 
 def test_the_check_sums_up_what_each_utterance_gives():
-    found = {"a": (0.5, 3, None), "utt7": (math.nan, 4, DIFFERENCE), "b": (0.25, 1, None), "c": (9.0, 9, None)}
-    agreement = agreement_of([(key, torch.zeros(1, 4, 8)) for key in found], 3, lambda key, feats: found[key])
+    found = {
+        "a": (0.5, 3, None),
+        "utt7": (math.nan, 4, DIFFERENCE),
+        "b": (0.25, 1, None),
+        "c": (9.0, 9, None),
+    }
+    agreement = agreement_of(
+        [(key, torch.zeros(1, 4, 8)) for key in found], 3, lambda key, feats: found[key]
+    )
     assert (agreement.utterances, agreement.differences, agreement.tokens) == (3, (DIFFERENCE,), 8)
     assert math.isnan(agreement.largest)
 
@@ -68,7 +75,9 @@ def test_nan_is_refused(make_model, examples):
     with torch.no_grad():
         broken.ctc.ctc_lo.bias[3] = math.nan
     exported = ExportedModel(from_torchscript(to_torchscript(broken)), model)
-    agreement = compare(exported, recognise_all(model, examples, 2, OPTIONS), OPTIONS, modes=("ctc_greedy_search",))
+    agreement = compare(
+        exported, recognise_all(model, examples, 2, OPTIONS), OPTIONS, modes=("ctc_greedy_search",)
+    )
     with pytest.raises(ValueError, match="not written"):
         judge("final.zip", Agreement(2, (), agreement.largest, 10), INT8, detokenize)
 
@@ -79,9 +88,16 @@ def test_no_utterance_to_check_is_an_error(make_model):
 
 
 def test_examples_are_joined_in_a_circle_until_they_are_long_enough():
-    examples = [(name, torch.full((1, length, 2), float(length))) for name, length in (("a", 3), ("b", 9), ("c", 2))]
+    examples = [
+        (name, torch.full((1, length, 2), float(length)))
+        for name, length in (("a", 3), ("b", 9), ("c", 2))
+    ]
     found = {key: [int(frame) for frame in feats[0, :, 0]] for key, feats in joined(examples, 7)}
-    assert found == {"a and 1 more": [3] * 3 + [9] * 9, "b": [9] * 9, "c and 2 more": [2] * 2 + [3] * 3 + [9] * 9}
+    assert found == {
+        "a and 1 more": [3] * 3 + [9] * 9,
+        "b": [9] * 9,
+        "c and 2 more": [2] * 2 + [3] * 3 + [9] * 9,
+    }
     assert joined(examples[:1], 7)[0][1].size(1) == 9
     assert joined([], 7) == []
 
@@ -90,8 +106,13 @@ def test_only_a_check_in_chunks_joins_examples(make_model, examples):
     model = make_model("u2pp")
     whole = recognise_all(model, examples, 2, OPTIONS)
     assert [reference.feats.size(1) for reference in whole] == [60, 67]
-    in_chunks = recognise_all(model, examples, 2, DecodeOptions(decoding_chunk_size=8, num_decoding_left_chunks=2))
-    assert [reference.key for reference in in_chunks] == ["utterance0 and 3 more", "utterance1 and 3 more"]
+    in_chunks = recognise_all(
+        model, examples, 2, DecodeOptions(decoding_chunk_size=8, num_decoding_left_chunks=2)
+    )
+    assert [reference.key for reference in in_chunks] == [
+        "utterance0 and 3 more",
+        "utterance1 and 3 more",
+    ]
     assert all(reference.log_probs.size(1) >= 6 * 8 for reference in in_chunks)
 
 
@@ -99,15 +120,23 @@ def test_judge_names_the_first_difference():
     agreement = Agreement(20, (DIFFERENCE,), 2.5, tokens=40)
     assert agreement.token_errors == 2.5
     said = judge("final_quant.zip", agreement, INT8, detokenize)
-    assert said.startswith("final_quant.zip: 19 of 20 utterances as the checkpoint decodes them; largest difference")
-    assert said.endswith("2.50 % of the tokens differ; utt7 in ctc_greedy_search: '3 4 5' became '3 5'")
+    assert said.startswith(
+        "final_quant.zip: 19 of 20 utterances as the checkpoint decodes them; largest difference"
+    )
+    assert said.endswith(
+        "2.50 % of the tokens differ; utt7 in ctc_greedy_search: '3 4 5' became '3 5'"
+    )
 
 
 @pytest.mark.parametrize(
     ("agreement", "limits", "message"),
     [
         (Agreement(20, (DIFFERENCE,), 1e-5, 40), Limits(), "more than 0 % of the tokens"),
-        (Agreement(20, (DIFFERENCE,), 2.5, 40), Limits(math.inf, 2.0), "more than 2 % of the tokens"),
+        (
+            Agreement(20, (DIFFERENCE,), 2.5, 40),
+            Limits(math.inf, 2.0),
+            "more than 2 % of the tokens",
+        ),
         (Agreement(20, (), 0.01, 40), Limits(), "differ by more than 0.001"),
         (Agreement(20, (), math.nan, 40), INT8, "differ by more than inf"),
         (Agreement(20, (DIFFERENCE,), math.nan, 4), INT8, "more than 10 % of the tokens"),
@@ -120,7 +149,9 @@ def test_judge_refuses_differences_beyond_the_limits(agreement, limits, message)
 
 
 def test_judge_accepts_any_tokens_of_int8_models_with_almost_equal_scores():
-    assert "25.00 % of the tokens" in judge("final_quant.zip", Agreement(20, (DIFFERENCE,), 0.1, 4), INT8, detokenize)
+    assert "25.00 % of the tokens" in judge(
+        "final_quant.zip", Agreement(20, (DIFFERENCE,), 0.1, 4), INT8, detokenize
+    )
 
 
 def test_a_wrong_decoder_is_found_although_all_tokens_are_equal(make_model, examples):

@@ -16,11 +16,35 @@ from wenet_uio.models.chunks import fitting_chunk
 VOCAB = 12
 SMALL = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
 GATED = {**SMALL, "num_blocks": 1, "cgmlp_linear_units": 40, "cgmlp_conv_kernel": 5}
-SQUEEZED = {**SMALL, "encoder_dim": 16, "num_blocks": 3, "reduce_idx": 1, "recover_idx": 2, "cnn_module_kernel": 5}
-GROUPED = {**SMALL, "linear_units": 32, "stride_layer_idx": 1, "group_layer_idx": [0], "cnn_module_kernel": 7}
+SQUEEZED = {
+    **SMALL,
+    "encoder_dim": 16,
+    "num_blocks": 3,
+    "reduce_idx": 1,
+    "recover_idx": 2,
+    "cnn_module_kernel": 5,
+}
+GROUPED = {
+    **SMALL,
+    "linear_units": 32,
+    "stride_layer_idx": 1,
+    "group_layer_idx": [0],
+    "cnn_module_kernel": 7,
+}
 ZIPFORMER = {
-    **{"downsampling_factor": [1, 2], "num_encoder_layers": 1, "encoder_dim": [16, 24], "encoder_unmasked_dim": 16},
-    **{"feedforward_dim": 32, "num_heads": 2, "query_head_dim": 8, "cnn_module_kernel": [7, 5], "pos_dim": 12},
+    **{
+        "downsampling_factor": [1, 2],
+        "num_encoder_layers": 1,
+        "encoder_dim": [16, 24],
+        "encoder_unmasked_dim": 16,
+    },
+    **{
+        "feedforward_dim": 32,
+        "num_heads": 2,
+        "query_head_dim": 8,
+        "cnn_module_kernel": [7, 5],
+        "pos_dim": 12,
+    },
 }
 OFFLINE = {
     "zipformer": ZIPFORMER,
@@ -34,13 +58,20 @@ STREAMING = {
     "efficientConformer": {**GROUPED, **IN_CHUNKS, "group_size": 2},
     "branchformer": {**GATED, **IN_CHUNKS},
     "e_branchformer": {**GATED, **IN_CHUNKS, "linear_units": 32},
-    "squeezeformer": {**SQUEEZED, **IN_CHUNKS, "do_rel_shift": False, "time_reduction_layer_type": "stream"},
+    "squeezeformer": {
+        **SQUEEZED,
+        **IN_CHUNKS,
+        "do_rel_shift": False,
+        "time_reduction_layer_type": "stream",
+    },
 }
 
 
 @pytest.fixture(autouse=True)
 def plainly() -> Iterator[None]:
-    """The optimiser of torch takes a second for each model. The models of test_torchscript.py run with it."""
+    """The optimiser of torch takes a second for each model. The models of test_torchscript.py run
+    with it.
+    """
     with torch.jit.optimized_execution(False):
         yield
 
@@ -77,7 +108,9 @@ def test_whole_utterances_give_the_log_probabilities_of_the_checkpoint(encoder, 
     for frames in (60, 83):
         feats = torch.randn(1, frames, 40)
         expected = model.ctc_log_probs(model.encode(feats, torch.tensor([frames]))[0])
-        found = runtime.ctc_activation(runtime.forward_encoder_chunk(feats, 0, -1, nothing, nothing)[0])
+        found = runtime.ctc_activation(
+            runtime.forward_encoder_chunk(feats, 0, -1, nothing, nothing)[0]
+        )
         difference = (found - expected).abs().max()
         assert 0 < difference < 0.2 if quantize else difference < 1e-4
 
@@ -85,7 +118,9 @@ def test_whole_utterances_give_the_log_probabilities_of_the_checkpoint(encoder, 
 @torch.no_grad()
 @pytest.mark.parametrize(("chunk", "left_chunks"), [(4, -1), (3, 2)])
 @pytest.mark.parametrize("encoder", STREAMING)
-def test_chunks_give_the_log_probabilities_of_the_checkpoint_with_chunks(encoder, chunk, left_chunks):
+def test_chunks_give_the_log_probabilities_of_the_checkpoint_with_chunks(
+    encoder, chunk, left_chunks
+):
     model = make(encoder, STREAMING[encoder])
     chunk = fitting_chunk(model.encoder, chunk)
     runtime = from_torchscript(streaming_content(encoder))
@@ -111,9 +146,13 @@ def test_chunks_of_a_zipformer_give_the_log_probabilities_of_the_checkpoint() ->
     runtime = from_torchscript(to_torchscript(model))
     feats, outputs = torch.randn(1, 125, 40), []
     att_cache = cnn_cache = torch.zeros(0, 0, 0, 0)
-    for number in range(7):  # chunks of 8 frames of the input layer, which sees 13 further feature frames
+    for number in range(
+        7
+    ):  # chunks of 8 frames of the input layer, which sees 13 further feature frames
         window = feats[:, 16 * number : 16 * number + 29]
-        output, att_cache, cnn_cache = runtime.forward_encoder_chunk(window, 4 * number, 16, att_cache, cnn_cache)
+        output, att_cache, cnn_cache = runtime.forward_encoder_chunk(
+            window, 4 * number, 16, att_cache, cnn_cache
+        )
         outputs.append(output)
     expected = model.encoder.forward_chunk_by_chunk(feats, 8, 2)[:, :28]
     torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-4, rtol=1e-4)

@@ -1,4 +1,6 @@
-"""Exported models with att_context_size and dwconv2d8 give the numbers of the checkpoint, also for several blocks."""
+"""Exported models with att_context_size and dwconv2d8 give the numbers of the checkpoint, also for
+several blocks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from wenet_uio.models import ASRModel
 from wenet_uio.models.limited_context import LEAST_BLOCK
 
 CONF: dict[str, Any] = {
-    **{"output_size": 16, "attention_heads": 2, "num_blocks": 2, "linear_units": 32, "cnn_module_kernel": 7},
+    **{
+        "output_size": 16,
+        "attention_heads": 2,
+        "num_blocks": 2,
+        "linear_units": 32,
+        "cnn_module_kernel": 7,
+    },
     **{"input_layer": "dwconv2d8", "subsampling_conv_channels": 8, "att_context_size": [6, 3]},
 }
 ROTARY = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_selfattn"}
@@ -38,7 +46,9 @@ def test_torchscript_gives_the_log_probabilities_of_the_checkpoint(model: ASRMod
         feats = torch.randn(1, frames, 40)
         expected = model.ctc_log_probs(model.encode(feats, torch.tensor([frames]))[0])
         with torch.jit.optimized_execution(False):
-            found = runtime.ctc_activation(runtime.forward_encoder_chunk(feats, 0, -1, nothing, nothing)[0])
+            found = runtime.ctc_activation(
+                runtime.forward_encoder_chunk(feats, 0, -1, nothing, nothing)[0]
+            )
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -54,7 +64,9 @@ def test_onnx_gives_the_log_probabilities_of_the_checkpoint(model: ASRModel) -> 
         assert torch.equal(torch.as_tensor(found_lengths), expected_lengths)
         expected = model.ctc_log_probs(encoded)
         for row, size in enumerate(expected_lengths.tolist()):
-            torch.testing.assert_close(torch.as_tensor(found)[row, :size], expected[row, :size], atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(
+                torch.as_tensor(found)[row, :size], expected[row, :size], atol=1e-4, rtol=1e-4
+            )
 
 
 @torch.no_grad()
@@ -63,6 +75,11 @@ def test_the_wenet_graph_gives_the_frames_of_the_checkpoint(model: ASRModel) -> 
     att_cache, cnn_cache = torch.zeros(2, 2, 0, 16), torch.zeros(2, 1, 16, 0)
     for frames in LENGTHS:
         feats = torch.randn(1, frames, 40)
-        found = graph(chunk=feats, required_cache_size=torch.tensor(0), att_cache=att_cache, cnn_cache=cnn_cache)[0]
+        found = graph(
+            chunk=feats,
+            required_cache_size=torch.tensor(0),
+            att_cache=att_cache,
+            cnn_cache=cnn_cache,
+        )[0]
         expected, _ = model.encode(feats, torch.tensor([frames]))
         torch.testing.assert_close(torch.as_tensor(found), expected, atol=1e-4, rtol=1e-4)

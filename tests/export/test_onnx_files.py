@@ -26,7 +26,10 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
 def test_files_have_an_opset_that_old_runtimes_load(make_model):
     graph = wenet_graphs(make_model("u2pp"), 40, OFFLINE)["ctc.onnx"]
     model = onnx.load_from_string(to_onnx(graph))
-    assert (model.ir_version, [(used.domain, used.version) for used in model.opset_import]) == (7, [("", OPSET)])
+    assert (model.ir_version, [(used.domain, used.version) for used in model.opset_import]) == (
+        7,
+        [("", OPSET)],
+    )
 
 
 def test_every_product_with_weights_is_int8(make_model):

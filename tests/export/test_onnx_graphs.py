@@ -1,4 +1,6 @@
-"""ONNX graphs, run by onnxruntime as the C++ runtimes run them, give the numbers of the checkpoint."""
+"""ONNX graphs, run by onnxruntime as the C++ runtimes run them, give the numbers of the
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from tests.export.conftest import make_case, make_examples
 from wenet_uio.export.check import GREEDY, MODES, Limits, compare, judge, recognise_all
 from wenet_uio.export.exported import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, check_onnx_chunks, sherpa_graph, wenet_graphs
+from wenet_uio.export.onnx_graphs import (
+    OFFLINE,
+    Chunks,
+    check_chunks,
+    check_onnx_chunks,
+    sherpa_graph,
+    wenet_graphs,
+)
 from wenet_uio.search import DecodeOptions
 
 WENET = [
@@ -26,7 +35,8 @@ WENET = [
     ("streaming_e_branchformer", Chunks(4, 2)),
     ("streaming_squeezeformer", Chunks(4, 2)),
 ]
-"""All ways to make a graph, and the encoders with chunks: the graph of sherpa-onnx calls the same method."""
+"""All ways to make a graph, and the encoders with chunks: the graph of sherpa-onnx calls the same
+method."""
 SHERPA = [
     ("transformer", OFFLINE),
     ("conformer", OFFLINE),
@@ -39,7 +49,8 @@ SHERPA = [
     ("u2pp", Chunks(4, 2)),
     ("u2pp", Chunks(4, 0)),
 ]
-"""All ways to make a graph, and the encoders of whole utterances: the graph of WeNet calls the same method."""
+"""All ways to make a graph, and the encoders of whole utterances: the graph of WeNet calls the same
+method."""
 LENGTHS = {"conv1d2": [47, 36, 3], "efficient": [11, 9, 0]}
 """Encoder frames of inputs of 93, 71 and 5 frames, where there are others than after conv2d."""
 
@@ -55,7 +66,10 @@ model_of = cache(make_case)
 @cache
 def wenet_contents(case, chunks):
     """Files of one of CASES, which are exported once for all tests of this process."""
-    return {"encoder.onnx": to_onnx(wenet_graphs(model_of(case), 40, chunks)["encoder.onnx"]), **decoder_contents(case)}
+    return {
+        "encoder.onnx": to_onnx(wenet_graphs(model_of(case), 40, chunks)["encoder.onnx"]),
+        **decoder_contents(case),
+    }
 
 
 def decoder_contents(case):
@@ -93,27 +107,38 @@ def test_the_wenet_graphs_decode_as_the_checkpoint(case, chunks):
 
 @pytest.mark.parametrize(("case", "chunks"), SHERPA)
 def test_the_sherpa_graph_gives_the_log_probabilities_of_the_checkpoint(case, chunks):
-    agreement = compare(sherpa_model(case, chunks), references(case, chunks), options_of(chunks), modes=(GREEDY,))
+    agreement = compare(
+        sherpa_model(case, chunks), references(case, chunks), options_of(chunks), modes=(GREEDY,)
+    )
     assert agreement.differences == ()
     assert agreement.largest < 1e-4
 
 
 def forget(monkeypatch, *caches):
-    """Multiply outputs of streaming encoders by 0; 1 is the attention cache, 2 the convolution cache."""
+    """Multiply outputs of streaming encoders by 0; 1 is the attention cache, 2 the convolution
+    cache.
+    """
     call = OnnxModel.__call__
 
     def forgetful(model, **inputs):
         outputs = call(model, **inputs)
-        return [output * (len(outputs) < 3 or number not in caches) for number, output in enumerate(outputs)]
+        return [
+            output * (len(outputs) < 3 or number not in caches)
+            for number, output in enumerate(outputs)
+        ]
 
     monkeypatch.setattr(OnnxModel, "__call__", forgetful)
 
 
 @pytest.mark.parametrize("caches", [(1, 2), (1,), (2,)], ids=["both", "attention", "convolution"])
 @pytest.mark.parametrize("chunks", [Chunks(4, 2), Chunks(4, -1)], ids=["2 left", "all left"])
-def test_the_check_of_short_audio_finds_a_streaming_graph_without_caches(examples, monkeypatch, chunks, caches):
+def test_the_check_of_short_audio_finds_a_streaming_graph_without_caches(
+    examples, monkeypatch, chunks, caches
+):
     options = options_of(chunks)
-    short = [(key, feats[:, :11]) for key, feats in examples]  # 2 of the 4 encoder frames of a chunk
+    short = [
+        (key, feats[:, :11]) for key, feats in examples
+    ]  # 2 of the 4 encoder frames of a chunk
     expected = recognise_all(model_of("u2pp"), short, 3, options)
     ways = {"wenet": (wenet_model("u2pp", chunks), MODES)}
     if chunks.left >= 0:
@@ -137,7 +162,13 @@ def test_inputs_have_the_names_and_the_order_of_the_runtimes():
 
 def test_files_have_the_metadata_that_the_runtimes_read():
     encoder = wenet_model("u2pp", Chunks(4, 2)).runtime.encoder.metadata
-    streaming = {"chunk_size": "4", "left_chunks": "2", "head": "2", "num_blocks": "2", "output_size": "16"}
+    streaming = {
+        "chunk_size": "4",
+        "left_chunks": "2",
+        "head": "2",
+        "num_blocks": "2",
+        "output_size": "16",
+    }
     streaming |= {"cnn_module_kernel": "8", "right_context": "6", "vocab_size": "12"}
     assert encoder == streaming | {
         "batch": "1",
@@ -148,7 +179,12 @@ def test_files_have_the_metadata_that_the_runtimes_read():
         "is_bidirectional_decoder": "1",
         "reverse_weight": "0.3",
     }
-    always = {"model_type": "wenet_ctc", "version": "1", "model_author": "wenet_uio", "subsampling_factor": "4"}
+    always = {
+        "model_type": "wenet_ctc",
+        "version": "1",
+        "model_author": "wenet_uio",
+        "subsampling_factor": "4",
+    }
     sherpa = sherpa_model("u2pp", Chunks(4, 2)).graph.metadata
     assert sherpa == streaming | always | {"comment": "streaming"}
     offline = sherpa_model("u2pp", OFFLINE).graph.metadata
@@ -156,7 +192,9 @@ def test_files_have_the_metadata_that_the_runtimes_read():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("case", ["conv1d2", "conformer", "u2pp", "e_branchformer", "squeezeformer", "efficient"])
+@pytest.mark.parametrize(
+    "case", ["conv1d2", "conformer", "u2pp", "e_branchformer", "squeezeformer", "efficient"]
+)
 def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(case):
     model = model_of(case)
     feats, lengths = torch.randn(3, 93, 40), torch.tensor([93, 71, 5])
@@ -166,7 +204,9 @@ def test_offline_graph_takes_a_padded_batch_and_an_utterance_below_one_window(ca
     assert found_lengths.tolist() == expected_lengths.tolist() == LENGTHS.get(case, [22, 17, 0])
     expected = model.ctc_log_probs(encoder_out)
     for row, length in enumerate(expected_lengths.tolist()):
-        torch.testing.assert_close(found[row, :length], expected[row, :length], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            found[row, :length], expected[row, :length], atol=1e-4, rtol=1e-4
+        )
     short = graph(x=feats[:1, :3], x_lens=torch.tensor([3]))
     assert short[1].tolist() == [2 if case == "conv1d2" else 0]
 
@@ -199,12 +239,18 @@ def test_int8_graphs_stay_near_the_checkpoint():
 
 def test_an_export_does_not_change_the_model(examples):
     model, other = model_of("u2pp"), make_case("u2pp")
-    assert wenet_contents("u2pp", Chunks(4, 2)).keys() == {"encoder.onnx", "ctc.onnx", "decoder.onnx"}
+    assert wenet_contents("u2pp", Chunks(4, 2)).keys() == {
+        "encoder.onnx",
+        "ctc.onnx",
+        "decoder.onnx",
+    }
     assert sherpa_model("u2pp", OFFLINE)
     assert not model.training
     feats = examples[0][1]
     with torch.no_grad():
-        results = [each.encode(feats, torch.tensor([feats.size(1)]), 4, 2)[0] for each in (model, other)]
+        results = [
+            each.encode(feats, torch.tensor([feats.size(1)]), 4, 2)[0] for each in (model, other)
+        ]
     assert torch.equal(*results)
     weights = other.state_dict()
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
@@ -212,7 +258,9 @@ def test_an_export_does_not_change_the_model(examples):
 
 def test_chunks_that_a_model_does_not_support_are_refused(make_model):
     check_chunks(make_model("streaming_efficient"), Chunks(6, 4))
-    with pytest.raises(ValueError, match="lowers the frame rate or joins frames to groups: stream with TorchScript"):
+    with pytest.raises(
+        ValueError, match="lowers the frame rate or joins frames to groups: stream with TorchScript"
+    ):
         check_onnx_chunks(make_model("streaming_efficient"), Chunks(6, 4))
     with pytest.raises(ValueError, match="future frames; train with causal: true"):
         check_chunks(make_model("conformer"), Chunks(16, 4))

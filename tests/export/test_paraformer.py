@@ -25,13 +25,22 @@ def model() -> Paraformer:
     return model
 
 
-@pytest.mark.parametrize("splitter", [SegDictSplitter("unused"), CharSplitter(split_with_space=True)])
-def test_the_end_of_an_utterance_has_the_name_that_sherpa_onnx_expects(model: Paraformer, splitter: Any) -> None:
-    assert paraformer_tokens(Tokenizer(splitter, UNITS), model) == "<blank> 0\n<s> 1\n</s> 2\na@@ 3\nb 4\n"
+@pytest.mark.parametrize(
+    "splitter", [SegDictSplitter("unused"), CharSplitter(split_with_space=True)]
+)
+def test_the_end_of_an_utterance_has_the_name_that_sherpa_onnx_expects(
+    model: Paraformer, splitter: Any
+) -> None:
+    assert (
+        paraformer_tokens(Tokenizer(splitter, UNITS), model)
+        == "<blank> 0\n<s> 1\n</s> 2\na@@ 3\nb 4\n"
+    )
 
 
 def test_units_that_are_letters_are_refused(model: Paraformer) -> None:
-    with pytest.raises(ValueError, match="sherpa-onnx writes a space between the units of a paraformer"):
+    with pytest.raises(
+        ValueError, match="sherpa-onnx writes a space between the units of a paraformer"
+    ):
         paraformer_tokens(Tokenizer(CharSplitter(), UNITS), model)
 
 
@@ -40,6 +49,10 @@ def test_another_model_with_a_sanm_encoder_has_no_export() -> None:
         key: tiny_paraformer()[key]
         for key in ("encoder", "encoder_conf", "tokenizer_conf", "output_dim", "dataset_conf")
     }
-    model = build_model(parse_config({**values, "decoder_conf": {"num_blocks": 1, "r_num_blocks": 1}}, "a.yaml"))
-    with pytest.raises(ValueError, match="a model with a SANM encoder has no export, except a paraformer"):
+    model = build_model(
+        parse_config({**values, "decoder_conf": {"num_blocks": 1, "r_num_blocks": 1}}, "a.yaml")
+    )
+    with pytest.raises(
+        ValueError, match="a model with a SANM encoder has no export, except a paraformer"
+    ):
         refuse_sanm(model)

@@ -34,7 +34,9 @@ def test_settings_that_change_features_are_listed():
     ]
     same = FbankConf(num_mel_bins=80, dither=0.1, high_freq=-400, snip_edges=False)
     assert feature_differences(DatasetConf(fbank_conf=same)) == []
-    assert feature_differences(DatasetConf(feats_type="mfcc")) == ["feats_type: mfcc, fbank in sherpa-onnx"]
+    assert feature_differences(DatasetConf(feats_type="mfcc")) == [
+        "feats_type: mfcc, fbank in sherpa-onnx"
+    ]
 
 
 def test_the_units_of_an_aggregate_are_refused():

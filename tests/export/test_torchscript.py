@@ -27,16 +27,22 @@ def content(case):
 
 @pytest.fixture
 def plainly() -> Iterator[None]:
-    """The optimiser of torch takes a second for each model; only the calls of the runtime run with it."""
+    """The optimiser of torch takes a second for each model; only the calls of the runtime run with
+    it.
+    """
     with torch.jit.optimized_execution(False):
         yield
 
 
-def as_cpp_decodes(runtime, feats, chunk_size, left_chunks, beam_size=10, ctc_weight=0.3, reverse_weight=0.0):
-    """Decode features (T, F) as WeNet's C++ runtime does with final.zip (torch_asr_model.cc, asr_decoder.cc) -> n-best.
+def as_cpp_decodes(
+    runtime, feats, chunk_size, left_chunks, beam_size=10, ctc_weight=0.3, reverse_weight=0.0
+):
+    """Decode features (T, F) as WeNet's C++ runtime does with final.zip (torch_asr_model.cc,
+    asr_decoder.cc) -> n-best.
 
-    The runtime reads the frames of one chunk, keeps the last frames for the next chunk, and runs the model if it has
-    more than one window. The prefix beam search is ours; the n-best list is rescored row by row, as the runtime does.
+    The runtime reads the frames of one chunk, keeps the last frames for the next chunk, and runs
+    the model if it has more than one window. The prefix beam search is ours; the n-best list is
+    rescored row by row, as the runtime does.
     """
     rate, context = runtime.subsampling_rate(), runtime.right_context() + 1
     cached, unread, started = feats[:0], feats, False
@@ -44,7 +50,9 @@ def as_cpp_decodes(runtime, feats, chunk_size, left_chunks, beam_size=10, ctc_we
     offset, encoder_outs, log_probs = 0, [], []
     while len(unread):
         wanted = chunk_size * rate if started else (chunk_size - 1) * rate + context
-        frames, unread = (unread[:wanted], unread[wanted:]) if chunk_size > 0 else (unread, unread[:0])
+        frames, unread = (
+            (unread[:wanted], unread[wanted:]) if chunk_size > 0 else (unread, unread[:0])
+        )
         if len(cached) + len(frames) > context:
             chunk = torch.cat((cached, frames)).unsqueeze(0)
             out, att_cache, cnn_cache = runtime.forward_encoder_chunk(
@@ -59,12 +67,18 @@ def as_cpp_decodes(runtime, feats, chunk_size, left_chunks, beam_size=10, ctc_we
     longest = max(len(hypothesis.tokens) for hypothesis in nbest) + 1
     hyps = torch.zeros(len(nbest), longest, dtype=torch.int64)
     for row, hypothesis in enumerate(nbest):
-        hyps[row, : len(hypothesis.tokens) + 1] = torch.tensor([runtime.sos_symbol(), *hypothesis.tokens])
+        hyps[row, : len(hypothesis.tokens) + 1] = torch.tensor(
+            [runtime.sos_symbol(), *hypothesis.tokens]
+        )
     lengths = torch.tensor([len(hypothesis.tokens) + 1 for hypothesis in nbest])
-    probs, r_probs = runtime.forward_attention_decoder(hyps, lengths, torch.cat(encoder_outs, 1), reverse_weight)
+    probs, r_probs = runtime.forward_attention_decoder(
+        hyps, lengths, torch.cat(encoder_outs, 1), reverse_weight
+    )
 
     def score(rows, tokens):
-        return float(sum(rows[place, token] for place, token in enumerate((*tokens, runtime.eos_symbol()))))
+        return float(
+            sum(rows[place, token] for place, token in enumerate((*tokens, runtime.eos_symbol())))
+        )
 
     rescored = []
     for row, hypothesis in enumerate(nbest):
@@ -87,7 +101,14 @@ def test_the_exported_model_returns_the_properties_that_the_runtime_reads(case):
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("case", "chunk_size", "left_chunks"),
-    [("transformer", -1, -1), ("conformer", -1, -1), ("u2pp", -1, -1), ("u2pp", 4, -1), ("u2pp", 4, 2), ("u2pp", 2, 4)],
+    [
+        ("transformer", -1, -1),
+        ("conformer", -1, -1),
+        ("u2pp", -1, -1),
+        ("u2pp", 4, -1),
+        ("u2pp", 4, 2),
+        ("u2pp", 2, 4),
+    ],
 )
 def test_the_calls_of_the_cpp_runtime_give_the_attention_rescoring_of_the_checkpoint(
     make_model, examples, case, chunk_size, left_chunks
@@ -96,11 +117,19 @@ def test_the_calls_of_the_cpp_runtime_give_the_attention_rescoring_of_the_checkp
     runtime = from_torchscript(content(case))
     options = DecodeOptions(decoding_chunk_size=chunk_size, num_decoding_left_chunks=left_chunks)
     for _, feats in examples[:3]:
-        expected = decode(model, feats, torch.tensor([feats.size(1)]), ["attention_rescoring"], options)
-        found = as_cpp_decodes(runtime, feats[0], chunk_size, left_chunks, reverse_weight=model.reverse_weight)
-        assert [tokens for _, tokens in found] == [nbest.tokens for nbest in expected["attention_rescoring"][0]]
+        expected = decode(
+            model, feats, torch.tensor([feats.size(1)]), ["attention_rescoring"], options
+        )
+        found = as_cpp_decodes(
+            runtime, feats[0], chunk_size, left_chunks, reverse_weight=model.reverse_weight
+        )
+        assert [tokens for _, tokens in found] == [
+            nbest.tokens for nbest in expected["attention_rescoring"][0]
+        ]
         scores = torch.tensor([score for score, _ in found])
-        expected_scores = torch.tensor([nbest.score for nbest in expected["attention_rescoring"][0]])
+        expected_scores = torch.tensor(
+            [nbest.score for nbest in expected["attention_rescoring"][0]]
+        )
         torch.testing.assert_close(scores, expected_scores, atol=1e-3, rtol=1e-4)
 
 
@@ -109,7 +138,9 @@ def test_the_calls_of_the_cpp_runtime_give_the_attention_rescoring_of_the_checkp
 def test_exported_model_decodes_as_the_checkpoint(make_model, examples, case):
     model = make_model(case)
     runtime = from_torchscript(content(case))
-    agreement = compare(ExportedModel(runtime, model), recognise_all(model, examples, 4, OPTIONS), OPTIONS)
+    agreement = compare(
+        ExportedModel(runtime, model), recognise_all(model, examples, 4, OPTIONS), OPTIONS
+    )
     assert agreement.utterances == 4
     assert agreement.differences == ()
     assert agreement.largest < 1e-4
@@ -121,7 +152,9 @@ def test_int8_model_stays_near_the_checkpoint_and_does_not_change_it(make_model,
     model = make_model(case)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     runtime = from_torchscript(to_torchscript(model, quantize=True))
-    agreement = compare(ExportedModel(runtime, model), recognise_all(model, examples, 3, OPTIONS), OPTIONS)
+    agreement = compare(
+        ExportedModel(runtime, model), recognise_all(model, examples, 3, OPTIONS), OPTIONS
+    )
     assert 0 < agreement.largest < 0.2
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 

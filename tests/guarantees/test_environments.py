@@ -30,7 +30,10 @@ def test_every_adapter_defines_a_loader_and_links_the_practice_that_it_follows(e
     for name, entry in entries.items():
         tree = _adapter(entry)
         assert "Loader" in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}, name
-        inherits = any(isinstance(node, ast.ImportFrom) and node.module.endswith("_loader") for node in tree.body)
+        inherits = any(
+            isinstance(node, ast.ImportFrom) and node.module.endswith("_loader")
+            for node in tree.body
+        )
         ours = entry.requirements is not None
         assert inherits or ours or "https://" in ast.get_docstring(tree), name
 
@@ -57,5 +60,8 @@ def test_a_package_that_cannot_be_installed_is_named_with_the_reason():
         import environments
 
     install = [sys.executable, "-m", "pip", "install", "--no-index", "no-such-package==1"]
-    with pytest.raises(environments.NotInstalledError, match="No matching distribution found for no-such-package==1"):
+    with pytest.raises(
+        environments.NotInstalledError,
+        match="No matching distribution found for no-such-package==1",
+    ):
         environments._run(install)

@@ -19,7 +19,19 @@ def results(tmp_path_factory):
 
         loaders = ["ours", "ours_dropping_one"]
         here = [f"{name}={preloaded.python()}" for name in loaders]
-        found = run.main(["--toy", "--out", str(out), "--loaders", *loaders, "--python", *here, "--trials", *QUESTIONS])
+        found = run.main(
+            [
+                "--toy",
+                "--out",
+                str(out),
+                "--loaders",
+                *loaders,
+                "--python",
+                *here,
+                "--trials",
+                *QUESTIONS,
+            ]
+        )
     assert json.loads((out / "results.json").read_text()) == found
     return found, (out / "results.md").read_text()
 

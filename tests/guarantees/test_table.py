@@ -13,7 +13,10 @@ def test_a_reason_that_several_loaders_share_is_one_note_without_a_name_and_a_fa
     excluded = {"result": "out of scope", "summary": "no lengths"}
     failed = {"result": "fail", "summary": "1 rank: 1 lost"}
     given = {"versions": {"torch": "1"}, "date": "today", "machine": "2 cores", "commit": "abc"}
-    results = {name: {**given, "trials": {"once": failed, "padding": excluded}} for name in ("one", "other")}
+    results = {
+        name: {**given, "trials": {"once": failed, "padding": excluded}}
+        for name in ("one", "other")
+    }
     lines = table.markdown(results).splitlines()
     assert "| every sample once | fail (1) | fail (2) |" in lines
     assert "| padding at most 10 % | out of scope (3) | out of scope (3) |" in lines
@@ -29,6 +32,8 @@ def test_a_loader_that_cannot_be_installed_is_named_with_the_reason():
         patch.syspath_prepend(str(GUARANTEES))
         import table
 
-    lines = table.markdown({"one": {"reason": "No matching distribution", "date": "today"}}).splitlines()
+    lines = table.markdown(
+        {"one": {"reason": "No matching distribution", "date": "today"}}
+    ).splitlines()
     assert "| one | not installed: No matching distribution | today | | |" in lines
     assert "| every sample once | not run |" in lines

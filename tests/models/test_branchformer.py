@@ -12,7 +12,12 @@ E_TINY = {**TINY, "linear_units": 32, "merge_conv_kernel": 3}
 CONFS = {"branchformer": TINY, "e_branchformer": E_TINY}
 STREAMING = {"causal": True, "use_dynamic_chunk": True}
 NO_DROPOUT = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
-BATCH = (torch.randn(2, 80, 40), torch.tensor([80, 70]), torch.tensor([[1, 2, 3], [4, -1, -1]]), torch.tensor([3, 1]))
+BATCH = (
+    torch.randn(2, 80, 40),
+    torch.tensor([80, 70]),
+    torch.tensor([[1, 2, 3], [4, -1, -1]]),
+    torch.tensor([3, 1]),
+)
 
 
 @pytest.mark.parametrize(
@@ -23,22 +28,39 @@ BATCH = (torch.randn(2, 80, 40), torch.tensor([80, 70]), torch.tensor([[1, 2, 3]
         ("branchformer", {"use_cgmlp": False}),
         ("branchformer", {"merge_method": "learned_ave"}),
         ("branchformer", {"merge_method": "fixed_ave", "cgmlp_weight": [0.0, 1.0]}),
-        ("branchformer", {"merge_method": "fixed_ave", "cgmlp_weight": 0.3, "gate_activation": "swish"}),
+        (
+            "branchformer",
+            {"merge_method": "fixed_ave", "cgmlp_weight": 0.3, "gate_activation": "swish"},
+        ),
         ("branchformer", {"use_linear_after_conv": True, "attention_layer_type": "selfattn"}),
         ("e_branchformer", {}),
         ("e_branchformer", {"use_ffn": False}),
-        ("e_branchformer", {"macaron_style": False, "causal": True, "cgmlp_conv_kernel": 8, "merge_conv_kernel": 4}),
+        (
+            "e_branchformer",
+            {
+                "macaron_style": False,
+                "causal": True,
+                "cgmlp_conv_kernel": 8,
+                "merge_conv_kernel": 4,
+            },
+        ),
     ],
 )
 def test_every_weight_that_is_not_frozen_learns(make_encoder_model, encoder, more):
     model = make_encoder_model(encoder, {**CONFS[encoder], **more}).train()
     model(*BATCH)["loss"].backward()
-    idle = [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
+    idle = [
+        name
+        for name, weight in model.named_parameters()
+        if weight.requires_grad and weight.grad is None
+    ]
     assert idle == []
 
 
 def test_fixed_average_with_a_weight_of_one_or_zero_has_one_branch(make_encoder_model):
-    model = make_encoder_model("branchformer", {**TINY, "merge_method": "fixed_ave", "cgmlp_weight": [0.0, 1.0]})
+    model = make_encoder_model(
+        "branchformer", {**TINY, "merge_method": "fixed_ave", "cgmlp_weight": [0.0, 1.0]}
+    )
     first, second = model.encoder.encoders
     assert (first.cgmlp, second.attn) == (None, None)
     assert (first.attn is None, second.cgmlp is None) == (False, False)
@@ -46,7 +68,9 @@ def test_fixed_average_with_a_weight_of_one_or_zero_has_one_branch(make_encoder_
 
 def test_learned_average_weighs_the_branches_as_in_the_paper(make_encoder_model):
     """Softmax over the pooled scores of the two branches (section 2.3 of the paper)."""
-    layer = make_encoder_model("branchformer", {**TINY, "merge_method": "learned_ave"}).encoder.encoders[0]
+    layer = make_encoder_model(
+        "branchformer", {**TINY, "merge_method": "learned_ave"}
+    ).encoder.encoders[0]
     attended, gated = torch.randn(2, 7, 16), torch.randn(2, 7, 16)
     scores = []
     for x, pool, project in (
@@ -56,7 +80,9 @@ def test_learned_average_weighs_the_branches_as_in_the_paper(make_encoder_model)
         weights = (pool(x) / 4).softmax(dim=1)
         scores.append(project((weights.transpose(1, 2) @ x).squeeze(1)))
     expected = torch.cat(scores, dim=1).softmax(dim=1)[:, :1]
-    torch.testing.assert_close(layer._weight_of_attention(attended, gated, None).squeeze(2), expected)
+    torch.testing.assert_close(
+        layer._weight_of_attention(attended, gated, None).squeeze(2), expected
+    )
 
 
 def test_a_dropped_attention_branch_has_no_influence_but_zero_gradients(make_encoder_model):
@@ -89,9 +115,15 @@ def test_blocks_are_skipped_at_their_rate_and_only_in_training(make_encoder_mode
 
 
 @pytest.mark.parametrize("encoder", CONFS)
-def test_outputs_of_blocks_that_are_not_skipped_are_scaled_up_in_training(make_encoder_model, encoder):
+def test_outputs_of_blocks_that_are_not_skipped_are_scaled_up_in_training(
+    make_encoder_model, encoder
+):
     """With x + f(x) / (1 - p), the expectation over the draws is the output of evaluation."""
-    conf = {**CONFS[encoder], **NO_DROPOUT, "use_ffn": False} if encoder == "e_branchformer" else {**TINY, **NO_DROPOUT}
+    conf = (
+        {**CONFS[encoder], **NO_DROPOUT, "use_ffn": False}
+        if encoder == "e_branchformer"
+        else {**TINY, **NO_DROPOUT}
+    )
     layer = make_encoder_model(encoder, {**conf, "stochastic_depth_rate": 0.5}).encoder.encoders[0]
     layer.norm_final = torch.nn.Identity()
     x, pos_emb = torch.randn(1, 6, 16), torch.randn(1, 6, 16)
@@ -102,11 +134,23 @@ def test_outputs_of_blocks_that_are_not_skipped_are_scaled_up_in_training(make_e
 @pytest.mark.parametrize(
     ("encoder", "conf", "message"),
     [
-        ("branchformer", {"linear_units": 64}, "encoder_conf.linear_units: unknown key; did you mean 'cgmlp_linear_u"),
+        (
+            "branchformer",
+            {"linear_units": 64},
+            "encoder_conf.linear_units: unknown key; did you mean 'cgmlp_linear_u",
+        ),
         ("branchformer", {"merge_methd": "concat"}, "did you mean 'merge_method'"),
         ("branchformer", {"cgmlp_conv_kernel": 8}, "cgmlp_conv_kernel 8 is even"),
-        ("branchformer", {"cgmlp_weight": [0.1, 0.2]}, "cgmlp_weight has 2 numbers for num_blocks 12"),
-        ("branchformer", {"stochastic_depth_rate": 1.0}, "stochastic_depth_rate 1 skips a block in every batch"),
+        (
+            "branchformer",
+            {"cgmlp_weight": [0.1, 0.2]},
+            "cgmlp_weight has 2 numbers for num_blocks 12",
+        ),
+        (
+            "branchformer",
+            {"stochastic_depth_rate": 1.0},
+            "stochastic_depth_rate 1 skips a block in every batch",
+        ),
         ("branchformer", {"use_attn": False, "use_cgmlp": False}, "a block needs a branch"),
         ("e_branchformer", {"merge_conv_kernel": 4}, "merge_conv_kernel 4 is even"),
         ("e_branchformer", {"cgmlp_linear_units": 7}, "cgmlp_linear_units"),

@@ -44,13 +44,19 @@ def test_tokens_outside_of_the_vocabulary_are_refused():
 
 def test_too_few_mel_bins_are_refused():
     with pytest.raises(ValueError, match="input_dim 5 is too narrow"):
-        build(output_dim=9, input_dim=5, tokenizer_conf={"special_tokens": {"<sos>": 8, "<eos>": 8}})
+        build(
+            output_dim=9, input_dim=5, tokenizer_conf={"special_tokens": {"<sos>": 8, "<eos>": 8}}
+        )
 
 
 @pytest.mark.parametrize(
     ("section", "values", "message"),
     [
-        ("encoder_conf", {"output_size": 30, "attention_heads": 4}, "output_size 30 is not divisible"),
+        (
+            "encoder_conf",
+            {"output_size": 30, "attention_heads": 4},
+            "output_size 30 is not divisible",
+        ),
         ("encoder_conf", {"cnn_module_kernel": 8}, "cnn_module_kernel 8 is even"),
         ("encoder_conf", {"use_dynamic_chunk": True, "static_chunk_size": 4}, "exclude each other"),
         ("encoder_conf", {"use_dynamic_left_chunk": True}, "needs use_dynamic_chunk"),
@@ -72,7 +78,9 @@ def test_an_unknown_encoder_is_refused_with_the_nearest_name():
 
 
 def test_heads_of_the_decoder_must_divide_the_width_of_the_encoder():
-    with pytest.raises(ValueError, match=r"output_size 8 is not divisible by decoder_conf\.attention_heads 3"):
+    with pytest.raises(
+        ValueError, match=r"output_size 8 is not divisible by decoder_conf\.attention_heads 3"
+    ):
         build(
             output_dim=9,
             decoder_conf={"attention_heads": 3},
@@ -82,4 +90,8 @@ def test_heads_of_the_decoder_must_divide_the_width_of_the_encoder():
 
 def test_missing_cmvn_file_names_its_key():
     with pytest.raises(ValueError, match=r"cmvn_conf\.cmvn_file is missing"):
-        build(output_dim=9, cmvn="global_cmvn", tokenizer_conf={"special_tokens": {"<sos>": 8, "<eos>": 8}})
+        build(
+            output_dim=9,
+            cmvn="global_cmvn",
+            tokenizer_conf={"special_tokens": {"<sos>": 8, "<eos>": 8}},
+        )

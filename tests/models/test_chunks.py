@@ -13,16 +13,31 @@ from wenet_uio.models.chunks import ChunkEncoder, encode_chunks
 MORE = {
     "conformer with absolute positions": (
         "conformer",
-        {"linear_units": 32, "causal": True, "pos_enc_layer_type": "abs_pos", "selfattention_layer_type": "selfattn"},
+        {
+            "linear_units": 32,
+            "causal": True,
+            "pos_enc_layer_type": "abs_pos",
+            "selfattention_layer_type": "selfattn",
+        },
     ),
     "conformer without positions": (
         "conformer",
-        {"linear_units": 32, "causal": True, "pos_enc_layer_type": "no_pos", "selfattention_layer_type": "selfattn"},
+        {
+            "linear_units": 32,
+            "causal": True,
+            "pos_enc_layer_type": "no_pos",
+            "selfattention_layer_type": "selfattn",
+        },
     ),
     "conformer without convolutions": ("conformer", {"linear_units": 32, "use_cnn_module": False}),
     "conformer with batch norm": (
         "conformer",
-        {"linear_units": 32, "causal": True, "cnn_module_norm": "batch_norm", "cnn_module_kernel": 5},
+        {
+            "linear_units": 32,
+            "causal": True,
+            "cnn_module_norm": "batch_norm",
+            "cnn_module_kernel": 5,
+        },
     ),
     "branchformer of one branch": ("branchformer", {**BRANCH, "use_cgmlp": False}),
     "conformer with rotary positions and shared keys": (
@@ -37,9 +52,18 @@ MORE = {
     ),
     "conformer with experts": (
         "conformer",
-        {"linear_units": 32, "causal": True, "mlp_type": "moe", "n_expert": 3, "layer_norm_type": "rms_norm"},
+        {
+            "linear_units": 32,
+            "causal": True,
+            "mlp_type": "moe",
+            "n_expert": 3,
+            "layer_norm_type": "rms_norm",
+        },
     ),
-    "conformer at the full rate": ("conformer", {"linear_units": 32, "causal": True, "input_layer": "linear"}),
+    "conformer at the full rate": (
+        "conformer",
+        {"linear_units": 32, "causal": True, "input_layer": "linear"},
+    ),
 }
 ALL = KINDS | MORE
 
@@ -49,7 +73,9 @@ def one_by_one(model, feats, chunk, left):
 
 
 def together(model, feats, chunks, draw):
-    """Encode streams that arrive in parts of random length; each step has a random part of those that are ready."""
+    """Encode streams that arrive in parts of random length; each step has a random part of those
+    that are ready.
+    """
     streams = [ChunkEncoder(model.encoder, chunk, left) for chunk, left in chunks]
     outputs = [[] for _ in streams]
     given = [0] * len(streams)
@@ -67,7 +93,9 @@ def together(model, feats, chunks, draw):
             return [torch.cat(each, dim=1) for each in outputs], sizes
         ready = draw.sample(ready, draw.randint(0, len(ready)))
         sizes.append(len(ready))
-        for place, output in zip(ready, encode_chunks([streams[place] for place in ready]), strict=True):
+        for place, output in zip(
+            ready, encode_chunks([streams[place] for place in ready]), strict=True
+        ):
             outputs[place].append(output)
 
 
@@ -101,7 +129,9 @@ def test_streams_of_a_batch_may_have_chunks_of_their_own(make_encoder_model, kin
 def test_a_batch_of_far_streams_equals_streams_alone(make_encoder_model):
     """Positions beyond the table of the checkpoint."""
     encoder, conf = KINDS["conformer"]
-    model = make_encoder_model(encoder, {**conf, "input_layer": "linear", "use_dynamic_chunk": True})
+    model = make_encoder_model(
+        encoder, {**conf, "input_layer": "linear", "use_dynamic_chunk": True}
+    )
     feats = [torch.randn(1, frames, 40) for frames in (5300, 5100)]
     streams = [ChunkEncoder(model.encoder, 100, 2) for _ in feats]
     outputs = []

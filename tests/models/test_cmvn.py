@@ -22,14 +22,18 @@ def test_normalised_features_have_zero_mean_and_unit_variance(tmp_path):
 
 
 def test_kaldi_text_gives_the_same_normalisation_as_json(tmp_path):
-    (tmp_path / "json").write_text(json.dumps({"mean_stat": SUMS, "var_stat": SQUARES, "frame_num": 3}))
+    (tmp_path / "json").write_text(
+        json.dumps({"mean_stat": SUMS, "var_stat": SQUARES, "frame_num": 3})
+    )
     (tmp_path / "kaldi").write_text(f" [\n {SUMS[0]} {SUMS[1]} 3\n {SQUARES[0]} {SQUARES[1]} 0 ]\n")
     one, other = load_cmvn(tmp_path / "json", True, 2), load_cmvn(tmp_path / "kaldi", False, 2)
     torch.testing.assert_close(one(FEATS), other(FEATS))
 
 
 def test_constant_bin_stays_finite(tmp_path):
-    (tmp_path / "cmvn").write_text(json.dumps({"mean_stat": [2.0], "var_stat": [4.0], "frame_num": 1}))
+    (tmp_path / "cmvn").write_text(
+        json.dumps({"mean_stat": [2.0], "var_stat": [4.0], "frame_num": 1})
+    )
     assert load_cmvn(tmp_path / "cmvn", True, 1)(torch.tensor([[2.0]])).item() == 0.0
 
 
@@ -42,7 +46,10 @@ def test_constant_bin_stays_finite(tmp_path):
             json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 0}),
             "found 0 frames, 1 sums, 1 sums of squares",
         ),
-        (json.dumps({"mean_stat": [1.0], "var_stat": [], "frame_num": 5}), "1 sums, 0 sums of squares"),
+        (
+            json.dumps({"mean_stat": [1.0], "var_stat": [], "frame_num": 5}),
+            "1 sums, 0 sums of squares",
+        ),
         (
             json.dumps({"mean_stat": [1.0], "var_stat": [1.0], "frame_num": 5}),
             "statistics of 1 bins, but the features have 2",
@@ -57,5 +64,8 @@ def test_errors_name_the_problem_of_a_file(tmp_path, text, message):
 
 def test_an_odd_number_of_values_in_kaldi_format_is_refused(tmp_path):
     (tmp_path / "cmvn").write_text("[ 1 2\n 3 ]")
-    with pytest.raises(ValueError, match="expected a Kaldi text matrix .* even number of values, 4 or more; found 3"):
+    with pytest.raises(
+        ValueError,
+        match="expected a Kaldi text matrix .* even number of values, 4 or more; found 3",
+    ):
         load_cmvn(tmp_path / "cmvn", False, 1)

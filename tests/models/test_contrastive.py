@@ -28,7 +28,9 @@ def case(request: pytest.FixtureRequest, golden2: Path) -> Golden:
     return Golden(golden2 / request.param)
 
 
-def make(model_conf: dict[str, Any], encoder: str = "dual_transformer", **encoder_conf: Any) -> ASRModel:
+def make(
+    model_conf: dict[str, Any], encoder: str = "dual_transformer", **encoder_conf: Any
+) -> ASRModel:
     torch.manual_seed(0)
     small = {"output_size": 16, "attention_heads": 2, "num_blocks": 2, **CONF}
     values = {
@@ -47,10 +49,14 @@ def make(model_conf: dict[str, Any], encoder: str = "dual_transformer", **encode
 
 def assert_losses(found: dict[str, Any], expected: dict[str, Any]) -> None:
     for name in ("loss", "loss_full", "loss_chunk", "loss_ctl"):
-        assert found[name].item() == pytest.approx(float(expected[name]), abs=TOLERANCE, rel=TOLERANCE), name
+        assert found[name].item() == pytest.approx(
+            float(expected[name]), abs=TOLERANCE, rel=TOLERANCE
+        ), name
 
 
-def test_losses_gradients_and_draws_equal_wenets(case: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_gradients_and_draws_equal_wenets(
+    case: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, expected = case.model, case.expected
     assert isinstance(model, CtlModel)
     model.encoder.use_dynamic_chunk, model.encoder.static_chunk_size = False, 8
@@ -90,7 +96,9 @@ def test_the_contrastive_loss_is_the_cross_entropy_of_cosines() -> None:
     for frame in range(6):
         others = drawn[0, 5 * frame : 5 * frame + 5]
         assert frame not in others.tolist()
-        cosines = cosine_similarity(chunk[0, frame], full[0, [frame, *others.tolist()]], dim=1) / 0.3
+        cosines = (
+            cosine_similarity(chunk[0, frame], full[0, [frame, *others.tolist()]], dim=1) / 0.3
+        )
         expected += cosines.logsumexp(0) - cosines[0]
     # The only frame of the second utterance has no other frame to be taken for: its loss is 0.
     torch.testing.assert_close(model.contrastive_loss(chunk, full, lengths, drawn), expected / 7)
@@ -142,7 +150,8 @@ def test_text_without_audio_trains_the_decoder_alone() -> None:
 
 def test_an_encoder_without_chunks_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match="^test: encoder_conf.use_dynamic_chunk: false: ctl_model compares chunks with"
+        ConfigError,
+        match="^test: encoder_conf.use_dynamic_chunk: false: ctl_model compares chunks with",
     ):
         make({}, use_dynamic_chunk=False)
 

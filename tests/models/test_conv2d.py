@@ -12,7 +12,9 @@ def gradients(layer: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     x = x.clone().requires_grad_()
     out = layer(x).relu_()  # in place, as the input layers do
     batch, channels, frames, bins = out.shape
-    grad = torch.linspace(-1, 1, out.numel()).view(batch, frames, bins, channels).permute(0, 3, 1, 2)
+    grad = (
+        torch.linspace(-1, 1, out.numel()).view(batch, frames, bins, channels).permute(0, 3, 1, 2)
+    )
     out.backward(grad.contiguous() if x.is_contiguous() else grad)
     return [out.detach(), x.grad, *(weight.grad for weight in layer.parameters())]
 

@@ -1,4 +1,6 @@
-"""Attention decoders: one token at a time equals all tokens at once, in every order of hypotheses."""
+"""Attention decoders: one token at a time equals all tokens at once, in every order of
+hypotheses.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_one_token_at_a_time_equals_all_tokens_at_once(make_model, decoder, norm
 def test_reordered_hypotheses_continue_their_parents(make_model):
     model = make_model(decoder="transformer")
     memory, mask = torch.randn(2, 6, 16), torch.ones(2, 1, 6, dtype=torch.bool)
-    _, start = model.decoder.forward_one_step(model.decoder.start(memory, mask), torch.full((2, 1), model.sos))
+    _, start = model.decoder.forward_one_step(
+        model.decoder.start(memory, mask), torch.full((2, 1), model.sos)
+    )
     _, state = model.decoder.forward_one_step(
         start.reorder(torch.zeros(2, 3, dtype=torch.long)), torch.tensor([[1, 2, 3], [4, 5, 6]])
     )
@@ -59,7 +63,9 @@ def test_padding_of_tokens_and_memory_does_not_change_scores(make_model):
     hyps, lens = torch.tensor([[11, 3, 4, 11, 11], [11, 5, 6, 7, 8]]), torch.tensor([3, 5])
     encoder_out = torch.randn(1, 10, 16)
     left, right = model.forward_attention_decoder(hyps, lens, encoder_out, 0.3)
-    alone_left, alone_right = model.forward_attention_decoder(hyps[:1, :3], lens[:1], encoder_out, 0.3)
+    alone_left, alone_right = model.forward_attention_decoder(
+        hyps[:1, :3], lens[:1], encoder_out, 0.3
+    )
     torch.testing.assert_close(left[:1, :3], alone_left, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(right[:1, :3], alone_right, atol=1e-5, rtol=1e-4)
     longer = torch.cat((encoder_out, torch.randn(1, 4, 16)), dim=1).expand(2, -1, -1)
@@ -71,9 +77,9 @@ def test_padding_of_tokens_and_memory_does_not_change_scores(make_model):
 def test_right_to_left_scores_are_zeros_if_that_decoder_does_not_run(make_model):
     hyps, lens, encoder_out = torch.tensor([[11, 3]]), torch.tensor([2]), torch.randn(1, 4, 16)
     assert make_model().forward_attention_decoder(hyps, lens, encoder_out, 0.0)[1].tolist() == [0.0]
-    assert make_model(decoder="transformer").forward_attention_decoder(hyps, lens, encoder_out, 0.5)[1].tolist() == [
-        0.0
-    ]
+    assert make_model(decoder="transformer").forward_attention_decoder(
+        hyps, lens, encoder_out, 0.5
+    )[1].tolist() == [0.0]
 
 
 def test_reversed_hypotheses_keep_sos_in_front_and_pad_with_eos():

@@ -68,7 +68,9 @@ def test_attention_without_draws_equals_that_of_torch(bias):
     ours = attended(query, key, value, bias, 1e-7)  # the rate is rounded to 0
     theirs = scaled_dot_product_attention(query, key, value, attn_mask=bias)
     torch.testing.assert_close(ours, theirs)
-    gradients = [torch.autograd.grad(out.square().sum(), (query, key, value)) for out in (ours, theirs)]
+    gradients = [
+        torch.autograd.grad(out.square().sum(), (query, key, value)) for out in (ours, theirs)
+    ]
     torch.testing.assert_close(*gradients)
 
 
@@ -76,11 +78,15 @@ def test_the_mean_of_attention_with_dropout_is_that_without():
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, 2, frames, 4) for frames in (3, 6, 6))
     many = attended(*(x.expand(20000, -1, -1, -1) for x in (query, key, value)), None, 0.3)
-    torch.testing.assert_close(many.mean(0, keepdim=True), attended(query, key, value, None, 0.0), atol=0.02, rtol=0)
+    torch.testing.assert_close(
+        many.mean(0, keepdim=True), attended(query, key, value, None, 0.0), atol=0.02, rtol=0
+    )
 
 
 @pytest.mark.parametrize(("queries", "context"), [(1, (-1, -1)), (7, (-1, -1)), (1, (3, 2))])
-def test_an_accelerator_adds_positions_to_the_keys_and_its_bias_needs_no_gradient(queries, context, monkeypatch):
+def test_an_accelerator_adds_positions_to_the_keys_and_its_bias_needs_no_gradient(
+    queries, context, monkeypatch
+):
     torch.manual_seed(0)
     conf = LimitedContextConf(attention_heads=3, output_size=12, att_context_size=context)
     layer = RelPositionMultiHeadedAttention(12, 0.0, conf)
@@ -98,7 +104,9 @@ def test_an_accelerator_adds_positions_to_the_keys_and_its_bias_needs_no_gradien
         monkeypatch.setattr(layer, "needs_bias_without_gradient", lambda x, on=on_accelerator: on)
         out, _ = layer(x, bias, positions)
         found.append((out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))))
-    assert [each.requires_grad for each in biases] == [False]  # the CPU computes scores with a gradient itself
+    assert [each.requires_grad for each in biases] == [
+        False
+    ]  # the CPU computes scores with a gradient itself
     for ours, other in zip(*found, strict=True):
         torch.testing.assert_close(ours, other, atol=1e-5, rtol=1e-5)
 

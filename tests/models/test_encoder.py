@@ -11,7 +11,9 @@ from wenet_uio.models.masks import draw_chunk
 @torch.no_grad()
 @pytest.mark.parametrize("input_layer", ["conv2d", "conv2d6", "conv2d8", "linear", "dwconv2d4"])
 @pytest.mark.parametrize(("chunk", "left"), [(1, 4), (4, -1), (4, 2), (16, 1)])
-def test_streaming_equals_one_pass_with_a_chunk_mask(make_model, causal_conf, chunk, left, input_layer):
+def test_streaming_equals_one_pass_with_a_chunk_mask(
+    make_model, causal_conf, chunk, left, input_layer
+):
     model = make_model(encoder_conf={**causal_conf, "input_layer": input_layer})
     feats, lengths = torch.randn(2, 150, 40), torch.tensor([150, 120])
     masked, masked_lengths = model.encode(feats, lengths, chunk, left)
@@ -39,7 +41,9 @@ def test_streaming_continues_beyond_the_table_of_positions(make_model, causal_co
     model.encoder.embed.pos_enc.pe = model.encoder.embed.pos_enc.pe[:, :10]
     table = make_model(encoder_conf=causal_conf)
     feats, lengths = torch.randn(1, 150, 40), torch.tensor([150])
-    torch.testing.assert_close(model.encode(feats, lengths, 4, 2)[0], table.encode(feats, lengths, 4, 2)[0])
+    torch.testing.assert_close(
+        model.encode(feats, lengths, 4, 2)[0], table.encode(feats, lengths, 4, 2)[0]
+    )
 
 
 @torch.no_grad()
@@ -73,9 +77,16 @@ def test_relative_attention_equals_the_formula_of_the_paper(make_model):
 
 def test_a_model_with_normalisation_after_the_modules_trains(make_model):
     for encoder in ("transformer", "conformer"):
-        model = make_model(encoder, encoder_conf={"normalize_before": False}, decoder_conf={"normalize_before": False})
+        model = make_model(
+            encoder,
+            encoder_conf={"normalize_before": False},
+            decoder_conf={"normalize_before": False},
+        )
         losses = model(
-            torch.randn(2, 80, 40), torch.tensor([80, 60]), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1])
+            torch.randn(2, 80, 40),
+            torch.tensor([80, 60]),
+            torch.tensor([[1, 2], [3, -1]]),
+            torch.tensor([2, 1]),
         )
         assert losses["loss"].isfinite()
 
@@ -87,7 +98,13 @@ def test_drawn_chunks_are_short_or_full_and_left_context_is_drawn_only_if_dynami
     assert {left for _, left in drawn} == {-1}
     assert all(1 <= chunk <= 25 or chunk == 100 for chunk, _ in drawn)
     assert 120 < len(full) < 280
-    assert {left for _, left in (draw_chunk(100, dynamic_left=True) for _ in range(400))} >= {-1, 0, 1, 2, 3}
+    assert {left for _, left in (draw_chunk(100, dynamic_left=True) for _ in range(400))} >= {
+        -1,
+        0,
+        1,
+        2,
+        3,
+    }
 
 
 def test_chunks_vary_between_training_batches_but_not_in_evaluation(make_model, causal_conf):
@@ -102,9 +119,15 @@ def test_chunks_vary_between_training_batches_but_not_in_evaluation(make_model, 
 def test_gradient_checkpointing_gives_the_same_gradients(make_model):
     gradients = []
     for keep in (False, True):
-        rates = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0, "gradient_checkpointing": keep}
+        rates = {
+            "dropout_rate": 0.0,
+            "positional_dropout_rate": 0.0,
+            "gradient_checkpointing": keep,
+        }
         model = make_model(encoder_conf=rates, decoder_conf=rates).train()
-        model(torch.ones(1, 80, 40), torch.tensor([80]), torch.tensor([[1, 2]]), torch.tensor([2]))["loss"].backward()
+        model(torch.ones(1, 80, 40), torch.tensor([80]), torch.tensor([[1, 2]]), torch.tensor([2]))[
+            "loss"
+        ].backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
@@ -115,6 +138,8 @@ def test_chunks_are_refused_for_a_model_trained_without_chunks(make_model, causa
     with pytest.raises(ValueError, match="full context only"):
         make_model().encode(feats, lengths, 8)
     with pytest.raises(ValueError, match="causal: true"):
-        make_model(encoder_conf={"use_dynamic_chunk": True}).encode(feats, lengths, 8, simulate_streaming=True)
+        make_model(encoder_conf={"use_dynamic_chunk": True}).encode(
+            feats, lengths, 8, simulate_streaming=True
+        )
     with pytest.raises(ValueError, match="decoding_chunk_size > 0"):
         make_model(encoder_conf=causal_conf).encode(feats, lengths, simulate_streaming=True)

@@ -22,7 +22,8 @@ def test_a_frame_is_the_weighted_sum_of_its_best_experts() -> None:
     module, frame = mixture(), torch.randn(6)
     scores, best = module.gate(frame).topk(2)
     expected = sum(
-        weight * module.experts[int(number)](frame) for weight, number in zip(scores.softmax(0), best, strict=True)
+        weight * module.experts[int(number)](frame)
+        for weight, number in zip(scores.softmax(0), best, strict=True)
     )
     torch.testing.assert_close(module(frame.view(1, 1, 6))[0, 0], expected)
 

@@ -25,8 +25,9 @@ MODELS = (
 )
 TOLERANCE = 1e-4
 
-# Without a given chunk size, WeNet draws one in evaluation mode too. The golden numbers of the model with dynamic
-# chunks come from these sizes: they reproduce the numbers exactly, and no others do. Other models have full context.
+# Without a given chunk size, WeNet draws one in evaluation mode too. The golden numbers of the
+# model with dynamic chunks come from these sizes: they reproduce the numbers exactly, and no others
+# do. Other models have full context.
 CHUNK_OF_ENCODER_OUT = {"u2pp_conformer": 6}
 CHUNK_OF_LOSSES = {"u2pp_conformer": 15}
 
@@ -41,7 +42,9 @@ class Golden:
     @property
     def valid(self) -> torch.Tensor:
         """(B, T') True within the encoder's lengths."""
-        return length_mask(self.expected["encoder_out_lengths"], self.expected["encoder_out"].size(1))
+        return length_mask(
+            self.expected["encoder_out_lengths"], self.expected["encoder_out"].size(1)
+        )
 
 
 @pytest.fixture(params=MODELS)
@@ -74,19 +77,31 @@ def test_parameters_have_wenets_names_and_shapes(case: Golden) -> None:
 @torch.no_grad()
 def test_encoder_and_ctc_outputs_equal_wenets(case: Golden) -> None:
     chunk = CHUNK_OF_ENCODER_OUT.get(case.name, -1)
-    encoder_out, lengths = case.model.encode(case.expected["feats"], case.expected["feats_lengths"], chunk)
+    encoder_out, lengths = case.model.encode(
+        case.expected["feats"], case.expected["feats_lengths"], chunk
+    )
     assert torch.equal(lengths, case.expected["encoder_out_lengths"])
     assert_close(encoder_out[case.valid], case.expected["encoder_out"][case.valid])
-    assert_close(case.model.ctc_log_probs(encoder_out)[case.valid], case.expected["ctc_log_probs"][case.valid])
+    assert_close(
+        case.model.ctc_log_probs(encoder_out)[case.valid],
+        case.expected["ctc_log_probs"][case.valid],
+    )
 
 
 @torch.no_grad()
 def test_decoder_outputs_equal_wenets(case: Golden) -> None:
     target, lengths = case.expected["target"], case.expected["target_lengths"] + 1
-    tokens = torch.cat((torch.full((4, 1), case.model.sos), target.masked_fill(target < 0, case.model.eos)), dim=1)
+    tokens = torch.cat(
+        (torch.full((4, 1), case.model.sos), target.masked_fill(target < 0, case.model.eos)), dim=1
+    )
     backward = reversed_hypotheses(tokens, lengths, case.model.eos)
     left, right = case.model.decoder(
-        case.expected["encoder_out"], case.valid.unsqueeze(1), tokens, lengths, backward, case.model.reverse_weight
+        case.expected["encoder_out"],
+        case.valid.unsqueeze(1),
+        tokens,
+        lengths,
+        backward,
+        case.model.reverse_weight,
     )
     scored = length_mask(lengths, tokens.size(1))
     assert_close(left.log_softmax(2)[scored], case.expected["decoder_log_probs"][scored])
@@ -107,8 +122,12 @@ def test_losses_equal_wenets(case: Golden) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize(("chunk", "left"), [(4, -1), (8, 2), (16, 4)])
 def test_chunk_masks_equal_wenets(u2pp: Golden, chunk: int, left: int) -> None:
-    encoder_out, _ = u2pp.model.encode(u2pp.expected["feats"], u2pp.expected["feats_lengths"], chunk, left)
-    assert_close(encoder_out[u2pp.valid], u2pp.expected[f"encoder_out_chunk{chunk}_left{left}"][u2pp.valid])
+    encoder_out, _ = u2pp.model.encode(
+        u2pp.expected["feats"], u2pp.expected["feats_lengths"], chunk, left
+    )
+    assert_close(
+        encoder_out[u2pp.valid], u2pp.expected[f"encoder_out_chunk{chunk}_left{left}"][u2pp.valid]
+    )
 
 
 def test_weights_load_in_both_directions(case: Golden, tmp_path: Path) -> None:

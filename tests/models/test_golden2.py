@@ -42,15 +42,29 @@ CTL = ("ctl_conformer", "ctl_transformer")
 LANGUAGES = ("en", "zh", "en", "zh")
 """Of the utterances of whisper."""
 NONBLANK = "conformer_nonblank"
-"""WeNet's losses and rescoring of its batch depend on frames beyond the lengths; those of one utterance do not."""
+"""WeNet's losses and rescoring of its batch depend on frames beyond the lengths; those of one
+utterance do not."""
 STREAMS = (
     *("conformer_nobias_self", "conformer_rel_gqa", "conformer_conv2d2", "transformer_rope_gqa"),
     "efficient_conformer_stream",
     *CTL,
 )
 SCRIPTED = (
-    *("conformer_nobias", "conformer_rel_gqa", "conformer_rope_gqa", "transformer_moe", "conformer_shaw"),
-    *("conformer_embed", "whisper", "efficient_conformer_stream", "efficient_conformer_v2", "firered", "ctl_conformer"),
+    *(
+        "conformer_nobias",
+        "conformer_rel_gqa",
+        "conformer_rope_gqa",
+        "transformer_moe",
+        "conformer_shaw",
+    ),
+    *(
+        "conformer_embed",
+        "whisper",
+        "efficient_conformer_stream",
+        "efficient_conformer_v2",
+        "firered",
+        "ctl_conformer",
+    ),
 )
 """The parts of the other models are parts of these."""
 CHUNKS = ((4, -1), (8, 2), (16, 4), (6, 2), (12, -1), (12, 1))
@@ -69,7 +83,9 @@ class Golden:
         self.expected: dict[str, Any] = torch.load(folder / "golden.pt", weights_only=True)
         self.is_whisper = isinstance(self.model, Whisper)
         self.prompts = self.model.prompts([""] * 4, [{"lang": language} for language in LANGUAGES])
-        self.batch = [self.expected[name] for name in ("feats", "feats_lengths", "target", "target_lengths")]
+        self.batch = [
+            self.expected[name] for name in ("feats", "feats_lengths", "target", "target_lengths")
+        ]
 
     @staticmethod
     def read(folder: Path) -> Golden:
@@ -79,7 +95,9 @@ class Golden:
     @property
     def valid(self) -> torch.Tensor:
         """(B, T') True within the encoder's lengths."""
-        return length_mask(self.expected["encoder_out_lengths"], self.expected["encoder_out"].size(1))
+        return length_mask(
+            self.expected["encoder_out_lengths"], self.expected["encoder_out"].size(1)
+        )
 
     @property
     def reverse_weight(self) -> float:
@@ -110,7 +128,11 @@ def assert_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float =
 
 def test_parameters_have_wenets_names_and_shapes(case: Golden) -> None:
     ours = {name: tensor.shape for name, tensor in case.model.state_dict().items()}
-    tables = {name: shape for name, shape in ours.items() if name.endswith(".pe") and name not in case.state}
+    tables = {
+        name: shape
+        for name, shape in ours.items()
+        if name.endswith(".pe") and name not in case.state
+    }
     assert ours == {**tables, **{name: tensor.shape for name, tensor in case.state.items()}}
 
 
@@ -119,7 +141,10 @@ def test_encoder_and_ctc_outputs_equal_wenets(case: Golden) -> None:
     encoder_out, lengths = case.model.encode(*case.batch[:2])
     assert torch.equal(lengths, case.expected["encoder_out_lengths"])
     assert_close(encoder_out[case.valid], case.expected["encoder_out"][case.valid])
-    assert_close(case.model.ctc_log_probs(encoder_out)[case.valid], case.expected["ctc_log_probs"][case.valid])
+    assert_close(
+        case.model.ctc_log_probs(encoder_out)[case.valid],
+        case.expected["ctc_log_probs"][case.valid],
+    )
 
 
 @torch.no_grad()
@@ -137,7 +162,12 @@ def test_decoder_outputs_equal_wenets(case: Golden) -> None:
     tokens, lengths = expected["decoder_in"], expected["decoder_in_lengths"]
     backward = reversed_hypotheses(tokens, lengths, case.model.eos)
     left, right = case.model.decoder(
-        expected["encoder_out"], case.valid.unsqueeze(1), tokens, lengths, backward, case.reverse_weight
+        expected["encoder_out"],
+        case.valid.unsqueeze(1),
+        tokens,
+        lengths,
+        backward,
+        case.reverse_weight,
     )
     scored = length_mask(lengths, tokens.size(1))
     assert_close(left.log_softmax(2)[scored], expected["decoder_log_probs"][scored])
@@ -149,7 +179,9 @@ def test_decoder_outputs_equal_wenets(case: Golden) -> None:
 def test_scores_of_hypotheses_equal_wenets(case: Golden) -> None:
     given = case.expected["forward_attention_decoder"]
     memory = case.expected["encoder_out"][:1, : case.expected["encoder_out_lengths"][0]]
-    left, _ = case.model.forward_attention_decoder(given["hyps"], given["hyps_lengths"], memory, case.reverse_weight)
+    left, _ = case.model.forward_attention_decoder(
+        given["hyps"], given["hyps_lengths"], memory, case.reverse_weight
+    )
     scored = length_mask(given["hyps_lengths"], left.size(1))
     assert_close(left[scored], given["log_probs"][scored])
 
@@ -172,7 +204,9 @@ def test_losses_and_gradients_equal_wenets(batched: Golden) -> None:
 
 def assert_losses(found: dict[str, Any], expected: dict[str, Any]) -> None:
     for name in ("loss", "loss_att", "loss_ctc", "th_accuracy"):
-        assert found[name].item() == pytest.approx(float(expected[name]), abs=TOLERANCE, rel=TOLERANCE), name
+        assert found[name].item() == pytest.approx(
+            float(expected[name]), abs=TOLERANCE, rel=TOLERANCE
+        ), name
 
 
 @torch.no_grad()
@@ -189,9 +223,12 @@ def test_chunk_masks_and_streams_equal_wenets(streaming: Golden) -> None:
             continue
         found, _ = streaming.model.encode(feats, lengths, chunk, left)
         assert_close(found[streaming.valid], masked[streaming.valid])
-        # WeNet itself cannot stream with rotary positions; streams equal the masked pass, as in the other models.
+        # WeNet itself cannot stream with rotary positions; streams equal the masked pass, as in the
+        # other models.
         stream = streaming.expected.get(f"encoder_stream_chunk{chunk}_left{left}", masked[:1])
-        (found,), _ = streaming.model.encode(feats[:1], lengths[:1], chunk, left, simulate_streaming=True)
+        (found,), _ = streaming.model.encode(
+            feats[:1], lengths[:1], chunk, left, simulate_streaming=True
+        )
         assert_close(found, stream[0])
 
 
@@ -203,18 +240,25 @@ def test_the_torchscript_model_computes_the_same(golden2: Path, name: str) -> No
     empty = torch.zeros(0, 0, 0, 0)
     with torch.jit.optimized_execution(False):  # the first call for each model would be slow
         found, *_ = runtime.forward_encoder_chunk(case.expected["feats"][:1], 0, -1, empty, empty)
-    assert_close(found[0], case.model.encode(case.expected["feats"][:1], case.expected["feats_lengths"][:1])[0][0])
+    assert_close(
+        found[0],
+        case.model.encode(case.expected["feats"][:1], case.expected["feats_lengths"][:1])[0][0],
+    )
     given = case.expected["forward_attention_decoder"]
     memory = case.expected["encoder_out"][:1, : case.expected["encoder_out_lengths"][0]]
     with torch.jit.optimized_execution(False):
-        left, _ = runtime.forward_attention_decoder(given["hyps"], given["hyps_lengths"], memory, case.reverse_weight)
+        left, _ = runtime.forward_attention_decoder(
+            given["hyps"], given["hyps_lengths"], memory, case.reverse_weight
+        )
     scored = length_mask(given["hyps_lengths"], left.size(1))
     assert_close(left[scored], given["log_probs"][scored])
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["conformer_conv1d2", "whisper"])
-def test_lengths_after_conv1d2_depend_on_the_padded_length_as_in_wenet(golden2: Path, name: str) -> None:
+def test_lengths_after_conv1d2_depend_on_the_padded_length_as_in_wenet(
+    golden2: Path, name: str
+) -> None:
     case = Golden.read(golden2 / name)
     even = case.expected["even"]
     lengths = even["feats_lengths"]
@@ -225,10 +269,15 @@ def test_lengths_after_conv1d2_depend_on_the_padded_length_as_in_wenet(golden2: 
 
 
 def assert_hypotheses(
-    case: Golden, feats: list[torch.Tensor], expected: dict[str, list[dict[str, Any]]], **chunks: Any
+    case: Golden,
+    feats: list[torch.Tensor],
+    expected: dict[str, list[dict[str, Any]]],
+    **chunks: Any,
 ) -> None:
     language = LANGUAGES if case.is_whisper else None
-    options = DecodeOptions(ctc_weight=0.3, reverse_weight=case.reverse_weight, language=language, **chunks)
+    options = DecodeOptions(
+        ctc_weight=0.3, reverse_weight=case.reverse_weight, language=language, **chunks
+    )
     found = decode(case.model, *feats, MODES, options)
     for mode in MODES:
         for nbest, best in zip(found[mode], expected[mode], strict=True):
@@ -243,7 +292,10 @@ def test_the_decoder_sees_no_frames_of_blanks_as_in_wenet(golden2: Path) -> None
     single, first = case.expected["single"], [tensor[:1] for tensor in case.batch]
     encoder_out, lengths = case.model.encode(*first[:2])
     assert_close(encoder_out, single["encoder_out"])
-    assert case.model.decoder_frames(encoder_out, lengths)[1].tolist() == single["kept_lengths"].tolist()
+    assert (
+        case.model.decoder_frames(encoder_out, lengths)[1].tolist()
+        == single["kept_lengths"].tolist()
+    )
     assert_losses(case.model(*first), single["losses"])
     assert_hypotheses(case, first[:2], single["hyps"])
 
@@ -254,7 +306,9 @@ def test_frames_without_blank_do_not_depend_on_the_batch_and_are_never_none(gold
     frames = torch.randn(2, 9, 32)
     together, lengths = model.decoder_frames(frames, torch.tensor([9, 4]))
     for row, length in enumerate((9, 4)):
-        alone, alone_lengths = model.decoder_frames(frames[row : row + 1, :length], torch.tensor([length]))
+        alone, alone_lengths = model.decoder_frames(
+            frames[row : row + 1, :length], torch.tensor([length])
+        )
         assert torch.equal(alone_lengths, lengths[row : row + 1])
         assert torch.equal(together[row, : lengths[row]], alone[0])
     model.ctc.ctc_lo.bias[model.blank] = 1e4

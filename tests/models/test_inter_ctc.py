@@ -1,4 +1,6 @@
-"""CTC losses after blocks in the middle of the encoder, and self-conditioning on their predictions."""
+"""CTC losses after blocks in the middle of the encoder, and self-conditioning on their
+predictions.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,29 @@ PLAIN = {"output_size": WIDTH, "attention_heads": 2, "num_blocks": 4}
 DROPLESS = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
 LAYERS = {**PLAIN, **DROPLESS, "linear_units": 32}
 CONV = {**LAYERS, "cnn_module_kernel": 7, "cnn_module_norm": "layer_norm"}
-SQUEEZE = {**PLAIN, "encoder_dim": WIDTH, "cnn_norm_type": "layer_norm", "reduce_idx": 1, "recover_idx": 3}
-NO_DROPOUT = ("input_dropout_rate", "feed_forward_dropout_rate", "attention_dropout_rate", "dropout")
+SQUEEZE = {
+    **PLAIN,
+    "encoder_dim": WIDTH,
+    "cnn_norm_type": "layer_norm",
+    "reduce_idx": 1,
+    "recover_idx": 3,
+}
+NO_DROPOUT = (
+    "input_dropout_rate",
+    "feed_forward_dropout_rate",
+    "attention_dropout_rate",
+    "dropout",
+)
 ENCODERS = {
     "conformer": CONV,
     "transformer": LAYERS,
     "branchformer": {**PLAIN, **DROPLESS, "cgmlp_linear_units": 32, "cgmlp_conv_kernel": 7},
-    "e_branchformer": {**LAYERS, "cgmlp_linear_units": 32, "cgmlp_conv_kernel": 7, "merge_conv_kernel": 3},
+    "e_branchformer": {
+        **LAYERS,
+        "cgmlp_linear_units": 32,
+        "cgmlp_conv_kernel": 7,
+        "merge_conv_kernel": 3,
+    },
     "squeezeformer": {**SQUEEZE, "cnn_module_kernel": 7, **dict.fromkeys(NO_DROPOUT, 0.0)},
     "efficientConformer": {
         **CONV,
@@ -59,18 +77,28 @@ def make(encoder="conformer", conf=None, **keys):
 def batch():
     generator = torch.Generator().manual_seed(2)
     feats = torch.randn(3, 97, 20, generator=generator)
-    return feats, torch.tensor([97, 61, 43]), torch.tensor([[1, 2], [4, -1], [5, -1]]), torch.tensor([2, 1, 1])
+    return (
+        feats,
+        torch.tensor([97, 61, 43]),
+        torch.tensor([[1, 2], [4, -1], [5, -1]]),
+        torch.tensor([2, 1, 1]),
+    )
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_the_loss_is_that_of_the_frames_after_the_blocks(encoder):
-    inter, plain = make(encoder, interctc_layer_idx=[1, 2], interctc_weight=0.25).eval(), make(encoder).eval()
+    inter, plain = (
+        make(encoder, interctc_layer_idx=[1, 2], interctc_weight=0.25).eval(),
+        make(encoder).eval(),
+    )
     assert inter.state_dict().keys() == plain.state_dict().keys()
     feats, lengths, target, target_lengths = batch()
     seen = {}
     for block in (1, 2):
         layer = plain.encoder.encoders[block - 1]
-        layer.register_forward_hook(lambda _, given, made, block=block: seen.update({block: (given[3], made[0])}))
+        layer.register_forward_hook(
+            lambda _, given, made, block=block: seen.update({block: (given[3], made[0])})
+        )
     expected = plain(feats, lengths, target, target_lengths)
     found = inter(feats, lengths, target, target_lengths)
     assert found["loss_ctc"].item() == expected["loss_ctc"].item()
@@ -78,10 +106,14 @@ def test_the_loss_is_that_of_the_frames_after_the_blocks(encoder):
     for padded, x in seen.values():
         frames = plain.encoder.after_norm(x) if plain.encoder.normalize_before else x
         step = 2 if x.size(1) < padded.size(1) else 1
-        each.append(plain.ctc(frames, (~padded[:, ::step]).sum((1, 2)), target, target_lengths).item())
+        each.append(
+            plain.ctc(frames, (~padded[:, ::step]).sum((1, 2)), target, target_lengths).item()
+        )
     assert found["loss_interctc"].item() == pytest.approx(sum(each) / 2, rel=1e-6)
     ctc = 0.75 * expected["loss_ctc"].item() + 0.25 * sum(each) / 2
-    assert found["loss"].item() == pytest.approx(0.4 * ctc + 0.6 * expected["loss_att"].item(), rel=1e-6)
+    assert found["loss"].item() == pytest.approx(
+        0.4 * ctc + 0.6 * expected["loss_att"].item(), rel=1e-6
+    )
     assert set(inter.loss_names) == {*plain.loss_names, "loss_interctc"}
 
 
@@ -95,7 +127,9 @@ def test_lengths_on_the_cpu_are_those_of_the_frames_after_each_block(encoder, mo
     with model.encoder.inter_ctc.collecting() as collected:
         model.encoder(feats, lengths)
         expected = [each.lengths.tolist() for each in collected]
-        model.encoder.inter_ctc.use_lengths(model.encoder, embedded_lengths(model.encoder, lengths, feats.size(1)))
+        model.encoder.inter_ctc.use_lengths(
+            model.encoder, embedded_lengths(model.encoder, lengths, feats.size(1))
+        )
     assert [each.lengths.tolist() for each in collected] == expected
 
 
@@ -114,7 +148,9 @@ def test_with_conditioning_the_next_block_sees_the_posteriors(encoder):
     plain = make(encoder).eval()
     weights = model.state_dict()
     layer = torch.nn.Linear(VOCAB, WIDTH)
-    layer.load_state_dict({name: weights.pop(f"encoder.conditioning_layer.{name}") for name in ("weight", "bias")})
+    layer.load_state_dict(
+        {name: weights.pop(f"encoder.conditioning_layer.{name}") for name in ("weight", "bias")}
+    )
     plain.load_state_dict(weights)
     feats, lengths, *_ = batch()
     unconditioned = plain.encode(feats, lengths)[0]
@@ -158,7 +194,9 @@ def test_a_conditioned_model_is_exported_for_whole_utterances():
     graph = sherpa_graph(model, 20, OFFLINE)
     feats, lengths, *_ = batch()
     found, _ = graph.module(feats, lengths)
-    torch.testing.assert_close(found, model.ctc_log_probs(model.encode(feats, lengths)[0]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        found, model.ctc_log_probs(model.encode(feats, lengths)[0]), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_an_unconditioned_model_streams_and_has_torchscript():
@@ -200,7 +238,10 @@ def test_training_and_validation_report_the_loss(checkpointing):
             {"interctc_layer_idx": [2], "model": "ctl_model", "conf": STREAMING},
             "ctl_model has no CTC loss in the middle",
         ),
-        ({"ctc_label_smoothing": 0.1, "model_conf": {"ctc_weight": 0.0}}, "ctc_label_smoothing: there is no CTC loss"),
+        (
+            {"ctc_label_smoothing": 0.1, "model_conf": {"ctc_weight": 0.0}},
+            "ctc_label_smoothing: there is no CTC loss",
+        ),
         ({"interctc_conditioning": True}, "interctc_conditioning: it needs interctc_layer_idx"),
         ({"interctc_layer_idx": [2], "interctc_weight": 1.0}, "interctc_weight"),
     ],
@@ -218,5 +259,7 @@ def test_layers_of_another_width_than_the_ctc_layer_are_refused():
 
 def test_an_encoder_that_computes_its_frames_in_another_way_is_refused(monkeypatch):
     monkeypatch.setattr(ConformerEncoder, "forward", lambda self, *given: given)
-    with pytest.raises(ValueError, match="interctc_layer_idx: encoder conformer has no CTC loss in the middle"):
+    with pytest.raises(
+        ValueError, match="interctc_layer_idx: encoder conformer has no CTC loss in the middle"
+    ):
         make(interctc_layer_idx=[2])

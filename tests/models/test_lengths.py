@@ -14,11 +14,16 @@ from wenet_uio.models.lengths import encoder_lengths
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
-def test_lengths_on_the_cpu_are_those_of_the_encoder(kind: str, make_encoder_model: Callable[..., ASRModel]) -> None:
+def test_lengths_on_the_cpu_are_those_of_the_encoder(
+    kind: str, make_encoder_model: Callable[..., ASRModel]
+) -> None:
     encoder = (model := make_encoder_model(*KINDS[kind])).encoder
     for masks_padding in (True, False):
         encoder.masks_padding = encoder.embed.masks_padding = masks_padding
         for utterances, more in (([3, 0, 1], 0), ([*range(5, 40)], 0), ([*range(5, 40)], 3)):
             feats, lengths = padded_batch(make_features(model, utterances), more)
             frames, expected = encoder(feats, lengths)
-            assert encoder_lengths(encoder, lengths, feats.size(1), frames.size(1)).tolist() == expected.tolist()
+            assert (
+                encoder_lengths(encoder, lengths, feats.size(1), frames.size(1)).tolist()
+                == expected.tolist()
+            )

@@ -13,10 +13,17 @@ from wenet_uio.models.dropout import attended
 from wenet_uio.models.limited_context import attended_nearby, in_blocks
 from wenet_uio.models.masks import additive
 
-ROTARY = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_selfattn", "n_kv_head": 1}
+ROTARY = {
+    "pos_enc_layer_type": "rope_pos",
+    "selfattention_layer_type": "rope_abs_selfattn",
+    "n_kv_head": 1,
+}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "conformer": ("conformer", {"cnn_module_kernel": 7}),
-    "causal conformer": ("conformer", {"cnn_module_kernel": 8, "causal": True, "input_layer": "dwconv2d8"}),
+    "causal conformer": (
+        "conformer",
+        {"cnn_module_kernel": 8, "causal": True, "input_layer": "dwconv2d8"},
+    ),
     "transformer": ("transformer", {"linear_units": 32}),
     "transformer with rotary positions": ("transformer", {"linear_units": 32, **ROTARY}),
 }
@@ -38,18 +45,26 @@ def band(queries: int, keys: int, context: tuple[int, int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize(("queries", "keys"), [(23, 23), (1, 1), (4, 4), (5, 12), (8, 8)])
-def test_blocks_give_what_attention_with_a_mask_gives(context: tuple[int, int], queries: int, keys: int) -> None:
+def test_blocks_give_what_attention_with_a_mask_gives(
+    context: tuple[int, int], queries: int, keys: int
+) -> None:
     query = torch.randn(2, 3, queries, 8)
     key, value = torch.randn(2, 2, 3, keys, 8)
     bias = torch.randn(2, 3, 1, keys)
     hidden = additive(band(queries, keys, context).unsqueeze(0), query.dtype)
     for more in (None, bias):
         expected = attended(query, key, value, hidden if more is None else hidden + more, 0.0)
-        torch.testing.assert_close(attended_nearby(query, key, value, more, in_blocks(context), 0.0), expected)
+        torch.testing.assert_close(
+            attended_nearby(query, key, value, more, in_blocks(context), 0.0), expected
+        )
 
 
-def pair(make: Callable[..., ASRModel], kind: str, context: tuple[int, int]) -> tuple[ASRModel, ASRModel]:
-    """A model with `context`, and one with the same weights whose attention is full beneath a mask."""
+def pair(
+    make: Callable[..., ASRModel], kind: str, context: tuple[int, int]
+) -> tuple[ASRModel, ASRModel]:
+    """A model with `context`, and one with the same weights whose attention is full beneath a
+    mask.
+    """
     encoder, conf = KINDS[kind]
     limited = make(encoder, {**conf, "att_context_size": list(context)})
     masked = make(encoder, conf)
@@ -72,15 +87,24 @@ def test_a_model_gives_the_frames_and_gradients_of_full_attention_with_a_mask(
     for model in (limited.double(), masked.double()):
         found, found_lengths = model.encode(feats, lengths)
         found.square().sum().backward()
-        gradients.append((found, *(weight.grad for weight in model.encoder.parameters() if weight.grad is not None)))
+        gradients.append(
+            (
+                found,
+                *(weight.grad for weight in model.encoder.parameters() if weight.grad is not None),
+            )
+        )
         assert found_lengths[0] == found.size(1) > 8
     for found, expected in zip(*gradients, strict=True):
         torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
 
 
 @torch.no_grad()
-def test_a_frame_sees_as_many_frames_as_the_layers_together(make_encoder_model: Callable[..., ASRModel]) -> None:
-    model = make_encoder_model("transformer", {"linear_units": 32, "att_context_size": [3, 2], "input_layer": "linear"})
+def test_a_frame_sees_as_many_frames_as_the_layers_together(
+    make_encoder_model: Callable[..., ASRModel],
+) -> None:
+    model = make_encoder_model(
+        "transformer", {"linear_units": 32, "att_context_size": [3, 2], "input_layer": "linear"}
+    )
     feats, lengths = torch.randn(1, 40, 40), torch.tensor([40])
     before, _ = model.encode(feats, lengths)
     feats[:, 20] += 1
@@ -106,11 +130,15 @@ def test_the_memory_of_attention_does_not_grow_with_the_length(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("layer", ["conv2d", "conv2d6", "dwconv2d8", "conv1d2", "firered_conv2d4", "stack_n_frames"])
+@pytest.mark.parametrize(
+    "layer", ["conv2d", "conv2d6", "dwconv2d8", "conv1d2", "firered_conv2d4", "stack_n_frames"]
+)
 def test_an_input_layer_gives_the_same_frames_in_pieces(
     make_encoder_model: Callable[..., ASRModel], layer: str
 ) -> None:
-    embed = make_encoder_model("conformer", {"input_layer": layer, "cnn_module_kernel": 7}).encoder.embed
+    embed = make_encoder_model(
+        "conformer", {"input_layer": layer, "cnn_module_kernel": 7}
+    ).encoder.embed
     for frames in (15, 16, 17, 97, 200):
         feats = torch.randn(2, frames, 40)
         whole = embed.pos_enc(embed.project(feats))[0]

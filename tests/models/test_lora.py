@@ -42,11 +42,19 @@ def test_only_the_named_projections_are_replaced_in_every_attention() -> None:
     model = make_model()
     add_lora(model, LoraConf(lora_list=("linear_q", "linear_out")))
     layers = [name for name, module in model.named_modules() if isinstance(module, LoraLinear)]
-    places = ("encoder.encoders.0.self_attn", "decoder.decoders.0.self_attn", "decoder.decoders.0.src_attn")
-    assert sorted(layers) == sorted(f"{place}.{layer}" for place in places for layer in ("linear_q", "linear_out"))
+    places = (
+        "encoder.encoders.0.self_attn",
+        "decoder.decoders.0.self_attn",
+        "decoder.decoders.0.src_attn",
+    )
+    assert sorted(layers) == sorted(
+        f"{place}.{layer}" for place in places for layer in ("linear_q", "linear_out")
+    )
 
 
-def test_a_model_with_lora_loads_a_checkpoint_without_lora_and_can_be_scripted(tmp_path: Path) -> None:
+def test_a_model_with_lora_loads_a_checkpoint_without_lora_and_can_be_scripted(
+    tmp_path: Path,
+) -> None:
     base, tuned = make_model(), make_model(use_lora=True)
     torch.save(base.state_dict(), tmp_path / "base.pt")
     with pytest.raises(ValueError, match=r"lora_A is missing"):
@@ -60,11 +68,15 @@ def test_a_model_with_lora_loads_a_checkpoint_without_lora_and_can_be_scripted(t
 def test_the_encoder_of_another_model_can_be_loaded_alone(tmp_path: Path) -> None:
     source, model = make_model(), make_model()
     before = copy.deepcopy(model.state_dict())
-    encoder = {name: value for name, value in source.state_dict().items() if name.startswith("encoder.")}
+    encoder = {
+        name: value for name, value in source.state_dict().items() if name.startswith("encoder.")
+    }
     torch.save({**encoder, "other": torch.ones(1)}, tmp_path / "other.pt")
     assert load_parts(model, tmp_path / "other.pt", ["encoder"]) == len(encoder)
     for name, value in model.state_dict().items():
-        assert torch.equal(value, source.state_dict()[name] if name.startswith("encoder.") else before[name])
+        assert torch.equal(
+            value, source.state_dict()[name] if name.startswith("encoder.") else before[name]
+        )
     wider = make_model(encoder_conf={**SMALL, "output_size": 16})
     with pytest.raises(ValueError, match=r"encoder of .*other.pt: not the weights of this model"):
         load_parts(wider, tmp_path / "other.pt", ["encoder"])
@@ -84,19 +96,25 @@ def test_merged_weights_are_those_of_a_model_without_lora_that_computes_the_same
     merged = make_model()
     merged.load_state_dict(merge_lora(tuned.state_dict(), conf))
     feats, lengths = torch.randn(1, 40, 8), torch.tensor([40])
-    torch.testing.assert_close(merged.encoder(feats, lengths)[0], tuned.encoder(feats, lengths)[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        merged.encoder(feats, lengths)[0], tuned.encoder(feats, lengths)[0], atol=1e-5, rtol=0
+    )
 
 
 def test_weights_without_lora_and_of_another_rank_are_not_merged() -> None:
     with pytest.raises(ValueError, match="no low-rank weights to merge"):
         merge_lora(make_model().state_dict(), LoraConf())
-    with pytest.raises(ValueError, match=r"linear_q: the rank of its low-rank weights is 8, lora_rank is 4"):
+    with pytest.raises(
+        ValueError, match=r"linear_q: the rank of its low-rank weights is 8, lora_rank is 4"
+    ):
         merge_lora(make_model(use_lora=True).state_dict(), LoraConf(lora_rank=4))
 
 
 def test_projections_without_bias_are_adapted_as_in_whisper() -> None:
     model = make_model(
-        encoder="transformer", encoder_conf={**SMALL, "output_size": 8, "key_bias": False}, use_lora=True
+        encoder="transformer",
+        encoder_conf={**SMALL, "output_size": 8, "key_bias": False},
+        use_lora=True,
     )
     layer = model.get_submodule("encoder.encoders.0.self_attn.linear_k")
     assert isinstance(layer, LoraLinear)

@@ -26,7 +26,12 @@ def test_ctc_loss_of_an_utterance_that_is_too_short_is_zero():
     torch.manual_seed(0)
     ctc = CTC(6, 8, blank=0)
     encoder_out = torch.randn(2, 4, 8)
-    both = ctc(encoder_out, torch.tensor([4, 2]), torch.tensor([[1, 2, -1], [3, 3, 3]]), torch.tensor([2, 3]))
+    both = ctc(
+        encoder_out,
+        torch.tensor([4, 2]),
+        torch.tensor([[1, 2, -1], [3, 3, 3]]),
+        torch.tensor([2, 3]),
+    )
     alone = ctc(encoder_out[:1], torch.tensor([4]), torch.tensor([[1, 2]]), torch.tensor([2]))
     torch.testing.assert_close(both, alone / 2)
 
@@ -38,9 +43,17 @@ def test_smoothed_ctc_adds_the_divergence_from_the_uniform_distribution():
     smooth.smoothing = 0.1
     encoder_out, lengths = torch.randn(2, 5, 8).double(), torch.tensor([5, 3])
     batch = (encoder_out, lengths, torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1]))
-    posteriors = [row[:frames].exp() for row, frames in zip(plain.log_softmax(encoder_out), lengths, strict=True)]
-    divergence = sum(kl_div(torch.full_like(row, 1 / 6).log(), row, reduction="sum") for row in posteriors) / 2
-    torch.testing.assert_close(smooth(*batch), 0.9 * plain(*batch) + 0.1 * divergence, check_dtype=False)
+    posteriors = [
+        row[:frames].exp()
+        for row, frames in zip(plain.log_softmax(encoder_out), lengths, strict=True)
+    ]
+    divergence = (
+        sum(kl_div(torch.full_like(row, 1 / 6).log(), row, reduction="sum") for row in posteriors)
+        / 2
+    )
+    torch.testing.assert_close(
+        smooth(*batch), 0.9 * plain(*batch) + 0.1 * divergence, check_dtype=False
+    )
 
 
 def test_blank_penalty_lowers_only_the_blank():
@@ -54,7 +67,12 @@ def test_blank_penalty_lowers_only_the_blank():
 
 
 def _batch():
-    return torch.randn(2, 80, 40), torch.tensor([80, 70]), torch.tensor([[1, 2, 3], [4, -1, -1]]), torch.tensor([3, 1])
+    return (
+        torch.randn(2, 80, 40),
+        torch.tensor([80, 70]),
+        torch.tensor([[1, 2, 3], [4, -1, -1]]),
+        torch.tensor([3, 1]),
+    )
 
 
 @pytest.mark.parametrize("decoder", ["transformer", "bitransformer"])
@@ -68,7 +86,9 @@ def test_text_without_audio_trains_only_the_decoder(make_model, decoder):
     losses["loss"].backward()
     assert all(weight.grad is None for weight in model.encoder.parameters())
     assert model.decoder.state_dict().keys()
-    assert any(weight.grad is not None and weight.grad.any() for weight in model.decoder.parameters())
+    assert any(
+        weight.grad is not None and weight.grad.any() for weight in model.decoder.parameters()
+    )
 
 
 def test_the_loss_of_texts_without_audio_is_the_mean_of_their_losses(make_model):
@@ -77,7 +97,12 @@ def test_the_loss_of_texts_without_audio_is_the_mean_of_their_losses(make_model)
 
     def loss(rows):
         targets = target[rows, : int(target_lengths[rows].max())]
-        return model(torch.zeros(len(targets), 0, 40), 0 * target_lengths[rows], targets, target_lengths[rows])["loss"]
+        return model(
+            torch.zeros(len(targets), 0, 40),
+            0 * target_lengths[rows],
+            targets,
+            target_lengths[rows],
+        )["loss"]
 
     torch.testing.assert_close(loss(slice(2)), (loss(slice(1)) + loss(slice(1, 2))) / 2)
 

@@ -1,4 +1,6 @@
-"""With the weights of WeNet's Paraformers and SANM encoders, our models compute the numbers of WeNet."""
+"""With the weights of WeNet's Paraformers and SANM encoders, our models compute the numbers of
+WeNet.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ from wenet_uio.search.streaming import obstacle_of
 
 PARAFORMERS = ("paraformer", "paraformer_dynamic")
 CHUNKS = ((4, -1), (8, 2), (16, 4))
-MODES = ("paraformer_greedy_search", "paraformer_beam_search", "ctc_greedy_search", "ctc_prefix_beam_search")
+MODES = (
+    "paraformer_greedy_search",
+    "paraformer_beam_search",
+    "ctc_greedy_search",
+    "ctc_prefix_beam_search",
+)
 """The modes in which WeNet decodes its Paraformers."""
 SILENT = {0, 1, 2}
 """<blank>, <sos> and <eos>; WeNet has them in its hypotheses and not in its texts."""
@@ -46,7 +53,9 @@ def sanm(golden2: Path) -> tuple[Any, dict[str, Any], dict[str, torch.Tensor]]:
 
 
 @pytest.fixture(params=PARAFORMERS)
-def case(request: pytest.FixtureRequest, golden2: Path) -> tuple[Paraformer, dict[str, Any], dict[str, torch.Tensor]]:
+def case(
+    request: pytest.FixtureRequest, golden2: Path
+) -> tuple[Paraformer, dict[str, Any], dict[str, torch.Tensor]]:
     model, expected, state = golden(golden2 / request.param)
     return model.eval(), expected, state
 
@@ -58,7 +67,11 @@ def valid_of(expected: dict[str, Any]) -> torch.Tensor:
 def test_parameters_have_wenets_names_and_shapes(case: Any, sanm: Any) -> None:
     for model, _, state in (case, sanm):
         ours = {name: tensor.shape for name, tensor in model.state_dict().items()}
-        tables = {name: shape for name, shape in ours.items() if name.endswith(".pe") and name not in state}
+        tables = {
+            name: shape
+            for name, shape in ours.items()
+            if name.endswith(".pe") and name not in state
+        }
         assert ours == {**tables, **{name: tensor.shape for name, tensor in state.items()}}
 
 
@@ -66,9 +79,14 @@ def test_parameters_have_wenets_names_and_shapes(case: Any, sanm: Any) -> None:
 def test_encoder_outputs_equal_wenets_with_and_without_chunks(case: Any, sanm: Any) -> None:
     for model, expected, _ in (case, sanm):
         valid = valid_of(expected)
-        for name, chunks in {"": (), **{f"_chunk{size}_left{left}": (size, left) for size, left in CHUNKS}}.items():
+        for name, chunks in {
+            "": (),
+            **{f"_chunk{size}_left{left}": (size, left) for size, left in CHUNKS},
+        }.items():
             if f"encoder_out{name}" in expected:
-                encoder_out, lengths = model.encode(expected["feats"], expected["feats_lengths"], *chunks)
+                encoder_out, lengths = model.encode(
+                    expected["feats"], expected["feats_lengths"], *chunks
+                )
                 assert torch.equal(lengths, expected["encoder_out_lengths"])
                 assert_close(encoder_out[valid], expected[f"encoder_out{name}"][valid])
         log_probs = model.ctc_log_probs(expected["encoder_out"])
@@ -109,7 +127,10 @@ def wenets_last_tokens(expected: dict[str, Any]) -> Callable[..., Any]:
     def remove(module: Any, given: Any, predicted: Any) -> Any:
         if len(given) == 2:
             return predicted
-        there = expected["predictor_out_with_target"]["acoustic_embeds"].abs().sum(dim=2, keepdim=True) > 0
+        there = (
+            expected["predictor_out_with_target"]["acoustic_embeds"].abs().sum(dim=2, keepdim=True)
+            > 0
+        )
         return predicted._replace(embeds=predicted.embeds * there)
 
     return remove
@@ -121,16 +142,29 @@ def test_losses_and_gradients_equal_wenets(case: Any, kind: str) -> None:
     model.train(kind != "losses")
     conf, chunks = model.conf, model.encoder.use_dynamic_chunk
     model.encoder.use_dynamic_chunk = False
-    model.conf = conf.model_copy(update={"sampling_ratio": 0.75 if kind == "losses_train_sampled" else 0.0})
+    model.conf = conf.model_copy(
+        update={"sampling_ratio": 0.75 if kind == "losses_train_sampled" else 0.0}
+    )
     hook = model.predictor.register_forward_hook(wenets_last_tokens(expected))
     try:
         torch.manual_seed(11)
-        losses = model(*(expected[name] for name in ("feats", "feats_lengths", "target", "target_lengths")))
+        losses = model(
+            *(expected[name] for name in ("feats", "feats_lengths", "target", "target_lengths"))
+        )
     finally:
         hook.remove()
         model.conf, model.encoder.use_dynamic_chunk = conf, chunks
-    for name in ("loss", "loss_ctc", "loss_decoder", "loss_quantity", "loss_quantity_tp", "th_accuracy"):
-        assert losses[name].item() == pytest.approx(float(expected[kind][name]), abs=1e-4, rel=1e-4), name
+    for name in (
+        "loss",
+        "loss_ctc",
+        "loss_decoder",
+        "loss_quantity",
+        "loss_quantity_tp",
+        "th_accuracy",
+    ):
+        assert losses[name].item() == pytest.approx(
+            float(expected[kind][name]), abs=1e-4, rel=1e-4
+        ), name
     if kind == "losses":
         return
     model.zero_grad()
@@ -146,7 +180,11 @@ def test_losses_and_gradients_equal_wenets(case: Any, kind: str) -> None:
 
 def spoken(expected: dict[str, Any], name: str) -> list[Any]:
     """`name` of the tokens of a hypothesis of WeNet that are text."""
-    return [value for value, token in zip(expected[name], expected["tokens"], strict=True) if token not in SILENT]
+    return [
+        value
+        for value, token in zip(expected[name], expected["tokens"], strict=True)
+        if token not in SILENT
+    ]
 
 
 @torch.no_grad()
@@ -160,18 +198,24 @@ def test_hypotheses_with_their_times_and_confidences_equal_wenets(case: Any) -> 
         for mode in MODES:
             for nbest, best in zip(found[mode], expected[f"hyps_chunk{chunk}"][mode], strict=True):
                 silent = SILENT if mode.startswith("paraformer") else ()
-                assert list(nbest[0].tokens) == [token for token in best["tokens"] if token not in silent], mode
+                assert list(nbest[0].tokens) == [
+                    token for token in best["tokens"] if token not in silent
+                ], mode
         for nbest, best in zip(
             found[MODES[0]], expected[f"hyps_chunk{chunk}"]["paraformer_greedy_search"], strict=True
         ):
             assert nbest[0].frames is not None
             thirds = [round((frame + 0.5) * 3 - 0.5) for frame in nbest[0].frames]
             assert thirds == spoken(best, "times")
-            assert nbest[0].confidences == pytest.approx(spoken(best, "tokens_confidence"), abs=1e-4)
+            assert nbest[0].confidences == pytest.approx(
+                spoken(best, "tokens_confidence"), abs=1e-4
+            )
 
 
 @torch.no_grad()
-def test_stacked_frames_equal_wenets_but_for_the_last_frame_of_shorter_utterances(golden2: Path) -> None:
+def test_stacked_frames_equal_wenets_but_for_the_last_frame_of_shorter_utterances(
+    golden2: Path,
+) -> None:
     _, expected, _ = golden(golden2 / "paraformer")
     feats, lengths = expected["feats"], expected["feats_lengths"]
     frames, counts = low_frame_rate(feats, lengths)
@@ -185,7 +229,9 @@ def test_stacked_frames_equal_wenets_but_for_the_last_frame_of_shorter_utterance
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", PARAFORMERS)
-def test_an_utterance_alone_and_beside_one_ten_times_as_long_is_the_same(golden2: Path, name: str) -> None:
+def test_an_utterance_alone_and_beside_one_ten_times_as_long_is_the_same(
+    golden2: Path, name: str
+) -> None:
     config = load_config(golden2 / name / "train.yaml", of_model=True)
     model = build_model(config).eval()
     assert isinstance(model, Paraformer)
@@ -194,7 +240,9 @@ def test_an_utterance_alone_and_beside_one_ten_times_as_long_is_the_same(golden2
     mels = config.feature_dim
     lengths = torch.tensor([1430, *range(61, 92)])
     feats = torch.randn(32, 1430, mels) * length_mask(lengths, 1430).unsqueeze(2) * 5
-    feats[1:] += ~length_mask(lengths[1:], 1430).unsqueeze(2) * 7.0  # whatever stands in the padding
+    feats[1:] += (
+        ~length_mask(lengths[1:], 1430).unsqueeze(2) * 7.0
+    )  # whatever stands in the padding
     together, counts = model.encode(feats, lengths)
     log_probs, predicted = model.predict(together, counts)
     frames = model.token_frames(predicted)
@@ -226,34 +274,62 @@ def test_beam_search_gives_the_most_probable_sequences_in_order(golden2: Path) -
     model, expected, _ = golden(golden2 / "paraformer")
     model.eval()
     (nbest,) = decode(
-        model, expected["feats"][:1], expected["feats_lengths"][:1], MODES[1:2], DecodeOptions(beam_size=5)
+        model,
+        expected["feats"][:1],
+        expected["feats_lengths"][:1],
+        MODES[1:2],
+        DecodeOptions(beam_size=5),
     )[MODES[1]]
     assert len({each.tokens for each in nbest}) == len(nbest) == 5
     assert [each.score for each in nbest] == sorted((each.score for each in nbest), reverse=True)
 
 
-@pytest.mark.parametrize("mode", ["attention", "attention_rescoring", "joint_ctc_attention", "rnnt_greedy_search"])
-def test_other_modes_are_refused_in_one_line_with_those_that_are_possible(golden2: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    "mode", ["attention", "attention_rescoring", "joint_ctc_attention", "rnnt_greedy_search"]
+)
+def test_other_modes_are_refused_in_one_line_with_those_that_are_possible(
+    golden2: Path, mode: str
+) -> None:
     model, expected, _ = golden(golden2 / "paraformer")
-    with pytest.raises(ValueError, match=f"^decode mode {mode}: the model is a paraformer, .*paraformer_greedy_search"):
+    with pytest.raises(
+        ValueError,
+        match=f"^decode mode {mode}: the model is a paraformer, .*paraformer_greedy_search",
+    ):
         decode(model, expected["feats"], expected["feats_lengths"], [mode], DecodeOptions())
 
 
 def test_a_model_of_another_kind_does_not_decode_as_a_paraformer(sanm: Any) -> None:
     model, expected, _ = sanm
-    with pytest.raises(ValueError, match="decode mode paraformer_beam_search: the model is no paraformer; it can do"):
-        decode(model, expected["feats"], expected["feats_lengths"], ["paraformer_beam_search"], DecodeOptions())
+    with pytest.raises(
+        ValueError,
+        match="decode mode paraformer_beam_search: the model is no paraformer; it can do",
+    ):
+        decode(
+            model,
+            expected["feats"],
+            expected["feats_lengths"],
+            ["paraformer_beam_search"],
+            DecodeOptions(),
+        )
 
 
 def test_streaming_is_refused_in_one_line(golden2: Path) -> None:
     model, expected, _ = golden(golden2 / "paraformer_dynamic")
-    with pytest.raises(ValueError, match="^simulate_streaming: the memory of a SANM encoder keeps nothing"):
+    with pytest.raises(
+        ValueError, match="^simulate_streaming: the memory of a SANM encoder keeps nothing"
+    ):
         model.encode(expected["feats"], expected["feats_lengths"], 4, -1, simulate_streaming=True)
     whole, _, _ = golden(golden2 / "paraformer")  # of full context
-    assert obstacle_of(whole, DatasetConf()) == obstacle_of(model, DatasetConf()) == model.encoder.obstacle
+    assert (
+        obstacle_of(whole, DatasetConf())
+        == obstacle_of(model, DatasetConf())
+        == model.encoder.obstacle
+    )
 
 
-@pytest.mark.parametrize("changes", [{"predictor": "cif_predictor"}, {"model_conf": {"sampler": False}}])
+@pytest.mark.parametrize(
+    "changes", [{"predictor": "cif_predictor"}, {"model_conf": {"sampler": False}}]
+)
 def test_paraformers_that_wenet_cannot_run_train_and_decode(changes: dict[str, Any]) -> None:
     torch.manual_seed(1)
     config = parse_config(tiny_paraformer(**changes), "a.yaml")

@@ -1,4 +1,6 @@
-"""One pass over a recording of any length: the frames of the whole, in memory that does not grow."""
+"""One pass over a recording of any length: the frames of the whole, in memory that does not
+grow.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from wenet_uio.models.recording import RecordingEncoder, one_pass_obstacle
 ROTARY = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_selfattn"}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "conformer": ("conformer", {"cnn_module_kernel": 7}),
-    "rotary conformer": ("conformer", {"cnn_module_kernel": 7, "input_layer": "dwconv2d8", **ROTARY}),
+    "rotary conformer": (
+        "conformer",
+        {"cnn_module_kernel": 7, "input_layer": "dwconv2d8", **ROTARY},
+    ),
     "causal conformer": ("conformer", {"cnn_module_kernel": 8, "causal": True}),
     "conformer without convolutions": ("conformer", {"use_cnn_module": False}),
     "normalised after": ("conformer", {"cnn_module_kernel": 7, "normalize_before": False}),
@@ -56,9 +61,17 @@ def test_frames_are_those_of_the_whole(
     ("kind", "conf", "obstacle"),
     [
         ("conformer", {"att_context_size": [4, 4]}, ""),
-        ("conformer", {"att_context_size": [4, -1]}, "train with two limits of encoder_conf.att_context_size"),
+        (
+            "conformer",
+            {"att_context_size": [4, -1]},
+            "train with two limits of encoder_conf.att_context_size",
+        ),
         ("conformer", {}, "train with two limits of encoder_conf.att_context_size"),
-        ("transformer", {"att_context_size": [4, 4], "input_layer": "conv1d2"}, "conv1d2 pads each chunk with zeros"),
+        (
+            "transformer",
+            {"att_context_size": [4, 4], "input_layer": "conv1d2"},
+            "conv1d2 pads each chunk with zeros",
+        ),
         ("squeezeformer", {}, "not a transformer or conformer"),
         ("zipformer", {}, "not a transformer or conformer"),
         ("branchformer", {}, "not a transformer or conformer"),

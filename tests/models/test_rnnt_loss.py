@@ -1,4 +1,6 @@
-"""The transducer's loss in pieces: equal to torchaudio's, exact at its edges, never as large as all scores."""
+"""The transducer's loss in pieces: equal to torchaudio's, exact at its edges, never as large as all
+scores.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,15 @@ def make(frames=FRAMES, tokens=TOKENS, room=(0, 0), dtype=torch.float32, **joint
 def losses_of(network, encoder_out, predicted, labels, frames=FRAMES, tokens=TOKENS):
     after = pad(labels, (0, 1))
     units = torch.stack((torch.zeros_like(after), after), dim=2)
-    return rnnt_losses(lattice(network, encoder_out, predicted, units, (frames, tokens)), frames, tokens)
+    return rnnt_losses(
+        lattice(network, encoder_out, predicted, units, (frames, tokens)), frames, tokens
+    )
 
 
 def torchaudios(network, encoder_out, predicted, labels, frames=FRAMES, tokens=TOKENS):
-    scores = network(encoder_out[:, : frames.max()].unsqueeze(2), predicted[:, : tokens.max() + 1].unsqueeze(1))
+    scores = network(
+        encoder_out[:, : frames.max()].unsqueeze(2), predicted[:, : tokens.max() + 1].unsqueeze(1)
+    )
     labels = labels[:, : tokens.max()].int().contiguous()
     return rnnt_loss(scores, labels, frames.int(), tokens.int(), blank=0, reduction="none")
 
@@ -56,11 +62,15 @@ def piece(monkeypatch):
 @pytest.mark.parametrize(
     "size", [1, 3 * 7 * VOCAB, 20 * 7 * VOCAB, 1 << 25], ids=["frame", "3 rows", "20 rows", "whole"]
 )
-@pytest.mark.parametrize("joint", [{}, {"hat_joint": True, "dropout_rate": 0.0}], ids=["additive", "hat"])
+@pytest.mark.parametrize(
+    "joint", [{}, {"hat_joint": True, "dropout_rate": 0.0}], ids=["additive", "hat"]
+)
 def test_losses_and_gradients_equal_torchaudios(size, joint, piece):
     piece(size)
     network, encoder_out, predicted, labels = make(**joint)
-    found, expected = (of(network, encoder_out, predicted, labels) for of in (losses_of, torchaudios))
+    found, expected = (
+        of(network, encoder_out, predicted, labels) for of in (losses_of, torchaudios)
+    )
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     for ours, theirs in zip(
         gradients(found, network, encoder_out, predicted),
@@ -99,7 +109,9 @@ def test_a_batch_of_empty_texts_is_all_blank(frames):
     network, encoder_out, predicted, labels = make(lengths, none)
     assert labels.shape == (2, 0)
     found = losses_of(network, encoder_out, predicted, labels, lengths, none)
-    torch.testing.assert_close(found, -network(encoder_out, predicted).log_softmax(dim=2)[:, :, 0].sum(dim=1))
+    torch.testing.assert_close(
+        found, -network(encoder_out, predicted).log_softmax(dim=2)[:, :, 0].sum(dim=1)
+    )
 
 
 def test_the_gradient_of_the_paths_is_that_of_differences():
@@ -132,7 +144,11 @@ def test_no_tensor_has_the_scores_of_all_units(piece):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             nonlocal largest
             out = func(*args, **(kwargs or {}))
-            largest = max(largest, *(each.numel() for each in tree_iter(out) if isinstance(each, torch.Tensor)), 0)
+            largest = max(
+                largest,
+                *(each.numel() for each in tree_iter(out) if isinstance(each, torch.Tensor)),
+                0,
+            )
             return out
 
     with Sizes():
@@ -144,7 +160,9 @@ def test_no_tensor_has_the_scores_of_all_units(piece):
 @pytest.mark.parametrize("size", [1, 1 << 25])
 def test_dropout_of_a_hat_joint_is_the_same_in_the_backward_pass(size, piece):
     piece(size)
-    network, encoder_out, predicted, labels = make(dtype=torch.float64, hat_joint=True, dropout_rate=0.5)
+    network, encoder_out, predicted, labels = make(
+        dtype=torch.float64, hat_joint=True, dropout_rate=0.5
+    )
     direction = torch.randn_like(encoder_out)
 
     def loss_at(distance):

@@ -70,7 +70,9 @@ def test_onnx_runtimes_do_not_stream_shared_keys(make_model, causal_conf) -> Non
 
 @pytest.mark.parametrize("encoder", ["conformer", "transformer", "branchformer"])
 def test_conv1d2_says_why_it_cannot_stream(encoder, make_encoder_model) -> None:
-    model = make_encoder_model(encoder, {"input_layer": "conv1d2", "use_dynamic_chunk": True} | CAUSAL[encoder])
+    model = make_encoder_model(
+        encoder, {"input_layer": "conv1d2", "use_dynamic_chunk": True} | CAUSAL[encoder]
+    )
     with pytest.raises(ValueError, match="simulate_streaming: input_layer conv1d2 pads each chunk"):
         model.encode(torch.randn(1, 50, 40), torch.tensor([50]), 4, -1, simulate_streaming=True)
 

@@ -33,8 +33,14 @@ def load(golden2: Path, *overrides: str) -> tuple[SenseVoice, dict[str, Any]]:
 def test_parameters_have_wenets_names_and_shapes(golden2: Path) -> None:
     model, _ = load(golden2)
     theirs = torch.load(golden2 / "sensevoice_small/final.pt", weights_only=True)
-    ours = {name: weight.shape for name, weight in model.state_dict().items() if not name.endswith(".pe")}
-    assert ours == {name: weight.shape for name, weight in theirs.items() if not name.endswith(".pe")}
+    ours = {
+        name: weight.shape
+        for name, weight in model.state_dict().items()
+        if not name.endswith(".pe")
+    }
+    assert ours == {
+        name: weight.shape for name, weight in theirs.items() if not name.endswith(".pe")
+    }
 
 
 @torch.no_grad()
@@ -80,7 +86,11 @@ def test_language_and_form_change_the_queries_of_each_utterance(golden2: Path) -
 @pytest.mark.parametrize(
     ("mode", "options", "message"),
     [
-        ("ctc_greedy_search", DecodeOptions(language="de"), "language de: unknown to this model; known: auto, zh, en"),
+        (
+            "ctc_greedy_search",
+            DecodeOptions(language="de"),
+            "language de: unknown to this model; known: auto, zh, en",
+        ),
         (
             "ctc_greedy_search",
             DecodeOptions(simulate_streaming=True),
@@ -102,13 +112,17 @@ def test_what_it_cannot_do_is_refused_in_one_line(
 
 
 def test_it_is_not_trained(golden2: Path) -> None:
-    with pytest.raises(ValueError, match=r"train\.yaml: model: sensevoice_small decodes and cannot be trained here"):
+    with pytest.raises(
+        ValueError, match=r"train\.yaml: model: sensevoice_small decodes and cannot be trained here"
+    ):
         read_config(golden2 / "sensevoice_small/train.yaml")
 
 
 def test_frames_of_queries_take_no_time(golden2: Path) -> None:
     model, _ = load(golden2)
-    clock = FrameClock.of(model, load_config(golden2 / "sensevoice_small/train.yaml", of_model=True).dataset_conf)
+    clock = FrameClock.of(
+        model, load_config(golden2 / "sensevoice_small/train.yaml", of_model=True).dataset_conf
+    )
     assert [round(clock.edge(frame), 3) for frame in (0, 4, 5)] == [0.0, 0.0, 0.06]
 
 
@@ -116,9 +130,17 @@ def test_itn_is_refused_for_another_model_and_a_decoder_for_this_one() -> None:
     values = {"output_dim": 9, "tokenizer_conf": {"special_tokens": {"<sos>": 1, "<eos>": 2}}}
     model = build_model(parse_config(values | {"encoder_conf": {"num_blocks": 1}}, "a.yaml"))
     with pytest.raises(ValueError, match="itn is an option of models sensevoice_small"):
-        decode(model, torch.zeros(1, 9, 23), torch.tensor([9]), ["ctc_greedy_search"], DecodeOptions(itn=True))
+        decode(
+            model,
+            torch.zeros(1, 9, 23),
+            torch.tensor([9]),
+            ["ctc_greedy_search"],
+            DecodeOptions(itn=True),
+        )
     conf = {"encoder": "sanm_encoder_with_tp", "encoder_conf": {"tp_blocks": 1}}
-    with pytest.raises(ConfigError, match="decoder: bitransformer: model sensevoice_small needs decoder: null"):
+    with pytest.raises(
+        ConfigError, match="decoder: bitransformer: model sensevoice_small needs decoder: null"
+    ):
         parse_config({"model": "sensevoice_small", **conf}, "a.yaml")
     with pytest.raises(ConfigError, match="decoder: null: model asr_model needs a decoder"):
         parse_config({"decoder": None}, "a.yaml")

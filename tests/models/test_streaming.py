@@ -1,4 +1,6 @@
-"""Streaming equals one pass with a chunk mask for every encoder that can stream; the others name the obstacle."""
+"""Streaming equals one pass with a chunk mask for every encoder that can stream; the others name
+the obstacle.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,35 @@ SQUEEZE = {
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer": ("transformer", {"linear_units": 32}),
     "conformer": ("conformer", {"linear_units": 32, "causal": True, "cnn_module_kernel": 8}),
-    "conformer with dwconv2d8": ("conformer", {"causal": True, "cnn_module_kernel": 8, "input_layer": "dwconv2d8"}),
+    "conformer with dwconv2d8": (
+        "conformer",
+        {"causal": True, "cnn_module_kernel": 8, "input_layer": "dwconv2d8"},
+    ),
     "branchformer": ("branchformer", {**BRANCH, "use_linear_after_conv": True}),
     "branchformer of single branches": (
         "branchformer",
         {**BRANCH, "num_blocks": 3, "merge_method": "fixed_ave", "cgmlp_weight": [0.0, 1.0, 0.4]},
     ),
     "e_branchformer": ("e_branchformer", {**BRANCH, "linear_units": 32, "merge_conv_kernel": 4}),
-    "e_branchformer with conv2d8": ("e_branchformer", {**BRANCH, "linear_units": 32, "input_layer": "conv2d8"}),
+    "e_branchformer with conv2d8": (
+        "e_branchformer",
+        {**BRANCH, "linear_units": 32, "input_layer": "conv2d8"},
+    ),
     "squeezeformer": ("squeezeformer", SQUEEZE),
     "squeezeformer at a quarter of the rate": (
         "squeezeformer",
-        {**SQUEEZE, "num_blocks": 6, "reduce_idx": [1, 2], "recover_idx": [4, 5], "encoder_dim": 24},
+        {
+            **SQUEEZE,
+            "num_blocks": 6,
+            "reduce_idx": [1, 2],
+            "recover_idx": [4, 5],
+            "encoder_dim": 24,
+        },
     ),
-    "squeezeformer without reduction": ("squeezeformer", {**SQUEEZE, "reduce_idx": None, "recover_idx": None}),
+    "squeezeformer without reduction": (
+        "squeezeformer",
+        {**SQUEEZE, "reduce_idx": None, "recover_idx": None},
+    ),
 }
 
 
@@ -70,7 +87,9 @@ def test_a_cache_of_fixed_size_with_a_mask_gives_the_same_frames(make_encoder_mo
     outputs = []
     for number in range(expected.size(1) // chunk):
         start = number * chunk * embed.subsampling_rate
-        window = feats[:, start : start + (chunk - 1) * embed.subsampling_rate + embed.right_context + 1]
+        window = feats[
+            :, start : start + (chunk - 1) * embed.subsampling_rate + embed.right_context + 1
+        ]
         heard = torch.arange(size + chunk) >= size - number * chunk
         output, att_cache, cnn_cache = model.encoder.forward_chunk(
             window, number * chunk, size, att_cache, cnn_cache, heard.view(1, 1, -1)
@@ -85,19 +104,37 @@ def test_a_cache_of_fixed_size_with_a_mask_gives_the_same_frames(make_encoder_mo
     ("encoder", "conf", "message"),
     [
         ("conformer", {"linear_units": 32}, "sees future frames; train with causal: true"),
-        ("branchformer", {**BRANCH, "causal": False}, "sees future frames; train with causal: true"),
-        ("branchformer", {**BRANCH, "merge_method": "learned_ave"}, "learned_ave weighs the branches by the whole"),
-        ("e_branchformer", {**BRANCH, "linear_units": 32, "causal": False}, "sees future frames; train with causal"),
+        (
+            "branchformer",
+            {**BRANCH, "causal": False},
+            "sees future frames; train with causal: true",
+        ),
+        (
+            "branchformer",
+            {**BRANCH, "merge_method": "learned_ave"},
+            "learned_ave weighs the branches by the whole",
+        ),
+        (
+            "e_branchformer",
+            {**BRANCH, "linear_units": 32, "causal": False},
+            "sees future frames; train with causal",
+        ),
         (
             "squeezeformer",
             {**SQUEEZE, "causal": False, "cnn_module_kernel": 5},
             "sees future frames; train with causal",
         ),
         ("squeezeformer", {**SQUEEZE, "do_rel_shift": True}, "train with do_rel_shift: false"),
-        ("squeezeformer", {**SQUEEZE, "time_reduction_layer_type": "conv1d"}, "conv1d sees future frames; train with"),
+        (
+            "squeezeformer",
+            {**SQUEEZE, "time_reduction_layer_type": "conv1d"},
+            "conv1d sees future frames; train with",
+        ),
     ],
 )
-def test_an_encoder_that_cannot_stream_names_the_obstacle(make_encoder_model, encoder, conf, message):
+def test_an_encoder_that_cannot_stream_names_the_obstacle(
+    make_encoder_model, encoder, conf, message
+):
     model = make_encoder_model(encoder, {**conf, "use_dynamic_chunk": True})
     with pytest.raises(ValueError, match=f"simulate_streaming: .*{message}"):
         model.encode(torch.randn(1, 80, 40), torch.tensor([80]), 4, 2, simulate_streaming=True)

@@ -16,7 +16,12 @@ ENCODER = {"output_size": 32, "attention_heads": 4, "linear_units": 64, "num_blo
 CASES: dict[str, dict[str, Any]] = {
     "efficientConformer": {
         "encoder": "efficientConformer",
-        "encoder_conf": {"stride_layer_idx": 0, "group_layer_idx": [0], "causal": True, "use_dynamic_chunk": True},
+        "encoder_conf": {
+            "stride_layer_idx": 0,
+            "group_layer_idx": [0],
+            "causal": True,
+            "use_dynamic_chunk": True,
+        },
     },
     "ctl_model": {
         "model": "ctl_model",
@@ -29,22 +34,42 @@ CASES["firered"] = {
     "model": "firered",
     "encoder": "firered_conformer",
     "encoder_conf": {
-        **{"pos_enc_layer_type": "rel_pos_firered", "selfattention_layer_type": "firered_rel_selfattn"},
-        **{"input_layer": "firered_conv2d4", "final_norm": False, "conv_inner_factor": 4, "cnn_module_kernel": 33},
+        **{
+            "pos_enc_layer_type": "rel_pos_firered",
+            "selfattention_layer_type": "firered_rel_selfattn",
+        },
+        **{
+            "input_layer": "firered_conv2d4",
+            "final_norm": False,
+            "conv_inner_factor": 4,
+            "cnn_module_kernel": 33,
+        },
     },
-    "decoder_conf": {"attention_heads": 4, "linear_units": 64, "num_blocks": 1, "tie_word_embedding": True},
+    "decoder_conf": {
+        "attention_heads": 4,
+        "linear_units": 64,
+        "num_blocks": 1,
+        "tie_word_embedding": True,
+    },
 }
 
 
 @pytest.fixture(scope="module")
-def units_and_batches(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Tensors]]:
+def units_and_batches(
+    corpora: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[Tensors]]:
     data_list, units = write_digits(corpora, tmp_path_factory.mktemp("digits"), 188)
-    conf = {"tokenizer_conf": {"symbol_table_path": str(units), "split_with_space": True}, "dataset_conf": FEATURES}
+    conf = {
+        "tokenizer_conf": {"symbol_table_path": str(units), "split_with_space": True},
+        "dataset_conf": FEATURES,
+    }
     return units, batches_of(parse_config(conf, "test"), data_list)
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_forty_steps_halve_the_first_loss(kind: str, units_and_batches: tuple[Path, list[Tensors]]) -> None:
+def test_forty_steps_halve_the_first_loss(
+    kind: str, units_and_batches: tuple[Path, list[Tensors]]
+) -> None:
     units, batches = units_and_batches
     values = CASES[kind]
     torch.manual_seed(0)

@@ -33,7 +33,12 @@ def make(kind: str, vocab: int = VOCAB, **weights: float):
     predictor, joint = KINDS[kind]
     values = {
         "encoder": "transformer",
-        "encoder_conf": {"output_size": 12, "attention_heads": 2, "linear_units": 16, "num_blocks": 1},
+        "encoder_conf": {
+            "output_size": 12,
+            "attention_heads": 2,
+            "linear_units": 16,
+            "num_blocks": 1,
+        },
         "decoder": "transformer",
         "decoder_conf": {"attention_heads": 2, "linear_units": 16, "num_blocks": 1},
         "predictor": predictor,
@@ -41,7 +46,8 @@ def make(kind: str, vocab: int = VOCAB, **weights: float):
         "joint": "transducer_joint",
         "joint_conf": {"join_dim": 14, **joint},
         "model": "transducer",
-        "model_conf": weights or {"transducer_weight": 0.5, "ctc_weight": 0.2, "attention_weight": 0.3},
+        "model_conf": weights
+        or {"transducer_weight": 0.5, "ctc_weight": 0.2, "attention_weight": 0.3},
         "tokenizer_conf": {"special_tokens": {"<sos>": vocab - 1, "<eos>": vocab - 1}},
         "input_dim": 20,
         "output_dim": vocab,
@@ -79,10 +85,14 @@ def test_loss_and_gradients_equal_those_of_the_sum_over_all_paths(kind):
     found = model.rnnt_loss(encoder_out, lengths, target, target_lengths)
 
     one_by_one = []
-    for row, (frames, tokens) in enumerate(zip(lengths.tolist(), target_lengths.tolist(), strict=True)):
+    for row, (frames, tokens) in enumerate(
+        zip(lengths.tolist(), target_lengths.tolist(), strict=True)
+    ):
         labels = target[row, :tokens].tolist()
         predicted, _ = model.predictor(torch.tensor([[0, *labels]]), model.predictor.start(1))
-        scores = torch.stack([model.joint(encoder_out[row, t], predicted[0]) for t in range(frames)])
+        scores = torch.stack(
+            [model.joint(encoder_out[row, t], predicted[0]) for t in range(frames)]
+        )
         one_by_one.append(enumerated(scores.log_softmax(dim=2), labels))
     expected = torch.stack(one_by_one).mean()
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
@@ -151,7 +161,12 @@ def test_the_outputs_of_a_hat_joint_are_a_distribution():
 
 def test_the_loss_is_the_weighted_sum_of_three_losses():
     model = make("rnn")
-    batch = torch.randn(2, 60, 20), torch.tensor([60, 50]), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1])
+    batch = (
+        torch.randn(2, 60, 20),
+        torch.tensor([60, 50]),
+        torch.tensor([[1, 2], [3, -1]]),
+        torch.tensor([2, 1]),
+    )
     losses = model(*batch)
     parts = 0.5 * losses["loss_rnnt"] + 0.2 * losses["loss_ctc"] + 0.3 * losses["loss_att"]
     torch.testing.assert_close(losses["loss"], parts)
@@ -167,7 +182,9 @@ def test_the_loss_is_the_weighted_sum_of_three_losses():
 
 
 def test_text_without_audio_trains_only_the_attention_decoder():
-    losses = make("rnn")(torch.zeros(2, 0, 20), torch.zeros(2), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1]))
+    losses = make("rnn")(
+        torch.zeros(2, 0, 20), torch.zeros(2), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1])
+    )
     assert (losses["loss_rnnt"], losses["loss_ctc"]) == (None, None)
     torch.testing.assert_close(losses["loss"], losses["loss_att"])
 
@@ -175,8 +192,15 @@ def test_text_without_audio_trains_only_the_attention_decoder():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_few_steps_fit_a_batch(kind):
     model = make(kind).train()
-    optimizer = torch.optim.Adam([weight for weight in model.parameters() if weight.requires_grad], lr=5e-3)
-    batch = torch.randn(2, 60, 20), torch.tensor([60, 50]), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1])
+    optimizer = torch.optim.Adam(
+        [weight for weight in model.parameters() if weight.requires_grad], lr=5e-3
+    )
+    batch = (
+        torch.randn(2, 60, 20),
+        torch.tensor([60, 50]),
+        torch.tensor([[1, 2], [3, -1]]),
+        torch.tensor([2, 1]),
+    )
     losses = []
     for _ in range(30):
         loss = model(*batch)["loss"]
@@ -185,18 +209,29 @@ def test_a_few_steps_fit_a_batch(kind):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.6 * losses[0]
-    idle = [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
+    idle = [
+        name
+        for name, weight in model.named_parameters()
+        if weight.requires_grad and weight.grad is None
+    ]
     assert idle == []
 
 
 def test_bfloat16_autocast_trains():
     model = make("rnn").train()
-    batch = torch.randn(2, 60, 20), torch.tensor([60, 50]), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1])
+    batch = (
+        torch.randn(2, 60, 20),
+        torch.tensor([60, 50]),
+        torch.tensor([[1, 2], [3, -1]]),
+        torch.tensor([2, 1]),
+    )
     with torch.autocast("cpu", torch.bfloat16):
         losses = model(*batch)
     assert losses["loss"].dtype == torch.float32
     losses["loss"].backward()
-    assert all(weight.grad.isfinite().all() for weight in model.parameters() if weight.grad is not None)
+    assert all(
+        weight.grad.isfinite().all() for weight in model.parameters() if weight.grad is not None
+    )
 
 
 def test_weights_have_wenets_names():
@@ -214,7 +249,11 @@ def test_weights_have_wenets_names():
     assert embedding == {
         "predictor.embed.weight",
         "predictor.pos_embed.weight",
-        *(f"predictor.{module}.{kind}" for module in ("ffn", "norm") for kind in ("weight", "bias")),
+        *(
+            f"predictor.{module}.{kind}"
+            for module in ("ffn", "norm")
+            for kind in ("weight", "bias")
+        ),
     }
     conv = {name for name in make("hat").state_dict() if name.startswith(("predictor", "joint"))}
     assert {"predictor.conv.weight", "predictor.norm.bias"} < conv
@@ -227,9 +266,15 @@ def test_weights_have_wenets_names():
         ({"predictor": "lstm"}, "predictor: .*known: rnn, embedding, conv"),
         ({"predictor_conf": {"rnn_type": "gru"}}, "predictor_conf.rnn_type: .*'lstm'"),
         ({"predictor_conf": {"history_size": 2}}, "predictor_conf.history_size: unknown key"),
-        ({"predictor": "conv", "predictor_conf": {"embed_size": 4}}, "embed_size 4 and output_size 256 must be the"),
+        (
+            {"predictor": "conv", "predictor_conf": {"embed_size": 4}},
+            "embed_size 4 and output_size 256 must be the",
+        ),
         ({"joint_conf": {"joint_dim": 4}}, "did you mean 'join_dim'"),
-        ({"model_conf": {"transducer_weight": 0.5}}, r"transducer_weight \+ ctc_weight \+ attention_weight is 0.5"),
+        (
+            {"model_conf": {"transducer_weight": 0.5}},
+            r"transducer_weight \+ ctc_weight \+ attention_weight is 0.5",
+        ),
         ({"model_conf": {"enable_k2": True}}, "model_conf.enable_k2"),
         ({"model": "transduser"}, "did you mean 'transducer'"),
     ],

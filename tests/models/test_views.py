@@ -13,7 +13,14 @@ from wenet_uio.models import build_model
 WIDTH, VOCAB = 16, 7
 SMALL = {"attention_heads": 2, "linear_units": 32, "num_blocks": 2}
 ENCODER = {**SMALL, "output_size": WIDTH, "cnn_module_kernel": 7, "cnn_module_norm": "layer_norm"}
-PREDICTOR = {"embed_size": 8, "output_size": 8, "hidden_size": 8, "num_layers": 1, "embed_dropout": 0, "dropout": 0}
+PREDICTOR = {
+    "embed_size": 8,
+    "output_size": 8,
+    "hidden_size": 8,
+    "num_layers": 1,
+    "embed_dropout": 0,
+    "dropout": 0,
+}
 MODELS = {
     "ctc": {"model_conf": {"ctc_weight": 1.0}},
     "ctc and attention": {"model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1}},
@@ -56,7 +63,9 @@ def doubled(first, second, others):
 
 
 def divergence(model, one, other, lengths) -> float:
-    """Sum over the frames of the divergence from the posteriors of the other view, from its definition."""
+    """Sum over the frames of the divergence from the posteriors of the other view, from its
+    definition.
+    """
     (ours, valid), (theirs, _) = (model.encode(feats, lengths) for feats in (one, other))
     ours, theirs = (model.ctc_log_probs(encoded).tolist() for encoded in (ours, theirs))
     return sum(
@@ -74,7 +83,9 @@ def test_one_pass_over_both_views_gives_the_losses_of_a_pass_over_each(name):
     first, second = first.double(), second.double()
     plain = [model(feats, *others) for feats in (first, second)]
     both = model(*doubled(first, second, others), views=2)
-    means = {key: (plain[0][key] + plain[1][key]) / 2 for key in plain[0] if plain[0][key] is not None}
+    means = {
+        key: (plain[0][key] + plain[1][key]) / 2 for key in plain[0] if plain[0][key] is not None
+    }
     pairs = ((first, second), (second, first))
     loss_cr = sum(divergence(model, *pair, others[0]) for pair in pairs) / 2 / len(first)
     assert both["loss_cr"].item() == pytest.approx(loss_cr, rel=1e-6)
@@ -122,8 +133,20 @@ def test_validation_has_one_view_and_no_divergence():
     [
         ({"model_conf": {"ctc_weight": 0.0}}, "there is no CTC loss"),
         ({"dataset_conf": {"spec_aug": False}}, "the two views are equal"),
-        ({"dataset_conf": {"spec_aug_conf": {"num_t_mask": 0, "num_f_mask": 0}}}, "the two views are equal"),
-        ({"dataset_conf": {"spec_aug": False, "spec_sub": True, "spec_sub_conf": {"num_t_sub": 0}}}, "views are equal"),
+        (
+            {"dataset_conf": {"spec_aug_conf": {"num_t_mask": 0, "num_f_mask": 0}}},
+            "the two views are equal",
+        ),
+        (
+            {
+                "dataset_conf": {
+                    "spec_aug": False,
+                    "spec_sub": True,
+                    "spec_sub_conf": {"num_t_sub": 0},
+                }
+            },
+            "views are equal",
+        ),
         (
             {"dataset_conf": {"batch_conf": {"batch_type": "static", "batch_size": 1}}},
             "do not fit batch_conf.batch_size",

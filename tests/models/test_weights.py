@@ -23,7 +23,10 @@ def saved(weights: object, path: Path) -> Path:
 def test_all_weights_are_copied(tmp_path: Path) -> None:
     source, target = model(), model()
     load_weights(target, saved(source.state_dict(), tmp_path / "weights.pt"))
-    assert all(torch.equal(weight, target.state_dict()[name]) for name, weight in source.state_dict().items())
+    assert all(
+        torch.equal(weight, target.state_dict()[name])
+        for name, weight in source.state_dict().items()
+    )
 
 
 def test_weights_of_another_model_are_refused_by_name_and_shape(tmp_path: Path) -> None:
@@ -33,7 +36,8 @@ def test_weights_of_another_model_are_refused_by_name_and_shape(tmp_path: Path) 
     path = saved(weights, tmp_path / "weights.pt")
     with pytest.raises(
         ValueError,
-        match=r"weights.pt: not the weights of this model: 1.bias is missing; extra is not in the model; "
+        match=r"weights.pt: not the weights of this model: 1.bias is missing; extra is not in the "
+        r"model; "
         r"0.weight is \(4, 2\), the model has \(4, 3\)$",
     ):
         load_weights(model(), path)
@@ -48,7 +52,9 @@ def test_refused_weights_leave_the_model_unchanged() -> None:
 
 
 def test_more_than_three_differences_are_counted() -> None:
-    with pytest.raises(ValueError, match="^test: .*0.weight is missing; .*; 1.weight is missing and 1 more$"):
+    with pytest.raises(
+        ValueError, match="^test: .*0.weight is missing; .*; 1.weight is missing and 1 more$"
+    ):
         fill(model(), {}, "test")
 
 
@@ -69,7 +75,9 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_no_weight(tmp_path: Path) 
     whole = saved(weights, tmp_path / "whole.pt").read_bytes()
     path, refused = tmp_path / "weights.pt", 0
     for place in range(0, len(whole), 7):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        path.write_bytes(
+            whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :]
+        )
         try:
             found = read_weights(path)
         except ValueError as error:
@@ -86,7 +94,10 @@ def test_a_damaged_weight_is_named_as_such(tmp_path: Path) -> None:
     whole[whole.index(torch.arange(1000).numpy().tobytes()) + 4000] ^= 1
     path.write_bytes(whole)
     assert torch.load(path)["weight"].tolist() != list(range(1000))  # torch does not notice
-    with pytest.raises(ValueError, match=r"avg.pt: damaged: the checksum of its part .*data/0 does not match; restore"):
+    with pytest.raises(
+        ValueError,
+        match=r"avg.pt: damaged: the checksum of its part .*data/0 does not match; restore",
+    ):
         read_weights(path)
 
 
@@ -111,7 +122,10 @@ def test_modules_that_the_file_does_not_have_are_refused(tmp_path: Path) -> None
 
 
 def test_the_first_sentence_of_a_long_message_is_kept() -> None:
-    assert first_sentence(RuntimeError("File is damaged. Load it again.\nMore advice.")) == "File is damaged"
+    assert (
+        first_sentence(RuntimeError("File is damaged. Load it again.\nMore advice."))
+        == "File is damaged"
+    )
     assert first_sentence(EOFError()) == "EOFError"
 
 
@@ -120,7 +134,9 @@ def test_a_checkpoint_may_lack_the_tables_of_positions(make_model, tmp_path):
     state = model.state_dict()
     tables = [name for name in state if name.endswith(".pe")]
     assert len(tables) == 2
-    torch.save({name: value for name, value in state.items() if name not in tables}, tmp_path / "old.pt")
+    torch.save(
+        {name: value for name, value in state.items() if name not in tables}, tmp_path / "old.pt"
+    )
     other = make_model("conformer", "transformer", model_conf={"reverse_weight": 0.0})
     torch.nn.init.zeros_(other.ctc.ctc_lo.weight)
     load_weights(other, tmp_path / "old.pt")

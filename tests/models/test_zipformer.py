@@ -1,4 +1,6 @@
-"""The Zipformer computes what icefall computes with the same weights, streams as it encodes, and trains."""
+"""The Zipformer computes what icefall computes with the same weights, streams as it encodes, and
+trains.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def golden(request: pytest.FixtureRequest, golden2: Path) -> tuple[ASRModel, dic
     folder = golden2 / request.param
     model = make(yaml.safe_load((folder / "config.yaml").read_text()), mask_padding=False)
     weights = torch.load(folder / "pretrained.pt", weights_only=True)["model"]
-    others = {name: value for name, value in model.state_dict().items() if name.startswith("decoder.")}
+    others = {
+        name: value for name, value in model.state_dict().items() if name.startswith("decoder.")
+    }
     model.load_state_dict({our_name(name): value for name, value in weights.items()} | others)
     return model, torch.load(folder / "golden.pt", weights_only=True)
 
@@ -57,13 +61,21 @@ def test_outputs_are_those_of_icefall(golden: tuple[ASRModel, dict[str, Any]]) -
     feats, feats_lengths = expected["feats"], expected["feats_lengths"]
     embedded, _, lengths = model.encoder.embed.forward_batch(feats, feats_lengths)
     assert torch.equal(lengths, expected["embed_lengths"])
-    found, found_lengths = model.encoder(feats, feats_lengths, 16, 4)  # without chunks if it is not causal
+    found, found_lengths = model.encoder(
+        feats, feats_lengths, 16, 4
+    )  # without chunks if it is not causal
     assert torch.equal(found_lengths, expected["encoder_out_lengths"])
     for row, (before, after) in enumerate(zip(lengths, found_lengths, strict=True)):
-        torch.testing.assert_close(embedded[row, :before], expected["embed"][row, :before], atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(found[row, :after], expected["encoder_out"][row, :after], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            embedded[row, :before], expected["embed"][row, :before], atol=1e-5, rtol=1e-5
+        )
+        torch.testing.assert_close(
+            found[row, :after], expected["encoder_out"][row, :after], atol=1e-5, rtol=1e-5
+        )
         probs = model.ctc_log_probs(found)[row, :after]
-        torch.testing.assert_close(probs, expected["ctc_log_probs"][row, :after], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            probs, expected["ctc_log_probs"][row, :after], atol=1e-5, rtol=1e-5
+        )
 
 
 @torch.no_grad()
@@ -90,7 +102,9 @@ def test_the_published_sizes_have_the_published_parameters(
     embed = sum(weight.numel() for weight in model.encoder.embed.parameters())
     encoder = sum(weight.numel() for weight in model.encoder.parameters())
     assert encoder - embed == numbers["parameters_encoder"]
-    assert encoder + sum(weight.numel() for weight in model.ctc.parameters()) == numbers["parameters"]
+    assert (
+        encoder + sum(weight.numel() for weight in model.ctc.parameters()) == numbers["parameters"]
+    )
 
 
 def test_activations_and_bias_norm_are_those_of_icefall(golden2: Path) -> None:
@@ -101,8 +115,12 @@ def test_activations_and_bias_norm_are_those_of_icefall(golden2: Path) -> None:
         trained = x.double().requires_grad_()
         assert torch.autograd.gradcheck(function, (trained,))
     norm = BiasNorm(8).eval()
-    norm.load_state_dict({"bias": expected["biasnorm_bias"], "log_scale": expected["biasnorm_log_scale"]})
-    torch.testing.assert_close(norm(expected["biasnorm_in"]), expected["biasnorm_out"], atol=1e-6, rtol=1e-6)
+    norm.load_state_dict(
+        {"bias": expected["biasnorm_bias"], "log_scale": expected["biasnorm_log_scale"]}
+    )
+    torch.testing.assert_close(
+        norm(expected["biasnorm_in"]), expected["biasnorm_out"], atol=1e-6, rtol=1e-6
+    )
 
 
 @torch.no_grad()
@@ -113,7 +131,9 @@ def test_streaming_equals_one_pass_with_a_chunk_mask(chunk: int, left: int) -> N
     for frames in (9, 38, 39, 77, 108, *((45 + 2 * chunk,) if left else ())):
         feats, lengths = torch.randn(1, frames, 20), torch.tensor([frames])
         masked, masked_lengths = model.encode(feats, lengths, chunk, left)
-        streamed, streamed_lengths = model.encode(feats, lengths, chunk, left, simulate_streaming=True)
+        streamed, streamed_lengths = model.encode(
+            feats, lengths, chunk, left, simulate_streaming=True
+        )
         assert torch.equal(streamed_lengths, masked_lengths)
         torch.testing.assert_close(streamed, masked, atol=1e-5, rtol=1e-5)
 
@@ -131,7 +151,10 @@ def test_chunks_of_other_sizes_and_models_that_see_the_future_are_refused() -> N
 def loss_of(model: ASRModel, seed: int) -> torch.Tensor:
     torch.manual_seed(seed)
     model.zero_grad()
-    feats, lengths = torch.randn(3, 60, 20, generator=torch.Generator().manual_seed(1)), torch.tensor([60, 50, 40])
+    feats, lengths = (
+        torch.randn(3, 60, 20, generator=torch.Generator().manual_seed(1)),
+        torch.tensor([60, 50, 40]),
+    )
     target = torch.tensor([[3, 4, 5], [6, 7, 8], [9, 3, 4]])
     loss = model(feats, lengths, target, torch.tensor([3, 3, 3]))["loss"]
     assert loss is not None
@@ -140,14 +163,24 @@ def loss_of(model: ASRModel, seed: int) -> torch.Tensor:
 
 
 def gradients(model: ASRModel) -> dict[str, torch.Tensor]:
-    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    return {
+        name: weight.grad.clone()
+        for name, weight in model.named_parameters()
+        if weight.grad is not None
+    }
 
 
 @pytest.mark.parametrize("conf", [ZIPFORMER, CAUSAL], ids=["whole", "causal"])
-def test_training_depends_on_seed_and_step_alone_and_reaches_every_weight(conf: dict[str, Any]) -> None:
+def test_training_depends_on_seed_and_step_alone_and_reaches_every_weight(
+    conf: dict[str, Any],
+) -> None:
     model = make(conf, input_dim=20).train()
     assert len({id(module.clock) for module in model.modules() if isinstance(module, Clocked)}) == 1
-    trained = {name for name, weight in model.named_parameters() if weight.requires_grad and "decoder" not in name}
+    trained = {
+        name
+        for name, weight in model.named_parameters()
+        if weight.requires_grad and "decoder" not in name
+    }
     losses = []
     for seed in range(3):  # the seeds draw chunks, skipped modules and masked channels
         set_clocks(model, 5)
@@ -162,7 +195,10 @@ def test_training_depends_on_seed_and_step_alone_and_reaches_every_weight(conf: 
 
 
 def test_recomputed_activations_give_the_same_gradients() -> None:
-    kept, again = (make({**CAUSAL, "gradient_checkpointing": flag}, input_dim=20).train() for flag in (False, True))
+    kept, again = (
+        make({**CAUSAL, "gradient_checkpointing": flag}, input_dim=20).train()
+        for flag in (False, True)
+    )
     again.load_state_dict(kept.state_dict())
     assert torch.equal(loss_of(kept, 3), loss_of(again, 3))
     expected = gradients(kept)
@@ -201,18 +237,29 @@ def always(module: Any) -> Any:
 @pytest.mark.parametrize("channel_dim", [1, -1])
 def test_a_balancer_adds_the_gradient_of_its_loss(channel_dim: int) -> None:
     torch.manual_seed(0)
-    x = (torch.randn(4, 6, 7, 6) * 3 * torch.rand(6) + torch.randn(6)).transpose(1, channel_dim).requires_grad_()
+    x = (
+        (torch.randn(4, 6, 7, 6) * 3 * torch.rand(6) + torch.randn(6))
+        .transpose(1, channel_dim)
+        .requires_grad_()
+    )
     gradient = torch.randn_like(x)
     always(Balancer(Clock(), (0.4, 0.6), (0.8, 1.5), channel_dim))(x).backward(gradient)
     channels = x.detach().double().movedim(channel_dim, 0).flatten(1).requires_grad_()
-    relative, rms = channels.mean(1) / channels.std(1, correction=0), channels.square().mean(1).sqrt()
+    relative, rms = (
+        channels.mean(1) / channels.std(1, correction=0),
+        channels.square().mean(1).sqrt(),
+    )
     limit = torch.atanh(torch.tensor(0.2)) / (torch.pi**0.5 * torch.log(torch.tensor(2.0)))
     size = (torch.pi / 2) ** 0.5
-    loss = (relative - relative.clamp(-limit, limit)).abs() + (rms.clamp(0.8 * size, 1.5 * size) / rms).log().abs()
+    loss = (relative - relative.clamp(-limit, limit)).abs() + (
+        rms.clamp(0.8 * size, 1.5 * size) / rms
+    ).log().abs()
     (more,) = torch.autograd.grad(loss.sum(), channels)
     more = 0.04 * more / more.square().mean(1, keepdim=True).sqrt().clamp(min=1e-20)
     more = more.unflatten(1, x.movedim(channel_dim, 0).shape[1:]).movedim(0, channel_dim)
-    torch.testing.assert_close(gradient_of(x), (gradient + gradient.abs() * more).float(), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        gradient_of(x), (gradient + gradient.abs() * more).float(), atol=1e-4, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("spread", [0, 1e-9, 1e-4, 1e-3, 0.01])
@@ -267,14 +314,21 @@ def test_impossible_sizes_are_refused(conf: dict[str, Any], message: str) -> Non
 
 
 def test_sizes_may_be_written_as_on_the_command_line_of_icefall() -> None:
-    lists = {name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in ZIPFORMER.items()}
+    lists = {
+        name: ",".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in ZIPFORMER.items()
+    }
     assert make(lists).state_dict().keys() == make(ZIPFORMER).state_dict().keys()
 
 
-def test_a_transducer_and_an_attention_decoder_train_on_its_frames(make_model: Callable[..., ASRModel]) -> None:
+def test_a_transducer_and_an_attention_decoder_train_on_its_frames(
+    make_model: Callable[..., ASRModel],
+) -> None:
     keys = {"predictor_conf": {"embed_size": 8, "output_size": 8}, "joint_conf": {"join_dim": 8}}
     weights = {"transducer_weight": 0.5, "ctc_weight": 0.3, "attention_weight": 0.2}
-    model = make(ZIPFORMER, 12, input_dim=20, model="transducer", model_conf=weights, **keys).train()
+    model = make(
+        ZIPFORMER, 12, input_dim=20, model="transducer", model_conf=weights, **keys
+    ).train()
     assert torch.isfinite(loss_of(model, 0))
     model = make(ZIPFORMER, 12, input_dim=20, model_conf={"ctc_weight": 0.3}).train()
     assert torch.isfinite(loss_of(model, 0))

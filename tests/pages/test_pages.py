@@ -20,7 +20,14 @@ def test_text_is_escaped_in_elements_and_attributes():
 
 def test_uris_are_shown_without_their_secrets_and_pictures_stay_whole():
     picture = data_uri(b"\xfb\xef" * 3000 + b"?sig=", "image/png")
-    page = "".join(render("plan", title="http://a:secret@host/a", figures={"": "http://h/?sig=secret"}, plots=picture))
+    page = "".join(
+        render(
+            "plan",
+            title="http://a:secret@host/a",
+            figures={"": "http://h/?sig=secret"},
+            plots=picture,
+        )
+    )
     assert "http://…@host/a" in page
     assert "http://h/?…" in page
     assert "secret" not in page
@@ -64,10 +71,14 @@ def test_data_uris_hold_the_content_and_are_not_escaped():
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
 def test_templates_share_the_base_and_fetch_nothing(path):
     source = path.read_text(encoding="utf-8")
-    assert source.startswith("<!doctype html>" if path.stem == "base" else '{% extends "base.html" %}')
+    assert source.startswith(
+        "<!doctype html>" if path.stem == "base" else '{% extends "base.html" %}'
+    )
     assert not re.search(r"https?:|//|<script|<link|@import|url\(|\|\s*safe", source)
 
 
 def test_the_package_ships_its_templates():
     pyproject = (Path(pages.__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    assert '"wenet_uio.pages" = ["*.html"]' in pyproject.partition("[tool.setuptools.package-data]")[2]
+    assert (
+        '"wenet_uio.pages" = ["*.html"]' in pyproject.partition("[tool.setuptools.package-data]")[2]
+    )

@@ -61,27 +61,45 @@ def link_in_zip() -> bytes:
 
 
 def long_links() -> bytes:
-    """A chain of links longer than a path may be, behind which os.path.realpath loses its way (CVE-2025-4517)."""
-    members, path, steps, folder = [member("top", tarfile.DIRTYPE)], "top", "abcdefghijklmnop", "d" * 247
+    """A chain of links longer than a path may be, behind which os.path.realpath loses its way
+    (CVE-2025-4517).
+    """
+    members, path, steps, folder = (
+        [member("top", tarfile.DIRTYPE)],
+        "top",
+        "abcdefghijklmnop",
+        "d" * 247,
+    )
     for step in steps:
-        members += [member(f"{path}/{folder}", tarfile.DIRTYPE), member(f"{path}/{step}", tarfile.SYMTYPE, folder)]
+        members += [
+            member(f"{path}/{folder}", tarfile.DIRTYPE),
+            member(f"{path}/{step}", tarfile.SYMTYPE, folder),
+        ]
         path += f"/{folder}"
     last = "/".join(steps) + "/" + "l" * 254
     members += [member(f"top/{last}", tarfile.SYMTYPE, "../" * len(steps))]
-    members += [member("top/escape", tarfile.SYMTYPE, f"{last}/../../victim"), member("top/escape/file", size=1)]
+    members += [
+        member("top/escape", tarfile.SYMTYPE, f"{last}/../../victim"),
+        member("top/escape/file", size=1),
+    ]
     return tar_of(members)
 
 
 @pytest.fixture
 def attempt(tmp_path) -> Callable[[bytes], str]:
-    """A function that unpacks an archive and expects an error; returns it after nothing else was written anywhere."""
+    """A function that unpacks an archive and expects an error; returns it after nothing else was
+    written anywhere.
+    """
 
     def unpack_and_fail(content: bytes) -> str:
         (tmp_path / "victim").mkdir()
         (tmp_path / "x.archive").write_bytes(content)
         with pytest.raises(ValueError, match=r"x\.archive: ") as error:
             unpack(tmp_path / "x.archive", tmp_path / "corpus", {})
-        assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["victim", "x.archive"]
+        assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+            "victim",
+            "x.archive",
+        ]
         assert "\n" not in str(error.value)
         return str(error.value)
 
@@ -92,13 +110,21 @@ def attempt(tmp_path) -> Callable[[bytes], str]:
 def test_files_and_folders_are_written_and_the_single_top_folder_gets_the_name(tmp_path, form):
     (tmp_path / "my archive").write_bytes(archive_of({**AUDIO, "top/README": b""}, form))
     unpack(tmp_path / "my archive", tmp_path / "corpus", {"audio/*.wav": 5})
-    written = {str(path.relative_to(tmp_path / "corpus")): path for path in (tmp_path / "corpus").rglob("*.wav")}
+    written = {
+        str(path.relative_to(tmp_path / "corpus")): path
+        for path in (tmp_path / "corpus").rglob("*.wav")
+    }
     assert {f"top/{name}": path.read_bytes() for name, path in written.items()} == AUDIO
     assert (tmp_path / "corpus" / "README").read_bytes() == b""
 
 
-def test_of_two_members_with_a_name_the_later_is_written_and_permissions_and_owners_are_not(tmp_path):
-    members = [member("top", tarfile.DIRTYPE, mode=0o000), member("top/a", size=5, mode=0o4777, uid=12345)]
+def test_of_two_members_with_a_name_the_later_is_written_and_permissions_and_owners_are_not(
+    tmp_path,
+):
+    members = [
+        member("top", tarfile.DIRTYPE, mode=0o000),
+        member("top/a", size=5, mode=0o4777, uid=12345),
+    ]
     (tmp_path / "x").write_bytes(tar_of([*members, member("top/a", size=7, mode=0o000)]))
     unpack(tmp_path / "x", tmp_path / "corpus", {})
     found = (tmp_path / "corpus" / "a").stat()
@@ -113,18 +139,29 @@ def test_an_archive_without_a_single_top_folder_is_refused(attempt, names, form)
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", ["../outside", "/outside", "top/../../victim/outside", "top/..", "./../outside"])
+@pytest.mark.parametrize(
+    "name", ["../outside", "/outside", "top/../../victim/outside", "top/..", "./../outside"]
+)
 def test_a_name_that_leads_out_of_the_folder_is_refused(attempt, form, name):
-    assert "leads out of the folder of the archive" in attempt(archive_of({"top/file": b"", name: b"x"}, form))
+    assert "leads out of the folder of the archive" in attempt(
+        archive_of({"top/file": b"", name: b"x"}, form)
+    )
 
 
 @pytest.mark.parametrize(
-    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, b"S"]
+    "kind",
+    [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, b"S"],
 )
 @pytest.mark.parametrize("target", ["../victim", "file", "/etc/passwd"])
 def test_a_member_that_is_not_a_file_or_folder_is_refused(attempt, kind, target):
     error = attempt(
-        tar_of([member("top/file", size=3), member("top/link", kind, target), member("top/link/x", size=1)])
+        tar_of(
+            [
+                member("top/file", size=3),
+                member("top/link", kind, target),
+                member("top/link/x", size=1),
+            ]
+        )
     )
     assert "'top/link' is not a file or folder" in error
 
@@ -145,7 +182,9 @@ def test_an_archive_that_is_cut_short_is_damaged(attempt, form, share):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_changed_byte_in_the_middle_is_damage_if_the_form_has_checksums(attempt, form):
     content = bytearray(archive_of(AUDIO, form))
-    place = 512 + 1024 + 4 if form == "tar" else len(content) // (4 if form == "zip" else 2)  # in a header of the tar
+    place = (
+        512 + 1024 + 4 if form == "tar" else len(content) // (4 if form == "zip" else 2)
+    )  # in a header of the tar
     content[place] ^= 0x55
     assert "damaged archive" in attempt(bytes(content))
 
@@ -155,7 +194,9 @@ def test_a_tar_that_ends_between_two_members_is_damaged(attempt):
 
 
 def negative_size() -> bytes:
-    """A tar whose second member has the size -512 in base 256, so that tarfile reads this member again and again."""
+    """A tar whose second member has the size -512 in base 256, so that tarfile reads this member
+    again and again.
+    """
     content = bytearray(tar_of([member("top/a"), member("top/b")]))
     header = bytearray(content[512:1024])
     header[124:136] = (-512).to_bytes(12, "big", signed=True)
@@ -179,7 +220,18 @@ def negative_size() -> bytes:
         b"PK",
         b"<html>not found</html>",
     ],
-    ids=["size", "pax size", "long pax", "chain", "file/x", "file+folder", "folder+file", "empty", "no zip", "html"],
+    ids=[
+        "size",
+        "pax size",
+        "long pax",
+        "chain",
+        "file/x",
+        "file+folder",
+        "folder+file",
+        "empty",
+        "no zip",
+        "html",
+    ],
 )
 def test_an_archive_that_contradicts_itself_is_one_line(attempt, content):
     assert "archive" in attempt(content)

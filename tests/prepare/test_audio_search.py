@@ -13,30 +13,40 @@ from wenet_uio.prepare.own_corpus import ReadOptions, read_transcripts
 def test_audio_is_found_in_its_folder_by_path_by_name_and_without_suffix(corpus):
     for name in ("wav/utt0000.wav", "utt0000.wav", "utt0000", "elsewhere/utt0000.mp3"):
         assert read(written(corpus / "a.tsv", f"{name}\tone two\n"), corpus) == EXPECTED[:1]
-    with pytest.raises(ListError, match=r"a.tsv: utt9: audio utt9.wav is not in .*wav or .*; see --audio"):
+    with pytest.raises(
+        ListError, match=r"a.tsv: utt9: audio utt9.wav is not in .*wav or .*; see --audio"
+    ):
         read(written(corpus / "a.tsv", "utt9.wav\tx\n"), corpus / "wav")
 
 
 def test_a_name_too_long_for_a_path_is_missing_audio(corpus):
     text = "a text in the column of the audio " * 10
-    with pytest.raises(ListError, match=r"is not in .*columns that the first row may name are wav: "):
+    with pytest.raises(
+        ListError, match=r"is not in .*columns that the first row may name are wav: "
+    ):
         read(written(corpus / "a.csv", f"{text},utt0000.wav\n"), corpus)
 
 
 def test_audio_that_fits_two_files_is_an_error(corpus):
     (corpus / "other").mkdir()
     (corpus / "other" / "utt0000.flac").touch()
-    with pytest.raises(ListError, match=r"audio utt0000.wav may be .*other/utt0000.flac or .*wav/utt0000.wav"):
+    with pytest.raises(
+        ListError, match=r"audio utt0000.wav may be .*other/utt0000.flac or .*wav/utt0000.wav"
+    ):
         read(written(corpus / "a.tsv", "utt0000.wav\tone two\n"), corpus)
 
 
 @pytest.mark.parametrize("form", ["tsv", "nemo", "kaldi", "lhotse"])
-def test_relative_paths_are_from_the_transcripts_or_else_from_the_folder_told(corpus, tmp_path, form, monkeypatch):
+def test_relative_paths_are_from_the_transcripts_or_else_from_the_folder_told(
+    corpus, tmp_path, form, monkeypatch
+):
     wav = "wav/utt0000.wav"
     if form == "lhotse":
         lhotse = pytest.importorskip("lhotse")
         recording = lhotse.Recording.from_file(corpus / wav)
-        said = lhotse.SupervisionSegment("utt0000", recording.id, 0.0, recording.duration, text="one two")
+        said = lhotse.SupervisionSegment(
+            "utt0000", recording.id, 0.0, recording.duration, text="one two"
+        )
         cut = lhotse.MonoCut("utt0000", 0.0, recording.duration, 0, [said], recording=recording)
         content = json.dumps(cut.to_dict()).replace(f"{corpus}/", "") + "\n"
     elif form == "nemo":
@@ -62,5 +72,7 @@ def test_relative_paths_are_from_the_transcripts_or_else_from_the_folder_told(co
     assert read_transcripts(apart)[0].wav == str(elsewhere / wav)
     monkeypatch.chdir("/")
     assert read_transcripts(apart, ReadOptions(relative_to=corpus))[0].wav == str(corpus / wav)
-    with pytest.raises(ListError, match=f"utt0000: audio {wav} is not in .*apart or /; see --audio"):
+    with pytest.raises(
+        ListError, match=f"utt0000: audio {wav} is not in .*apart or /; see --audio"
+    ):
         read_transcripts(apart)

@@ -31,7 +31,9 @@ def test_each_side_of_a_call_becomes_a_wav_and_a_rerun_keeps_it(sphere, tmp_path
 def test_unreadable_spheres_are_named_and_leave_no_wav(sphere, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     shorten = tmp_path / "shorten.sph"
-    shorten.write_bytes(sphere.read_bytes().replace(b"-s4 ulaw", b"-s26 ulaw,embedded-shorten-v2.00", 1))
+    shorten.write_bytes(
+        sphere.read_bytes().replace(b"-s4 ulaw", b"-s26 ulaw,embedded-shorten-v2.00", 1)
+    )
     other = tmp_path / "other.sph"
     other.write_bytes(b"RIFF")
     for path, channel, message in (
@@ -51,7 +53,9 @@ def test_shorten_is_read_through_sph2pipe(sphere, tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
     shorten = tmp_path / "shorten.sph"
-    shorten.write_bytes(sphere.read_bytes().replace(b"-s4 ulaw", b"-s26 ulaw,embedded-shorten-v2.00", 1))
+    shorten.write_bytes(
+        sphere.read_bytes().replace(b"-s4 ulaw", b"-s26 ulaw,embedded-shorten-v2.00", 1)
+    )
     with pytest.raises(AudioError, match="sph2pipe says: broken"):
         channel_to_wav(shorten, 1, tmp_path / "out.wav")
     program.write_text('#!/bin/sh\necho "$@"\n')

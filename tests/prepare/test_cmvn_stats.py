@@ -14,7 +14,9 @@ def test_sums_are_those_of_the_training_features_with_any_number_of_processes(ma
     conf = DatasetConf(fbank_conf={"num_mel_bins": 20, "frame_shift": 20, "dither": 1.0})
     lines = make_utterances(70)
     audio = (read_audio(line.wav) for line in lines)
-    feats = torch.cat([fbank(torch.from_numpy(samples), rate, conf.fbank_conf) for samples, rate in audio]).double()
+    feats = torch.cat(
+        [fbank(torch.from_numpy(samples), rate, conf.fbank_conf) for samples, rate in audio]
+    ).double()
     for processes in (1, 2):
         found = cmvn_statistics(lines, conf, Executor(processes))
         assert found["frame_num"] == len(feats)
@@ -23,15 +25,23 @@ def test_sums_are_those_of_the_training_features_with_any_number_of_processes(ma
 
 
 def test_every_utterance_without_features_is_named(make_utterances, tmp_path):
-    lines = [*make_utterances(2), RawLine("gone", "/gone.wav", ""), RawLine("lost", "/lost.wav", "")]
-    with pytest.raises(AudioError, match=r"(?s)2 of 4 utterances have no features.*gone /gone.wav.*lost /lost.wav"):
+    lines = [
+        *make_utterances(2),
+        RawLine("gone", "/gone.wav", ""),
+        RawLine("lost", "/lost.wav", ""),
+    ]
+    with pytest.raises(
+        AudioError, match=r"(?s)2 of 4 utterances have no features.*gone /gone.wav.*lost /lost.wav"
+    ):
         cmvn_statistics(lines, DatasetConf(), Executor())
 
 
 def test_utterances_without_features_may_be_left_out(make_utterances, capsys):
     good = make_utterances(3)
     conf = DatasetConf()
-    found = cmvn_statistics([*good, RawLine("gone", "/gone.wav", "")], conf, Executor(), allow_bad=True)
+    found = cmvn_statistics(
+        [*good, RawLine("gone", "/gone.wav", "")], conf, Executor(), allow_bad=True
+    )
     assert found == cmvn_statistics(good, conf, Executor())
     assert "1 of 4 utterances have no features:\n  gone /gone.wav: " in capsys.readouterr().err
     with pytest.raises(AudioError, match="1 of 1 utterances"):

@@ -18,7 +18,9 @@ def wav(tmp_path):
 def test_both_tables_are_ordered_by_key_and_paths_are_absolute(tmp_path, wav, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     relative = wav.relative_to(tmp_path)
-    write_parts(Path(), {"part": [Recording("b", relative, "two words"), Recording("a", relative, "one")]})
+    write_parts(
+        Path(), {"part": [Recording("b", relative, "two words"), Recording("a", relative, "one")]}
+    )
     assert capsys.readouterr().out == "part: 2 utterances\n"
     assert (tmp_path / "part" / "text").read_text() == "a one\nb two words\n"
     assert (tmp_path / "part" / "wav.scp").read_text() == f"a {wav}\nb {wav}\n"
@@ -36,7 +38,9 @@ def test_both_tables_are_ordered_by_key_and_paths_are_absolute(tmp_path, wav, mo
         ([], "", ".wav", "part: no utterance was found for this part"),
     ],
 )
-def test_a_bad_recording_is_named_and_nothing_is_written(tmp_path, wav, keys, text, suffix, message):
+def test_a_bad_recording_is_named_and_nothing_is_written(
+    tmp_path, wav, keys, text, suffix, message
+):
     recordings = [Recording(key, wav.with_suffix(suffix), text) for key in keys]
     with pytest.raises(ValueError, match=message):
         write_parts(tmp_path, {"part": recordings})
@@ -54,7 +58,9 @@ def test_parts_of_recordings_get_segments_and_whole_recordings_remove_them(tmp_p
 
 @pytest.mark.parametrize(("start", "end"), [(2.0, 1.0), (-1.0, 1.0), (-1.0, None)])
 def test_times_out_of_order_are_refused(tmp_path, wav, start, end):
-    with pytest.raises(ValueError, match=f"a: from {start} s to {end} s of .*: start must be 0 or later"):
+    with pytest.raises(
+        ValueError, match=f"a: from {start} s to {end} s of .*: start must be 0 or later"
+    ):
         write_parts(tmp_path, {"part": [Recording("a", wav, "one", start, end)]})
 
 
@@ -71,8 +77,12 @@ def test_whole_recordings_and_parts_of_recordings_are_read_back_unchanged(tmp_pa
     ]
     write_parts(tmp_path, {"part": recordings})
     assert (tmp_path / "part" / "wav.scp").read_text() == f"a {wav}\na-2 {other}\ncall_0 {spaced}\n"
-    found = read_utterances(*(str(tmp_path / "part" / table) for table in ("wav.scp", "text", "segments")))
-    assert [Recording(line.key, Path(line.wav), line.text, line.start, line.end) for line in found] == recordings
+    found = read_utterances(
+        *(str(tmp_path / "part" / table) for table in ("wav.scp", "text", "segments"))
+    )
+    assert [
+        Recording(line.key, Path(line.wav), line.text, line.start, line.end) for line in found
+    ] == recordings
 
 
 def test_no_part_is_written_if_one_part_has_an_error(tmp_path, wav):
@@ -113,5 +123,7 @@ def test_audio_in_linked_folders_is_found_once_and_other_names_are_ignored(tmp_p
     (tmp_path / "disk" / "circle").symlink_to(corpora)
     found = audio_files(corpora, ".sph", stem="fe_03_*")
     assert found == {"fe_03_00001": corpora / "LDC2004S13" / "fe_03_00001.sph"}
-    with pytest.raises(ValueError, match=r"no fe_04_\*\.sph below .*corpora: name the corpus with --data"):
+    with pytest.raises(
+        ValueError, match=r"no fe_04_\*\.sph below .*corpora: name the corpus with --data"
+    ):
         audio_files(corpora, ".sph", stem="fe_04_*")

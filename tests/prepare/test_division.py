@@ -17,7 +17,11 @@ def test_a_manifest_may_name_its_part_field_like_the_columns(corpus, field):
     ]
     path = written(corpus / "a.json", "".join(json.dumps(row) + "\n" for row in rows))
     parts = into_parts(read_transcripts(path), "keep")
-    assert [[one.key for one in of] for of in parts.values()] == [["utt0000"], ["utt0001"], ["utt0002"]]
+    assert [[one.key for one in of] for of in parts.values()] == [
+        ["utt0000"],
+        ["utt0001"],
+        ["utt0002"],
+    ]
 
 
 def test_cuts_may_name_parts_in_a_custom_field(corpus):
@@ -26,7 +30,15 @@ def test_cuts_may_name_parts_in_a_custom_field(corpus):
     for n, part in enumerate(("train", "dev", "test")):
         recording = lhotse.Recording.from_file(corpus / "wav" / f"utt000{n}.wav")
         said = lhotse.SupervisionSegment(f"s{n}", recording.id, 0.0, recording.duration, text="x")
-        cut = lhotse.MonoCut(f"c {n}", 0.0, recording.duration, 0, [said], recording=recording, custom={"split": part})
+        cut = lhotse.MonoCut(
+            f"c {n}",
+            0.0,
+            recording.duration,
+            0,
+            [said],
+            recording=recording,
+            custom={"split": part},
+        )
         rows.append(json.dumps(cut.to_dict()) + "\n")
     parts = into_parts(read_transcripts(written(corpus / "cuts.jsonl", "".join(rows))), "keep")
     assert {part: [one.key for one in of] for part, of in parts.items()} == {
@@ -37,7 +49,10 @@ def test_cuts_may_name_parts_in_a_custom_field(corpus):
 
 
 def test_an_unknown_part_is_ignored_with_a_message(corpus, capsys):
-    rows = (json.dumps({"audio_filepath": f"wav/utt{n:04d}.wav", "text": "x", "subset": "XL"}) for n in range(4))
+    rows = (
+        json.dumps({"audio_filepath": f"wav/utt{n:04d}.wav", "text": "x", "subset": "XL"})
+        for n in range(4)
+    )
     parts = read_corpus(written(corpus / "manifest.json", "\n".join(rows)))
     assert sum(map(len, parts.values())) == 4
     assert "part or split or subset: unknown part 'XL' ignored" in capsys.readouterr().err
@@ -52,7 +67,8 @@ def test_development_is_taken_from_training_if_only_test_is_given(corpus, capsys
     assert 1 <= len(parts["dev"]) < 10
     assert len(parts["train"]) + len(parts["dev"]) == 30
     assert (
-        f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev" in capsys.readouterr().err
+        f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev"
+        in capsys.readouterr().err
     )
 
 
@@ -72,7 +88,9 @@ def test_no_part_is_empty_when_utterances_are_divided(corpus, number, column):
 
 
 def test_few_speakers_are_in_all_parts_and_a_message_says_so(corpus, capsys):
-    rows = "path\ttext\tkey\tclient_id\n" + "".join(f"wav/utt0000.wav\tx\tk{n}\ts{n % 6}\n" for n in range(300))
+    rows = "path\ttext\tkey\tclient_id\n" + "".join(
+        f"wav/utt0000.wav\tx\tk{n}\ts{n % 6}\n" for n in range(300)
+    )
     parts = into_parts(read_transcripts(written(corpus / "a.tsv", rows)), "keep")
     assert {int(one.key[1:]) % 6 for one in parts["test"]} == set(range(6))
     assert capsys.readouterr().err.startswith("only 6 speakers: utterances are divided")
@@ -85,7 +103,9 @@ def test_two_utterances_cannot_be_divided_into_three_parts(corpus):
 
 
 def test_a_speaker_is_in_one_part_only_and_the_division_is_repeatable(corpus):
-    rows = "key\tpath\ttext\tspeaker\n" + "".join(f"k{n}\twav/utt0000.wav\ta\ts{n // 10}\n" for n in range(400))
+    rows = "key\tpath\ttext\tspeaker\n" + "".join(
+        f"k{n}\twav/utt0000.wav\ta\ts{n // 10}\n" for n in range(400)
+    )
     lines = read_transcripts(written(corpus / "a.tsv", rows))
     parts = into_parts(lines, "keep")
     speakers = {part: {int(one.key[1:]) // 10 for one in of} for part, of in parts.items()}

@@ -22,16 +22,26 @@ def test_audio_is_written_inside_its_folder_whatever_the_keys_are(tmp_path):
     assert [line.key for line in lines] == keys
     written = write_audio([(line.wav, line.key) for line in lines], tmp_path / "audio")
     assert {Path(path).parent for path in written.values()} == {tmp_path / "audio"}
-    assert [Path(written[line.wav]).read_bytes() for line in lines] == [row["audio"]["bytes"] for row in rows]
+    assert [Path(written[line.wav]).read_bytes() for line in lines] == [
+        row["audio"]["bytes"] for row in rows
+    ]
 
 
 def test_rows_without_audio_or_text_are_left_out_counted_and_named(tmp_path, capsys):
     audio = {"bytes": wav(0.1), "path": "a.wav"}
     rows = [{"audio": audio, "text": "a"}, {"audio": {"bytes": None, "path": "b.wav"}, "text": "b"}]
-    rows += [{"audio": audio | {"path": "c.wav"}, "text": " "}, {"audio": audio | {"path": "d.wav"}, "text": None}]
+    rows += [
+        {"audio": audio | {"path": "c.wav"}, "text": " "},
+        {"audio": audio | {"path": "d.wav"}, "text": None},
+    ]
     write_table(tmp_path / "t.parquet", rows, 3)
     told = f"{tmp_path}/a.list.audio: rows without audio: 1 left out ({tmp_path}/t.parquet: b)"
-    assert convert_manifest(str(tmp_path / "t.parquet"), None, str(tmp_path / "a.list"), "raw", Executor()) == 1
+    assert (
+        convert_manifest(
+            str(tmp_path / "t.parquet"), None, str(tmp_path / "a.list"), "raw", Executor()
+        )
+        == 1
+    )
     assert told in capsys.readouterr().err
     lines = read_parquet(str(tmp_path / "t.parquet"))
     assert [line.key for line in lines] == ["a", "b"]
@@ -41,9 +51,14 @@ def test_rows_without_audio_or_text_are_left_out_counted_and_named(tmp_path, cap
 
 
 def test_a_set_whose_rows_have_paths_in_place_of_audio_is_refused(tmp_path):
-    write_table(tmp_path / "t.parquet", [{"audio": {"bytes": None, "path": "a.wav"}, "text": "x"}], 1)
+    write_table(
+        tmp_path / "t.parquet", [{"audio": {"bytes": None, "path": "a.wav"}, "text": "x"}], 1
+    )
     (line,) = read_parquet(str(tmp_path / "t.parquet"))
-    with pytest.raises(ListError, match="t.parquet: a: no audio in its row, only a path; save the set with its audio"):
+    with pytest.raises(
+        ListError,
+        match="t.parquet: a: no audio in its row, only a path; save the set with its audio",
+    ):
         write_audio([(line.wav, line.key)], tmp_path / "audio")
 
 

@@ -31,7 +31,11 @@ def test_samples_come_with_all_their_members(shard):
 
 def test_keys_are_chosen_by_globs(shard):
     path, _ = shard
-    assert [sample.key for sample in read_samples(path, ["*0001", "utt000[45]"])] == ["utt0001", "utt0004", "utt0005"]
+    assert [sample.key for sample in read_samples(path, ["*0001", "utt000[45]"])] == [
+        "utt0001",
+        "utt0004",
+        "utt0005",
+    ]
 
 
 def test_rows_and_json_describe_the_members(shard):
@@ -42,7 +46,9 @@ def test_rows_and_json_describe_the_members(shard):
     values = json.loads(sample.as_json())
     assert (values["txt"], values["wav"]["sample_rate"]) == ("ab", 16000)
     assert values["wav"]["bytes"] == len(sample.members["wav"])
-    assert json.loads(Sample("k", {"wav": b"none", "npy": b"\xff\x00"}).as_json())["npy"] == {"bytes": 2}
+    assert json.loads(Sample("k", {"wav": b"none", "npy": b"\xff\x00"}).as_json())["npy"] == {
+        "bytes": 2
+    }
     assert Sample("k", {"wav": b"none", "txt": b"a"}).as_row().startswith("k\t-\t")
 
 
@@ -85,7 +91,10 @@ def test_all_samples_that_damage_spares_are_given_before_the_error(shard, tmp_pa
     (tmp_path / "hole.tar").write_bytes(whole[:at] + b"\x07" * 512 + whole[at + 512 :])
     keys, error = all_samples(tmp_path / "hole.tar")
     assert keys == [f"utt000{number}" for number in range(6)]
-    assert f"hole.tar: damaged at byte {at} (no header of a member); the next member that can be read is" in error
+    assert (
+        f"hole.tar: damaged at byte {at} (no header of a member); the next member that can be read "
+        "is" in error
+    )
     for tail in (bytes(50_000), b"\0" * 1024 + b"garbage", b"garbage" * 100):
         (tmp_path / "tail.tar").write_bytes(whole + tail)
         keys, error = all_samples(tmp_path / "tail.tar")
@@ -120,13 +129,18 @@ def test_the_command_names_every_damaged_shard_and_fails(shard, tmp_path, capsys
     for name in ("first.tar", "second.tar"):
         (tmp_path / name).write_bytes(Path(path).read_bytes() + b"garbage")
     monkeypatch.setattr(
-        sys, "argv", ["extract_shard.py", *(str(tmp_path / f"{name}.tar") for name in ("first", "second"))]
+        sys,
+        "argv",
+        ["extract_shard.py", *(str(tmp_path / f"{name}.tar") for name in ("first", "second"))],
     )
     tool = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "extract_shard.py"))
     assert tool["main"]() == 1
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 12
-    assert [line.split(": ")[1].rpartition("/")[2] for line in printed.err.splitlines()] == ["first.tar", "second.tar"]
+    assert [line.split(": ")[1].rpartition("/")[2] for line in printed.err.splitlines()] == [
+        "first.tar",
+        "second.tar",
+    ]
 
 
 def test_a_list_of_tars_is_not_taken_for_a_tar(tmp_path):
@@ -142,4 +156,7 @@ def test_compressed_tars_and_members_without_a_suffix_are_read(tmp_path):
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
     found = list(read_samples(str(tmp_path / "x.tar.gz")))
-    assert found == [Sample("dir/a.b", {"txt": b"one", "wav": b"two"}), Sample("README", {"": b"three"})]
+    assert found == [
+        Sample("dir/a.b", {"txt": b"one", "wav": b"two"}),
+        Sample("README", {"": b"three"}),
+    ]

@@ -35,7 +35,11 @@ def test_each_utterance_is_a_part_once_and_audio_text_and_keys_agree(tmp_path: P
     assert 3 < len(joined) < len(lines)
     written = read_utterances(str(tmp_path / "out/wav.scp"), str(tmp_path / "out/text"))
     keys = [line.split() for line in (tmp_path / "out/joined").read_text().splitlines()]
-    assert [line.key for line in written] == [key for key, *_ in keys] == sorted(each.key for each in joined)
+    assert (
+        [line.key for line in written]
+        == [key for key, *_ in keys]
+        == sorted(each.key for each in joined)
+    )
     for line, (_, *parts) in zip(written, keys, strict=True):
         assert line.text == " ".join(f"said {part[1:]}" for part in parts)
         samples, rate = soundfile.read(line.wav, dtype="int16")
@@ -59,8 +63,12 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_others(tmp_path: Pat
 
 def test_parts_of_recordings_are_joined_and_characters_without_a_space(tmp_path: Path) -> None:
     (whole,) = utterances(tmp_path, [1.0])
-    lines = [RawLine(f"s{place}", whole.wav, "你好", place / 4, (place + 1) / 4) for place in range(4)]
-    (joined,) = join_utterances(lines, tmp_path / "out", Joining(8.0, (0, 0), separator=""), Executor())
+    lines = [
+        RawLine(f"s{place}", whole.wav, "你好", place / 4, (place + 1) / 4) for place in range(4)
+    ]
+    (joined,) = join_utterances(
+        lines, tmp_path / "out", Joining(8.0, (0, 0), separator=""), Executor()
+    )
     assert (tmp_path / "out/text").read_text() == f"{joined.key} {'你好' * 4}\n"
     assert soundfile.info(joined.wav).frames == RATE
 
@@ -69,13 +77,19 @@ def test_what_cannot_be_joined_is_named(tmp_path: Path) -> None:
     lines = utterances(tmp_path, [0.3, 0.3])
     (tmp_path / "other").mkdir()
     (other,) = utterances(tmp_path / "other", [0.3], 16000)
-    with pytest.raises(ValueError, match=r"several sample rates \(u1 has 8000 Hz, other has 16000 Hz\); resample"):
-        join_utterances([*lines, RawLine("other", other.wav, "x")], tmp_path / "out", Joining(1.0), Executor())
+    with pytest.raises(
+        ValueError, match=r"several sample rates \(u1 has 8000 Hz, other has 16000 Hz\); resample"
+    ):
+        join_utterances(
+            [*lines, RawLine("other", other.wav, "x")], tmp_path / "out", Joining(1.0), Executor()
+        )
     Path(lines[1].wav).write_bytes(b"RIFF")
     with pytest.raises(ValueError, match=r"1 of 2 utterances cannot be read, such as: .*u1\.wav"):
         join_utterances(lines, tmp_path / "out", Joining(1.0), Executor())
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="longest: expected above 0 seconds, found 0"):
         Joining(0.0)
-    with pytest.raises(ValueError, match="pauses: expected 0 or more seconds, the shortest first; found 1 0.5"):
+    with pytest.raises(
+        ValueError, match="pauses: expected 0 or more seconds, the shortest first; found 1 0.5"
+    ):
         Joining(1.0, (1.0, 0.5))

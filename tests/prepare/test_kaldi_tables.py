@@ -53,7 +53,9 @@ def tables(tmp_path):
 
 
 def test_utterances_come_in_the_order_of_the_text(tables, capsys):
-    lines = read_utterances(*tables(wav_scp="a /a.wav\nb /b.wav\nc /c.wav\n", text="b  two words\na one\n"))
+    lines = read_utterances(
+        *tables(wav_scp="a /a.wav\nb /b.wav\nc /c.wav\n", text="b  two words\na one\n")
+    )
     assert lines == [RawLine("b", "/b.wav", "two words"), RawLine("a", "/a.wav", "one")]
     assert "1 utterance(s) without text" in capsys.readouterr().err
 
@@ -62,7 +64,10 @@ def test_utterances_come_in_the_order_of_the_text(tables, capsys):
     ("contents", "message"),
     [
         ({"wav_scp": "a /a.wav\n", "text": "a x\nb y\n"}, "text: b without audio in .*wav_scp"),
-        ({"wav_scp": "a /a.wav\na /b.wav\n", "text": "a x\n"}, "wav_scp:2: utterance 'a' is there twice"),
+        (
+            {"wav_scp": "a /a.wav\na /b.wav\n", "text": "a x\n"},
+            "wav_scp:2: utterance 'a' is there twice",
+        ),
         ({"wav_scp": "a sox a.sph - |\n", "text": "a x\n"}, "commands are not run"),
         ({"wav_scp": "", "text": "a x\n"}, "wav_scp: empty"),
     ],
@@ -74,7 +79,11 @@ def test_tables_that_do_not_fit_together_are_refused(tables, contents, message):
 
 @pytest.mark.parametrize(
     ("segments", "message"),
-    [("s r 0.5\n", "expected `recording start end`"), ("s r 2 1\n", "starts at"), ("s q 0 1\n", "without a recording")],
+    [
+        ("s r 0.5\n", "expected `recording start end`"),
+        ("s r 2 1\n", "starts at"),
+        ("s q 0 1\n", "without a recording"),
+    ],
 )
 def test_segments_that_do_not_fit_their_recordings_are_refused(tables, tmp_path, segments, message):
     (tmp_path / "segments").write_text(segments)
@@ -93,13 +102,18 @@ def test_rows_are_written_in_their_order_and_an_error_leaves_the_file_as_it_was(
 
 @pytest.mark.parametrize(("key", "value"), [("a b", "x"), ("", "x"), ("a", "x\ny")])
 def test_a_row_that_does_not_fit_into_a_table_is_refused(key, value):
-    with pytest.raises(ListError, match="folder/text: the key .* must have no space, and the value .* no line break"):
+    with pytest.raises(
+        ListError,
+        match="folder/text: the key .* must have no space, and the value .* no line break",
+    ):
         check_row("folder/text", key, value)
 
 
 def test_recordings_and_their_parts_are_ordered_by_the_bytes_of_their_names(tmp_path):
     lines = [RawLine("a", "/x/é.wav", "", 0.0, 1.0), RawLine("b", "/x/z.wav", "", 1.0, 2.0)]
-    write_audio_tables(tmp_path, lines, lambda line: line.wav, lambda line: f"{line.start} {line.end}")
+    write_audio_tables(
+        tmp_path, lines, lambda line: line.wav, lambda line: f"{line.start} {line.end}"
+    )
     assert (tmp_path / "wav.scp").read_text() == "z /x/z.wav\né /x/é.wav\n"
     assert (tmp_path / "segments").read_text() == "a é 0.0 1.0\nb z 1.0 2.0\n"
     write_audio_tables(tmp_path, lines, lambda line: line.wav)
@@ -109,7 +123,9 @@ def test_recordings_and_their_parts_are_ordered_by_the_bytes_of_their_names(tmp_
 
 def test_a_key_with_a_control_character_is_refused_with_the_word_to_write(tmp_path):
     (tmp_path / "wav.scp").write_text("a\x1bb /a.wav\n")
-    with pytest.raises(ListError, match=r"wav.scp: the key 'a\\x1bb' holds a control character; write 'a_b'"):
+    with pytest.raises(
+        ListError, match=r"wav.scp: the key 'a\\x1bb' holds a control character; write 'a_b'"
+    ):
         read_filled_table(str(tmp_path / "wav.scp"))
 
 
@@ -126,13 +142,17 @@ def test_several_tables_are_named_by_one_pattern(tmp_path):
         ("c2", "/c2.wav", "z"),
     ]
     (tmp_path / "c/wav.scp").write_text("a2 /other.wav\n")
-    with pytest.raises(ValueError, match=r"c/wav.scp: a2 also in an earlier file of \S+/\*/wav.scp"):
+    with pytest.raises(
+        ValueError, match=r"c/wav.scp: a2 also in an earlier file of \S+/\*/wav.scp"
+    ):
         read_audio_lines(f"{tmp_path}/*/wav.scp")
     with pytest.raises(ListError, match=r"gone\*.scp matches no file"):
         read_audio_lines(f"{tmp_path}/gone*.scp")
 
 
-def test_features_of_segments_are_not_cut_again_and_features_of_recordings_are(segmented, tmp_path, capsys):
+def test_features_of_segments_are_not_cut_again_and_features_of_recordings_are(
+    segmented, tmp_path, capsys
+):
     _, segments = segmented("a call 0 1\nb call 1 2\n")
     scp = tmp_path / "feats.scp"
     scp.write_text("a /f.ark:5\n")  # the features of b could not be computed
@@ -151,8 +171,12 @@ def test_features_of_segments_are_not_cut_again_and_features_of_recordings_are(s
 def test_tables_take_about_a_kilobyte_of_memory_for_each_line(tmp_path):
     count = 5000
     numbers = range(count)
-    (tmp_path / "feats.scp").write_text("".join(f"speaker-utt{n:08d} /data/feats/raw.{n}.ark:{n}\n" for n in numbers))
-    (tmp_path / "text").write_text("".join(f"speaker-utt{n:08d} a sentence of some words {n}\n" for n in numbers))
+    (tmp_path / "feats.scp").write_text(
+        "".join(f"speaker-utt{n:08d} /data/feats/raw.{n}.ark:{n}\n" for n in numbers)
+    )
+    (tmp_path / "text").write_text(
+        "".join(f"speaker-utt{n:08d} a sentence of some words {n}\n" for n in numbers)
+    )
     tracemalloc.start()
     try:
         lines = read_utterances(str(tmp_path / "feats.scp"), str(tmp_path / "text"))

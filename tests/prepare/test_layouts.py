@@ -1,4 +1,6 @@
-"""Corpora as they lie on people's disks become lists and recipes of the utterances that they are made of."""
+"""Corpora as they lie on people's disks become lists and recipes of the utterances that they are
+made of.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def heard(line: RawLine) -> tuple[str, bytes]:
 
 
 def expected(said) -> list[tuple[str, bytes]]:
-    return sorted((each.text, each.samples[: len(each.samples) // 8 * 8].tobytes()) for each in said)
+    return sorted(
+        (each.text, each.samples[: len(each.samples) // 8 * 8].tobytes()) for each in said
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -60,13 +64,21 @@ def test_every_layout_becomes_a_recipe_whose_parts_hold_all_of_its_utterances(
     script = (tmp_path / "examples" / "own" / "s0" / "run.sh").read_text()
     assert f"data='{corpus}'" in script
     run(monkeypatch, prepare_data, corpus, tmp_path / "data")
-    lines = [line for part in ("train", "dev", "test") for line in read_kaldi(str(tmp_path / "data" / part))]
+    lines = [
+        line
+        for part in ("train", "dev", "test")
+        for line in read_kaldi(str(tmp_path / "data" / part))
+    ]
     assert sorted(map(heard, lines)) == expected(said)
     run(monkeypatch, convert_manifest, corpus, tmp_path / "a.list", "--to", "raw")
-    assert sorted(line.key for line in lines) == sorted(line.key for line in read_list(str(tmp_path / "a.list")))
+    assert sorted(line.key for line in lines) == sorted(
+        line.key for line in read_list(str(tmp_path / "a.list"))
+    )
 
 
-def test_equal_base_names_get_the_same_keys_from_every_layout_and_every_tool(corpora, tmp_path, monkeypatch):
+def test_equal_base_names_get_the_same_keys_from_every_layout_and_every_tool(
+    corpora, tmp_path, monkeypatch
+):
     said = recordings(corpora, takes=1)
     keys = {}
     for form in sorted(LAYOUTS.keys() - LONG):
@@ -82,11 +94,15 @@ def test_folders_named_as_parts_divide_the_corpus(corpora, tmp_path, monkeypatch
     for part, some in (("train", said[:14]), ("test", said[14:])):
         LAYOUTS["pairs"](tmp_path / "corpus" / part, some)
     run(monkeypatch, prepare_data, tmp_path / "corpus", tmp_path / "data")
-    assert "parts: test 6, train 14" in capsys.readouterr().out.replace("train 14, test 6", "test 6, train 14")
+    assert "parts: test 6, train 14" in capsys.readouterr().out.replace(
+        "train 14, test 6", "test 6, train 14"
+    )
     assert sorted(map(heard, read_kaldi(str(tmp_path / "data" / "test")))) == expected(said[14:])
 
 
-def test_names_of_parquet_files_divide_the_corpus_and_its_audio_is_written_once(corpora, tmp_path, monkeypatch):
+def test_names_of_parquet_files_divide_the_corpus_and_its_audio_is_written_once(
+    corpora, tmp_path, monkeypatch
+):
     said = recordings(corpora, takes=1)
     for split, some in (("train", said[:12]), ("validation", said[12:15]), ("test", said[15:])):
         made = LAYOUTS["parquet"](tmp_path / split, some)
@@ -110,7 +126,16 @@ def test_audio_may_be_in_another_folder_than_the_texts(corpora, tmp_path, monkey
         moved = tmp_path / "txt" / path.relative_to(tmp_path / "wav")
         moved.parent.mkdir(parents=True, exist_ok=True)
         path.rename(moved)
-    arguments = (tmp_path / "txt", tmp_path / "a.list", "--to", "raw", "--form", "pairs", "--audio", tmp_path / "wav")
+    arguments = (
+        tmp_path / "txt",
+        tmp_path / "a.list",
+        "--to",
+        "raw",
+        "--form",
+        "pairs",
+        "--audio",
+        tmp_path / "wav",
+    )
     run(monkeypatch, convert_manifest, *arguments)
     assert sorted(map(heard, read_list(str(tmp_path / "a.list")))) == expected(said)
 
@@ -125,7 +150,11 @@ def test_subtitles_after_the_end_of_their_recording_are_in_no_list_and_no_recipe
     run(monkeypatch, convert_manifest, corpus, tmp_path / "a.list", "--to", "raw")
     assert sorted(map(heard, read_list(str(tmp_path / "a.list")))) == expected(said)
     run(monkeypatch, prepare_data, corpus, tmp_path / "data")
-    lines = [line for part in ("train", "dev", "test") for line in read_kaldi(str(tmp_path / "data" / part))]
+    lines = [
+        line
+        for part in ("train", "dev", "test")
+        for line in read_kaldi(str(tmp_path / "data" / part))
+    ]
     assert sorted(map(heard, lines)) == expected(said)
     told = f"{corpus}: utterances that are not inside their audio: 1 left out (theo_0600000 from 600 s to 602 s of "
     assert capsys.readouterr().err.count(told) == 2

@@ -35,10 +35,14 @@ def test_packing_is_the_same_with_any_number_of_processes(make_utterances, tmp_p
     packed = []
     for processes in (1, 3):
         folder = tmp_path / str(processes)
-        make_shard_list(lines, folder, str(tmp_path / "list"), ShardOptions(per_shard=10), Executor(processes))
+        make_shard_list(
+            lines, folder, str(tmp_path / "list"), ShardOptions(per_shard=10), Executor(processes)
+        )
         packed.append(contents(folder))
     assert packed[0] == packed[1]
-    assert [name for name in packed[0] if name.endswith(".tar")] == [f"shards_{i:09d}.tar" for i in range(3)]
+    assert [name for name in packed[0] if name.endswith(".tar")] == [
+        f"shards_{i:09d}.tar" for i in range(3)
+    ]
 
 
 def test_threads_and_processes_make_the_same_index_of_a_raw_list(make_utterances, tmp_path):
@@ -59,7 +63,10 @@ def test_segments_are_the_same_in_raw_and_shard_lists(make_utterances, tmp_path)
     cuts = [RawLine("one", line.wav, "a", 0.05, 0.15), RawLine("two", line.wav, "b", 0.1, 0.3)]
     make_raw_list(cuts, str(tmp_path / "raw"))
     pack(cuts, tmp_path / "s", str(tmp_path / "shard"))
-    raw, shard = open_list(str(tmp_path / "raw"), "raw"), open_list(str(tmp_path / "shard"), "shard")
+    raw, shard = (
+        open_list(str(tmp_path / "raw"), "raw"),
+        open_list(str(tmp_path / "shard"), "shard"),
+    )
     assert raw.digest == shard.digest
     assert raw.rows(0).num_samples.tolist() == [1600, 3200]
 
@@ -68,10 +75,15 @@ def test_failed_utterances_are_named_and_the_others_packed(make_utterances, tmp_
     lines = make_utterances(10)
     os.remove(lines[2].wav)
     open(lines[7].wav, "wb").close()
-    failures = make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=4), Executor(2))
+    failures = make_shard_list(
+        lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=4), Executor(2)
+    )
     assert [key for key, _ in failures] == ["utt0002", "utt0007"]
     assert open_list(str(tmp_path / "list"), "shard").num_samples == 8
-    assert [key for key, _ in make_raw_list(lines, str(tmp_path / "raw"), 4)] == ["utt0002", "utt0007"]
+    assert [key for key, _ in make_raw_list(lines, str(tmp_path / "raw"), 4)] == [
+        "utt0002",
+        "utt0007",
+    ]
 
 
 def broken(path, how):
@@ -95,7 +107,9 @@ def test_a_broken_file_of_any_kind_is_named(make_utterances, tmp_path, how, opti
 
 
 @pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT"])
-def test_a_wav_that_is_shorter_than_its_header_is_bad_in_raw_lists_and_in_shards(make_utterances, tmp_path, subtype):
+def test_a_wav_that_is_shorter_than_its_header_is_bad_in_raw_lists_and_in_shards(
+    make_utterances, tmp_path, subtype
+):
     lines = make_utterances(3)
     cut = Path(lines[1].wav)
     samples, rate = soundfile.read(cut)
@@ -142,7 +156,9 @@ def test_the_manifest_accounts_for_every_utterance(make_utterances, tmp_path):
 
 
 @pytest.mark.parametrize("audio_format", ["keep", "wav", "flac", "opus"])
-def test_no_shard_is_larger_than_its_bound_nor_much_smaller(make_utterances, tmp_path, audio_format):
+def test_no_shard_is_larger_than_its_bound_nor_much_smaller(
+    make_utterances, tmp_path, audio_format
+):
     lines = make_utterances(10 if audio_format == "opus" else 20)  # opus is slow
     storing, bound = Storing(audio_format), 20_000 if audio_format == "opus" else 100_000
     options = {"per_shard": None, "max_bytes": bound, "storing": storing}
@@ -155,7 +171,10 @@ def test_no_shard_is_larger_than_its_bound_nor_much_smaller(make_utterances, tmp
 
 def test_an_utterance_larger_than_the_bound_has_a_shard_of_its_own(make_utterances, tmp_path):
     options = {"per_shard": None, "max_bytes": 1000}
-    assert pack(make_utterances(3), tmp_path / "s", str(tmp_path / "list"), ShardOptions(**options)) == []
+    assert (
+        pack(make_utterances(3), tmp_path / "s", str(tmp_path / "list"), ShardOptions(**options))
+        == []
+    )
     assert open_list(str(tmp_path / "list"), "shard").samples.tolist() == [1, 1, 1]
 
 
@@ -173,13 +192,17 @@ def test_a_shuffle_is_a_function_of_the_seed_and_the_keys(make_utterances, tmp_p
 
 
 @pytest.mark.parametrize(("allow_bad", "status"), [(False, 1), (True, 0)])
-def test_ten_bad_utterances_are_named_and_the_others_counted(make_utterances, tmp_path, capsys, allow_bad, status):
+def test_ten_bad_utterances_are_named_and_the_others_counted(
+    make_utterances, tmp_path, capsys, allow_bad, status
+):
     lines = make_utterances(13)
     for line in lines[:12]:
         Path(line.wav).write_bytes(b"")
     data_list = str(tmp_path / "list")
     assert tell_outcome(data_list, make_raw_list(lines, data_list), allow_bad) == status
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert [line.split(": ")[1] for line in errors[:10]] == [f"utt{number:04d}" for number in range(10)]
+    assert [line.split(": ")[1] for line in errors[:10]] == [
+        f"utt{number:04d}" for number in range(10)
+    ]
     assert errors[10] == f"error: and 2 more, all of them in {data_list}.json"
     assert len(errors) == 11 + status

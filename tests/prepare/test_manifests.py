@@ -20,14 +20,25 @@ def lines(make_utterances):
     pieces = [(0.0, 0.1), (0.1, 0.25), (0.1, None)]
     return [
         *whole,
-        *(RawLine(f"piece{number}", whole[0].wav, "ab c", *span) for number, span in enumerate(pieces)),
+        *(
+            RawLine(f"piece{number}", whole[0].wav, "ab c", *span)
+            for number, span in enumerate(pieces)
+        ),
     ]
 
 
 def said(line):
-    """The fields that every form must keep; the open end of a part is replaced by the end of its recording."""
+    """The fields that every form must keep; the open end of a part is replaced by the end of its
+    recording.
+    """
     frames = soundfile.info(line.wav).frames / 16000
-    return line.key, line.wav, line.text, round(line.start, 4), round(frames if line.end is None else line.end, 4)
+    return (
+        line.key,
+        line.wav,
+        line.text,
+        round(line.start, 4),
+        round(frames if line.end is None else line.end, 4),
+    )
 
 
 @pytest.mark.parametrize(("first", "second"), [(a, b) for a in NAMES for b in NAMES if a != b])
@@ -35,12 +46,16 @@ def test_a_round_trip_keeps_key_audio_text_and_segment(lines, tmp_path, first, s
     if "lhotse" in (first, second):
         pytest.importorskip("lhotse")
     executor = Executor()
-    start, there, back = (tmp_path / f"{number}.{NAMES[form]}" for number, form in enumerate((first, second, first)))
+    start, there, back = (
+        tmp_path / f"{number}.{NAMES[form]}" for number, form in enumerate((first, second, first))
+    )
     WRITERS[first](lines, str(start), executor)
     assert convert_manifest(str(start), first, str(there), second, executor) == 6
     assert convert_manifest(str(there), second, str(back), first, executor) == 6
     found = sorted(READERS[first](str(back)), key=lambda line: line.key)
-    assert [said(line) for line in found] == [said(line) for line in sorted(lines, key=lambda line: line.key)]
+    assert [said(line) for line in found] == [
+        said(line) for line in sorted(lines, key=lambda line: line.key)
+    ]
 
 
 def test_a_round_trip_keeps_the_other_fields(lines, tmp_path):
@@ -57,12 +72,18 @@ def test_a_round_trip_keeps_the_other_fields(lines, tmp_path):
     assert READERS["kaldi"](str(tmp_path / "kaldi"))[0].extra == {"speaker": "s1", "language": "en"}
 
 
-def test_fields_without_a_kaldi_table_are_named_and_stale_tables_removed(make_utterances, tmp_path, capsys):
+def test_fields_without_a_kaldi_table_are_named_and_stale_tables_removed(
+    make_utterances, tmp_path, capsys
+):
     lines = [replace(line, extra={"duration": 1.5, "snr": 3}) for line in make_utterances(2)]
     WRITERS["kaldi"]([replace(line, end=0.2) for line in lines], str(tmp_path / "k"), Executor())
     assert (tmp_path / "k" / "segments").exists()
     WRITERS["kaldi"](lines, str(tmp_path / "k"), Executor())
-    assert sorted(path.name for path in (tmp_path / "k").iterdir()) == ["text", "utt2dur", "wav.scp"]
+    assert sorted(path.name for path in (tmp_path / "k").iterdir()) == [
+        "text",
+        "utt2dur",
+        "wav.scp",
+    ]
     assert "Kaldi has no table for snr; left out" in capsys.readouterr().err
 
 
@@ -70,7 +91,9 @@ def test_recordings_with_the_same_file_name_get_different_names(lines, tmp_path)
     other = tmp_path / "other" / Path(lines[0].wav).name
     other.parent.mkdir()
     other.write_bytes(Path(lines[0].wav).read_bytes())
-    WRITERS["kaldi"]([*lines, RawLine("other", str(other), "a", 0.1, 0.2)], str(tmp_path / "k"), Executor())
+    WRITERS["kaldi"](
+        [*lines, RawLine("other", str(other), "a", 0.1, 0.2)], str(tmp_path / "k"), Executor()
+    )
     by_key = {line.key: line.wav for line in READERS["kaldi"](str(tmp_path / "k"))}
     assert (by_key["other"], by_key["piece0"]) == (str(other), lines[0].wav)
 
@@ -79,7 +102,9 @@ def test_paths_beside_a_manifest_are_found(make_utterances, tmp_path):
     (line,) = make_utterances(1)
     entry = {"audio_filepath": f"wav/{Path(line.wav).name}", "duration": 1.0, "text": "a"}
     (tmp_path / "manifest.json").write_text(json.dumps(entry) + "\n")
-    convert_manifest(str(tmp_path / "manifest.json"), "nemo", str(tmp_path / "k"), "kaldi", Executor())
+    convert_manifest(
+        str(tmp_path / "manifest.json"), "nemo", str(tmp_path / "k"), "kaldi", Executor()
+    )
     assert (tmp_path / "k" / "wav.scp").read_text() == f"utt0000 {line.wav}\n"
 
 
@@ -96,13 +121,18 @@ def test_missing_audio_is_named_whatever_the_target(make_utterances, tmp_path, f
     (line,) = make_utterances(1)
     names = [line.wav, "gone.wav", "x" * 5000]
     if form == "nemo":
-        text = "".join(json.dumps({"audio_filepath": name, "text": "a", "duration": 1.0}) + "\n" for name in names)
+        text = "".join(
+            json.dumps({"audio_filepath": name, "text": "a", "duration": 1.0}) + "\n"
+            for name in names
+        )
     else:
         rows = [("path", "text"), *((name, "a") for name in names)]
         text = "".join({"tsv": "\t", "csv": ","}[form].join(row) + "\n" for row in rows)
     (tmp_path / "source").write_text(text)
     with pytest.raises(ListError, match=r"source: 2 audio file\(s\) not found: .*gone.wav, .*xxx"):
-        convert_manifest(str(tmp_path / "source"), form, str(tmp_path / "out.jsonl"), to, Executor())
+        convert_manifest(
+            str(tmp_path / "source"), form, str(tmp_path / "out.jsonl"), to, Executor()
+        )
     assert not (tmp_path / "out.jsonl").exists()
 
 

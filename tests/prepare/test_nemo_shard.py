@@ -12,22 +12,36 @@ from tests.prepare.support.nemo_sets import convert, corpus_of, entries_of, entr
 
 
 def read_by_the_rules_of_nemo(folder, shard, text_field="text", lang_field="lang"):
-    """Cuts of lhotse, made as NeMo's adapter makes them: tar in order, entries by the name without -subN."""
+    """Cuts of lhotse, made as NeMo's adapter makes them: tar in order, entries by the name without
+    -subN.
+    """
     by_member: dict = {}
     for entry in entries_of(folder / f"sharded_manifests/manifest_{shard}.json"):
-        by_member.setdefault(re.sub(r"-sub\d+(?=(\.\w+)?$)", "", entry["audio_filepath"]), []).append(entry)
+        by_member.setdefault(
+            re.sub(r"-sub\d+(?=(\.\w+)?$)", "", entry["audio_filepath"]), []
+        ).append(entry)
     with tarfile.open(folder / f"audio_{shard}.tar") as tar:
         for member in tar:
             data = tar.extractfile(member).read()
             info = soundfile.info(io.BytesIO(data))
             source = lhotse.AudioSource("memory", [0], data)
-            recording = lhotse.Recording(member.name, [source], info.samplerate, info.frames, info.duration)
-            for entry in sorted(by_member.pop(member.name), key=lambda each: each["audio_filepath"]):
+            recording = lhotse.Recording(
+                member.name, [source], info.samplerate, info.frames, info.duration
+            )
+            for entry in sorted(
+                by_member.pop(member.name), key=lambda each: each["audio_filepath"]
+            ):
                 start = entry.get("offset", 0.0)
                 cut = recording.to_cut().truncate(offset=start, duration=entry["duration"])
                 cut.id = entry["audio_filepath"]
                 text = lhotse.SupervisionSegment(
-                    cut.id, recording.id, 0, cut.duration, 0, entry[text_field], entry.get(lang_field)
+                    cut.id,
+                    recording.id,
+                    0,
+                    cut.duration,
+                    0,
+                    entry[text_field],
+                    entry.get(lang_field),
                 )
                 cut.supervisions = [text]
                 standard = ("audio_filepath", "duration", "offset", text_field, lang_field)
@@ -36,14 +50,24 @@ def read_by_the_rules_of_nemo(folder, shard, text_field="text", lang_field="lang
     assert not by_member
 
 
-@pytest.mark.parametrize("options", [(), ("--slice_with_offset",), ("--keep_files_together",), ("--sort_in_shards",)])
-def test_segments_of_one_recording_are_read_by_the_rules_of_nemo_with_nothing_lost(tmp_path, options):
+@pytest.mark.parametrize(
+    "options", [(), ("--slice_with_offset",), ("--keep_files_together",), ("--sort_in_shards",)]
+)
+def test_segments_of_one_recording_are_read_by_the_rules_of_nemo_with_nothing_lost(
+    tmp_path, options
+):
     entries = []
     for number in range(3):
         path = tmp_path / f"long{number}.wav"
         path.write_bytes(wav(3.0, seed=number))
         for part in range(4):
-            fields = {"offset": part * 0.5, "duration": 0.4, "text": f"{number} {part}", "lang": "de", "mark": part}
+            fields = {
+                "offset": part * 0.5,
+                "duration": 0.4,
+                "text": f"{number} {part}",
+                "lang": "de",
+                "mark": part,
+            }
             entries.append({"audio_filepath": str(path), **fields})
     manifest = write(tmp_path / "m.json", entries)
     assert convert(manifest, tmp_path / "set", "--shuffle", *options, shards=3) == 0
@@ -81,7 +105,9 @@ def test_names_that_would_be_equal_in_the_tar_are_told_apart(tmp_path):
     ]
     manifest = write(tmp_path / "m.json", [*entries, entries[0]])
     assert convert(manifest, tmp_path / "set", shards=1) == 0
-    names = [each["audio_filepath"] for each in entries_of(tmp_path / "set/tarred_audio_manifest.json")]
+    names = [
+        each["audio_filepath"] for each in entries_of(tmp_path / "set/tarred_audio_manifest.json")
+    ]
     assert names == ["a_b.wav", "a_b_2.wav", "x_sub1.wav", "x.wav", "a_b-sub1.wav"]
     corpus = corpus_of(tmp_path / "set", shards=1)
     for utterance in everything(corpus):
@@ -96,4 +122,7 @@ def test_clashing_names_of_files_get_folders_in_their_keys_as_in_the_raw_list(tm
         path.write_bytes(wav(0.3, seed=ord(folder)))
         entries.append(entry_of(path, folder))
     convert(write(tmp_path / "m.json", entries), tmp_path / "set", shards=2)
-    assert [u.key for u in everything(corpus_of(tmp_path / "set", shards=2))] == ["p-same", "q-same"]
+    assert [u.key for u in everything(corpus_of(tmp_path / "set", shards=2))] == [
+        "p-same",
+        "q-same",
+    ]

@@ -30,7 +30,9 @@ def test_every_form_of_transcripts_gives_the_same_utterances(corpus, name, text)
 def test_lhotse_cuts_are_known_by_their_content(corpus):
     lhotse = pytest.importorskip("lhotse")
     recording = lhotse.Recording.from_file(corpus / "wav" / "utt0000.wav")
-    said = lhotse.SupervisionSegment("utt0000", recording.id, 0.0, recording.duration, text="one two")
+    said = lhotse.SupervisionSegment(
+        "utt0000", recording.id, 0.0, recording.duration, text="one two"
+    )
     cut = lhotse.MonoCut("utt0000", 0.0, recording.duration, 0, [said], recording=recording)
     line = json.dumps(cut.to_dict()) + "\n"
     plain = written(corpus / "cuts.jsonl", line)
@@ -64,7 +66,9 @@ def test_equal_file_names_get_their_folders_in_the_key_and_keys_have_no_spaces(c
         "speaker2-my_2",
         "speaker_1-001",
     ]
-    assert keys_of(written(corpus / f"b.{form}", "".join(map(row.format, (*wavs[1:], "wav/utt0000.wav"))))) == [
+    assert keys_of(
+        written(corpus / f"b.{form}", "".join(map(row.format, (*wavs[1:], "wav/utt0000.wav"))))
+    ) == [
         "001",
         "my_2",
         "utt0000",
@@ -73,8 +77,12 @@ def test_equal_file_names_get_their_folders_in_the_key_and_keys_have_no_spaces(c
 
 def test_given_keys_stay_unchanged(corpus):
     with_audio(corpus, "wav/a/001.wav", "wav/b/001.wav")
-    rows = "path\ttext\tkey\nwav/a/001.wav\tx\tsame\nwav/b/001.wav\ty\tsame\nwav/utt0000.wav\tz\tz\n"
-    with pytest.raises(ListError, match=r"same: two utterances have this key, of .*a/001.wav and .*b/001.wav"):
+    rows = (
+        "path\ttext\tkey\nwav/a/001.wav\tx\tsame\nwav/b/001.wav\ty\tsame\nwav/utt0000.wav\tz\tz\n"
+    )
+    with pytest.raises(
+        ListError, match=r"same: two utterances have this key, of .*a/001.wav and .*b/001.wav"
+    ):
         keys_of(written(corpus / "a.tsv", rows))
 
 
@@ -90,20 +98,31 @@ def test_development_and_test_may_have_their_own_files(corpus):
         "test": ["utt0002"],
     }
     with pytest.raises(
-        ListError, match="no utterance is for test: set the field part or split or subset, or give --test"
+        ListError,
+        match="no utterance is for test: set the field part or split or subset, or give --test",
     ):
         read_corpus(files[0], dev=files[1])
     other = written(corpus / "other.tsv", "path\ttext\tsplit\nwav/utt0003.wav\tx\ttest\n")
-    with pytest.raises(ListError, match=r"other.tsv: utt0003: part .* says 'test' in the file of dev"):
+    with pytest.raises(
+        ListError, match=r"other.tsv: utt0003: part .* says 'test' in the file of dev"
+    ):
         read_corpus(files[0], dev=other, test=files[2])
 
 
-@pytest.mark.parametrize(("channel", "refused"), [(0, False), ("0", False), (None, False), (1, True), ("A", True)])
+@pytest.mark.parametrize(
+    ("channel", "refused"), [(0, False), ("0", False), (None, False), (1, True), ("A", True)]
+)
 def test_only_the_first_channel_is_accepted(corpus, channel, refused):
-    rows = [{"audio_filepath": f"wav/utt000{n}.wav", "text": "x", "channel": channel} for n in range(4)]
-    lines = read_transcripts(written(corpus / "a.json", "".join(json.dumps(row) + "\n" for row in rows)))
+    rows = [
+        {"audio_filepath": f"wav/utt000{n}.wav", "text": "x", "channel": channel} for n in range(4)
+    ]
+    lines = read_transcripts(
+        written(corpus / "a.json", "".join(json.dumps(row) + "\n" for row in rows))
+    )
     if refused:
-        with pytest.raises(ListError, match=f"channel {channel}; save the channel as a file of its own"):
+        with pytest.raises(
+            ListError, match=f"channel {channel}; save the channel as a file of its own"
+        ):
             into_parts(lines, "keep")
     else:
         assert sum(map(len, into_parts(lines, "keep").values())) == 4
@@ -119,13 +138,22 @@ def test_only_the_first_channel_is_accepted(corpus, channel, refused):
         ("path\ttext\tstart\tend\nx.wav\ta\t2\t1\n", "a.tsv:2: starts at 2.0 s and ends at 1.0 s"),
         ("path\ttext\tend\nx.wav\ta\tlate\n", "a.tsv:2: end: expected a number, found 'late'"),
         ("path\ttext\tpart\nx.wav\ta\ttrain\ny.wav\tb\t\n", "y: no part, but x has one"),
-        ("path\ttext\tpart\nx.wav\ta\tmiddle\ny.wav\tb\ttrain\n", "x: part .* says 'middle'; known: train"),
-        ("path\ttext\nx.wav\ta\nx.wav\tb\n", r"x: two utterances are the same part of .*x.wav; remove one of them"),
+        (
+            "path\ttext\tpart\nx.wav\ta\tmiddle\ny.wav\tb\ttrain\n",
+            "x: part .* says 'middle'; known: train",
+        ),
+        (
+            "path\ttext\nx.wav\ta\nx.wav\tb\n",
+            r"x: two utterances are the same part of .*x.wav; remove one of them",
+        ),
         (
             "path\ttext\tpart\nx.wav\ta\ttest\ny.wav\tb\tdev\n",
             "no utterance is for train: set the field part or split",
         ),
-        ("recording\twords\nx.wav\ta\n", "recording is not in .*; columns that the first row may name are wav: wav, "),
+        (
+            "recording\twords\nx.wav\ta\n",
+            "recording is not in .*; columns that the first row may name are wav: wav, ",
+        ),
     ],
 )
 def test_unusable_transcripts_are_named_with_line_or_key(tmp_path, rows, message):
@@ -136,10 +164,14 @@ def test_unusable_transcripts_are_named_with_line_or_key(tmp_path, rows, message
 
 
 def test_missing_transcripts_are_named(tmp_path):
-    with pytest.raises(ListError, match="none.tsv: not there; name a file of transcripts, or a folder"):
+    with pytest.raises(
+        ListError, match="none.tsv: not there; name a file of transcripts, or a folder"
+    ):
         read_transcripts(tmp_path / "none.tsv")
 
 
 def test_a_name_of_unknown_form_asks_for_the_option(tmp_path):
-    with pytest.raises(ListError, match="a.xls: the name does not say the form of the file; give --form "):
+    with pytest.raises(
+        ListError, match="a.xls: the name does not say the form of the file; give --form "
+    ):
         form_of(written(tmp_path / "a.xls", ""))

@@ -39,7 +39,11 @@ def test_empty_texts_missing_results_and_keys_that_are_there_twice_are_left_out(
     speech = [*SPEECH, Speech("b", 3.0), Speech("d", 1.0)]
     labels = LABELS | {"d": Label("  ")}
     del labels["a"]
-    assert reasons(Limits(), labels, speech=speech) == {"a": "not_recognised", "b": "key_twice", "d": "empty"}
+    assert reasons(Limits(), labels, speech=speech) == {
+        "a": "not_recognised",
+        "b": "key_twice",
+        "d": "empty",
+    }
 
 
 def test_a_text_without_confidence_is_left_out_if_other_texts_have_one():
@@ -49,7 +53,10 @@ def test_a_text_without_confidence_is_left_out_if_other_texts_have_one():
 def test_texts_on_which_two_models_differ_by_more_than_the_bound_are_left_out():
     others = {"a": Label("ONE TOO"), "b": Label("three")}
     assert reasons(Limits(max_cer=20), others=others) == {"c": "not_recognised"}
-    assert reasons(Limits(max_cer=10), others=others) == {"a": "disagreement", "c": "not_recognised"}
+    assert reasons(Limits(max_cer=10), others=others) == {
+        "a": "disagreement",
+        "c": "not_recognised",
+    }
     assert reasons(Limits(max_cer=0), others=LABELS) == {}
     detail = choose(SPEECH, LABELS, Limits(max_cer=10), others).left_out["a"].detail
     assert detail == "CER 14.29 %; the second model recognised: ONE TOO"
@@ -61,7 +68,12 @@ def test_an_utterance_of_no_length_is_too_fast():
 
 @pytest.mark.parametrize(
     "values",
-    [{"min_confidence": 1.1}, {"max_cer": -1}, {"min_seconds": float("nan")}, {"min_rate": 3, "max_rate": 2}],
+    [
+        {"min_confidence": 1.1},
+        {"max_cer": -1},
+        {"min_seconds": float("nan")},
+        {"min_rate": 3, "max_rate": 2},
+    ],
 )
 def test_limits_that_make_no_sense_are_refused(values):
     with pytest.raises(ValueError, match=next(iter(values))):
@@ -81,7 +93,13 @@ def test_results_are_read_from_nbest_or_else_from_text(tmp_path):
     (tmp_path / "text").write_text("a one two\nb\n")
     assert read_labels(tmp_path) == {"a": Label("one two"), "b": Label("")}
     lines = [
-        {"key": "a", "hypotheses": [{"text": "one", "score": -1, "confidence": 0.7}, {"text": "two", "score": -2}]}
+        {
+            "key": "a",
+            "hypotheses": [
+                {"text": "one", "score": -1, "confidence": 0.7},
+                {"text": "two", "score": -2},
+            ],
+        }
     ]
     (tmp_path / "nbest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert read_labels(tmp_path) == {"a": Label("one", 0.7)}

@@ -25,11 +25,15 @@ KEYS = ["u3", "u1", "u2"]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Three utterances of 1, 2 and 3 seconds as raw list and as shards, and the results of a recognition."""
+    """Three utterances of 1, 2 and 3 seconds as raw list and as shards, and the results of a
+    recognition.
+    """
     monkeypatch.chdir(tmp_path)
     for place, key in enumerate(KEYS, 1):
         soundfile.write(f"{key}.wav", np.full(8000 * place, 0.1), 8000)
-    lines = [RawLine(key, str(tmp_path / f"{key}.wav"), "secret", extra={"speaker": "s"}) for key in KEYS]
+    lines = [
+        RawLine(key, str(tmp_path / f"{key}.wav"), "secret", extra={"speaker": "s"}) for key in KEYS
+    ]
     assert make_raw_list(lines, "raw.list") == []
     assert pack(lines, "shards", "shard.list", ShardOptions(per_shard=2)) == []
     Path("out").mkdir()
@@ -37,7 +41,8 @@ def folder(tmp_path, monkeypatch):
     hypotheses[1]["confidence"] = 0.2
     Path("out/nbest.jsonl").write_text(
         "".join(
-            json.dumps({"key": key, "hypotheses": [best]}) + "\n" for key, best in zip(KEYS, hypotheses, strict=True)
+            json.dumps({"key": key, "hypotheses": [best]}) + "\n"
+            for key, best in zip(KEYS, hypotheses, strict=True)
         )
     )
     return tmp_path
@@ -45,16 +50,20 @@ def folder(tmp_path, monkeypatch):
 
 def samples(data_list, data_type):
     corpus = open_list(data_list, data_type)
-    refs = [SampleRef(shard, row) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard])]
+    refs = [
+        SampleRef(shard, row)
+        for shard in range(corpus.num_shards)
+        for row in range(corpus.samples[shard])
+    ]
     return {each.key: each for each in map(corpus.read, refs)}
 
 
 @pytest.mark.parametrize("data_type", ["raw", "shard"])
 def test_labels_replace_the_texts_of_raw_lists_and_of_shards(folder, data_type):
     write_unlabelled(f"{data_type}.list", data_type, "more/unlabelled.list")
-    assert {key: each.text for key, each in samples("more/unlabelled.list", data_type).items()} == dict.fromkeys(
-        KEYS, ""
-    )
+    assert {
+        key: each.text for key, each in samples("more/unlabelled.list", data_type).items()
+    } == dict.fromkeys(KEYS, "")
     limits = Limits(min_confidence=0.5)
     counts = write_labelled("more/unlabelled.list", data_type, "out", limits, "more/data.list")
     found = samples("more/data.list", data_type)
@@ -84,7 +93,9 @@ def test_a_raw_list_without_texts_and_with_relative_paths_is_labelled_and_keeps_
     write_unlabelled("sub/raw.list", "raw", "unlabelled.list")
     write_labelled("unlabelled.list", "raw", "out", Limits(), "labels/data.list")
     found = samples("labels/data.list", "raw")
-    assert [(each.text, each.extra["speaker"]) for each in found.values()] == [(f"text {key}", "s") for key in KEYS]
+    assert [(each.text, each.extra["speaker"]) for each in found.values()] == [
+        (f"text {key}", "s") for key in KEYS
+    ]
 
 
 def test_tars_of_audio_alone_are_labelled(folder):
@@ -94,14 +105,21 @@ def test_tars_of_audio_alone_are_labelled(folder):
     Path("audio.list").write_text("audio.tar\n")
     write_unlabelled("audio.list", "shard", "unlabelled.list")
     write_labelled("unlabelled.list", "shard", "out", Limits(), "data.list")
-    assert [each.text for each in samples("data.list", "shard").values()] == [f"text {key}" for key in KEYS]
+    assert [each.text for each in samples("data.list", "shard").values()] == [
+        f"text {key}" for key in KEYS
+    ]
 
 
 def test_segments_of_a_manifest_stay_segments(folder):
     with tarfile.open("audio_7.tar", "w") as tar:
         tar.add("u2.wav")
-    entries = [{"audio_filepath": "u2.wav", "text": "", "offset": start, "duration": 1.0} for start in (0.0, 1.5)]
-    Path("manifest.json").write_text("".join(json.dumps(each | {"shard_id": 7}) + "\n" for each in entries))
+    entries = [
+        {"audio_filepath": "u2.wav", "text": "", "offset": start, "duration": 1.0}
+        for start in (0.0, 1.5)
+    ]
+    Path("manifest.json").write_text(
+        "".join(json.dumps(each | {"shard_id": 7}) + "\n" for each in entries)
+    )
     Path("nemo.list").write_text("audio_7.tar\tmanifest.json\t7\n")
     write_unlabelled("nemo.list", "shard", "unlabelled.list")
     keys = list(samples("unlabelled.list", "shard"))
@@ -110,7 +128,10 @@ def test_segments_of_a_manifest_stay_segments(folder):
     )
     write_labelled("unlabelled.list", "shard", "out", Limits(), "data.list")
     found = samples("data.list", "shard").values()
-    assert [(each.text, each.start, each.end) for each in found] == [(keys[0], 0.0, 1.0), (keys[1], 1.5, 2.5)]
+    assert [(each.text, each.start, each.end) for each in found] == [
+        (keys[0], 0.0, 1.0),
+        (keys[1], 1.5, 2.5),
+    ]
 
 
 def test_audio_that_cannot_be_read_is_counted_and_listed(folder):
@@ -124,7 +145,9 @@ def test_audio_that_cannot_be_read_is_counted_and_listed(folder):
 
 def test_an_error_says_why_no_utterance_gets_a_label(folder):
     write_unlabelled("raw.list", "raw", "unlabelled.list")
-    with pytest.raises(ListError, match=r"no utterance gets a label \(short 3\); see data.list.left_out.jsonl"):
+    with pytest.raises(
+        ListError, match=r"no utterance gets a label \(short 3\); see data.list.left_out.jsonl"
+    ):
         write_labelled("unlabelled.list", "raw", "out", Limits(min_seconds=60), "data.list")
     assert not Path("data.list.json").exists()
 

@@ -52,9 +52,12 @@ def test_training_conversion_recipes_and_packing_agree_on_equal_file_names(manif
         assert sorted(one.key for of in parts.values() for one in of) == KEYS
     assert make_raw_list(lines, str(tmp_path / "made.list")) == []
     assert pack(lines, tmp_path / "s", str(tmp_path / "shard.list")) == []
-    assert keys_in(tmp_path / "made.list", "raw") == keys_in(tmp_path / "shard.list", "shard") == KEYS
+    assert (
+        keys_in(tmp_path / "made.list", "raw") == keys_in(tmp_path / "shard.list", "shard") == KEYS
+    )
     digests = {
-        open_list(str(tmp_path / name), kind).digest for name, kind in (("made.list", "raw"), ("shard.list", "shard"))
+        open_list(str(tmp_path / name), kind).digest
+        for name, kind in (("made.list", "raw"), ("shard.list", "shard"))
     }
     assert digests == {open_list(manifest, "raw").digest}
 
@@ -67,7 +70,11 @@ def test_a_check_finds_no_duplicate_among_equal_file_names(manifest):
 
 def test_segments_at_one_start_have_keys_of_their_own_in_every_tool(tmp_path):
     (tmp_path / "a.wav").write_bytes(wav(2.0))
-    fields = [{"offset": 0.5, "duration": 0.5}, {"offset": 0.5, "duration": 1.0}, {"offset": 0.5, "duration": 1.0}]
+    fields = [
+        {"offset": 0.5, "duration": 0.5},
+        {"offset": 0.5, "duration": 1.0},
+        {"offset": 0.5, "duration": 1.0},
+    ]
     missing = {"audio_filepath": "none/b.wav", "text": "x"}
     entries = [{"audio_filepath": "a.wav", "text": f"{n}", **each} for n, each in enumerate(fields)]
     (tmp_path / "b.wav").write_bytes(wav(0.5))
@@ -78,7 +85,13 @@ def test_segments_at_one_start_have_keys_of_their_own_in_every_tool(tmp_path):
     assert keys_in(manifest, "raw") == expected
     tarred(manifest, tmp_path / "set", "--allow_bad", shards=2)
     found = [each["key"] for each in entries_of(tmp_path / "set/tarred_audio_manifest.json")]
-    assert found == [each.key for each in everything(tarred_corpus(tmp_path / "set", shards=2))] == expected
-    lines = [replace(line, wav=str(tmp_path / "a.wav")) for line in READERS["nemo"](str(manifest))[:3]]
+    assert (
+        found
+        == [each.key for each in everything(tarred_corpus(tmp_path / "set", shards=2))]
+        == expected
+    )
+    lines = [
+        replace(line, wav=str(tmp_path / "a.wav")) for line in READERS["nemo"](str(manifest))[:3]
+    ]
     assert pack(with_distinct_keys(lines), tmp_path / "s", str(tmp_path / "shard.list")) == []
     assert keys_in(tmp_path / "shard.list", "shard") == expected[:3]

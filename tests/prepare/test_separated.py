@@ -36,9 +36,15 @@ def test_a_field_in_quotes_of_a_csv_may_have_commas_and_quotes(tmp_path):
         ('path,text\na.wav,"one\ntwo"\n', "a.csv:2: a field continues in the next line"),
         ('path,text\na.wav,"one" two\n', "a.csv:2: .*quote left open"),
         ("path,text\na.wav," + "x" * 140_000 + "\n", "a.csv:2: field larger than field limit"),
-        ("path;text\na.wav;one\n", "a.csv:1: one field, 'path;text'; fields are separated by a comma"),
+        (
+            "path;text\na.wav;one\n",
+            "a.csv:1: one field, 'path;text'; fields are separated by a comma",
+        ),
         ("path,text\na.wav,caf\xe9\n".encode("latin-1"), "a.csv:2: not UTF-8"),
-        ("path,text,channel\na.wav,one,left\n", "a.csv:2: channel: expected a number, found 'left'"),
+        (
+            "path,text,channel\na.wav,one,left\n",
+            "a.csv:2: channel: expected a number, found 'left'",
+        ),
     ],
 )
 def test_unreadable_rows_are_named_with_their_line(tmp_path, rows, message):

@@ -21,7 +21,12 @@ def test_a_shorter_run_removes_the_shards_of_a_longer_one(make_utterances, tmp_p
     shards = [f"shards_{number:09d}" for number in (0, 1)]
     receipts = [f".packed/{shard}.json" for shard in shards]
     tars = [f"{shard}.tar{suffix}" for shard in shards for suffix in ("", ".idx")]
-    assert list(contents(tmp_path / "s")) == [".packed/lock", ".packed/shards.list", *receipts, *tars]
+    assert list(contents(tmp_path / "s")) == [
+        ".packed/lock",
+        ".packed/shards.list",
+        *receipts,
+        *tars,
+    ]
 
 
 RUNS = [
@@ -57,7 +62,9 @@ def test_shards_of_another_prefix_and_of_folders_below_are_left_alone(make_utter
     assert before.items() <= contents(tmp_path / "s").items()
 
 
-def test_temporary_files_of_a_killed_run_are_removed_and_other_files_are_left_alone(make_utterances, tmp_path):
+def test_temporary_files_of_a_killed_run_are_removed_and_other_files_are_left_alone(
+    make_utterances, tmp_path
+):
     folder = tmp_path / "s"
     (folder / ".packed").mkdir(parents=True)
     left = [".shards_000000007.tar.abc.tmp", ".packed/.shards_000000007.json.abc.tmp"]
@@ -75,14 +82,17 @@ def test_shards_of_another_list_are_not_replaced_and_the_list_is_named(make_utte
     before = contents(tmp_path)
     for other in (lines[8:], lines[:4]):
         with pytest.raises(
-            ValueError, match=r"4 shard\(s\) that .*dev.list would .* belong to the list .*/train.list;"
+            ValueError,
+            match=r"4 shard\(s\) that .*dev.list would .* belong to the list .*/train.list;",
         ):
             pack(other, tmp_path / "s", str(tmp_path / "dev.list"), ShardOptions(per_shard=5))
     assert contents(tmp_path) == before
     assert open_list(str(tmp_path / "train.list"), "shard").num_samples == 8
 
 
-def test_overwrite_replaces_the_shards_of_another_list_which_then_no_longer_owns_them(make_utterances, tmp_path):
+def test_overwrite_replaces_the_shards_of_another_list_which_then_no_longer_owns_them(
+    make_utterances, tmp_path
+):
     lines = make_utterances(6)
     train, dev = str(tmp_path / "train.list"), str(tmp_path / "dev.list")
     pack(lines[:4], tmp_path / "s", train)
@@ -125,13 +135,22 @@ def test_tars_of_another_tool_with_the_same_names_are_kept(make_utterances, tmp_
     tar.parent.mkdir(parents=True)
     tar.write_bytes(b"of another tool")
     groups = [DurationGroup(0, 5)] if place != "." else []
-    with pytest.raises(ValueError, match="or were made by another tool; the first is shards_000000000.tar"):
-        pack(make_utterances(2), tmp_path / "s", str(tmp_path / "list"), ShardOptions(groups=groups))
+    with pytest.raises(
+        ValueError, match="or were made by another tool; the first is shards_000000000.tar"
+    ):
+        pack(
+            make_utterances(2), tmp_path / "s", str(tmp_path / "list"), ShardOptions(groups=groups)
+        )
     assert tar.read_bytes() == b"of another tool"
 
 
 def test_a_prefix_that_begins_another_prefix_does_not_own_its_shards(make_utterances, tmp_path):
     lines = make_utterances(2)
-    pack(lines, tmp_path / "s", str(tmp_path / "a"), ShardOptions("shards_20260101120000", per_shard=1))
+    pack(
+        lines,
+        tmp_path / "s",
+        str(tmp_path / "a"),
+        ShardOptions("shards_20260101120000", per_shard=1),
+    )
     pack(lines, tmp_path / "s", str(tmp_path / "b"), ShardOptions("shards"))
     assert open_list(str(tmp_path / "a"), "shard").num_samples == 2

@@ -58,7 +58,11 @@ def test_a_rerun_makes_only_what_is_missing_or_changed(make_utterances, tmp_path
     def made():
         before = {path: path.stat().st_ino for path in folder.glob("*.tar")}
         pack(lines, folder, str(tmp_path / "list"), ShardOptions(per_shard=2))
-        return [int(path.stem[-9:]) for path in sorted(folder.glob("*.tar")) if before.get(path) != path.stat().st_ino]
+        return [
+            int(path.stem[-9:])
+            for path in sorted(folder.glob("*.tar"))
+            if before.get(path) != path.stat().st_ino
+        ]
 
     assert made() == [0, 1, 2, 3, 4]
     assert made() == []
@@ -72,7 +76,9 @@ def test_a_rerun_makes_only_what_is_missing_or_changed(make_utterances, tmp_path
     assert open_list(str(tmp_path / "list"), "shard").num_samples == 10
 
 
-def test_a_file_with_a_temporary_error_is_tried_again_in_the_next_run(make_utterances, tmp_path, monkeypatch):
+def test_a_file_with_a_temporary_error_is_tried_again_in_the_next_run(
+    make_utterances, tmp_path, monkeypatch
+):
     lines = make_utterances(3)
     read_bytes = Path.read_bytes
 
@@ -102,17 +108,23 @@ def test_the_reason_of_bad_audio_begins_with_its_path(make_utterances, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["flac", "flac, bounded in bytes"])
-def test_audio_that_crashes_the_decoder_is_named_and_the_rest_is_packed(make_utterances, tmp_path, monkeypatch, kind):
+def test_audio_that_crashes_the_decoder_is_named_and_the_rest_is_packed(
+    make_utterances, tmp_path, monkeypatch, kind
+):
     lines = make_utterances(7)
     for number in (1, 3, 4):
         mark(lines[number].wav)
     crash_at_marked(monkeypatch)
-    options = ShardOptions(per_shard=3, max_bytes=10**5 if "bounded" in kind else None, storing=Storing("flac"))
+    options = ShardOptions(
+        per_shard=3, max_bytes=10**5 if "bounded" in kind else None, storing=Storing("flac")
+    )
     bad = make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), options, Executor(2))
     assert [key for key, _ in bad] == [lines[number].key for number in (1, 3, 4)]
     assert all("the decoder crashed its process (SIGSEGV)" in reason for _, reason in bad)
     assert open_list(str(tmp_path / "list"), "shard").num_samples == 4
-    assert make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), options, Executor(2)) == bad
+    assert (
+        make_shard_list(lines, tmp_path / "s", str(tmp_path / "list"), options, Executor(2)) == bad
+    )
 
 
 def test_running_out_of_memory_is_not_counted_as_bad_audio(make_utterances, tmp_path, monkeypatch):
@@ -131,7 +143,9 @@ def test_an_error_while_writing_is_not_counted_as_bad_audio(make_utterances, tmp
     monkeypatch.setattr("wenet_uio.prepare.shard_writer.TarWriter.append", full)
     with pytest.raises(OSError, match="No space left"):
         pack_shard(ShardJob(str(tmp_path), "one", make_utterances(2), Storing()))
-    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".tar", ".idx", ".tmp", ".json")]
+    assert not [
+        path for path in tmp_path.rglob("*") if path.suffix in (".tar", ".idx", ".tmp", ".json")
+    ]
 
 
 def test_audio_larger_than_expected_goes_into_a_further_shard(make_utterances, tmp_path):
@@ -142,7 +156,9 @@ def test_audio_larger_than_expected_goes_into_a_further_shard(make_utterances, t
 
 
 @pytest.mark.parametrize("audio_format", ["keep", "wav", "flac", "opus"])
-def test_a_file_of_the_format_is_copied_unless_it_is_cut_or_resampled(make_utterances, tmp_path, audio_format):
+def test_a_file_of_the_format_is_copied_unless_it_is_cut_or_resampled(
+    make_utterances, tmp_path, audio_format
+):
     (line,) = make_utterances(1)
     stored = encode_sample(line, Storing(audio_format))
     path = tmp_path / f"stored.{stored.suffix}"

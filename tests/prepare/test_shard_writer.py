@@ -14,7 +14,9 @@ from wenet_uio.prepare.shard_writer import END_BYTES, PackedSample, bytes_in_sha
 
 SAMPLES = [
     PackedSample("a", "one two", b"x" * 700, "wav", 8000, 16000),
-    PackedSample("é" * 120, "", b"y" * 512, "flac", 4000, 8000),  # a name longer than a plain tar header has room for
+    PackedSample(
+        "é" * 120, "", b"y" * 512, "flac", 4000, 8000
+    ),  # a name longer than a plain tar header has room for
 ]
 
 
@@ -64,6 +66,8 @@ def test_other_fields_are_stored_and_the_index_is_that_of_a_scan(tmp_path):
     found = [corpus.read(SampleRef(0, row)) for row in range(2)]
     assert [(each.text, each.extra) for each in found] == [("one", {"language": "en"}), ("ein", {})]
     sidecar_of(tmp_path / "x.tar").unlink()
-    rows = scan_shard(ShardFiles(str(tmp_path / "x.tar")), DEFAULT_LAYOUT, str(tmp_path / "x.tar"))[0]
+    rows = scan_shard(ShardFiles(str(tmp_path / "x.tar")), DEFAULT_LAYOUT, str(tmp_path / "x.tar"))[
+        0
+    ]
     assert rows.digest() == written.rows.digest()
     assert bytes(rows.records) == bytes(written.rows.records)

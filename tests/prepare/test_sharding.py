@@ -20,15 +20,23 @@ from wenet_uio.prepare.sharding import (
 
 
 @given(
-    st.lists(st.integers(1, 5000), max_size=60), st.none() | st.integers(1, 9), st.none() | st.integers(1024, 20_000)
+    st.lists(st.integers(1, 5000), max_size=60),
+    st.none() | st.integers(1, 9),
+    st.none() | st.integers(1024, 20_000),
 )
-def test_runs_hold_every_utterance_once_in_order_and_within_both_bounds(sizes, per_shard, max_bytes):
+def test_runs_hold_every_utterance_once_in_order_and_within_both_bounds(
+    sizes, per_shard, max_bytes
+):
     runs = list(_runs(range(len(sizes)), sizes, per_shard, max_bytes))
     assert [number for run in runs for number in run] == list(range(len(sizes)))
     for run in runs:
         assert run
         assert per_shard is None or len(run) <= per_shard
-        assert max_bytes is None or len(run) == 1 or END_BYTES + sum(sizes[number] for number in run) <= max_bytes
+        assert (
+            max_bytes is None
+            or len(run) == 1
+            or END_BYTES + sum(sizes[number] for number in run) <= max_bytes
+        )
     for run, following in itertools.pairwise(runs):  # no shard ends before it has to
         more = END_BYTES + sum(sizes[number] for number in [*run, following[0]])
         assert len(run) == per_shard or (max_bytes is not None and more > max_bytes)
@@ -39,7 +47,9 @@ def test_every_utterance_is_planned_bad_or_outside(make_utterances, seed):
     lines = make_utterances(40)
     open(lines[11].wav, "wb").close()
     groups = [DurationGroup(0.5, 0.7), DurationGroup(0.7, 1.0)]
-    options = ShardOptions(per_shard=4, max_bytes=100_000, groups=groups, seed=seed, storing=Storing("flac"))
+    options = ShardOptions(
+        per_shard=4, max_bytes=100_000, groups=groups, seed=seed, storing=Storing("flac")
+    )
     plan = plan_shards(lines, options, Executor())
     planned = [line.key for _, lines in plan.shards for line in lines]
     outside = [key for key, _ in plan.outside]
@@ -50,7 +60,14 @@ def test_every_utterance_is_planned_bad_or_outside(make_utterances, seed):
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("1000", 1000), ("500MB", 500_000_000), ("1.5 gb", 1_500_000_000), ("1GiB", 2**30), ("2K", 2000)]
+    ("text", "size"),
+    [
+        ("1000", 1000),
+        ("500MB", 500_000_000),
+        ("1.5 gb", 1_500_000_000),
+        ("1GiB", 2**30),
+        ("2K", 2000),
+    ],
 )
 def test_sizes(text, size):
     assert parse_size(text) == size
@@ -73,5 +90,9 @@ def test_groups_are_half_open_ranges_that_do_not_overlap():
 def test_no_header_is_read_without_groups_and_without_a_bound_in_bytes():
     lines = [RawLine(f"k{number}", "/nowhere.wav", "a") for number in range(5)]
     plan = plan_shards(lines, ShardOptions("p", per_shard=2), Executor())
-    assert plan.shards == [("p_000000000", lines[:2]), ("p_000000001", lines[2:4]), ("p_000000002", lines[4:])]
+    assert plan.shards == [
+        ("p_000000000", lines[:2]),
+        ("p_000000001", lines[2:4]),
+        ("p_000000002", lines[4:]),
+    ]
     assert (plan.bad, plan.outside) == ([], [])

@@ -25,7 +25,10 @@ from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import DurationGroup, ShardOptions, parse_group
 
 RANDOM = np.random.default_rng(1)
-MATRICES = {f"u{number}": RANDOM.normal(size=(20 + 10 * number, 23)).astype(np.float32) for number in range(10)}
+MATRICES = {
+    f"u{number}": RANDOM.normal(size=(20 + 10 * number, 23)).astype(np.float32)
+    for number in range(10)
+}
 CONF = DatasetConf(fbank_conf={"num_mel_bins": 23})
 
 
@@ -42,7 +45,10 @@ def lines_of(folder: Path) -> list[RawLine]:
 
 
 def test_whole_matrices_keep_their_bytes_and_parts_become_arrays(kaldi):
-    lines = [*lines_of(kaldi), RawLine("part", lines_of(kaldi)[9].wav + "[0:49,0:12]", "x", 0.1, 0.3)]
+    lines = [
+        *lines_of(kaldi),
+        RawLine("part", lines_of(kaldi)[9].wav + "[0:49,0:12]", "x", 0.1, 0.3),
+    ]
     assert pack(lines, kaldi / "s", str(kaldi / "list"), ShardOptions()) == []
     samples = {sample.key: sample for sample in read_samples(str(kaldi / "s/shards_000000000.tar"))}
     assert list(samples["u3"].members) == ["txt", "ark"]
@@ -83,7 +89,9 @@ def test_shards_of_features_keep_the_bound_on_bytes_and_are_kept_by_a_rerun(kald
 
 @pytest.mark.parametrize("storing", [Storing("flac"), Storing("opus"), Storing("keep", 8000)])
 def test_codecs_and_rates_do_not_apply_to_features(storing, kaldi):
-    with pytest.raises(ValueError, match="stored features are packed as they are; leave out --audio_format and"):
+    with pytest.raises(
+        ValueError, match="stored features are packed as they are; leave out --audio_format and"
+    ):
         pack(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), ShardOptions(storing=storing))
 
 
@@ -93,7 +101,9 @@ def test_bad_features_are_named_and_all_others_are_packed(kaldi):
     lines[4] = RawLine("u4", f"{kaldi}/gone.ark:7", "text")
     for make in (
         lambda: make_raw_list(lines, str(kaldi / "raw")),
-        lambda: pack(lines, kaldi / "s", str(kaldi / "list"), ShardOptions(groups=[DurationGroup(0, 9)])),
+        lambda: pack(
+            lines, kaldi / "s", str(kaldi / "list"), ShardOptions(groups=[DurationGroup(0, 9)])
+        ),
         lambda: pack(lines, kaldi / "t", str(kaldi / "other"), ShardOptions()),
     ):
         bad = dict(make())
@@ -112,7 +122,9 @@ def test_statistics_of_stored_features_are_sums_of_their_numbers(kaldi):
         cmvn_statistics(lines_of(kaldi), DatasetConf(fbank_conf={"num_mel_bins": 80}), Executor())
 
 
-def test_the_tool_of_statistics_takes_several_tables_with_their_segments(kaldi, tmp_path, monkeypatch):
+def test_the_tool_of_statistics_takes_several_tables_with_their_segments(
+    kaldi, tmp_path, monkeypatch
+):
     from tools import compute_cmvn_stats
 
     (tmp_path / "train.yaml").write_text("dataset_conf: {fbank_conf: {num_mel_bins: 23}}\n")
@@ -130,11 +142,18 @@ def test_the_tool_of_statistics_takes_several_tables_with_their_segments(kaldi, 
 
 def test_groups_of_frames_are_exact_and_become_folders_for_a_pattern(kaldi):
     groups = [parse_group(text, "frames") for text in (":29", "30:60", "60:110")]
-    matrices = {f"f{frames}": np.ones((frames, 23), np.float32) for frames in (28, 29, 30, 59, 60, 109, 110)}
+    matrices = {
+        f"f{frames}": np.ones((frames, 23), np.float32) for frames in (28, 29, 30, 59, 60, 109, 110)
+    }
     write_ark(kaldi, matrices)
     (kaldi / "text").write_text("".join(f"{key} text\n" for key in matrices))
-    assert pack(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), ShardOptions(groups=groups)) == []
-    packed = {tar.parent.name: [s.key for s in read_samples(str(tar))] for tar in (kaldi / "s").glob("*/*.tar")}
+    assert (
+        pack(lines_of(kaldi), kaldi / "s", str(kaldi / "list"), ShardOptions(groups=groups)) == []
+    )
+    packed = {
+        tar.parent.name: [s.key for s in read_samples(str(tar))]
+        for tar in (kaldi / "s").glob("*/*.tar")
+    }
     assert packed == {"0_29": ["f28"], "30_60": ["f30", "f59"], "60_110": ["f60", "f109"]}
     outside = json.loads((kaldi / "list.json").read_text())["outside"]
     assert outside == [["f29", 0.29], ["f110", 1.1]]
@@ -150,5 +169,7 @@ def test_groups_of_frames_count_ten_milliseconds_of_audio(make_utterances, tmp_p
                for tar in (tmp_path / "s").glob("*/*.tar")}  # fmt: skip
     assert seconds.keys() == {"0_60", "60_inf"}
     assert max(seconds["0_60"]) < 0.6 <= min(seconds["60_inf"])
-    with pytest.raises(ValueError, match="a group is SHORTEST:LONGEST in frames, such as 10:500, not '5'"):
+    with pytest.raises(
+        ValueError, match="a group is SHORTEST:LONGEST in frames, such as 10:500, not '5'"
+    ):
         parse_group("5", "frames")

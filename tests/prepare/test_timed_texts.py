@@ -2,28 +2,45 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.prepare.timed_texts import TimedText, joined_words, read_ctm, read_subtitles, read_textgrid
+from wenet_uio.prepare.timed_texts import (
+    TimedText,
+    joined_words,
+    read_ctm,
+    read_subtitles,
+    read_textgrid,
+)
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("a.srt", "1\n00:00:01,000 --> 00:00:02,500\none two\n\n2\n00:01:00,000 --> 01:00:01,000\nthree\n"),
-        ("a.srt", "1\r\n00:00:01,000 --> 00:00:02,500\r\none\r\ntwo\r\n2\r\n00:01:00,000 --> 01:00:01,000\r\nthree"),
-        ("a.srt", "\ufeff1\n0:00:01.0 --> 0:00:02.5 X1:40\n{\\an8}<i>one two\n\n\n2\n0:01:00,0 --> 1:00:01,0\nthree"),
-        ("a.vtt", "WEBVTT - title\n\nSTYLE\n::cue { }\n\nx\n00:01.000 --> 00:02.500 align:start\none <c.a>two</c>\n\n"
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,500\none two\n\n2\n00:01:00,000 --> "
+                  "01:00:01,000\nthree\n"),
+        ("a.srt", "1\r\n00:00:01,000 --> 00:00:02,500\r\none\r\ntwo\r\n2\r\n00:01:00,000 --> "
+                  "01:00:01,000\r\nthree"),
+        ("a.srt", "\ufeff1\n0:00:01.0 --> 0:00:02.5 X1:40\n{\\an8}<i>one two\n\n\n2\n0:01:00,0 --> "
+                  "1:00:01,0\nthree"),
+        ("a.vtt", "WEBVTT - title\n\nSTYLE\n::cue { }\n\nx\n00:01.000 --> 00:02.500 "
+                  "align:start\none <c.a>two</c>\n\n"
                   "NOTE\nno\n\n01:00.000 --> 01:00:01.000\n<00:01:00.500>three&lrm;\n\n"
                   "01:00:05.000 --> 01:00:06.000\n \n"),
     ],
 )  # fmt: skip
 def test_subtitles_of_every_habit_give_texts_and_times(name, text, tmp_path):
     (tmp_path / name).write_text(text, newline="")
-    found = [TimedText(each.start, each.end, each.text.strip("\u200e")) for each in read_subtitles(tmp_path / name)]
+    found = [
+        TimedText(each.start, each.end, each.text.strip("\u200e"))
+        for each in read_subtitles(tmp_path / name)
+    ]
     assert found == [TimedText(1.0, 2.5, "one two"), TimedText(60.0, 3601.0, "three")]
 
 
-def test_a_subtitle_may_have_blank_lines_in_its_text_and_times_without_fractions_or_with_microseconds(tmp_path):
-    text = "1\n100:00:01 --> 100:00:02.500000\n \none\n\ntwo\n\n2\n100:00:03,0 --> 100:00:04,0\n1984\n"
+def test_a_subtitle_may_have_blank_lines_in_its_text_and_times_without_fractions_or_with_microseconds(
+    tmp_path,
+):
+    text = (
+        "1\n100:00:01 --> 100:00:02.500000\n \none\n\ntwo\n\n2\n100:00:03,0 --> 100:00:04,0\n1984\n"
+    )
     (tmp_path / "a.srt").write_text(text)
     start = 360000.0
     assert read_subtitles(tmp_path / "a.srt") == [
@@ -32,11 +49,16 @@ def test_a_subtitle_may_have_blank_lines_in_its_text_and_times_without_fractions
     ]
     vtt = "WEBVTT\n\n1\n00:01.000 --> 00:02.000\n \n1984\n \n00:03.000 --> 00:04.000\nx\n\nlost\n"
     (tmp_path / "a.vtt").write_text(vtt)
-    assert read_subtitles(tmp_path / "a.vtt") == [TimedText(1.0, 2.0, "1984"), TimedText(3.0, 4.0, "x")]
+    assert read_subtitles(tmp_path / "a.vtt") == [
+        TimedText(1.0, 2.0, "1984"),
+        TimedText(3.0, 4.0, "x"),
+    ]
 
 
 def test_a_voice_is_the_speaker_and_signs_of_inequality_stay(tmp_path):
-    (tmp_path / "a.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.000\n<v.loud Ann B>1 &lt; 2 &amp; 3\n")
+    (tmp_path / "a.vtt").write_text(
+        "WEBVTT\n\n00:01.000 --> 00:02.000\n<v.loud Ann B>1 &lt; 2 &amp; 3\n"
+    )
     assert read_subtitles(tmp_path / "a.vtt") == [TimedText(1.0, 2.0, "1 < 2 & 3", "Ann B")]
     (tmp_path / "a.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\n1 < 2 > 0 &amp; <i>3</i>\n")
     assert read_subtitles(tmp_path / "a.srt") == [TimedText(1.0, 2.0, "1 < 2 > 0 &amp; 3")]
@@ -93,7 +115,14 @@ def test_both_forms_and_encodings_of_textgrids_give_their_intervals(text, encodi
 
 
 def test_words_of_a_ctm_are_joined_up_to_pauses_and_up_to_twenty_seconds(tmp_path):
-    rows = [";; a comment", "a A 1.0 0.5 one", "a A 0.2 0.3 zero", "a A 2.1 0.4 two 0.9", "a B 0.0 9 other", ""]
+    rows = [
+        ";; a comment",
+        "a A 1.0 0.5 one",
+        "a A 0.2 0.3 zero",
+        "a A 2.1 0.4 two 0.9",
+        "a B 0.0 9 other",
+        "",
+    ]
     rows += ["a A 2.5 0.1 <eps>", *(f"long 1 {n} 1 word" for n in range(45))]
     (tmp_path / "a.ctm").write_text("\n".join(rows))
     words = read_ctm(tmp_path / "a.ctm")
@@ -108,7 +137,10 @@ def test_words_of_a_ctm_are_joined_up_to_pauses_and_up_to_twenty_seconds(tmp_pat
 
 def test_a_subtitle_of_a_day_is_read_in_order(tmp_path):
     starts = range(0, 86400, 11)
-    cues = [f"{n}\n{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02},000 --> 99:00:00,000\nx {n}\n" for n in starts]
+    cues = [
+        f"{n}\n{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02},000 --> 99:00:00,000\nx {n}\n"
+        for n in starts
+    ]
     (tmp_path / "a.srt").write_text("\n".join(cues))
     found = read_subtitles(tmp_path / "a.srt")
     assert [each.start for each in found] == list(starts)

@@ -12,7 +12,9 @@ from wenet_uio.executor import Executor
 from wenet_uio.prepare.upload import put_shards, try_store
 
 
-def test_shards_are_copied_with_their_indexes_and_a_second_time_only_what_is_newer(bucket, tmp_path, make_lists):
+def test_shards_are_copied_with_their_indexes_and_a_second_time_only_what_is_newer(
+    bucket, tmp_path, make_lists
+):
     shards = make_lists(30, per_shard=10)["shard"]
     remote = tmp_path / "remote.list"
     executor = Executor(2, "threads")
@@ -20,7 +22,9 @@ def test_shards_are_copied_with_their_indexes_and_a_second_time_only_what_is_new
     uris = remote.read_text().splitlines()
     assert uris[0] == "s3://corpora/toy/shards_000000000.tar"
     names = [name.rsplit("/", 1)[1] for name in bucket.ls("corpora/toy", refresh=True)]
-    assert names == [f"shards_00000000{number}.tar{end}" for number in range(3) for end in ("", ".idx")]
+    assert names == [
+        f"shards_00000000{number}.tar{end}" for number in range(3) for end in ("", ".idx")
+    ]
     local = tmp_path / "shards" / "shards_000000001.tar"
     assert bucket.cat(uris[1]) == local.read_bytes()
 
@@ -102,7 +106,9 @@ class Busy(BaseHTTPRequestHandler):
         self.end_headers()
 
     def do_GET(self):
-        listing = b'<?xml version="1.0"?><ListBucketResult><KeyCount>0</KeyCount></ListBucketResult>'
+        listing = (
+            b'<?xml version="1.0"?><ListBucketResult><KeyCount>0</KeyCount></ListBucketResult>'
+        )
         self.send_response(200)
         self.send_header("Content-Length", str(len(listing)))
         self.end_headers()
@@ -118,6 +124,8 @@ def test_a_busy_store_is_asked_again(bucket, tmp_path, make_lists, monkeypatch):
     with running(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
         type(bucket).clear_instance_cache()
-        assert put_shards(shards, "s3://corpora/toy", str(tmp_path / "remote.list"), Executor()) == (1, 1)
+        assert put_shards(
+            shards, "s3://corpora/toy", str(tmp_path / "remote.list"), Executor()
+        ) == (1, 1)
     index, shard = "/corpora/toy/shards_000000000.tar.idx", "/corpora/toy/shards_000000000.tar"
     assert [path.partition("?")[0] for path in handler.puts] == [index, index, index, shard]

@@ -34,7 +34,9 @@ def test_equal_errors_are_not_significant_and_far_fewer_errors_are():
 
 
 def test_both_systems_are_resampled_together():
-    """Errors that both systems make on hard utterances cancel: a steady small gain is seen through wide variation."""
+    """Errors that both systems make on hard utterances cancel: a steady small gain is seen through
+    wide variation.
+    """
     hard = np.random.default_rng(0).integers(0, 10, 300).tolist()
     first = [Counts(correct=10, substituted=wrong + 1) for wrong in hard]
     second = [Counts(correct=11, substituted=wrong) for wrong in hard]

@@ -23,7 +23,8 @@ def test_errors_are_marked_by_kind_and_markup_in_text_is_escaped():
     assert "<h1>a &lt; b</h1>" in text
     assert "<h2>u&lt;1&gt;</h2>" in text
     assert (
-        '<p>A <span class="sub"><del>B</del> <ins>D</ins></span> C <ins class="ins">E</ins> X&amp;Y</article>' in text
+        '<p>A <span class="sub"><del>B</del> <ins>D</ins></span> C <ins class="ins">E</ins> '
+        "X&amp;Y</article>" in text
     )
     assert '<span class="del">B</span>' in page({"u": "a b"}, {"u": "a"})
 
@@ -35,7 +36,9 @@ def test_scripts_in_texts_keys_and_the_title_stay_text():
     scores = score({script: script}, {script: f"{script}b"}, rules)
     write_html(scores, file, title=script, utterances=1)
     assert "<script" not in file.getvalue()
-    assert file.getvalue().count("&lt;script&gt;alert(1)&lt;/script&gt;") == 2 + 2 + 1 + 2  # titles, error, key, text
+    assert (
+        file.getvalue().count("&lt;script&gt;alert(1)&lt;/script&gt;") == 2 + 2 + 1 + 2
+    )  # titles, error, key, text
 
 
 def test_audio_is_read_while_the_page_is_written():

@@ -17,13 +17,19 @@ def report(references, hypotheses, rules=BY_CHARACTER, **options):
 
 def test_the_report_has_the_lines_of_wenet():
     text = report({"u1": "我爱 ok"}, {"u1": "我 a ok"})
-    assert text.startswith("\nutt: u1\nWER: 33.33 % N=3 C=2 S=1 D=0 I=0\nlab: 我 爱 OK\nrec: 我 A  OK\n\n====")
+    assert text.startswith(
+        "\nutt: u1\nWER: 33.33 % N=3 C=2 S=1 D=0 I=0\nlab: 我 爱 OK\nrec: 我 A  OK\n\n===="
+    )
     assert "\nOverall -> 33.33 % N=3 C=2 S=1 D=0 I=0\n" in text
-    assert "\nMandarin -> 50.00 % N=2 C=1 S=1 D=0 I=0\nEnglish -> 0.00 % N=1 C=1 S=0 D=0 I=0\n" in text
+    assert (
+        "\nMandarin -> 50.00 % N=2 C=1 S=1 D=0 I=0\nEnglish -> 0.00 % N=1 C=1 S=0 D=0 I=0\n" in text
+    )
 
 
 def test_without_verbosity_only_totals_are_written():
-    assert report({"u1": "我"}, {"u1": "我"}, verbose=0) == "Overall -> 0.00 % N=1 C=1 S=0 D=0 I=0\n"
+    assert (
+        report({"u1": "我"}, {"u1": "我"}, verbose=0) == "Overall -> 0.00 % N=1 C=1 S=0 D=0 I=0\n"
+    )
 
 
 def test_missing_hypotheses_are_deletions_and_extra_ones_are_named():
@@ -45,18 +51,25 @@ def test_an_inserted_word_counts_for_its_own_script():
 
 
 def test_long_alignments_wrap_with_padding_of_choice():
-    text = report({"u": "a bb c"}, {"u": "a c"}, rules=WordRules(), words_per_line=2, padding="_", verbose=2)
+    text = report(
+        {"u": "a bb c"}, {"u": "a c"}, rules=WordRules(), words_per_line=2, padding="_", verbose=2
+    )
     assert "lab(u): A BB\nrec(u): A __\n\nlab(u): C\nrec(u): C\n" in text
 
 
 def test_the_interval_follows_the_total():
     references = {f"u{number}": "a b c d" for number in range(40)}
-    hypotheses = {key: "a b c d" if number % 2 else "a b c x" for number, key in enumerate(references)}
+    hypotheses = {
+        key: "a b c d" if number % 2 else "a b c x" for number, key in enumerate(references)
+    }
     text = report(references, hypotheses, verbose=0, resamples=500)
     first, second = text.splitlines()
     assert first == "Overall -> 12.50 % N=160 C=140 S=20 D=0 I=0"
     low, high = map(
-        float, re.fullmatch(r"95 % interval -> (\S+) to (\S+) %, 500 resamples of the utterances", second).groups()
+        float,
+        re.fullmatch(
+            r"95 % interval -> (\S+) to (\S+) %, 500 resamples of the utterances", second
+        ).groups(),
     )
     assert 5 < low < 12.5 < high < 20
 
@@ -66,7 +79,10 @@ def test_two_systems_are_compared():
     worse = dict.fromkeys(references, "a b x x")
     better = dict.fromkeys(references, "a b c x")
     file = io.StringIO()
-    systems = [(name, score(references, found, WordRules())) for name, found in (("old", worse), ("new", better))]
+    systems = [
+        (name, score(references, found, WordRules()))
+        for name, found in (("old", worse), ("new", better))
+    ]
     write_comparison(*systems, file, 100)
     assert file.getvalue().splitlines() == [
         "1: old -> 50.00 % N=160 C=80 S=80 D=0 I=0",

@@ -8,7 +8,9 @@ from wenet_uio.scoring.words import WordRules
 
 
 def plain_alignment(reference, hypothesis):
-    """The distance matrix cell by cell; on ties a deletion, then an insertion, then a pair (WeNet's order)."""
+    """The distance matrix cell by cell; on ties a deletion, then an insertion, then a pair (WeNet's
+    order).
+    """
     rows, columns = len(reference) + 1, len(hypothesis) + 1
     distance = [[row + column for column in range(columns)] for row in range(rows)]
     for row in range(1, rows):
@@ -51,7 +53,11 @@ def test_long_alignments_equal_those_of_the_plain_algorithm():
 
 def test_errors_of_characters_equal_those_of_jiwer():
     rules = WordRules("char", case_sensitive=True)
-    pairs = [[" ".join(side) for side in pair] for pair in random_pairs(1100, 6, ["ab", "cab", "d"]) if pair[0]][:1000]
+    pairs = [
+        [" ".join(side) for side in pair]
+        for pair in random_pairs(1100, 6, ["ab", "cab", "d"])
+        if pair[0]
+    ][:1000]
     found = sum((Counts.of(align(rules(one), rules(other))) for one, other in pairs), Counts())
     peer = jiwer.process_characters(*(list(side) for side in zip(*pairs, strict=True)))
     assert found.errors == peer.substitutions + peer.deletions + peer.insertions
@@ -59,15 +65,20 @@ def test_errors_of_characters_equal_those_of_jiwer():
 
 
 def test_errors_equal_those_of_jiwer_on_10000_random_pairs():
-    pairs = [pair for pair in random_pairs(11_000, 12) if pair[0]][:10_000]  # jiwer wants a reference
-    peer = jiwer.process_words(*([" ".join(side) for side in sides] for sides in zip(*pairs, strict=True)))
+    pairs = [pair for pair in random_pairs(11_000, 12) if pair[0]][
+        :10_000
+    ]  # jiwer wants a reference
+    peer = jiwer.process_words(
+        *([" ".join(side) for side in sides] for sides in zip(*pairs, strict=True))
+    )
     assert len(peer.alignments) == 10_000
     total = Counts()
     for (reference, hypothesis), chunks in zip(pairs, peer.alignments, strict=True):
         counts = Counts.of(align(reference, hypothesis))
         wrong = [chunk for chunk in chunks if chunk.type != "equal"]
         sizes = (
-            max(chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx) for chunk in wrong
+            max(chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx)
+            for chunk in wrong
         )
         assert counts.errors == sum(sizes)
         total += counts
@@ -78,7 +89,10 @@ def test_errors_equal_those_of_jiwer_on_10000_random_pairs():
 def test_every_kind_of_error_is_counted_and_written_in_the_format_of_wenet():
     counts = Counts.of(align(["a", "b", "c", "d"], ["a", "x", "d", "e"]))
     assert counts == Counts(correct=2, substituted=1, deleted=1, inserted=1)
-    assert str(Counts(correct=2, substituted=1, deleted=1, inserted=1)) == "75.00 % N=4 C=2 S=1 D=1 I=1"
+    assert (
+        str(Counts(correct=2, substituted=1, deleted=1, inserted=1))
+        == "75.00 % N=4 C=2 S=1 D=1 I=1"
+    )
 
 
 def test_empty_sides_are_all_deletions_or_insertions():

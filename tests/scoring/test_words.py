@@ -12,7 +12,17 @@ def test_words_are_split_at_spaces_and_upper_cased():
 
 def test_automatic_units_are_ideographs_and_latin_runs():
     rules = WordRules("auto")
-    assert rules("我爱 it's ok，café。北京2008年") == ["我", "爱", "IT'S", "OK", "CAFÉ", "北", "京", "2008", "年"]
+    assert rules("我爱 it's ok，café。北京2008年") == [
+        "我",
+        "爱",
+        "IT'S",
+        "OK",
+        "CAFÉ",
+        "北",
+        "京",
+        "2008",
+        "年",
+    ]
 
 
 def test_characters_are_those_of_every_script_with_the_spaces_between_words():
@@ -45,7 +55,13 @@ def test_ignored_words_are_removed():
 @pytest.mark.parametrize(
     ("word", "script"),
     [
-        *[("我", "Mandarin"), ("IT'S", "English"), ("É", "English"), ("2008", "Number"), ("は", "Japanese")],
+        *[
+            ("我", "Mandarin"),
+            ("IT'S", "English"),
+            ("É", "English"),
+            ("2008", "Number"),
+            ("は", "Japanese"),
+        ],
         *[("A1", "Other"), ("我A", "Other"), ("-", "Other"), ("한", "Other")],
     ],
 )

@@ -38,7 +38,9 @@ def test_a_wrong_text_scores_below_the_right_one():
     right = align(heard, [2, 3, 1, 3], TOKENIZER, CLOCK, 0.5, blank=0)
     wrong = align(heard, [2, 4, 1, 3], TOKENIZER, CLOCK, 0.5, blank=0)
     assert right.score == pytest.approx(0.0, abs=1e-5)
-    assert wrong.score == pytest.approx((torch.tensor(0.025).log() - torch.tensor(0.9).log()).item() / 4, abs=1e-4)
+    assert wrong.score == pytest.approx(
+        (torch.tensor(0.025).log() - torch.tensor(0.9).log()).item() / 4, abs=1e-4
+    )
     assert align(heard, [2] * 5, TOKENIZER, CLOCK, 0.5, blank=0) is None
 
 

@@ -12,7 +12,9 @@ def bonuses(graph, sequence):
     """The bonus after each token, and at the end."""
     states, total, found = torch.zeros(1, 1, graph.state_size, dtype=torch.int64), 0.0, []
     for token in sequence:
-        states, gain = graph.extend(states, torch.tensor([[token]]), torch.ones(1, 1, 1, dtype=torch.bool))
+        states, gain = graph.extend(
+            states, torch.tensor([[token]]), torch.ones(1, 1, 1, dtype=torch.bool)
+        )
         states, total = states[:, :, 0], total + gain.item()
         found.append(total)
     return [*found, total + graph.end(states).item()]
@@ -42,7 +44,9 @@ def test_a_token_in_two_phrases_has_one_bonus():
 def test_the_bonus_equals_that_of_a_plain_count_for_random_phrases():
     draw = random.Random(0)
     for _ in range(100):
-        phrases = [tuple(draw.choices((1, 2, 3), k=draw.randint(1, 5))) for _ in range(draw.randint(1, 6))]
+        phrases = [
+            tuple(draw.choices((1, 2, 3), k=draw.randint(1, 5))) for _ in range(draw.randint(1, 6))
+        ]
         graph, plain = ContextGraph(phrases, 1.0), plain_hot_words(phrases, 1.0)
         sequence = tuple(draw.choices((1, 2, 3, 4), k=20))
         expected = [plain(sequence[: place + 1], False) for place in range(20)]

@@ -17,7 +17,9 @@ def test_repeats_are_merged_blanks_removed_and_the_frame_is_the_peak_of_a_run():
 
 def test_runs_do_not_cross_utterances():
     labels = torch.tensor([[0, 4], [4, 4]])
-    assert [path.tokens for path in collapse(labels, labels.float(), torch.tensor([2, 2]), blank=0)] == [(4,), (4,)]
+    assert [
+        path.tokens for path in collapse(labels, labels.float(), torch.tensor([2, 2]), blank=0)
+    ] == [(4,), (4,)]
 
 
 def test_a_run_that_continues_in_the_padding_ends_with_its_utterance():
@@ -40,7 +42,9 @@ def test_greedy_search_scores_the_path_within_the_utterance():
     assert nbests[1][0].score == pytest.approx(best[1, :3].sum().item())
     for row, nbest in enumerate(nbests):
         assert len(nbest[0].tokens) == len(nbest[0].frames)
-        assert nbest[0].confidences == pytest.approx(best[row, list(nbest[0].frames)].exp().tolist())
+        assert nbest[0].confidences == pytest.approx(
+            best[row, list(nbest[0].frames)].exp().tolist()
+        )
 
 
 def test_frames_of_given_tokens_lie_on_the_best_path_through_them():

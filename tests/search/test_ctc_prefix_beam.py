@@ -19,8 +19,17 @@ from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
 LETTERS = "▁abcde"
-TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0} | {letter: unit for unit, letter in enumerate(LETTERS, 1)})
-PHRASES = ((2,), (2, 3), (2, 3, 4, 5), (3, 4), (4, 4), (5, 2, 5, 2))  # they begin with, contain and overlap each other
+TOKENIZER = Tokenizer(
+    CharSplitter(), {"<blank>": 0} | {letter: unit for unit, letter in enumerate(LETTERS, 1)}
+)
+PHRASES = (
+    (2,),
+    (2, 3),
+    (2, 3, 4, 5),
+    (3, 4),
+    (4, 4),
+    (5, 2, 5, 2),
+)  # they begin with, contain and overlap each other
 
 
 def random_posteriors(seed, batch, frames, vocabulary):
@@ -34,13 +43,19 @@ def random_posteriors(seed, batch, frames, vocabulary):
 
 def assert_equal_nbest(found, expected, within=1e-9):
     assert [hypothesis.tokens for hypothesis in found] == [prefix for prefix, _ in expected]
-    assert [hypothesis.score for hypothesis in found] == pytest.approx([score for _, score in expected], abs=within)
+    assert [hypothesis.score for hypothesis in found] == pytest.approx(
+        [score for _, score in expected], abs=within
+    )
 
 
 @pytest.fixture(scope="module")
 def arpa(tmp_path_factory):
     pytest.importorskip("kenlm")
-    return str(write_arpa(tmp_path_factory.mktemp("lm") / "letters.arpa", [*LETTERS, "ab", "cab", "d", "ea"]))
+    return str(
+        write_arpa(
+            tmp_path_factory.mktemp("lm") / "letters.arpa", [*LETTERS, "ab", "cab", "d", "ea"]
+        )
+    )
 
 
 def spell_tokens(prefix, ended):
@@ -65,10 +80,14 @@ def beside(kind, arpa):
         if f"{unit} LM" in kind:
             scorers.append(LanguageModel(arpa, TOKENIZER, 0.7, 0.4, unit))
             plain.append(plain_language_model(kenlm.Model(arpa), spell, 0.7, 0.4))
-    return scorers, lru_cache(None)(lambda prefix, ended: sum(bonus(prefix, ended) for bonus in plain))
+    return scorers, lru_cache(None)(
+        lambda prefix, ended: sum(bonus(prefix, ended) for bonus in plain)
+    )
 
 
-@pytest.mark.parametrize("kind", ["plain", "hot words", "token LM", "word LM", "hot words and token LM"])
+@pytest.mark.parametrize(
+    "kind", ["plain", "hot words", "token LM", "word LM", "hot words and token LM"]
+)
 def test_results_equal_those_of_the_plain_search_on_100_posteriors(kind, arpa):
     scorers, bonus = beside(kind, arpa)
     for beam_size in (*range(1, 9), 12, 20):
@@ -77,7 +96,9 @@ def test_results_equal_those_of_the_plain_search_on_100_posteriors(kind, arpa):
         nbests = ctc_prefix_beam_search(log_probs, lengths, beam_size, scorers=scorers)
         for utterance, nbest in enumerate(nbests):
             expected = plain_search(log_probs[utterance, : lengths[utterance]], beam_size, bonus)
-            assert_equal_nbest(nbest, expected, 1e-5 if "LM" in kind else 1e-9)  # kenlm adds in single precision
+            assert_equal_nbest(
+                nbest, expected, 1e-5 if "LM" in kind else 1e-9
+            )  # kenlm adds in single precision
 
 
 @pytest.mark.parametrize("vocabulary", [2, 30])
@@ -86,7 +107,9 @@ def test_results_equal_those_of_the_plain_search_in_longer_utterances(vocabulary
         log_probs, lengths = random_posteriors(beam_size, 4, 40, vocabulary)
         nbests = ctc_prefix_beam_search(log_probs, lengths, beam_size)
         for utterance, nbest in enumerate(nbests):
-            assert_equal_nbest(nbest, plain_search(log_probs[utterance, : lengths[utterance]], beam_size))
+            assert_equal_nbest(
+                nbest, plain_search(log_probs[utterance, : lengths[utterance]], beam_size)
+            )
 
 
 def test_a_prefix_that_left_the_beam_and_came_back_is_still_one_prefix():
@@ -105,7 +128,11 @@ def test_with_a_beam_wider_than_all_prefixes_the_scores_are_exact_and_sum_to_one
     for hypothesis in nbest:
         target = torch.tensor([hypothesis.tokens], dtype=torch.long)
         loss = torch.nn.functional.ctc_loss(
-            log_probs.transpose(0, 1), target, torch.tensor([3]), torch.tensor([target.size(1)]), reduction="none"
+            log_probs.transpose(0, 1),
+            target,
+            torch.tensor([3]),
+            torch.tensor([target.size(1)]),
+            reduction="none",
         )
         assert hypothesis.score == pytest.approx(-loss.item(), abs=1e-5)
 
@@ -123,7 +150,9 @@ def test_no_frames_give_the_empty_hypothesis():
     assert [nbest[0].tokens for nbest in nbests] == [(), ()]
 
 
-@pytest.mark.parametrize("kind", ["plain", "hot words", "token LM", "word LM", "hot words and token LM"])
+@pytest.mark.parametrize(
+    "kind", ["plain", "hot words", "token LM", "word LM", "hot words and token LM"]
+)
 def test_a_search_that_advances_in_parts_is_bit_for_bit_that_of_the_whole(kind, arpa):
     scorers, _ = beside(kind, arpa)
     draw = random.Random(kind)
@@ -136,7 +165,9 @@ def test_a_search_that_advances_in_parts_is_bit_for_bit_that_of_the_whole(kind, 
             beam.advance(each[None, at : at + size])
             at = min(at + size, len(each))
             if at % 2 or at == len(each):  # a check takes longer than the parts
-                expected = ctc_prefix_beam_search(each[None, :at], torch.tensor([at]), 6, scorers=scorers)
+                expected = ctc_prefix_beam_search(
+                    each[None, :at], torch.tensor([at]), 6, scorers=scorers
+                )
                 assert beam.nbests() == expected == beam.nbests()
 
 
@@ -158,7 +189,9 @@ def test_searches_that_advance_together_are_bit_for_bit_those_of_each_alone(kind
             given[row] += 4
     assert given == [40] * 5
     for row, beam in enumerate(beams):
-        assert beam.nbests() == ctc_prefix_beam_search(log_probs[row, None], torch.tensor([40]), 6, scorers=scorers)
+        assert beam.nbests() == ctc_prefix_beam_search(
+            log_probs[row, None], torch.tensor([40]), 6, scorers=scorers
+        )
 
 
 def test_a_beam_without_frames_has_the_empty_hypothesis():

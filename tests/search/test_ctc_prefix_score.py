@@ -11,7 +11,9 @@ EOS = 3
 
 
 def all_sequences(log_probs):
-    """{tokens: ln P} of every possible token sequence, summed path by path; log_probs (T, V), blank is 0."""
+    """{tokens: ln P} of every possible token sequence, summed path by path; log_probs (T, V), blank
+    is 0.
+    """
     sums = {}
     frames, labels = log_probs.shape
     for path in itertools.product(range(labels), repeat=frames):
@@ -38,7 +40,9 @@ def test_scores_of_prefixes_and_ended_sequences_are_the_sum_over_all_paths():
             prefix = prefixes[row][place]
             for number, token in enumerate((1, 2)):
                 begun = (*prefix, token)
-                sums = [score for tokens, score in truth[row].items() if tokens[: len(begun)] == begun]
+                sums = [
+                    score for tokens, score in truth[row].items() if tokens[: len(begun)] == begun
+                ]
                 score = found[row, place, number].item()
                 assert score == pytest.approx(log_add(*sums), abs=1e-5) if sums else score < -5000
             assert found[row, place, 2].item() == pytest.approx(truth[row][prefix], abs=1e-5)
@@ -46,7 +50,10 @@ def test_scores_of_prefixes_and_ended_sequences_are_the_sum_over_all_paths():
         chosen = torch.tensor([choice] * 2)
         ctc.choose(chosen)
         totals, last = found.flatten(1).gather(1, chosen), candidates[0, 0][chosen % 4]
-        prefixes = [[(*row[number // 4], candidates[0, 0, number % 4].item()) for number in choice] for row in prefixes]
+        prefixes = [
+            [(*row[number // 4], candidates[0, 0, number % 4].item()) for number in choice]
+            for row in prefixes
+        ]
 
 
 def test_scores_are_exact_for_impossible_labels_and_long_utterances():
@@ -55,6 +62,8 @@ def test_scores_are_exact_for_impossible_labels_and_long_utterances():
     log_probs[..., 1] = math.log(0.5)
     ctc = CtcPrefixScore(log_probs, torch.tensor([500]), weight=1.0, blank=0, eos=EOS)
     gain = ctc.combine(torch.zeros(1, 1, 3), torch.tensor([[[1, 2, EOS]]]), torch.tensor([[EOS]]))
-    assert gain[0, 0, 0].item() == pytest.approx(0.0, abs=1e-6)  # all but one path in 2^500 begin with label 1
+    assert gain[0, 0, 0].item() == pytest.approx(
+        0.0, abs=1e-6
+    )  # all but one path in 2^500 begin with label 1
     assert gain[0, 0, 1].item() < -9000
     assert gain[0, 0, 2].item() == pytest.approx(500 * math.log(0.5), rel=1e-6)

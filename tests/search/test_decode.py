@@ -13,7 +13,14 @@ from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.modes import check_parts
 
 WENETS = ("attention", "attention_rescoring", "ctc_greedy_search", "ctc_prefix_beam_search")
-KINDS = ("transformer", "conformer", "conformer_conv2d6", "conformer_conv2d8", "u2pp_conformer", "squeezeformer")
+KINDS = (
+    "transformer",
+    "conformer",
+    "conformer_conv2d6",
+    "conformer_conv2d8",
+    "u2pp_conformer",
+    "squeezeformer",
+)
 KINDS += ("branchformer", "e_branchformer")
 
 
@@ -31,14 +38,20 @@ def assert_hypotheses(nbests, expected, with_score):
         assert list(nbest[0].tokens) == list(wanted["tokens"])
         if with_score:
             assert nbest[0].score == pytest.approx(wanted["score"], abs=1e-3)
-        for hypothesis, tokens, score in zip(nbest, wanted["nbest"], wanted["nbest_scores"], strict=False):
+        for hypothesis, tokens, score in zip(
+            nbest, wanted["nbest"], wanted["nbest_scores"], strict=False
+        ):
             assert list(hypothesis.tokens) == list(tokens)
             assert hypothesis.score == pytest.approx(score, abs=1e-3)
 
 
 @pytest.mark.parametrize(
     ("stored", "chunk", "streaming"),
-    [*((kind, -1, False) for kind in KINDS), ("u2pp_conformer", 8, False), ("u2pp_conformer", 8, True)],
+    [
+        *((kind, -1, False) for kind in KINDS),
+        ("u2pp_conformer", 8, False),
+        ("u2pp_conformer", 8, True),
+    ],
     indirect=["stored"],
 )
 def test_every_mode_gives_wenets_hypotheses(stored, chunk, streaming):
@@ -53,17 +66,25 @@ def test_every_mode_gives_wenets_hypotheses(stored, chunk, streaming):
     results = decode(model, outputs["feats"], outputs["feats_lengths"], WENETS, options)
     expected = outputs[f"hyps_chunk{chunk}"]
     for mode in WENETS:  # WeNet gives no scores for greedy and attention search
-        assert_hypotheses(results[mode], expected[mode], with_score=mode not in ("ctc_greedy_search", "attention"))
+        assert_hypotheses(
+            results[mode], expected[mode], with_score=mode not in ("ctc_greedy_search", "attention")
+        )
     assert all(len(nbest) == 10 for nbest in results["ctc_prefix_beam_search"])
 
 
-@pytest.mark.parametrize("stored", [kind for kind in KINDS if kind != "u2pp_conformer"], indirect=True)
+@pytest.mark.parametrize(
+    "stored", [kind for kind in KINDS if kind != "u2pp_conformer"], indirect=True
+)
 def test_ctc_searches_read_wenets_own_posteriors(stored):
     _, outputs = stored
     posteriors = outputs["ctc_log_probs"], outputs["encoder_out_lengths"]
     expected = outputs["hyps_chunk-1"]
-    assert_hypotheses(ctc_greedy_search(*posteriors), expected["ctc_greedy_search"], with_score=False)
-    assert_hypotheses(ctc_prefix_beam_search(*posteriors, 10), expected["ctc_prefix_beam_search"], with_score=True)
+    assert_hypotheses(
+        ctc_greedy_search(*posteriors), expected["ctc_greedy_search"], with_score=False
+    )
+    assert_hypotheses(
+        ctc_prefix_beam_search(*posteriors, 10), expected["ctc_prefix_beam_search"], with_score=True
+    )
 
 
 @pytest.mark.parametrize("stored", ["u2pp_conformer"], indirect=True)
@@ -71,11 +92,16 @@ def test_rescoring_adds_the_scores_of_both_decoders_token_by_token(stored):
     model, outputs = stored
     options = DecodeOptions(beam_size=4, ctc_weight=0.2, reverse_weight=0.4)
     feats, lengths = outputs["feats"], outputs["feats_lengths"]
-    results = decode(model, feats, lengths, ["ctc_prefix_beam_search", "attention_rescoring"], options)
+    results = decode(
+        model, feats, lengths, ["ctc_prefix_beam_search", "attention_rescoring"], options
+    )
     with torch.inference_mode():
         encoder_out, frames = model.encode(feats, lengths)
         for utterance, nbest in enumerate(results["attention_rescoring"]):
-            ctc = {hypothesis.tokens: hypothesis.score for hypothesis in results["ctc_prefix_beam_search"][utterance]}
+            ctc = {
+                hypothesis.tokens: hypothesis.score
+                for hypothesis in results["ctc_prefix_beam_search"][utterance]
+            }
             assert sorted(ctc) == sorted(hypothesis.tokens for hypothesis in nbest)
             assert [h.score for h in nbest] == sorted((h.score for h in nbest), reverse=True)
             for tokens, score in ((hypothesis.tokens, hypothesis.score) for hypothesis in nbest):
@@ -85,23 +111,35 @@ def test_rescoring_adds_the_scores_of_both_decoders_token_by_token(stored):
                     encoder_out[utterance : utterance + 1, : frames[utterance]],
                     0.4,
                 )
-                forwards = sum(left[0, place, token] for place, token in enumerate([*tokens, model.eos]))
-                backwards = sum(right[0, place, token] for place, token in enumerate([*tokens[::-1], model.eos]))
-                assert score == pytest.approx(float(0.6 * forwards + 0.4 * backwards) + 0.2 * ctc[tokens], abs=1e-3)
+                forwards = sum(
+                    left[0, place, token] for place, token in enumerate([*tokens, model.eos])
+                )
+                backwards = sum(
+                    right[0, place, token] for place, token in enumerate([*tokens[::-1], model.eos])
+                )
+                assert score == pytest.approx(
+                    float(0.6 * forwards + 0.4 * backwards) + 0.2 * ctc[tokens], abs=1e-3
+                )
 
 
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)
 def test_attention_search_with_beam_one_follows_the_best_token(stored):
     model, outputs = stored
-    result = decode(model, outputs["feats"], outputs["feats_lengths"], ["attention"], DecodeOptions(beam_size=1))
+    result = decode(
+        model, outputs["feats"], outputs["feats_lengths"], ["attention"], DecodeOptions(beam_size=1)
+    )
     with torch.inference_mode():
         encoder_out, frames = model.encode(outputs["feats"], outputs["feats_lengths"])
         for utterance, nbest in enumerate(result["attention"]):
             memory = encoder_out[utterance : utterance + 1, : frames[utterance]]
             tokens, score = [model.sos], 0.0
-            while len(tokens) <= encoder_out.size(1) and (len(tokens) == 1 or tokens[-1] != model.eos):
+            while len(tokens) <= encoder_out.size(1) and (
+                len(tokens) == 1 or tokens[-1] != model.eos
+            ):
                 hyps = torch.tensor([tokens])
-                step = model.forward_attention_decoder(hyps, torch.tensor([len(tokens)]), memory, 0.0)[0][0, -1]
+                step = model.forward_attention_decoder(
+                    hyps, torch.tensor([len(tokens)]), memory, 0.0
+                )[0][0, -1]
                 score += step.max().item()
                 tokens.append(step.argmax().item())
             assert nbest[0].tokens == tuple(token for token in tokens[1:] if token != model.eos)
@@ -112,7 +150,9 @@ def test_attention_search_with_beam_one_follows_the_best_token(stored):
 def test_audio_too_short_for_a_frame_gives_an_empty_hypothesis_and_does_not_change_others(stored):
     model, outputs = stored
     feats = outputs["feats"][:2, :60]
-    modes = [mode for mode in WENETS if mode != "attention"]  # may continue to the longest utterance of the batch
+    modes = [
+        mode for mode in WENETS if mode != "attention"
+    ]  # may continue to the longest utterance of the batch
     alone = decode(model, feats[:1], torch.tensor([60]), modes, DecodeOptions())
     results = decode(model, feats, torch.tensor([60, 4]), MODES, DecodeOptions())
     for mode in MODES:
@@ -146,13 +186,17 @@ def test_reverse_weight_needs_a_right_to_left_decoder(stored):
 
 
 def test_an_unknown_mode_is_refused_before_any_work_with_the_known_modes():
-    with pytest.raises(ValueError, match="unknown decode mode greedy; known: attention, attention_resc"):
+    with pytest.raises(
+        ValueError, match="unknown decode mode greedy; known: attention, attention_resc"
+    ):
         decode(None, None, None, ["attention", "greedy"], DecodeOptions())
     with pytest.raises(ValueError, match="none given"):
         decode(None, None, None, [], DecodeOptions())
 
 
-@pytest.mark.parametrize("bad", [{"beam_size": 0}, {"nbest": 0}, {"ctc_weight": 1.5}, {"reverse_weight": -0.1}])
+@pytest.mark.parametrize(
+    "bad", [{"beam_size": 0}, {"nbest": 0}, {"ctc_weight": 1.5}, {"reverse_weight": -0.1}]
+)
 def test_impossible_options_are_refused_by_name(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         DecodeOptions(**bad)
@@ -162,7 +206,11 @@ def test_impossible_options_are_refused_by_name(bad):
 def test_nbest_limits_the_hypotheses(stored):
     model, outputs = stored
     for mode, nbests in decode(
-        model, outputs["feats"], outputs["feats_lengths"], MODES, DecodeOptions(beam_size=5, nbest=3)
+        model,
+        outputs["feats"],
+        outputs["feats_lengths"],
+        MODES,
+        DecodeOptions(beam_size=5, nbest=3),
     ).items():
         assert {len(nbest) for nbest in nbests} == {1 if mode == "ctc_greedy_search" else 3}
 
@@ -180,8 +228,12 @@ def test_joint_search_scores_a_hypothesis_by_both_ctc_and_decoder(stored):
         def joint(utterance, tokens):
             memory = encoder_out[utterance : utterance + 1, : frames[utterance]]
             hyps = torch.tensor([[model.sos, *tokens]])
-            left, _ = model.forward_attention_decoder(hyps, torch.tensor([len(tokens) + 1]), memory, 0.0)
-            attention = sum(left[0, place, token].item() for place, token in enumerate([*tokens, model.eos]))
+            left, _ = model.forward_attention_decoder(
+                hyps, torch.tensor([len(tokens) + 1]), memory, 0.0
+            )
+            attention = sum(
+                left[0, place, token].item() for place, token in enumerate([*tokens, model.eos])
+            )
             target = torch.tensor([tokens], dtype=torch.long)
             sizes = frames[utterance : utterance + 1], torch.tensor([len(tokens)])
             one = log_probs[utterance : utterance + 1].transpose(0, 1)
@@ -191,7 +243,9 @@ def test_joint_search_scores_a_hypothesis_by_both_ctc_and_decoder(stored):
         for utterance, nbest in enumerate(nbests):
             assert len(nbest) == 8
             for hypothesis in nbest:
-                assert hypothesis.score == pytest.approx(joint(utterance, hypothesis.tokens), abs=1e-2)
+                assert hypothesis.score == pytest.approx(
+                    joint(utterance, hypothesis.tokens), abs=1e-2
+                )
 
 
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)
@@ -201,7 +255,9 @@ def test_hot_words_and_language_models_reach_prefix_beam_search_and_rescoring(st
     modes = ["ctc_prefix_beam_search", "attention_rescoring"]
     plain = decode(model, feats, lengths, modes, DecodeOptions(beam_size=4))
     phrase = min((hypothesis.tokens for hypothesis in plain["attention_rescoring"][0][1:]), key=len)
-    hot = decode(model, feats, lengths, modes, DecodeOptions(beam_size=4), [ContextGraph([phrase], 50.0)])
+    hot = decode(
+        model, feats, lengths, modes, DecodeOptions(beam_size=4), [ContextGraph([phrase], 50.0)]
+    )
     for mode in modes:
         assert not holds(plain[mode][0][0].tokens, phrase)
         assert holds(hot[mode][0][0].tokens, phrase)
@@ -215,9 +271,21 @@ def holds(tokens, phrase):
 @pytest.mark.parametrize(
     ("weights", "mode", "message"),
     [
-        ({}, "rnnt_greedy_search", "trained with transducer_weight 0; it can do attention, attention_rescoring, ctc"),
-        ({"attention_weight": 0.0}, "attention_rescoring", "trained with attention_weight 0; it can do ctc_greedy_s"),
-        ({"ctc_weight": 0.0}, "ctc_prefix_beam_search", "trained with ctc_weight 0; it can do attention$"),
+        (
+            {},
+            "rnnt_greedy_search",
+            "trained with transducer_weight 0; it can do attention, attention_rescoring, ctc",
+        ),
+        (
+            {"attention_weight": 0.0},
+            "attention_rescoring",
+            "trained with attention_weight 0; it can do ctc_greedy_s",
+        ),
+        (
+            {"ctc_weight": 0.0},
+            "ctc_prefix_beam_search",
+            "trained with ctc_weight 0; it can do attention$",
+        ),
     ],
 )
 def test_a_mode_that_the_model_was_not_trained_for_is_refused(stored, weights, mode, message):

@@ -1,4 +1,6 @@
-"""Decoding in 16 bits: every mode of every kind of model, scores near those of fp32, and which type is chosen."""
+"""Decoding in 16 bits: every mode of every kind of model, scores near those of fp32, and which type
+is chosen.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,19 @@ def test_scores_in_bf16_are_near_those_in_fp32_in_every_mode(stored):  # noqa: F
     expected = decode(model, feats, lengths, MODES, options)
     found = decode(model, feats, lengths, MODES, replace(options, dtype="bf16"))
     pairs = [pair for mode in MODES for pair in zip(found[mode], expected[mode], strict=True)]
-    alike = [(nbest[0], wanted[0]) for nbest, wanted in pairs if nbest[0].tokens == wanted[0].tokens]
+    alike = [
+        (nbest[0], wanted[0]) for nbest, wanted in pairs if nbest[0].tokens == wanted[0].tokens
+    ]
     assert len(alike) > 0.5 * len(pairs)  # these models were not trained
     for hypothesis, wanted in alike:
         assert hypothesis.score == pytest.approx(wanted.score, rel=0.02, abs=0.3)
     assert any(hypothesis.score != wanted.score for hypothesis, wanted in alike)
     assert not torch.is_autocast_enabled("cpu")
     chosen = decode(model, feats, lengths, ["ctc_greedy_search"], replace(options, dtype="auto"))
-    assert chosen["ctc_greedy_search"] == (found if gains_by_bf16(CPU) else expected)["ctc_greedy_search"]
+    assert (
+        chosen["ctc_greedy_search"]
+        == (found if gains_by_bf16(CPU) else expected)["ctc_greedy_search"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +52,13 @@ def test_scores_in_bf16_are_near_those_in_fp32_in_every_mode(stored):  # noqa: F
     [
         (TRANSDUCER, TRANSDUCER_MODES),
         ({**tiny_paraformer(), "input_dim": 7 * 8}, PARAFORMER_MODES),
-        ({"encoder": "zipformer", "encoder_conf": {**ZIPFORMER, "causal": True, "chunk_size": 4}}, MODES),
+        (
+            {
+                "encoder": "zipformer",
+                "encoder_conf": {**ZIPFORMER, "causal": True, "chunk_size": 4},
+            },
+            MODES,
+        ),
     ],
     ids=["rnnt", "paraformer", "zipformer"],
 )
@@ -58,7 +71,10 @@ def test_log_probabilities_are_summed_in_fp32_for_other_models(keys, modes):
     in_chunks = {"decoding_chunk_size": 4, "simulate_streaming": True} if modes is MODES else {}
     options = DecodeOptions(beam_size=3, transducer_weight=0.6, **in_chunks)
     for mode in modes:
-        results = [decode(model, feats, lengths, [mode], replace(options, dtype=dtype)) for dtype in ("fp32", "bf16")]
+        results = [
+            decode(model, feats, lengths, [mode], replace(options, dtype=dtype))
+            for dtype in ("fp32", "bf16")
+        ]
         scores = [[nbest[0].score for nbest in result[mode]] for result in results]
         assert scores[1] == pytest.approx(scores[0], rel=0.03, abs=0.3)
         assert scores[1] != scores[0]

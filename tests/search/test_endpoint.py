@@ -12,7 +12,10 @@ def in_chunks(size, silent, has_words, rules=WENET_RULES):
     """(frames before the end, rule) of each end."""
     endpointer = Endpointer(STEP, rules)
     rules_met = [
-        (min(start + size, len(silent)), endpointer.accept(np.array(silent[start : start + size]), has_words))
+        (
+            min(start + size, len(silent)),
+            endpointer.accept(np.array(silent[start : start + size]), has_words),
+        )
         for start in range(0, len(silent), size)
     ]
     return [(frame, rule) for frame, rule in rules_met if rule]
@@ -39,7 +42,9 @@ def test_an_utterance_ends_after_twenty_seconds_even_without_a_pause(has_words):
 def test_a_chunk_that_has_the_next_word_does_not_end_the_utterance():
     endpointer = Endpointer(STEP)
     assert endpointer.accept(np.array(PAUSE * 30), has_words=False) is None
-    assert endpointer.accept(np.array(PAUSE * 8 + SPEECH), has_words=True) is None  # the pause was before it
+    assert (
+        endpointer.accept(np.array(PAUSE * 8 + SPEECH), has_words=True) is None
+    )  # the pause was before it
     assert endpointer.accept(np.array(PAUSE * 24), has_words=True) is None
     assert endpointer.accept(np.array(PAUSE), has_words=True) == "rule2"
 

@@ -11,20 +11,25 @@ from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
 LETTERS = ["▁", "a", "b", "我", "你"]
-TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0} | {letter: unit for unit, letter in enumerate(LETTERS, 1)})
+TOKENIZER = Tokenizer(
+    CharSplitter(), {"<blank>": 0} | {letter: unit for unit, letter in enumerate(LETTERS, 1)}
+)
 
 
 def total(model, tokens):
     """Bonus of a complete sequence."""
     states, bonus = torch.zeros(1, 1, 1, dtype=torch.int64), 0.0
     for token in tokens:
-        states, gain = model.extend(states, torch.tensor([[token]]), torch.ones(1, 1, 1, dtype=torch.bool))
+        states, gain = model.extend(
+            states, torch.tensor([[token]]), torch.ones(1, 1, 1, dtype=torch.bool)
+        )
         states, bonus = states[:, :, 0], bonus + gain.item()
     return bonus + model.end(states).item()
 
 
 @pytest.mark.parametrize(
-    ("unit", "units"), [("token", ["a", "▁", "b", "a", "我", "你", "a"]), ("word", ["a", "ba", "我", "你", "a"])]
+    ("unit", "units"),
+    [("token", ["a", "▁", "b", "a", "我", "你", "a"]), ("word", ["a", "ba", "我", "你", "a"])],
 )
 def test_units_are_tokens_or_words_and_the_end_is_scored(tmp_path, unit, units):
     kenlm = pytest.importorskip("kenlm")

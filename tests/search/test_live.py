@@ -21,16 +21,22 @@ CHUNKS = {"chunk_size": 4, "left_chunks": 2}
 @pytest.fixture(scope="module")
 def babble(tmp_path_factory):
     """A recogniser of random weights, whose text depends on every frame."""
-    return wenet_uio.load_model(write_model(tmp_path_factory.mktemp("babble") / "model"), device="cpu")
+    return wenet_uio.load_model(
+        write_model(tmp_path_factory.mktemp("babble") / "model"), device="cpu"
+    )
 
 
 @pytest.fixture(scope="module")
 def hears_tones(tmp_path_factory):
-    return wenet_uio.load_model(write_tone_model(tmp_path_factory.mktemp("tones") / "model"), device="cpu")
+    return wenet_uio.load_model(
+        write_tone_model(tmp_path_factory.mktemp("tones") / "model"), device="cpu"
+    )
 
 
 def run(streams, inputs, draw):
-    """Feed each stream packets of random lengths in random order; advance now and then -> events of each stream."""
+    """Feed each stream packets of random lengths in random order; advance now and then -> events of
+    each stream.
+    """
     events = [[] for _ in streams]
     left = dict(enumerate(inputs))
     while not all(stream.finished for stream in streams):
@@ -72,13 +78,17 @@ def test_twenty_streams_together_have_the_texts_of_simulated_streaming(babble):
     streams, inputs, expected = [], [], []
     for number in range(20):
         rate = (8000, RATE)[number % 2]
-        mode = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "attention")[number % 4]
+        mode = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "attention")[
+            number % 4
+        ]
         seconds = draw.randint(1, 4)
         samples = bursts(seconds, starts=range(seconds), seed=number)[: -draw.randint(1, 9000)]
         if rate != RATE:
             samples = resample(torch.from_numpy(samples), RATE, rate).numpy()
         options = {"mode": mode, "beam_size": 4}
-        whole = babble.transcribe(samples=samples, sample_rate=rate, pause=0, decoding=SIMULATED, **options)
+        whole = babble.transcribe(
+            samples=samples, sample_rate=rate, pause=0, decoding=SIMULATED, **options
+        )
         expected.append(whole.text)
         streams.append(babble.live(sample_rate=rate, endpoints={}, **CHUNKS, **options))
         inputs.append(samples)
@@ -89,7 +99,9 @@ def test_twenty_streams_together_have_the_texts_of_simulated_streaming(babble):
     assert len(set(expected)) > 10
 
 
-@pytest.mark.parametrize("mode", ["ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring"])
+@pytest.mark.parametrize(
+    "mode", ["ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring"]
+)
 def test_utterances_end_after_pauses_and_their_times_are_those_of_the_stream(hears_tones, mode):
     events = heard(hears_tones.live(mode=mode, **CHUNKS), tones("1ab2c7dd1"))
     found = finals(events)
@@ -118,13 +130,21 @@ def test_partial_texts_grow_and_are_only_reported_when_they_change(hears_tones):
 
 def test_prefix_beam_search_gives_partial_texts_and_several_of_them(babble):
     samples = bursts(seconds=2, starts=(0, 1))
-    options = {"mode": "ctc_prefix_beam_search", "partial_mode": "ctc_prefix_beam_search", "hot_words": ["ab"]}
+    options = {
+        "mode": "ctc_prefix_beam_search",
+        "partial_mode": "ctc_prefix_beam_search",
+        "hot_words": ["ab"],
+    }
     several = heard(babble.live(nbest=3, endpoints={}, **CHUNKS, **options), samples)
     one = heard(babble.live(endpoints={}, **CHUNKS, **options), samples)
     assert {len(event.texts) for event in several[2:]} == {3}
     assert {len(event.texts) for event in one} == {1}
-    assert one[-1].texts == several[-1].texts[:1] == several[-2].texts[:1]  # nothing is new at the end
-    with pytest.raises(ValueError, match="partial_mode: expected ctc_greedy_search or .*, found attention"):
+    assert (
+        one[-1].texts == several[-1].texts[:1] == several[-2].texts[:1]
+    )  # nothing is new at the end
+    with pytest.raises(
+        ValueError, match="partial_mode: expected ctc_greedy_search or .*, found attention"
+    ):
         babble.live(partial_mode="attention")
     with pytest.raises(ValueError, match="nbest: expected 1 or more, found 0"):
         babble.live(nbest=0)
@@ -133,7 +153,11 @@ def test_prefix_beam_search_gives_partial_texts_and_several_of_them(babble):
 def test_rules_are_options_of_a_stream(hears_tones):
     rules = {"quick": EndpointRule(needs_words=True, silence=0.3)}
     found = finals(heard(hears_tones.live(endpoints=rules, **CHUNKS), tones("1a1b1")))
-    assert [(each.texts[0], each.rule) for each in found] == [("a", "quick"), ("b", "quick"), ("", "end")]
+    assert [(each.texts[0], each.rule) for each in found] == [
+        ("a", "quick"),
+        ("b", "quick"),
+        ("", "end"),
+    ]
     found = finals(heard(hears_tones.live(endpoints={}, **CHUNKS), tones("1a7b1")))
     assert [(each.texts[0], each.rule) for each in found] == [("ab", "end")]
     long = {"rule3": EndpointRule(needs_words=False, silence=0, length=2.0)}
@@ -262,7 +286,9 @@ def held(value, seen=None):
         return value.nbytes
     parts = value if isinstance(value, (list, tuple, set)) or hasattr(value, "popleft") else ()
     parts = value.values() if isinstance(value, dict) else parts
-    return 64 * len(list(parts)) + sum(held(part, seen) for part in (*parts, *getattr(value, "__dict__", {}).values()))
+    return 64 * len(list(parts)) + sum(
+        held(part, seen) for part in (*parts, *getattr(value, "__dict__", {}).values())
+    )
 
 
 @pytest.mark.parametrize("text", ["ab2", "9"])
@@ -283,5 +309,7 @@ def test_a_stream_holds_no_more_after_a_minute_than_after_half_of_it(hears_tones
 
 def test_streams_share_the_hot_words_that_they_have_in_common(babble):
     options = {"mode": "ctc_prefix_beam_search", **CHUNKS}
-    first, second, other = (babble.live(hot_words=words, **options) for words in (["ab"], ["ab"], ["ba"]))
+    first, second, other = (
+        babble.live(hot_words=words, **options) for words in (["ab"], ["ab"], ["ba"])
+    )
     assert first._beam.kind == second._beam.kind != other._beam.kind

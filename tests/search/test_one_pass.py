@@ -57,16 +57,22 @@ def test_texts_and_times_are_those_of_the_recording(folder: Path, mode: str, pau
     model = wenet_uio.load_model(folder, device="cpu")
     options = {"mode": mode, "pause": pause, "window": 4.0, "one_pass": True, "detector": "energy"}
     for batch_size in (1, 3):
-        found = model.transcribe(samples=tones(TEXT), sample_rate=RATE, batch_size=batch_size, **options)
+        found = model.transcribe(
+            samples=tones(TEXT), sample_rate=RATE, batch_size=batch_size, **options
+        )
         assert found.text.replace(" ", "") == letters(TEXT)
         assert len(found.segments) == (4 if pause else 1)
         times = [token.time for segment in found.segments for token in segment.tokens]
         starts = [place for place, letter in enumerate(TEXT) if not letter.isdigit()]
-        said = [sum(int(each) if each.isdigit() else 0.4 for each in TEXT[:place]) for place in starts]
+        said = [
+            sum(int(each) if each.isdigit() else 0.4 for each in TEXT[:place]) for place in starts
+        ]
         assert times == pytest.approx([start + 0.15 for start in said], abs=0.2)
 
 
-def test_several_recordings_of_any_length_give_what_each_gives_alone(folder: Path, tmp_path: Path) -> None:
+def test_several_recordings_of_any_length_give_what_each_gives_alone(
+    folder: Path, tmp_path: Path
+) -> None:
     model = wenet_uio.load_model(folder, device="cpu")
     texts = ["ab1c", "1", "d", "", "b2" * 6 + "a"]
     paths = [tmp_path / f"{place}.wav" for place in range(len(texts))]
@@ -93,12 +99,16 @@ def test_frames_of_segments_are_those_of_the_whole(folder: Path, tmp_path: Path,
     assert example is not None
     assert example.feats is not None
     with torch.no_grad():
-        whole, _ = transcriber._model.encode(example.feats[None], torch.tensor([len(example.feats)]))
+        whole, _ = transcriber._model.encode(
+            example.feats[None], torch.tensor([len(example.feats)])
+        )
         end = len(samples) / rate
         covered = 0
         for start in np.arange(0.0, end, 0.7):
             first, found = frames.between(Segment(start, min(start + 1.0, end)))
-            torch.testing.assert_close(found, whole[0, first : first + len(found)], atol=2e-4, rtol=1e-4)
+            torch.testing.assert_close(
+                found, whole[0, first : first + len(found)], atol=2e-4, rtol=1e-4
+            )
             middles = [transcriber.clock.middle(first + place) for place in range(len(found))]
             assert all(start - 1e-6 <= middle < start + 1.0 for middle in middles)
             covered = max(covered, first + len(found))
@@ -114,7 +124,9 @@ def test_memory_does_not_grow_with_the_recording(folder: Path, tmp_path: Path) -
         for start in range(0, 100, 4):
             frames.between(Segment(start, start + 3.0))
             encoder = frames._encoder
-            kept.append(frames._kept.size(1) + sum(layer._inputs.size(1) for layer in encoder._layers))
+            kept.append(
+                frames._kept.size(1) + sum(layer._inputs.size(1) for layer in encoder._layers)
+            )
     assert max(kept[5:]) <= max(kept[:5])
 
 
@@ -138,9 +150,18 @@ def test_a_recording_that_breaks_off_gives_its_error_last(folder: Path, tmp_path
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        ({"use_dynamic_chunk": False}, r"one_pass: its frames see the whole audio; train with two limits"),
-        ({"use_dynamic_chunk": False, "att_context_size": [8, -1]}, "one_pass: its frames see the whole audio"),
-        ({**LIMITED, "input_layer": "conv1d2"}, "one_pass: input_layer conv1d2 pads each chunk with zeros"),
+        (
+            {"use_dynamic_chunk": False},
+            r"one_pass: its frames see the whole audio; train with two limits",
+        ),
+        (
+            {"use_dynamic_chunk": False, "att_context_size": [8, -1]},
+            "one_pass: its frames see the whole audio",
+        ),
+        (
+            {**LIMITED, "input_layer": "conv1d2"},
+            "one_pass: input_layer conv1d2 pads each chunk with zeros",
+        ),
     ],
 )
 def test_other_models_are_refused_by_name(tmp_path: Path, encoder: dict, message: str) -> None:
@@ -151,7 +172,14 @@ def test_other_models_are_refused_by_name(tmp_path: Path, encoder: dict, message
 
 def test_chunks_are_refused(folder: Path) -> None:
     model = wenet_uio.load_model(folder, device="cpu")
-    with pytest.raises(ValueError, match="one_pass: the encoder sees the whole recording, so decoding_chunk_size has"):
+    with pytest.raises(
+        ValueError,
+        match="one_pass: the encoder sees the whole recording, so decoding_chunk_size has",
+    ):
         model.transcribe(
-            samples=tones("ab"), sample_rate=RATE, one_pass=True, decoding={"decoding_chunk_size": 4}, detector="energy"
+            samples=tones("ab"),
+            sample_rate=RATE,
+            one_pass=True,
+            decoding={"decoding_chunk_size": 4},
+            detector="energy",
         )

@@ -72,7 +72,9 @@ def test_the_prompt_has_the_task_of_the_options(model: Whisper) -> None:
 
 
 @pytest.mark.parametrize("timestamps", [False, True])
-def test_an_utterance_alone_has_the_hypotheses_that_it_has_in_a_batch(model: Whisper, timestamps: bool) -> None:
+def test_an_utterance_alone_has_the_hypotheses_that_it_has_in_a_batch(
+    model: Whisper, timestamps: bool
+) -> None:
     feats, lengths = batch(300, 61, 30, 9)
     modes = ["attention"] if timestamps else list(MODES)
     options = DecodeOptions(beam_size=3, timestamps=timestamps)
@@ -87,10 +89,16 @@ def test_an_utterance_alone_has_the_hypotheses_that_it_has_in_a_batch(model: Whi
         alone = decode(model, feats[row : row + 1, :length], lengths[row : row + 1], modes, options)
         for mode in modes:
             (nbest,) = alone[mode]
-            assert [each.tokens for each in nbest] == [each.tokens for each in together[mode][row]], mode
+            assert [each.tokens for each in nbest] == [
+                each.tokens for each in together[mode][row]
+            ], mode
             for one, other in zip(nbest, together[mode][row], strict=True):
                 assert one.score == pytest.approx(other.score, abs=1e-4, rel=1e-5)
-                assert (one.frames, one.spans, one.language) == (other.frames, other.spans, other.language)
+                assert (one.frames, one.spans, one.language) == (
+                    other.frames,
+                    other.spans,
+                    other.language,
+                )
 
 
 def test_with_timestamps_every_text_has_a_span_and_no_special_token(model: Whisper) -> None:
@@ -117,11 +125,21 @@ def test_no_frames_give_no_tokens(model: Whisper) -> None:
     ("options", "modes", "message"),
     [
         ({"language": "xx"}, ["attention"], "^language 'xx': this model knows en, zh$"),
-        ({"task": "sing", "language": "en"}, ["attention"], "^task 'sing': this model knows transcribe, translate$"),
-        ({"timestamps": True}, ["attention_rescoring"], "^timestamps: only the mode attention has them, found"),
+        (
+            {"task": "sing", "language": "en"},
+            ["attention"],
+            "^task 'sing': this model knows transcribe, translate$",
+        ),
+        (
+            {"timestamps": True},
+            ["attention_rescoring"],
+            "^timestamps: only the mode attention has them, found",
+        ),
     ],
 )
-def test_wrong_options_are_one_line(model: Whisper, options: dict[str, Any], modes: list[str], message: str) -> None:
+def test_wrong_options_are_one_line(
+    model: Whisper, options: dict[str, Any], modes: list[str], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         decode(model, *batch(40), modes, DecodeOptions(**options))
 
@@ -129,24 +147,39 @@ def test_wrong_options_are_one_line(model: Whisper, options: dict[str, Any], mod
 def test_other_models_refuse_the_options_of_whisper(golden2: Path) -> None:
     other = build_model(load_config(golden2 / "conformer_nobias/train.yaml", of_model=True))
     for options in ({"language": "en"}, {"task": "translate"}, {"timestamps": True}):
-        with pytest.raises(ValueError, match=r"^language, task and timestamps are options of models whisper"):
-            decode(other, torch.zeros(1, 40, 80), torch.tensor([40]), ["attention"], DecodeOptions(**options))
+        with pytest.raises(
+            ValueError, match=r"^language, task and timestamps are options of models whisper"
+        ):
+            decode(
+                other,
+                torch.zeros(1, 40, 80),
+                torch.tensor([40]),
+                ["attention"],
+                DecodeOptions(**options),
+            )
 
 
 def test_whisper_cannot_stream_and_says_so(model: Whisper) -> None:
-    with pytest.raises(ValueError, match=r"^decoding_chunk_size 8: this model was trained with full context only"):
+    with pytest.raises(
+        ValueError, match=r"^decoding_chunk_size 8: this model was trained with full context only"
+    ):
         model.encode(*batch(40), decoding_chunk_size=8)
 
 
 def test_a_whisper_without_its_special_tokens_or_with_two_decoders_is_refused() -> None:
     with pytest.raises(ValueError, match=r"special_tokens: model whisper needs eot, sot"):
         tiny(tokenizer_conf={"special_tokens": {"<sos>": 1}})
-    with pytest.raises(ValueError, match=r"model whisper needs decoder transformer, found bitransformer"):
+    with pytest.raises(
+        ValueError, match=r"model whisper needs decoder transformer, found bitransformer"
+    ):
         tiny(decoder="bitransformer", decoder_conf={"attention_heads": 2})
 
 
 def test_an_english_model_needs_no_language() -> None:
-    model = tiny(tokenizer_conf={"special_tokens": None, "is_multilingual": False}, ctc_conf={"ctc_blank_id": 50361})
+    model = tiny(
+        tokenizer_conf={"special_tokens": None, "is_multilingual": False},
+        ctc_conf={"ctc_blank_id": 50361},
+    )
     assert model.vocab_size == 51864
     (found,) = tokens_of(model, batch(40))
     assert found.language == "en"
@@ -162,15 +195,22 @@ def test_a_guessed_language_is_said_once_and_a_bad_one_names_its_utterance(
     for _ in range(2):
         assert model.prompts(["x", "中"], [{}, {}])[:, 1].tolist() == [22, 23]
     (said,) = caplog.messages
-    assert said.startswith("utterances without a field `lang` are learned as zh if their text has Chinese characters, ")
+    assert said.startswith(
+        "utterances without a field `lang` are learned as zh if their text has Chinese characters, "
+    )
     assert "\n" not in said
     with pytest.raises(ValueError, match="^b: language 'xx': this model knows en, zh"):
         model.prompts(["x", "y"], [{"lang": "en"}, {"lang": "xx"}], ["a", "b"])
 
 
-def test_a_text_without_position_in_the_decoder_names_the_key_that_leaves_it_out(model: Whisper) -> None:
+def test_a_text_without_position_in_the_decoder_names_the_key_that_leaves_it_out(
+    model: Whisper,
+) -> None:
     feats, lengths = batch(40)
     target = torch.full((1, 445), 3)
-    with pytest.raises(ValueError, match=r"^449 tokens with the prompt, but the decoder has 448 positions: lower data"):
+    with pytest.raises(
+        ValueError,
+        match=r"^449 tokens with the prompt, but the decoder has 448 positions: lower data",
+    ):
         model(feats, lengths, target, torch.tensor([445]), model.prompts(["x"], [{"lang": "en"}]))
     assert torch.isfinite(model(feats, lengths, target[:, :444], torch.tensor([444]))["loss"])

@@ -18,7 +18,9 @@ CONFIG = {
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """A folder exp/run with train.yaml and final.pt; its yaml names dict/units.txt by the path at training time."""
+    """A folder exp/run with train.yaml and final.pt; its yaml names dict/units.txt by the path at
+    training time.
+    """
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "exp/run"
     folder.mkdir(parents=True)
@@ -47,6 +49,9 @@ def test_a_folder_without_weights_is_an_error(run):
 
 def test_batches_for_decoding_are_static():
     config = with_static_batches(parse_config(CONFIG, "train.yaml"), 3)
-    assert (config.dataset_conf.batch_conf.batch_type, config.dataset_conf.batch_conf.batch_size) == ("static", 3)
+    assert (
+        config.dataset_conf.batch_conf.batch_type,
+        config.dataset_conf.batch_conf.batch_size,
+    ) == ("static", 3)
     with pytest.raises(ValueError, match="--batch_size: expected 1 or more, found 0"):
         with_static_batches(config, 0)

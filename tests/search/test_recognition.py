@@ -40,19 +40,29 @@ def batch(texts, skipped=()):
     feats = torch.zeros(len(labels), max(map(len, labels), default=0), 27)
     for row, label in enumerate(labels):
         feats[row, range(len(label)), label] = 20.0
-    return Batch(tuple(texts), feats, lengths, torch.zeros(len(labels), 0), lengths, 1.0, skipped=skipped)
+    return Batch(
+        tuple(texts), feats, lengths, torch.zeros(len(labels), 0), lengths, 1.0, skipped=skipped
+    )
 
 
 @pytest.fixture
 def tokenizer():
-    return Tokenizer(CharSplitter(), {"<blank>": 0} | {chr(ord("a") + place): place + 1 for place in range(26)})
+    return Tokenizer(
+        CharSplitter(), {"<blank>": 0} | {chr(ord("a") + place): place + 1 for place in range(26)}
+    )
 
 
 def test_the_encoder_runs_once_a_batch_whatever_the_number_of_modes(tokenizer):
     model = FakeModel()
-    batches = [batch({"u3": "abc", "u1": "de"}), batch({}), batch({"u2": "f"}, (Skipped("u4", "unreadable", "cut"),))]
+    batches = [
+        batch({"u3": "abc", "u1": "de"}),
+        batch({}),
+        batch({"u2": "f"}, (Skipped("u4", "unreadable", "cut"),)),
+    ]
     modes = ["ctc_prefix_beam_search", "ctc_greedy_search"]
-    found = recognize(recogniser(model, tokenizer), batches, Search(modes, DecodeOptions()), device=CPU)
+    found = recognize(
+        recogniser(model, tokenizer), batches, Search(modes, DecodeOptions()), device=CPU
+    )
     assert model.passes == 2
     assert found.texts == {mode: {"u3": "abc", "u1": "de", "u2": "f"} for mode in modes}
     assert [sample.key for sample in found.skipped] == ["u4"]
@@ -60,7 +70,10 @@ def test_the_encoder_runs_once_a_batch_whatever_the_number_of_modes(tokenizer):
 
 
 def test_results_are_written_in_the_order_of_the_list(tmp_path, tokenizer):
-    batches = [batch({"u3": "abc", "u1": "de"}), batch({}, (Skipped("u2", "unreadable", "cut short"),))]
+    batches = [
+        batch({"u3": "abc", "u1": "de"}),
+        batch({}, (Skipped("u2", "unreadable", "cut short"),)),
+    ]
     search = Search(["ctc_greedy_search"], DecodeOptions())
     found = recognize(recogniser(FakeModel(), tokenizer), batches, search, device=CPU)
     found.texts["ctc_greedy_search"]["u4"] = ""

@@ -20,7 +20,9 @@ DIM = 6
 
 
 def make(vocab: int, seed: int, kind: str = "rnn") -> SimpleNamespace:
-    """Predictor and joint network with large weights, so that results depend on the tokens before."""
+    """Predictor and joint network with large weights, so that results depend on the tokens
+    before.
+    """
     torch.manual_seed(seed)
     conf = {
         "rnn": RnnPredictorConf(embed_size=DIM, output_size=DIM, hidden_size=DIM, num_layers=1),
@@ -45,13 +47,17 @@ def mixed(log_probs, ctc, weight):
 
 
 def exhaustive(model, frames, ctc, weight) -> dict[tuple[int, ...], float]:
-    """Probability of each token sequence: the sum over all ways to assign its tokens to different frames."""
+    """Probability of each token sequence: the sum over all ways to assign its tokens to different
+    frames.
+    """
     vocab = model.joint.ffn_out.out_features
     result: dict[tuple[int, ...], float] = {}
     for path in itertools.product(range(vocab), repeat=len(frames)):
         score, tokens = 0.0, ()
         for t, (frame, unit) in enumerate(zip(frames, path, strict=True)):
-            log_probs = mixed(scores_after(model, tokens, frame), None if ctc is None else ctc[t], weight)
+            log_probs = mixed(
+                scores_after(model, tokens, frame), None if ctc is None else ctc[t], weight
+            )
             score += log_probs[unit].item()
             tokens += (unit,) if unit != model.blank else ()
         result[tokens] = np.logaddexp(result.get(tokens, -np.inf), score)
@@ -80,7 +86,9 @@ def test_a_beam_wider_than_all_sequences_equals_enumeration(kind, weight):
     ctc = torch.randn(2, 4, 3).log_softmax(dim=2) if weight < 1 else None
     nbests = rnnt_beam_search(model, encoder_out, torch.tensor([4, 3]), 31, ctc, weight)
     for row, frames in enumerate((4, 3)):
-        expected = exhaustive(model, encoder_out[row, :frames], None if ctc is None else ctc[row], weight)
+        expected = exhaustive(
+            model, encoder_out[row, :frames], None if ctc is None else ctc[row], weight
+        )
         assert {hypothesis.tokens for hypothesis in nbests[row]} == set(expected)
         for hypothesis in nbests[row]:
             assert hypothesis.score == pytest.approx(expected[hypothesis.tokens], abs=1e-4)
@@ -99,7 +107,9 @@ def test_a_narrow_beam_equals_a_plain_search(beam):
         nbests = rnnt_beam_search(model, encoder_out, torch.tensor(lengths), beam)
         for row, frames in enumerate(lengths):
             expected = plain(model, encoder_out[row, :frames], beam)
-            assert [hypothesis.tokens for hypothesis in nbests[row]] == [tokens for tokens, _ in expected]
+            assert [hypothesis.tokens for hypothesis in nbests[row]] == [
+                tokens for tokens, _ in expected
+            ]
             assert [hypothesis.score for hypothesis in nbests[row]] == pytest.approx(
                 [score for _, score in expected], abs=1e-3
             )
@@ -107,8 +117,12 @@ def test_a_narrow_beam_equals_a_plain_search(beam):
                 assert len(hypothesis.frames) == len(hypothesis.tokens)
                 assert list(hypothesis.frames) == sorted(set(hypothesis.frames))
                 assert all(0 <= frame < frames for frame in hypothesis.frames)
-                for place, (token, frame) in enumerate(zip(hypothesis.tokens, hypothesis.frames, strict=True)):
-                    sure = scores_after(model, hypothesis.tokens[:place], encoder_out[row, frame])[token].exp()
+                for place, (token, frame) in enumerate(
+                    zip(hypothesis.tokens, hypothesis.frames, strict=True)
+                ):
+                    sure = scores_after(model, hypothesis.tokens[:place], encoder_out[row, frame])[
+                        token
+                    ].exp()
                     assert hypothesis.confidences[place] == pytest.approx(sure.item(), abs=1e-4)
 
 
@@ -129,7 +143,11 @@ def test_greedy_search_takes_the_best_of_every_step(kind):
                     score += value.item()
                     if unit == model.blank:
                         break
-                    tokens, times, sure = (*tokens, unit.item()), (*times, t), (*sure, value.exp().item())
+                    tokens, times, sure = (
+                        (*tokens, unit.item()),
+                        (*times, t),
+                        (*sure, value.exp().item()),
+                    )
             (hypothesis,) = nbests[row]
             assert (hypothesis.tokens, hypothesis.frames) == (tokens, times)
             assert hypothesis.confidences == pytest.approx(sure, abs=1e-4)
@@ -173,4 +191,6 @@ def test_no_frames_give_an_empty_hypothesis():
         rnnt_beam_search(model, torch.randn(2, 3, DIM), torch.tensor([0, 0]), 4),
         rnnt_greedy_search(model, torch.randn(2, 3, DIM), torch.tensor([0, 0])),
     ):
-        assert [(hypothesis.tokens, hypothesis.score) for nbest in nbests for hypothesis in nbest] == [((), 0.0)] * 2
+        assert [
+            (hypothesis.tokens, hypothesis.score) for nbest in nbests for hypothesis in nbest
+        ] == [((), 0.0)] * 2

@@ -20,24 +20,33 @@ def recording(path, stretches, noise=0.0005):
 
 
 def cut(path, pause=0.3):
-    return [(round(start, 2), round(end, 2)) for start, end in speech_segments(measure_levels(path), pause)]
+    return [
+        (round(start, 2), round(end, 2))
+        for start, end in speech_segments(measure_levels(path), pause)
+    ]
 
 
 def test_speech_is_cut_at_pauses_and_keeps_a_margin(tmp_path):
-    path = recording(tmp_path / "a.wav", [(1, 0), (2, 0.2), (0.5, 0), (1, 0.1), (0.2, 0), (1, 0.3), (2, 0)])
+    path = recording(
+        tmp_path / "a.wav", [(1, 0), (2, 0.2), (0.5, 0), (1, 0.1), (0.2, 0), (1, 0.3), (2, 0)]
+    )
     assert cut(path) == [(0.99, 3.01), (3.49, 5.71)]  # the pause of 0.2 s is too short
     assert cut(path, pause=0.1) == [(0.99, 3.01), (3.49, 4.51), (4.69, 5.71)]
 
 
 def test_soft_edges_belong_to_the_speech(tmp_path):
     soft = 0.002  # between noise and the threshold of speech
-    path = recording(tmp_path / "a.wav", [(1, 0), (0.1, soft), (1, 0.2), (0.4, soft), (1, 0.2), (1, soft), (1, 0)])
+    path = recording(
+        tmp_path / "a.wav",
+        [(1, 0), (0.1, soft), (1, 0.2), (0.4, soft), (1, 0.2), (1, soft), (1, 0)],
+    )
     assert cut(path) == [(0.99, 2.26), (2.34, 3.66)]  # of the longest, 0.15 s
 
 
 def test_long_segments_are_cut_at_their_longest_pauses(tmp_path):
     path = recording(
-        tmp_path / "a.wav", [(1, 0), (2, 0.2), (0.2, 0), (1, 0.2), (0.12, 0), (1, 0.2), (0.05, 0), (4, 0.2)]
+        tmp_path / "a.wav",
+        [(1, 0), (2, 0.2), (0.2, 0), (1, 0.2), (0.12, 0), (1, 0.2), (0.05, 0), (4, 0.2)],
     )
 
     def starts(longest):

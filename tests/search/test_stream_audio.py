@@ -15,7 +15,9 @@ def parts(samples, seed):
 
 @pytest.mark.parametrize("rate", [8000, 11025, 16000, 22050, 44100, 48000])
 def test_parts_resample_to_the_samples_of_the_whole(rate):
-    whole = torch.from_numpy(np.random.default_rng(rate).normal(0, 1000, 2 * rate).astype(np.float32))
+    whole = torch.from_numpy(
+        np.random.default_rng(rate).normal(0, 1000, 2 * rate).astype(np.float32)
+    )
     resampler = StreamResampler(rate, RATE)
     found = [resampler.accept(torch.from_numpy(part)) for part in parts(whole.numpy(), rate)]
     assert sum(len(part) for part in found) > 1.8 * RATE  # most of it before the end
@@ -39,7 +41,9 @@ def test_the_queue_gives_as_much_as_is_asked_for_and_no_piece_is_long():
     rest = audio.take(10 * RATE)
     assert len(rest) == (10 - 1 - PIECE) * RATE
     assert (audio.empty, audio.queued, audio.take(1)) == (True, 0, None)
-    torch.testing.assert_close(rest / 32768, torch.arange((1 + PIECE) * RATE, 10 * RATE) / (20 * RATE))
+    torch.testing.assert_close(
+        rest / 32768, torch.arange((1 + PIECE) * RATE, 10 * RATE) / (20 * RATE)
+    )
 
 
 def test_the_end_of_resampled_samples_comes_with_the_end_of_the_queue():

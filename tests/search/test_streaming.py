@@ -43,7 +43,10 @@ def test_features_in_parts_encode_to_the_frames_of_the_whole(recogniser, chunk, 
     with torch.inference_mode():
         expected = encoder.forward_chunk_by_chunk(feats, chunk, left)
         stream = ChunkEncoder(encoder, chunk, left)
-        found = [stream.accept(feats[:, start : start + 7], last=start + 7 >= 203) for start in range(0, 203, 7)]
+        found = [
+            stream.accept(feats[:, start : start + 7], last=start + 7 >= 203)
+            for start in range(0, 203, 7)
+        ]
     torch.testing.assert_close(torch.cat(found, dim=1), expected)
 
 
@@ -70,7 +73,11 @@ def test_samples_in_parts_of_any_length_give_the_same_transcript(recogniser, rat
 def test_int16_and_floats_give_the_same(recogniser):
     samples = (bursts(seconds=2, starts=(0,)) * 32768).round()
     texts = set()
-    for given in (samples.astype(np.int16), samples / np.float32(32768), torch.from_numpy(samples / 32768).double()):
+    for given in (
+        samples.astype(np.int16),
+        samples / np.float32(32768),
+        torch.from_numpy(samples / 32768).double(),
+    ):
         stream = stream_of(recogniser)
         stream.accept(given)
         texts.add(stream.finish().text)
@@ -113,4 +120,6 @@ def test_models_that_cannot_stream_say_why(recogniser, tmp_path):
         update={"dataset_conf": conf.model_copy(update={"feats_type": "log_mel_spectrogram"})}
     )
     object.__setattr__(recogniser, "config", whisper)
-    assert "features need whole utterances" in obstacle_of(recogniser.model, recogniser.config.dataset_conf)
+    assert "features need whole utterances" in obstacle_of(
+        recogniser.model, recogniser.config.dataset_conf
+    )

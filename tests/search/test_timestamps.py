@@ -43,7 +43,9 @@ def test_the_rules_equal_those_of_single_hypotheses(seed: int) -> None:
     length = seed % 6
     stamp = torch.rand(2, 3, length) < 0.5
     history = torch.where(
-        stamp, torch.randint(BEGIN, BEGIN + 50, (2, 3, length)).sort(2)[0], torch.randint(0, EOT, (2, 3, length))
+        stamp,
+        torch.randint(BEGIN, BEGIN + 50, (2, 3, length)).sort(2)[0],
+        torch.randint(0, EOT, (2, 3, length)),
     )
     log_probs = (torch.randn(2, 3, SIZE) * 3 - 4 * (torch.arange(SIZE) >= BEGIN)).log_softmax(2)
     found = RULES.apply(log_probs, history)
@@ -93,8 +95,14 @@ def stamp(seconds: float) -> int:
         ((), ()),
         ((stamp(0),), ()),
         ((stamp(0.5), 1, 2, stamp(1.2)), (TimeSpan(0.5, 1.2, 0, 2),)),
-        ((stamp(0), 1, stamp(0.4), stamp(0.6), 2, 3, stamp(1)), (TimeSpan(0, 0.4, 0, 1), TimeSpan(0.6, 1, 1, 3))),
-        ((stamp(0), 1, stamp(0.4), stamp(0.4), 2), (TimeSpan(0, 0.4, 0, 1), TimeSpan(0.4, None, 1, 2))),
+        (
+            (stamp(0), 1, stamp(0.4), stamp(0.6), 2, 3, stamp(1)),
+            (TimeSpan(0, 0.4, 0, 1), TimeSpan(0.6, 1, 1, 3)),
+        ),
+        (
+            (stamp(0), 1, stamp(0.4), stamp(0.4), 2),
+            (TimeSpan(0, 0.4, 0, 1), TimeSpan(0.4, None, 1, 2)),
+        ),
         ((1, 2), (TimeSpan(0, None, 0, 2),)),
         ((1, stamp(0.2)), (TimeSpan(0, 0.2, 0, 1),)),
     ],

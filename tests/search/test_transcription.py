@@ -20,7 +20,9 @@ def units(tokens):
 def test_windows_join_to_the_tokens_of_the_recording_despite_jitter(vocabulary):
     draw = random.Random(vocabulary)
     for _ in range(200):
-        times = [0.2 * place + draw.uniform(0, 0.1) + 0.5 for place in range(300) if draw.random() < 0.7]
+        times = [
+            0.2 * place + draw.uniform(0, 0.1) + 0.5 for place in range(300) if draw.random() < 0.7
+        ]
         said = [Token(draw.randrange(vocabulary), time, 1.0) for time in times]
         joined, end = None, 0.0
         for window in windows(Segment(0.0, 61.0), 20.0, 4.0):
@@ -45,7 +47,14 @@ def test_windows_without_a_common_token_are_cut_at_the_middle():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"overlap": 0}, {"window": 5, "overlap": 3}, {"pause": -1.0}, {"usual": 0.0}, {"detector": "x"}]
+    "bad",
+    [
+        {"overlap": 0},
+        {"window": 5, "overlap": 3},
+        {"pause": -1.0},
+        {"usual": 0.0},
+        {"detector": "x"},
+    ],
 )
 def test_wrong_times_are_refused_by_name(bad):
     with pytest.raises(ValueError, match=list(bad)[-1]):
@@ -67,13 +76,18 @@ class Spelling(Transcriber):
     """A transcriber without a model, for subtitles."""
 
     def __init__(self):
-        self.tokenizer = Tokenizer(CharSplitter(), {letter: unit for unit, letter in enumerate("▁abcdefgh")})
+        self.tokenizer = Tokenizer(
+            CharSplitter(), {letter: unit for unit, letter in enumerate("▁abcdefgh")}
+        )
         self.clock = FrameClock(step=0.04, offset=0.0, shift=0.01)
 
 
 def said(text, start, step=0.1):
     letters = Spelling().tokenizer.symbols
-    tokens = [Token(letters[letter.replace(" ", "▁")], start + place * step, 1.0) for place, letter in enumerate(text)]
+    tokens = [
+        Token(letters[letter.replace(" ", "▁")], start + place * step, 1.0)
+        for place, letter in enumerate(text)
+    ]
     return Passage(Segment(start, start + len(text) * step), tokens)
 
 
@@ -86,10 +100,16 @@ def test_words_have_times_and_confidences():
 
 def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
     passages = [said("ab cd", 0.5), said("ef", 1.2), said("gh " * 60, 3600.0)]
-    cues = [cue.split("\n") for cue in srt([cue for each in passages for cue in Spelling().segment(each).cues()])]
+    cues = [
+        cue.split("\n")
+        for cue in srt([cue for each in passages for cue in Spelling().segment(each).cues()])
+    ]
     assert [cue[0] for cue in cues] == [str(number + 1) for number in range(len(cues))]
     assert cues[0][1:3] == ["00:00:00,480 --> 00:00:01,180", "ab cd"]
-    assert cues[1][1:3] == ["00:00:01,180 --> 00:00:02,180", "ef"]  # shown for a second, although the speech is shorter
+    assert cues[1][1:3] == [
+        "00:00:01,180 --> 00:00:02,180",
+        "ef",
+    ]  # shown for a second, although the speech is shorter
     assert cues[2][1].startswith("00:59:59,980 --> 01:00:0")
     assert all(set(cue[2].split()) == {"gh"} and len(cue[2]) <= 80 for cue in cues[2:])
     assert sum(len(cue[2].split()) for cue in cues[2:]) == 60

@@ -11,7 +11,14 @@ from tests.search.support.noisy_speech import noise, overlaps, spread
 from wenet_uio.search import voice_activity
 from wenet_uio.search.speech import find_speech
 from wenet_uio.search.transcription import Cutting
-from wenet_uio.search.voice_activity import PIECE, RATE, WINDOW, VoiceDetector, VoiceStream, is_installed
+from wenet_uio.search.voice_activity import (
+    PIECE,
+    RATE,
+    WINDOW,
+    VoiceDetector,
+    VoiceStream,
+    is_installed,
+)
 
 SILERO = pytest.mark.skipif(not is_installed(), reason="silero-vad is not installed")
 BOTH = pytest.mark.parametrize("detector", ["energy", pytest.param("silero", marks=SILERO)])
@@ -26,7 +33,9 @@ def found(tmp_path, samples, rate, detector):
 def digits(corpora, speakers=("jackson", "george"), pause=24.5):
     """Ten digits, each after `pause` seconds."""
     folder = corpora / "fsdd/recordings"
-    return spread([folder / f"{digit}_{speakers[digit % len(speakers)]}_0.wav" for digit in range(10)], pause)
+    return spread(
+        [folder / f"{digit}_{speakers[digit % len(speakers)]}_0.wav" for digit in range(10)], pause
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,12 +45,18 @@ def digits(corpora, speakers=("jackson", "george"), pause=24.5):
         pytest.param("silero", -48, marks=SILERO),
     ],
 )
-def test_sparse_words_in_steady_noise_are_found_and_the_noise_is_not(corpora, tmp_path, detector, level):
-    samples, times, rate = digits(corpora, pause=12.8 if detector == "silero" else 24.5)  # more than one batch
+def test_sparse_words_in_steady_noise_are_found_and_the_noise_is_not(
+    corpora, tmp_path, detector, level
+):
+    samples, times, rate = digits(
+        corpora, pause=12.8 if detector == "silero" else 24.5
+    )  # more than one batch
     segments = found(tmp_path, samples + noise(len(samples), level), rate, detector)
     assert len(segments) == 10
     assert min(overlaps(segments, times)) > 0.4  # at -48 dB soft ends are below the noise
-    assert sum(end - start for start, end in segments) < 1.5 * sum(end - start for start, end in times)
+    assert sum(end - start for start, end in segments) < 1.5 * sum(
+        end - start for start, end in times
+    )
 
 
 @BOTH
@@ -54,11 +69,15 @@ def test_noise_alone_is_not_speech(tmp_path, detector, tilt):
 @BOTH
 @pytest.mark.parametrize("snr", [20, 10])
 def test_sentences_in_noise_are_found_and_pauses_are_not(corpora, tmp_path, detector, snr):
-    samples, times, rate = spread(sorted((corpora / "speechocean762/WAVE").rglob("*.WAV"))[:80:10], 3.0)
+    samples, times, rate = spread(
+        sorted((corpora / "speechocean762/WAVE").rglob("*.WAV"))[:80:10], 3.0
+    )
     level = 20 * np.log10(np.sqrt(np.mean(samples[samples != 0] ** 2))) - snr
     segments = found(tmp_path, samples + noise(len(samples), level, 0.5), rate, detector)
     assert min(overlaps(segments, times)) > 0.25  # the recordings begin and end with silence
-    pauses = list(zip([0.0, *(end for _, end in times)], [start for start, _ in times], strict=False))
+    pauses = list(
+        zip([0.0, *(end for _, end in times)], [start for start, _ in times], strict=False)
+    )
     assert max(overlaps(segments, pauses)) < 0.1
 
 
@@ -107,7 +126,9 @@ def without_silero(monkeypatch):
 @SILERO
 def test_auto_is_silero_where_it_is_installed_and_does_not_change_the_threads(tmp_path):
     threads = torch.get_num_threads()
-    assert found(tmp_path, bursts(), RATE, "auto") == found(tmp_path, bursts(), RATE, "silero") == []
+    assert (
+        found(tmp_path, bursts(), RATE, "auto") == found(tmp_path, bursts(), RATE, "silero") == []
+    )
     assert torch.get_num_threads() == threads
 
 
@@ -116,10 +137,14 @@ def test_auto_is_energy_where_silero_is_not_installed(tmp_path, without_silero):
     assert len(found(tmp_path, bursts(), RATE, "auto")) == 4
 
 
-def test_without_the_package_silero_is_refused_with_the_command_to_install_it(tmp_path, without_silero):
+def test_without_the_package_silero_is_refused_with_the_command_to_install_it(
+    tmp_path, without_silero
+):
     with pytest.raises(ValueError, match="detector silero: not installed; pip install silero-vad"):
         Cutting(detector="silero")
-    with pytest.raises(ModuleNotFoundError, match="silero-vad is not installed: pip install silero-vad"):
+    with pytest.raises(
+        ModuleNotFoundError, match="silero-vad is not installed: pip install silero-vad"
+    ):
         found(tmp_path, bursts(), RATE, "silero")
 
 
@@ -136,7 +161,9 @@ def nine_seconds(corpora):
 
 @SILERO
 @pytest.mark.parametrize("size", [RATE * 7, 12_345, 100])
-def test_probabilities_do_not_depend_on_the_blocks_in_which_audio_comes(nine_seconds, monkeypatch, size):
+def test_probabilities_do_not_depend_on_the_blocks_in_which_audio_comes(
+    nine_seconds, monkeypatch, size
+):
     samples, expected = nine_seconds
     assert len(expected) == -(-len(samples) // WINDOW)
     assert len(expected) > 2 * PIECE

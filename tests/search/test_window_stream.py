@@ -32,7 +32,9 @@ def no_silero(monkeypatch):
     monkeypatch.setitem(sys.modules, "silero_vad", None)
 
 
-def test_utterances_end_after_what_follows_the_last_token_without_a_detector(hears_tones, no_silero):
+def test_utterances_end_after_what_follows_the_last_token_without_a_detector(
+    hears_tones, no_silero
+):
     events = heard(hears_tones.live(), tones("1ab2c7dd"))
     found = finals(events)
     assert [(each.texts[0], each.rule) for each in found] == [
@@ -51,17 +53,29 @@ def test_utterances_end_after_what_follows_the_last_token_without_a_detector(hea
 
 def test_a_long_utterance_is_joined_from_windows_and_ends_all_the_same(hears_tones, no_silero):
     text = "abcdabdcab"
-    found = finals(heard(hears_tones.live(window=2.0, overlap=0.8, **FAST), tones(text + "2" + text + "1")))
+    found = finals(
+        heard(hears_tones.live(window=2.0, overlap=0.8, **FAST), tones(text + "2" + text + "1"))
+    )
     assert [each.texts[0] for each in found if each.texts[0]] == [text, text]
     assert found[1].segment.start == pytest.approx(5.5, abs=0.6)
-    once = finals(heard(hears_tones.live(window=2.0, overlap=0.8, endpoints={}, **FAST), tones(text + "1" + text)))
+    once = finals(
+        heard(
+            hears_tones.live(window=2.0, overlap=0.8, endpoints={}, **FAST),
+            tones(text + "1" + text),
+        )
+    )
     assert [each.texts[0] for each in once] == [text + text]
 
 
 def test_windows_of_several_streams_are_decoded_together(hears_tones, no_silero):
     draw = random.Random(2)
-    inputs = [tones("1" + "".join(draw.choices("abcd23", k=8)) + "1", seed=number) for number in range(4)]
-    expected = [[each.segment.text for each in finals(heard(hears_tones.live(**FAST), samples))] for samples in inputs]
+    inputs = [
+        tones("1" + "".join(draw.choices("abcd23", k=8)) + "1", seed=number) for number in range(4)
+    ]
+    expected = [
+        [each.segment.text for each in finals(heard(hears_tones.live(**FAST), samples))]
+        for samples in inputs
+    ]
     assert len(set(map(tuple, expected))) == 4
     events = run([hears_tones.live(**FAST) for _ in inputs], inputs, draw)
     assert [[each.segment.text for each in finals(one)] for one in events] == expected
@@ -71,10 +85,14 @@ def test_windows_of_several_streams_are_decoded_together(hears_tones, no_silero)
 def test_a_stream_may_end_with_a_full_window(hears_tones, no_silero, endpoints):
     samples = tones("1abcd")[: 2 * RATE]
     stream = hears_tones.live(window=2.0, endpoints=endpoints)
-    assert [each.texts[0] for each in finals(heard(stream, samples, packet=len(samples)))] == ["abc"]
+    assert [each.texts[0] for each in finals(heard(stream, samples, packet=len(samples)))] == [
+        "abc"
+    ]
 
 
-def test_samples_that_arrive_at_once_have_the_text_of_those_that_arrive_slowly(hears_tones, no_silero):
+def test_samples_that_arrive_at_once_have_the_text_of_those_that_arrive_slowly(
+    hears_tones, no_silero
+):
     samples = tones("1abc2dcb2a1")
     for endpoints in ({}, WENET_RULES):
         options = {"endpoints": endpoints, "window": 3.0, **FAST}
@@ -85,7 +103,9 @@ def test_samples_that_arrive_at_once_have_the_text_of_those_that_arrive_slowly(h
 
 @pytest.mark.skipif(not is_installed(), reason="silero-vad is not installed")
 def test_a_voice_detector_finds_the_pauses_of_speech_in_noise(corpora, tmp_path):
-    """The model has random weights: it has words always, and the detector alone knows where the pauses are."""
+    """The model has random weights: it has words always, and the detector alone knows where the
+    pauses are.
+    """
     recogniser = wenet_uio.load_model(write_model(tmp_path / "model", **WHOLE), device="cpu")
     folder = corpora / "fsdd/recordings"
     samples, times, rate = spread([folder / f"{digit}_jackson_0.wav" for digit in range(1, 5)], 2.0)

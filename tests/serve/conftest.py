@@ -26,12 +26,16 @@ def _without_silero(monkeypatch):
 
 @pytest.fixture(scope="session")
 def recogniser(tmp_path_factory):
-    return wenet_uio.load_model(write_model(tmp_path_factory.mktemp("model") / "bursts"), device="cpu")
+    return wenet_uio.load_model(
+        write_model(tmp_path_factory.mktemp("model") / "bursts"), device="cpu"
+    )
 
 
 @pytest.fixture(scope="session")
 def trained(corpora, tmp_path_factory):
-    """Folder of a model that was trained on digits; see trained_digits.py. All processes of the tests share it."""
+    """Folder of a model that was trained on digits; see trained_digits.py. All processes of the
+    tests share it.
+    """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
@@ -58,7 +62,9 @@ def speech():
 
 @pytest.fixture
 def visitor(browser):
-    """Opens pages; `browser` is of the test's module. At the end it checks what the pages asked of the network."""
+    """Opens pages; `browser` is of the test's module. At the end it checks what the pages asked of
+    the network.
+    """
     visitor = Visitor(browser)
     yield visitor
     visitor.leave()

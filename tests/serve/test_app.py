@@ -23,7 +23,11 @@ def get(url, **arguments):
 
 def metric(server, name, **headers):
     lines = get(f"{server.url}/metrics", headers=headers)[2].splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith((f"{name} ", f"{name}{{"))
+    )
 
 
 def test_health_says_what_a_client_must_know(server):
@@ -44,7 +48,9 @@ def test_health_says_what_a_client_must_know(server):
 
 
 def test_a_model_with_full_context_streams_windows_and_says_why(tmp_path, speech):
-    whole = load_model(write_model(tmp_path / "whole", use_dynamic_chunk=False, causal=False), device="cpu")
+    whole = load_model(
+        write_model(tmp_path / "whole", use_dynamic_chunk=False, causal=False), device="cpu"
+    )
     with served(whole, ServeOptions(endpoints={})) as server:
         health = json.loads(get(f"{server.url}/health")[2])
         received = asyncio.run(speak(server.socket_url, speech, packet=4000, pause=0.1))
@@ -73,7 +79,9 @@ def test_the_page_may_load_nothing_from_other_hosts(server):
     assert "<html" in text or "<!doctype html>" in text.lower()
 
 
-@pytest.mark.parametrize("path", ["/static/none.js", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/nothing", "/v1"])
+@pytest.mark.parametrize(
+    "path", ["/static/none.js", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/nothing", "/v1"]
+)
 def test_an_unknown_path_is_not_found(server, path):
     status, _, text = get(server.url + path)
     assert status == 404
@@ -107,7 +115,10 @@ def test_without_the_token_nothing_but_health_and_the_page_is_served(guarded, sp
 
 
 async def post_empty(url, headers):
-    async with aiohttp.ClientSession() as client, client.post(url, data={"a": "b"}, headers=headers) as answer:
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(url, data={"a": "b"}, headers=headers) as answer,
+    ):
         return answer.status, answer.headers.get("Access-Control-Allow-Origin")
 
 
@@ -124,7 +135,10 @@ def test_pages_of_other_origins_are_refused_unless_they_are_allowed(guarded, spe
         ("https://friend.example", 400, "https://friend.example"),
     ):
         host = {"Host": urlsplit(origin).netloc} if "localhost" in origin else {}
-        assert asyncio.run(post_empty(url, bearer | host | {"Origin": origin})) == (status, allowed), origin
+        assert asyncio.run(post_empty(url, bearer | host | {"Origin": origin})) == (
+            status,
+            allowed,
+        ), origin
 
     async def connect(origin):
         async with aiohttp.ClientSession() as client:
@@ -141,22 +155,32 @@ def test_a_page_whose_host_name_leads_to_this_machine_is_not_our_page(guarded):
     port = urlsplit(guarded.url).port
     for name in (f"evil.example:{port}", "evil.example", f"127.0.0.1.evil.example:{port}"):
         headers = {"Authorization": "Bearer secret", "Host": name, "Origin": f"http://{name}"}
-        assert asyncio.run(post_empty(f"{guarded.url}/v1/audio/transcriptions", headers)) == (401, None)
+        assert asyncio.run(post_empty(f"{guarded.url}/v1/audio/transcriptions", headers)) == (
+            401,
+            None,
+        )
 
 
 def test_a_browser_may_ask_before_it_sends_a_token_from_an_allowed_origin(guarded):
     async def ask(origin):
         headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
         url = f"{guarded.url}/v1/audio/transcriptions"
-        async with aiohttp.ClientSession() as client, client.options(url, headers=headers) as answer:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.options(url, headers=headers) as answer,
+        ):
             return answer.status, answer.headers.get("Access-Control-Allow-Origin")
 
     assert asyncio.run(ask("https://friend.example")) == (204, "https://friend.example")
     assert asyncio.run(ask("https://evil.example")) == (401, None)
 
 
-def test_hot_words_that_the_units_cannot_spell_are_named_to_the_client_and_not_in_the_log(server, speech, caplog):
-    ready, *rest = asyncio.run(speak(server.socket_url, speech, START | {"hot_words": ["abc", "Geheimnis"]}))
+def test_hot_words_that_the_units_cannot_spell_are_named_to_the_client_and_not_in_the_log(
+    server, speech, caplog
+):
+    ready, *rest = asyncio.run(
+        speak(server.socket_url, speech, START | {"hot_words": ["abc", "Geheimnis"]})
+    )
     assert ready["warnings"] == ["the units cannot spell: Geheimnis"]
     assert sentences(rest)[0]
     assert "Geheimnis" not in caplog.text

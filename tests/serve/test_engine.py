@@ -127,7 +127,9 @@ def test_packets_that_come_before_the_next_step_are_one_job(recogniser, speech):
     assert (jobs, texts) == asyncio.run(text_of([speech]))
 
 
-def test_memory_is_returned_when_there_is_no_work_and_the_next_stream_has_the_same_text(server, speech):
+def test_memory_is_returned_when_there_is_no_work_and_the_next_stream_has_the_same_text(
+    server, speech
+):
     engine = server.server._engine
     texts = []
     for _ in range(2):

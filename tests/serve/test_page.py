@@ -68,7 +68,9 @@ def downloaded(page, name):
     return waiting.value.suggested_filename, Path(waiting.value.path()).read_text(encoding="utf-8")
 
 
-def test_spoken_words_appear_while_they_are_spoken_and_their_final_text_has_times_and_shades(visitor, home):
+def test_spoken_words_appear_while_they_are_spoken_and_their_final_text_has_times_and_shades(
+    visitor, home
+):
     page = visitor.visit(home)
     press(page)
     await_words(page)
@@ -90,7 +92,9 @@ def test_spoken_words_appear_while_they_are_spoken_and_their_final_text_has_time
     assert re.match(r"1\n00:00:0\d,\d{3} --> 00:00:0\d,\d{3}\nthree", content)
 
 
-def test_the_rate_and_the_hot_words_are_announced_and_packets_last_a_tenth_of_a_second(visitor, home):
+def test_the_rate_and_the_hot_words_are_announced_and_packets_last_a_tenth_of_a_second(
+    visitor, home
+):
     page = visitor.visit(home)
     page.locator("summary").click()
     page.get_by_label("Hot words").fill(" seven eight \n\nnine\n")
@@ -110,7 +114,9 @@ def test_the_rate_and_the_hot_words_are_announced_and_packets_last_a_tenth_of_a_
     assert json.loads(visitor.sent[-1]) == {"signal": "end"}
 
 
-def test_a_second_recording_stands_above_the_first_and_both_can_be_removed(visitor, home, recording):
+def test_a_second_recording_stands_above_the_first_and_both_can_be_removed(
+    visitor, home, recording
+):
     page = visitor.visit(home)
     choose(page, recording)
     page.wait_for_selector(".segment")
@@ -134,7 +140,9 @@ def test_a_recording_that_is_removed_while_it_lasts_ends(visitor, home):
     assert words_of(page) == SPOKEN
 
 
-def test_a_chosen_file_shows_the_text_and_the_subtitles_of_the_python_interface(visitor, home, recording, digits):
+def test_a_chosen_file_shows_the_text_and_the_subtitles_of_the_python_interface(
+    visitor, home, recording, digits
+):
     page = visitor.visit(home, allowed=("clipboard-read", "clipboard-write"))
     choose(page, recording)
     page.wait_for_selector(".segment")
@@ -179,7 +187,9 @@ def test_a_dropped_file_is_transcribed_and_its_name_is_shown_as_text(visitor, ho
     assert not page.locator("#drop").is_visible()
 
 
-def test_several_files_are_transcribed_in_order_and_a_broken_file_says_why(visitor, home, recording, tmp_path):
+def test_several_files_are_transcribed_in_order_and_a_broken_file_says_why(
+    visitor, home, recording, tmp_path
+):
     broken, empty = tmp_path / "broken.wav", tmp_path / "empty.wav"
     broken.write_bytes(b"no sound at all")
     empty.write_bytes(b"")
@@ -192,8 +202,12 @@ def test_several_files_are_transcribed_in_order_and_a_broken_file_says_why(visit
     assert words_of(page) == SPOKEN
 
 
-def test_without_a_secure_context_the_page_names_localhost_and_tls_and_still_takes_files(visitor, digits, recording):
-    """At a loopback address another host name needs permission; in a network it would be the server's own."""
+def test_without_a_secure_context_the_page_names_localhost_and_tls_and_still_takes_files(
+    visitor, digits, recording
+):
+    """At a loopback address another host name needs permission; in a network it would be the
+    server's own.
+    """
     with served(digits, ServeOptions(origins=("*",))) as server:
         page = visitor.visit(server.url.replace("127.0.0.1", OTHER_HOST), allowed=())
         words = page.locator("#notices").inner_text()
@@ -207,7 +221,9 @@ def test_without_a_secure_context_the_page_names_localhost_and_tls_and_still_tak
         page.get_by_text("Copied").wait_for()
 
 
-def test_a_token_is_asked_for_only_where_it_is_needed_and_is_kept_in_memory(visitor, home, digits, recording):
+def test_a_token_is_asked_for_only_where_it_is_needed_and_is_kept_in_memory(
+    visitor, home, digits, recording
+):
     assert not visitor.visit(home).get_by_label("Token").is_visible()
     with served(digits, ServeOptions(token="open sesame")) as guarded:
         page = visitor.visit(guarded.url)
@@ -222,7 +238,11 @@ def test_a_token_is_asked_for_only_where_it_is_needed_and_is_kept_in_memory(visi
         assert words_of(page) == SPOKEN
         choose(page, recording)
         page.locator(".segment").nth(1).wait_for()
-        assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
+        assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [
+            0,
+            0,
+            "",
+        ]
         page.reload()
         assert page.get_by_label("Token").input_value() == ""
 

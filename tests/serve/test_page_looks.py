@@ -1,4 +1,6 @@
-"""The parts of the page without a recogniser: themes, contrast, keyboard, phone, screen readers, subtitles."""
+"""The parts of the page without a recogniser: themes, contrast, keyboard, phone, screen readers,
+subtitles.
+"""
 
 from __future__ import annotations
 
@@ -122,20 +124,35 @@ def test_the_contrast_of_all_text_is_at_least_4_5(fill, scheme):
         page.evaluate("(state) => (document.getElementById('speak').dataset.state = state)", state)
         page.wait_for_timeout(300)  # the colour of the button changes gradually
         contrasts = page.evaluate(CONTRASTS)
-        assert {word for word, _ in WORDS} | {"Start", "Something does not work.", "words that may change"} <= set(
-            contrasts
-        )
+        assert {word for word, _ in WORDS} | {
+            "Start",
+            "Something does not work.",
+            "words that may change",
+        } <= set(contrasts)
         assert {text: value for text, value in contrasts.items() if value < 4.5} == {}
 
 
 def test_the_shade_of_a_word_follows_its_confidence(fill):
     page = fill()
     words = page.locator(".recording").first.locator(".word")
-    assert [word.get_attribute("data-confidence") for word in words.all()] == ["3", "2", "1", "0", "3"]
-    shades = words.evaluate_all("(words) => words.map((word) => getComputedStyle(word).backgroundColor)")
+    assert [word.get_attribute("data-confidence") for word in words.all()] == [
+        "3",
+        "2",
+        "1",
+        "0",
+        "3",
+    ]
+    shades = words.evaluate_all(
+        "(words) => words.map((word) => getComputedStyle(word).backgroundColor)"
+    )
     assert len(set(shades)) == 4
     legend = page.locator(".legend .word")
-    assert legend.evaluate_all("(words) => words.map((word) => getComputedStyle(word).backgroundColor)") == shades[:4]
+    assert (
+        legend.evaluate_all(
+            "(words) => words.map((word) => getComputedStyle(word).backgroundColor)"
+        )
+        == shades[:4]
+    )
 
 
 def test_the_keyboard_reaches_everything_in_the_order_of_the_page(fill):
@@ -189,7 +206,9 @@ def test_arrow_keys_cross_segments_of_a_long_text_and_skip_those_without_words(f
     assert page.evaluate(place) == 5
     page.keyboard.press("End")
     assert page.evaluate(place) == 5001 * 5 - 1
-    page.locator("#word-tip", has_text="1:03.00").wait_for()  # beside the word, to which the page has scrolled
+    page.locator(
+        "#word-tip", has_text="1:03.00"
+    ).wait_for()  # beside the word, to which the page has scrolled
     for _ in range(5):
         page.keyboard.press("ArrowLeft")
     assert page.evaluate(place) == 5000 * 5 - 1
@@ -200,7 +219,8 @@ def test_a_phone_shows_the_whole_width_and_buttons_that_a_finger_can_hit(fill):
     page = fill(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     sizes = page.locator("button:visible:not(.link)").evaluate_all(
-        "(all) => all.map((each) => each.getBoundingClientRect()).map(({ width, height }) => [width, height])"
+        "(all) => all.map((each) => each.getBoundingClientRect()).map(({ width, height }) => "
+        "[width, height])"
     )
     assert len(sizes) == 10
     assert min(min(size) for size in sizes) >= 36
@@ -214,11 +234,15 @@ def test_screen_readers_hear_final_text_once_and_no_partial_text(fill):
     page = fill()
     live = page.locator(".text[aria-live=polite][role=log]")
     assert live.all_inner_texts() == [f"1:01\n\n{TEXT}"] * 2
-    assert page.locator("[aria-live] .partial, [role=log] .partial, [role=status] .partial").count() == 0
+    assert (
+        page.locator("[aria-live] .partial, [role=log] .partial, [role=status] .partial").count()
+        == 0
+    )
     assert page.get_by_role("alert").all_inner_texts() == ["Something does not work."]
     assert page.get_by_role("meter", name="Level of the microphone").count() == 1
     unnamed = page.locator("button:visible, input:visible, textarea:visible").evaluate_all(
-        "(all) => all.filter((each) => !(each.ariaLabel || each.textContent.trim() || each.labels?.length)).length"
+        "(all) => all.filter((each) => !(each.ariaLabel || each.textContent.trim() || "
+        "each.labels?.length)).length"
     )
     assert unnamed == 0
 
@@ -228,9 +252,13 @@ def test_subtitles_are_those_of_the_package(visitor, server):
     lists = [[], [Cue(7199.9995, 7200.2, "a < b & c > d")]]
     for _ in range(200):
         times = np.sort(np.round(random.uniform(0, 9000, 2 * random.integers(1, 6)), 3)).tolist()
-        lists.append([Cue(start, end, "words") for start, end in zip(times[::2], times[1::2], strict=True)])
+        lists.append(
+            [Cue(start, end, "words") for start, end in zip(times[::2], times[1::2], strict=True)]
+        )
     script = "(lists) => import('/static/subtitles.js').then(({ srt, vtt }) => lists.map((c) => [srt(c), vtt(c)]))"
-    made = visitor.visit(server.url).evaluate(script, [[cue._asdict() for cue in cues] for cues in lists])
+    made = visitor.visit(server.url).evaluate(
+        script, [[cue._asdict() for cue in cues] for cues in lists]
+    )
     assert made == [["\n".join(srt(cues)), "\n".join(vtt(cues))] for cues in lists]
 
 
@@ -239,5 +267,7 @@ def test_files_of_the_page_are_short_and_of_sound_syntax(path):
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 300
     if path.suffix == ".js" and shutil.which("node"):
-        checked = subprocess.run(["node", "--check", "--input-type=module"], input=text, capture_output=True, text=True)
+        checked = subprocess.run(
+            ["node", "--check", "--input-type=module"], input=text, capture_output=True, text=True
+        )
         assert checked.returncode == 0, checked.stderr

@@ -1,4 +1,6 @@
-"""The page where something does not work: the microphone, limits, a slow connection, an impatient person."""
+"""The page where something does not work: the microphone, limits, a slow connection, an impatient
+person.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,8 @@ def test_a_refused_microphone_is_said_and_the_page_is_ready_again(visitor, home)
     ],
 )
 def test_a_missing_or_used_microphone_is_said(visitor, home, name, words):
-    script = (
-        f"navigator.mediaDevices.getUserMedia = async () => {{ throw new DOMException('of this machine', '{name}') }}"
-    )
+    thrown = f"throw new DOMException('of this machine', '{name}')"
+    script = f"navigator.mediaDevices.getUserMedia = async () => {{ {thrown} }}"
     page = visitor.visit(home, script=script)
     press(page)
     page.get_by_role("alert").filter(has_text=words).wait_for()
@@ -75,7 +76,10 @@ def test_a_file_above_the_limit_of_the_server_is_not_sent(visitor, recogniser, r
         page = visitor.visit(small.url)
         page.locator("#file").set_input_files(str(recording))
         page.wait_for_selector("[data-failed]")
-        assert page.locator(".progress").inner_text() == "The file has 0.2 MiB; the server takes at most 0.1 MiB."
+        assert (
+            page.locator(".progress").inner_text()
+            == "The file has 0.2 MiB; the server takes at most 0.1 MiB."
+        )
     assert not [address for address in visitor.addresses if "transcriptions" in address]
 
 
@@ -85,7 +89,9 @@ def test_a_server_that_refuses_more_clients_is_quoted(visitor, recogniser):
         press(first)
         first.get_by_text("Listening").wait_for()
         press(second)
-        second.get_by_role("alert").filter(has_text="The server refused: 1 clients are connected").wait_for()
+        second.get_by_role("alert").filter(
+            has_text="The server refused: 1 clients are connected"
+        ).wait_for()
 
 
 @pytest.mark.parametrize(("seconds", "stops"), [(5, False), (25, True)])
@@ -135,7 +141,9 @@ def test_silence_of_the_microphone_is_said(visitor, home):
     };"""
     page = visitor.visit(home, script=mute)
     press(page)
-    page.get_by_role("status").filter(has_text="The microphone gives silence. Is it muted?").wait_for()
+    page.get_by_role("status").filter(
+        has_text="The microphone gives silence. Is it muted?"
+    ).wait_for()
     press(page)
     page.wait_for_selector(IDLE)
     assert page.locator("#notices").inner_text() == ""
@@ -156,7 +164,11 @@ def test_a_server_that_comes_after_the_page_is_found_by_the_next_start(visitor, 
     late = """const ask = window.fetch;
     window.fetch = async () => { window.fetch = ask; throw new TypeError("no server yet"); };"""
     page = visitor.visit(home, script=late)
-    assert page.get_by_role("alert").inner_text().startswith("The server does not answer at 127.0.0.1:")
+    assert (
+        page.get_by_role("alert")
+        .inner_text()
+        .startswith("The server does not answer at 127.0.0.1:")
+    )
     press(page)
     page.locator("#model", has_text="model").wait_for()
     assert page.locator("#notices").inner_text() == ""

@@ -1,4 +1,6 @@
-"""Real utterances and a trained model: the server's texts are those of recognize.py and transcribe.py."""
+"""Real utterances and a trained model: the server's texts are those of recognize.py and
+transcribe.py.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def utterances(corpora, tmp_path_factory):
     said = {}
     for number in range(UTTERANCES):
         digits = tuple(random.integers(10, size=1 + number % 5))
-        samples = speech(corpora / "fsdd" / "recordings", digits, random).numpy().round().astype(np.int16)
+        samples = (
+            speech(corpora / "fsdd" / "recordings", digits, random).numpy().round().astype(np.int16)
+        )
         path = folder / f"u{number:02d}.wav"
         soundfile.write(path, samples, RATE, subtype="PCM_16")
         said[path] = " ".join(WORDS[digit] for digit in digits)
@@ -49,7 +53,14 @@ def home(trained):
 
 def recognized(monkeypatch, model, data_list, result_dir):
     """{key: text} of recognize.py, chunk by chunk."""
-    files = ["--config", model / "train.yaml", "--checkpoint", model / "final.pt", "--test_data", data_list]
+    files = [
+        "--config",
+        model / "train.yaml",
+        "--checkpoint",
+        model / "final.pt",
+        "--test_data",
+        data_list,
+    ]
     chunks = ["--simulate_streaming", "--decoding_chunk_size", 16]
     arguments = [*files, *chunks, "--modes", MODE, "--result_dir", result_dir, "--device", "cpu"]
     monkeypatch.setattr(sys, "argv", ["recognize.py", *map(str, arguments)])
@@ -62,10 +73,14 @@ def streamed(url, paths):
     """The texts of all files, which are streamed at once: {key: text}."""
 
     async def together():
-        return await asyncio.gather(*[speak(url, soundfile.read(path, dtype="int16")[0], START) for path in paths])
+        return await asyncio.gather(
+            *[speak(url, soundfile.read(path, dtype="int16")[0], START) for path in paths]
+        )
 
     received = asyncio.run(together())
-    return {path.stem: " ".join(sentences(each)) for path, each in zip(paths, received, strict=True)}
+    return {
+        path.stem: " ".join(sentences(each)) for path, each in zip(paths, received, strict=True)
+    }
 
 
 def test_texts_of_many_streams_at_once_are_those_of_recognize_with_the_same_chunks(
@@ -74,15 +89,29 @@ def test_texts_of_many_streams_at_once_are_those_of_recognize_with_the_same_chun
     data_list = next(iter(utterances)).with_name("data.list")
     expected = recognized(monkeypatch, trained, data_list, tmp_path)
     assert streamed(home.socket_url, list(utterances)) == expected
-    # The model has heard eight utterances and is often wrong, but it hears words in most of the others.
+    # The model has heard eight utterances and is often wrong, but it hears words in most of the
+    # others.
     assert sum(len(expected[path.stem].split()) for path in utterances) > UTTERANCES
     assert len(set(expected.values())) > UTTERANCES / 2
 
 
-def test_texts_of_recordings_are_those_of_transcribe(home, trained, utterances, monkeypatch, capsys):
+def test_texts_of_recordings_are_those_of_transcribe(
+    home, trained, utterances, monkeypatch, capsys
+):
     paths = list(utterances)[-FILES:]
     monkeypatch.setattr(
-        sys, "argv", ["transcribe.py", "--model", str(trained), "--device", "cpu", "--format", "json", *map(str, paths)]
+        sys,
+        "argv",
+        [
+            "transcribe.py",
+            "--model",
+            str(trained),
+            "--device",
+            "cpu",
+            "--format",
+            "json",
+            *map(str, paths),
+        ],
     )
     assert transcribe.main() == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -33,7 +33,9 @@ async def replies(url, *messages):
         return [json.loads(reply.data) async for reply in socket]
 
 
-def test_a_stream_has_the_messages_of_the_protocol_and_the_text_of_the_python_interface(server, recogniser, speech):
+def test_a_stream_has_the_messages_of_the_protocol_and_the_text_of_the_python_interface(
+    server, recogniser, speech
+):
     received = asyncio.run(speak(server.socket_url, speech))
     kinds = [message["type"] for message in received]
     assert kinds[0] == "server_ready"
@@ -44,13 +46,19 @@ def test_a_stream_has_the_messages_of_the_protocol_and_the_text_of_the_python_in
     final = json.loads(received[-2]["nbest"])[0]
     assert [piece["word"] for piece in final["word_pieces"]] == final["sentence"].split()
     for piece, word in zip(final["word_pieces"], received[-2]["segment"]["words"], strict=True):
-        assert (piece["start"], piece["end"]) == (round(1000 * word["start"]), round(1000 * word["end"]))
+        assert (piece["start"], piece["end"]) == (
+            round(1000 * word["start"]),
+            round(1000 * word["end"]),
+        )
     assert received[-2]["segment"]["cues"][0].keys() == {"start", "end", "text"}
 
 
 def test_the_size_of_packets_changes_nothing(server, speech):
     short = speech[:32000]
-    texts = {sentences(asyncio.run(speak(server.socket_url, short, packet=packet)))[0] for packet in (7, 801, 96000)}
+    texts = {
+        sentences(asyncio.run(speak(server.socket_url, short, packet=packet)))[0]
+        for packet in (7, 801, 96000)
+    }
     assert len(texts) == 1
     assert texts != {""}
 
@@ -60,7 +68,11 @@ def test_n_best_texts_are_different_and_the_first_is_the_best(server, speech):
     final = json.loads(of_type(received, "final_result")[-1]["nbest"])
     assert len({each["sentence"] for each in final}) == 3
     assert final[0]["sentence"] == sentences(asyncio.run(speak(server.socket_url, speech)))[0]
-    assert [set(each) for each in final] == [{"sentence", "word_pieces"}, {"sentence"}, {"sentence"}]
+    assert [set(each) for each in final] == [
+        {"sentence", "word_pieces"},
+        {"sentence"},
+        {"sentence"},
+    ]
 
 
 def test_another_sample_rate_is_resampled(server, recogniser, speech):
@@ -84,11 +96,18 @@ def test_hot_words_of_a_client_change_its_texts_alone(server, recogniser, speech
 
 
 def test_clients_at_once_get_the_texts_that_each_gets_alone(server, speech):
-    others = [speech, speech[::-1].copy(), speech[: len(speech) // 3], (speech * 0.3).astype(np.int16)] * 2
+    others = [
+        speech,
+        speech[::-1].copy(),
+        speech[: len(speech) // 3],
+        (speech * 0.3).astype(np.int16),
+    ] * 2
     alone = [sentences(asyncio.run(speak(server.socket_url, samples))) for samples in others[:4]]
 
     async def together():
-        return await asyncio.gather(*[speak(server.socket_url, samples, packet=1600) for samples in others])
+        return await asyncio.gather(
+            *[speak(server.socket_url, samples, packet=1600) for samples in others]
+        )
 
     assert [sentences(received) for received in asyncio.run(together())] == alone * 2
 
@@ -96,7 +115,11 @@ def test_clients_at_once_get_the_texts_that_each_gets_alone(server, speech):
 @pytest.mark.parametrize("samples", [0, 1, 100, 400])
 def test_an_empty_or_very_short_stream_ends_with_an_empty_text(server, samples):
     received = asyncio.run(speak(server.socket_url, np.zeros(samples, np.int16)))
-    assert [message["type"] for message in received] == ["server_ready", "final_result", "speech_end"]
+    assert [message["type"] for message in received] == [
+        "server_ready",
+        "final_result",
+        "speech_end",
+    ]
     assert sentences(received) == [""]
 
 
@@ -120,7 +143,10 @@ def test_an_empty_or_very_short_stream_ends_with_an_empty_text(server, samples):
         ([START | {"hot_words": 3}], "hot_words: expected a list"),
         ([START | {"hot_words": ["x"] * 1001}], "at most 1000 phrases"),
         ([START | {"hot_words": ["xyz"]}], "the units can spell no phrase"),
-        ([START | {"hot_words": ["a"], "hot_word_score": "high"}], "hot_word_score: expected a number"),
+        (
+            [START | {"hot_words": ["a"], "hot_word_score": "high"}],
+            "hot_word_score: expected a number",
+        ),
     ],
 )
 def test_a_wrong_message_is_answered_with_the_reason(server, sent, message):
@@ -142,18 +168,27 @@ def test_unknown_fields_and_a_float_of_whole_value_are_taken(server, speech):
 
 @pytest.fixture(scope="module")
 def strict(recogniser):
-    limits = Limits(max_clients=2, max_message_bytes=4096, max_seconds=3, idle_seconds=0.5, queue_seconds=1)
+    limits = Limits(
+        max_clients=2, max_message_bytes=4096, max_seconds=3, idle_seconds=0.5, queue_seconds=1
+    )
     with served(recogniser, ServeOptions(endpoints={}, limits=limits)) as running:
         yield running
 
 
 def test_too_much_audio_is_refused_and_the_reason_is_sent(strict, speech):
     received = asyncio.run(speak(strict.socket_url, speech, packet=1600))
-    assert received[-1] == {"status": "failed", "message": "a stream may have 3 s of audio; connect again"}
+    assert received[-1] == {
+        "status": "failed",
+        "message": "a stream may have 3 s of audio; connect again",
+    }
 
 
-def test_an_idle_client_is_disconnected_but_not_one_that_waits_for_its_results(strict, speech, monkeypatch):
-    monkeypatch.setattr("wenet_uio.serve.session.HEARTBEAT", 0.1)  # answers to pings are no messages
+def test_an_idle_client_is_disconnected_but_not_one_that_waits_for_its_results(
+    strict, speech, monkeypatch
+):
+    monkeypatch.setattr(
+        "wenet_uio.serve.session.HEARTBEAT", 0.1
+    )  # answers to pings are no messages
     (refusal,) = asyncio.run(replies(strict.socket_url))
     assert refusal == {"status": "failed", "message": "no message for 0.5 s"}
     assert asyncio.run(replies(strict.socket_url, START))[-1] == refusal
@@ -162,7 +197,10 @@ def test_an_idle_client_is_disconnected_but_not_one_that_waits_for_its_results(s
 
 def test_a_message_that_is_too_large_closes_the_connection(strict):
     async def close_code():
-        async with aiohttp.ClientSession() as client, client.ws_connect(strict.socket_url) as socket:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.ws_connect(strict.socket_url) as socket,
+        ):
             await socket.send_json(START)
             await socket.send_bytes(bytes(5000))
             async for _ in socket:
@@ -181,7 +219,9 @@ def test_one_client_too_many_is_refused_and_served_later(strict, speech):
             await second.close()
         return refused
 
-    assert asyncio.run(three()) == [{"status": "failed", "message": "2 clients are connected; try again later"}]
+    assert asyncio.run(three()) == [
+        {"status": "failed", "message": "2 clients are connected; try again later"}
+    ]
     assert sentences(asyncio.run(speak(strict.socket_url, speech[:16000], packet=1600)))
 
 

@@ -43,14 +43,20 @@ def test_the_openai_package_gets_the_text_of_the_python_interface(client, recogn
     for kind in ("WAV", "FLAC", "MP3", "OGG"):
         content = encoded(bursts(), kind)
         expected = recogniser.transcribe(content).text
-        assert client.audio.transcriptions.create(model="any", file=(f"talk.{kind}", content)).text == expected != ""
+        assert (
+            client.audio.transcriptions.create(model="any", file=(f"talk.{kind}", content)).text
+            == expected
+            != ""
+        )
 
 
 def test_every_response_format_equals_that_of_the_python_interface(client, recogniser, talk):
     expected = recogniser.transcribe(talk)
 
     def answer(kind):
-        return client.audio.transcriptions.create(model="any", file=("talk.wav", talk), response_format=kind)
+        return client.audio.transcriptions.create(
+            model="any", file=("talk.wav", talk), response_format=kind
+        )
 
     assert answer("json").text == expected.text
     assert answer("text") == f"{expected.text}\n"
@@ -80,16 +86,26 @@ def test_verbose_json_has_segments_and_words_with_times(client, recogniser, talk
 
 def test_the_prompt_and_the_own_field_are_hot_words(recogniser, talk):
     mode = "ctc_prefix_beam_search"
-    with served(recogniser, ServeOptions(transcribing={"mode": mode, "hot_word_score": 20.0})) as server:
+    with served(
+        recogniser, ServeOptions(transcribing={"mode": mode, "hot_word_score": 20.0})
+    ) as server:
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
         plain = recogniser.transcribe(talk, mode=mode).text
-        hot = recogniser.transcribe(talk, mode=mode, hot_words=["hag", "g h"], hot_word_score=20.0).text
-        given = client.audio.transcriptions.create(model="any", file=("t.wav", talk), prompt="hag, g h; Überraschung.")
+        hot = recogniser.transcribe(
+            talk, mode=mode, hot_words=["hag", "g h"], hot_word_score=20.0
+        ).text
+        given = client.audio.transcriptions.create(
+            model="any", file=("t.wav", talk), prompt="hag, g h; Überraschung."
+        )
         own = client.audio.transcriptions.create(
             model="any", file=("t.wav", talk), extra_body={"hot_words": "hag\ng h\n\n"}
         )
-        unknown = client.audio.transcriptions.create(model="any", file=("t.wav", talk), prompt="Überraschung")
-        prose = client.audio.transcriptions.create(model="any", file=("t.wav", talk), prompt="a b " * 100)
+        unknown = client.audio.transcriptions.create(
+            model="any", file=("t.wav", talk), prompt="Überraschung"
+        )
+        prose = client.audio.transcriptions.create(
+            model="any", file=("t.wav", talk), prompt="a b " * 100
+        )
     assert given.text == own.text == hot != plain
     assert unknown.text == plain == prose.text
     assert prose.warnings == ["prompt: left out 1 phrases of more than 100 characters"]
@@ -108,7 +124,10 @@ def test_a_transducer_takes_the_hot_words_of_a_request(tmp_path):
 
 def test_silence_and_a_very_short_recording_have_an_empty_text(client):
     for samples in (np.zeros(32000, np.int16), np.zeros(10, np.int16)):
-        assert client.audio.transcriptions.create(model="any", file=("t.wav", encoded(samples))).text == ""
+        assert (
+            client.audio.transcriptions.create(model="any", file=("t.wav", encoded(samples))).text
+            == ""
+        )
 
 
 @pytest.mark.parametrize(
@@ -123,9 +142,13 @@ def test_silence_and_a_very_short_recording_have_an_empty_text(client):
         (None, {"stream": True}, "stream: not supported here"),
     ],
 )
-def test_a_wrong_request_is_an_error_of_the_openai_package_with_the_reason(client, talk, file, fields, message):
+def test_a_wrong_request_is_an_error_of_the_openai_package_with_the_reason(
+    client, talk, file, fields, message
+):
     with pytest.raises(openai.APIStatusError) as raised:
-        client.audio.transcriptions.create(model="any", file=("t.wav", talk if file is None else file), **fields)
+        client.audio.transcriptions.create(
+            model="any", file=("t.wav", talk if file is None else file), **fields
+        )
     assert raised.value.status_code in (400, 413)
     if message != "cannot be":
         assert message in raised.value.body["message"]
@@ -167,7 +190,9 @@ def test_limits_of_size_length_and_number_are_refused_with_their_status(recognis
         url = f"{server.url}/v1/audio/transcriptions"
         assert post(url, data={"file": io.BytesIO(talk)})[0] == 200
         assert post(url, data={"file": io.BytesIO(bytes(250_001))})[0] == 413
-        status, answer = post(url, data={"file": io.BytesIO(encoded(np.zeros(7 * 16000, np.int16), "FLAC"))})
+        status, answer = post(
+            url, data={"file": io.BytesIO(encoded(np.zeros(7 * 16000, np.int16), "FLAC"))}
+        )
         assert (status, answer["error"]["message"]) == (413, "a recording may have 6.5 s of audio")
 
         async def slow_and_another():
@@ -178,7 +203,10 @@ def test_limits_of_size_length_and_number_are_refused_with_their_status(recognis
             headers = {"Content-Type": "multipart/form-data; boundary=x"}
             async with aiohttp.ClientSession() as client:
                 slow = asyncio.create_task(client.post(url, data=slowly(), headers=headers))
-                while "wenet_uio_uploads 1.0" not in await (await client.get(f"{server.url}/metrics")).text():
+                while (
+                    "wenet_uio_uploads 1.0"
+                    not in await (await client.get(f"{server.url}/metrics")).text()
+                ):
                     await asyncio.sleep(0.01)
                 async with client.post(url, data={"file": io.BytesIO(talk)}) as answer:
                     busy = answer.status, answer.headers["Retry-After"]
@@ -220,14 +248,18 @@ def test_a_vanished_client_is_not_transcribed_to_its_end(recogniser, monkeypatch
     assert len(segments) < 60
 
 
-def test_a_recording_and_a_stream_at_once_do_not_disturb_each_other(server, recogniser, speech, talk):
+def test_a_recording_and_a_stream_at_once_do_not_disturb_each_other(
+    server, recogniser, speech, talk
+):
     expected = recogniser.transcribe(talk).text
 
     async def both():
         async with aiohttp.ClientSession() as client:
             url = f"{server.url}/v1/audio/transcriptions"
             answers = [client.post(url, data={"file": io.BytesIO(talk)}) for _ in range(3)]
-            stream, *posted = await asyncio.gather(speak(server.socket_url, speech, packet=1600), *answers)
+            stream, *posted = await asyncio.gather(
+                speak(server.socket_url, speech, packet=1600), *answers
+            )
             return stream, [await answer.json() for answer in posted]
 
     stream, posted = asyncio.run(both())
@@ -237,7 +269,9 @@ def test_a_recording_and_a_stream_at_once_do_not_disturb_each_other(server, reco
 
 def test_a_whisper_transcribes_in_the_language_of_the_request(tmp_path):
     recogniser = SpeechRecogniser(Recogniser(tiny_config(), None, tiny()), tmp_path, "cpu")
-    server = Transcriptions(recogniser, TranscribeOptions(decoding={"language": None}), Limits(), Metrics())
+    server = Transcriptions(
+        recogniser, TranscribeOptions(decoding={"language": None}), Limits(), Metrics()
+    )
     try:
         for fields, expected in (({"language": "zh"}, "zh"), ({}, None), ({"language": ""}, None)):
             options, warnings = server._options_of(fields)

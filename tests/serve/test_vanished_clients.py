@@ -16,7 +16,11 @@ ONE_SAMPLE = frame(2, b"\0\0") * 8_000
 
 def left(server):
     """Clients and streams that the server still has."""
-    return len(server.server._sessions) + len(server.server._engine._streams) + len(server.server._engine._arrived)
+    return (
+        len(server.server._sessions)
+        + len(server.server._engine._streams)
+        + len(server.server._engine._arrived)
+    )
 
 
 def begun(url):
@@ -80,7 +84,9 @@ def test_many_small_packets_of_one_client_change_no_text_of_another(server, spee
 def test_a_client_that_vanishes_in_the_handshake_is_no_error_in_the_log(server, caplog):
     caplog.set_level(logging.ERROR)
     host, _, port = server.socket_url.removeprefix("ws://").partition(":")
-    request = f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    request = (
+        f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    )
     key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     for _ in range(50):
         raw = sockets.create_connection((host, int(port)))

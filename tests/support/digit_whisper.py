@@ -16,7 +16,12 @@ def write_vocabulary(folder: Path) -> None:
 
 def digit_whisper(num_blocks: int, **sections: Any) -> dict[str, Any]:
     """A config with layers of this number in encoder and decoder, and with further sections."""
-    layers = {"attention_heads": 2, "linear_units": 64, "num_blocks": num_blocks, "dropout_rate": 0.0}
+    layers = {
+        "attention_heads": 2,
+        "linear_units": 64,
+        "num_blocks": num_blocks,
+        "dropout_rate": 0.0,
+    }
     layers |= {"activation_type": "gelu", "key_bias": False}
     return {
         "model": "whisper",

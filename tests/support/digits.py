@@ -30,7 +30,9 @@ Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def write_digits(corpora: Path, folder: Path, every: int, first: int = 0) -> tuple[Path, Path]:
-    """Write a data list of each `every`-th recording from `first`, and a units file of words; their paths."""
+    """Write a data list of each `every`-th recording from `first`, and a units file of words; their
+    paths.
+    """
     recordings = sorted((corpora / "fsdd/recordings").rglob("*.wav"))[first::every]
     lines = [RawLine(path.stem, str(path), WORDS[int(path.stem[0])]) for path in recordings]
     assert make_raw_list(lines, folder / "data.list") == []
@@ -41,19 +43,29 @@ def write_digits(corpora: Path, folder: Path, every: int, first: int = 0) -> tup
 def batches_of(config: Config, data_list: Path) -> list[Tensors]:
     """All batches of a data list, without shuffling and augmentation."""
     loader = build_loader(str(data_list), "raw", config, build_tokenizer(config), training=False)
-    return [(batch.feats, batch.feats_lengths, batch.target, batch.target_lengths) for batch in loader]
+    return [
+        (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths) for batch in loader
+    ]
 
 
 def write_cmvn(batches: list[Tensors], path: Path) -> None:
     """Write mean and variance statistics of the features."""
-    frames = torch.cat([feats[length_mask(lengths, feats.size(1))] for feats, lengths, _, _ in batches]).double()
-    stats = {"mean_stat": frames.sum(0).tolist(), "var_stat": frames.pow(2).sum(0).tolist(), "frame_num": len(frames)}
+    frames = torch.cat(
+        [feats[length_mask(lengths, feats.size(1))] for feats, lengths, _, _ in batches]
+    ).double()
+    stats = {
+        "mean_stat": frames.sum(0).tolist(),
+        "var_stat": frames.pow(2).sum(0).tolist(),
+        "frame_num": len(frames),
+    }
     path.write_text(json.dumps(stats), encoding="utf-8")
 
 
 def train_steps(model: ASRModel, batches: list[Tensors], steps: int, lr: float) -> list[float]:
     """Train for `steps` batches with Adam, in turns; the losses."""
-    optimizer = torch.optim.Adam([weight for weight in model.parameters() if weight.requires_grad], lr)
+    optimizer = torch.optim.Adam(
+        [weight for weight in model.parameters() if weight.requires_grad], lr
+    )
     model.train()
     losses = []
     for step in range(steps):

@@ -1,4 +1,5 @@
-"""The import graph between the packages of wenet_uio. Prints each package with the packages it imports:
+"""The import graph between the packages of wenet_uio. Prints each package with the packages it
+imports:
 
 python tests/support/import_graph.py
 """
@@ -46,13 +47,17 @@ def statements(path: Path, *, typing: bool = True) -> Iterator[ast.AST]:
 
 
 def room_of(name: str, path: Path) -> str:
-    """The package of a module. A module directly in wenet_uio or wenet_uio.dataset counts as a package of its own."""
+    """The package of a module. A module directly in wenet_uio or wenet_uio.dataset counts as a
+    package of its own.
+    """
     parent = name if path.name == "__init__.py" else name.rpartition(".")[0]
     return name if parent in ("wenet_uio", "wenet_uio.dataset") else parent
 
 
 def imports_of(path: Path, names: dict[str, Path], *, typing: bool = True) -> set[str]:
-    """The modules of the package that a file imports, also inside functions; `typing` includes TYPE_CHECKING blocks."""
+    """The modules of the package that a file imports, also inside functions; `typing` includes
+    TYPE_CHECKING blocks.
+    """
     found = set()
     for node in statements(path, typing=typing):
         if isinstance(node, ast.Import):
@@ -68,7 +73,9 @@ def _is_typing(node: ast.AST) -> bool:
 
 
 def graph() -> Graph:
-    """The imports between packages, without the public faces, which load names when they are used."""
+    """The imports between packages, without the public faces, which load names when they are
+    used.
+    """
     names, found = modules(), defaultdict(lambda: defaultdict(list))
     for name, path in names.items():
         if name in ("wenet_uio", "wenet_uio.dataset"):

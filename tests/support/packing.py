@@ -1,4 +1,6 @@
-"""Packing in a thread: new processes take three times as long, and only some tests are about them."""
+"""Packing in a thread: new processes take three times as long, and only some tests are about
+them.
+"""
 
 from functools import partial
 

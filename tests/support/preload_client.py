@@ -1,9 +1,10 @@
-"""`python SCRIPT` or `python -m MODULE` by the server of preloaded.py, and the processes that multiprocessing spawns.
+"""`python SCRIPT` or `python -m MODULE` by the server of preloaded.py, and the processes that
+multiprocessing spawns.
 
 Starts Python itself for other arguments.
 
-A copy of this file is called python, in the folder of the server. It starts often; the built-in modules of signals and
-sockets are imported twice as fast as those that wrap them.
+A copy of this file is called python, in the folder of the server. It starts often; the built-in
+modules of signals and sockets are imported twice as fast as those that wrap them.
 """
 
 import _signal as signal
@@ -18,18 +19,29 @@ if unbuffered:
     del arguments[0]
 files = [0, 1, 2]
 if arguments[-1:] == ["--multiprocessing-fork"]:  # it receives open files by their numbers
-    arguments = arguments[-3:]  # without the options of the interpreter, which are those of the server
+    arguments = arguments[
+        -3:
+    ]  # without the options of the interpreter, which are those of the server
     files += [number for number in map(int, os.listdir("/proc/self/fd")) if number > 2]
-    files = [number for number in files if os.path.exists(f"/proc/self/fd/{number}")]  # without that of listdir
+    files = [
+        number for number in files if os.path.exists(f"/proc/self/fd/{number}")
+    ]  # without that of listdir
 elif not arguments or (arguments[0].startswith("-") and arguments[0] != "-m"):
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 folder = os.path.dirname(os.path.abspath(__file__))
-request = {"arguments": arguments, "unbuffered": unbuffered, "cwd": os.getcwd(), "environment": dict(os.environ)}
+request = {
+    "arguments": arguments,
+    "unbuffered": unbuffered,
+    "cwd": os.getcwd(),
+    "environment": dict(os.environ),
+}
 request = marshal.dumps({**request, "files": files})
 server = socket.socket(socket.AF_UNIX)
 server.connect(folder + "/socket")
 numbers = b"".join(number.to_bytes(4, sys.byteorder) for number in files)
-server.sendmsg([len(request).to_bytes(4, "little")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
+server.sendmsg(
+    [len(request).to_bytes(4, "little")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)]
+)
 server.sendall(request)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, lambda received, _: server.send(bytes([received])))

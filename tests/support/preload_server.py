@@ -2,9 +2,9 @@
 
 preload_server.py FOLDER MODULE…      listens at FOLDER/socket until standard input ends; imports the modules
 
-A client sends its arguments, folder and variables with its standard input, output and error (a process of
-multiprocessing: all its open files), and after that the numbers of the signals that it receives. It gets the exit
-status of its command. A client that is killed takes its command with it.
+A client sends its arguments, folder and variables with its standard input, output and error (a
+process of multiprocessing: all its open files), and after that the numbers of the signals that it
+receives. It gets the exit status of its command. A client that is killed takes its command with it.
 """
 
 from __future__ import annotations
@@ -69,9 +69,14 @@ class Server:
         received: list[int] = []
         try:
             length, received, *_ = socket.recv_fds(client, 4, MOST_FILES)
-            request = marshal.loads(client.recv(int.from_bytes(length, "little"), socket.MSG_WAITALL))
+            request = marshal.loads(
+                client.recv(int.from_bytes(length, "little"), socket.MSG_WAITALL)
+            )
             child = os.fork()
-        except (OSError, EOFError) as error:  # the client was killed, or there is no room for a process
+        except (
+            OSError,
+            EOFError,
+        ) as error:  # the client was killed, or there is no room for a process
             print(f"a command was not started: {error!r}", file=sys.stderr, flush=True)
             client.close()
             for file in received:
@@ -92,8 +97,12 @@ class Server:
         else:
             ended = os.pidfd_open(child)
             self.running.add(child)
-            self.selector.register(client, selectors.EVENT_READ, lambda _: self.signal(client, child))
-            self.selector.register(ended, selectors.EVENT_READ, lambda _: self.reap(client, child, ended))
+            self.selector.register(
+                client, selectors.EVENT_READ, lambda _: self.signal(client, child)
+            )
+            self.selector.register(
+                ended, selectors.EVENT_READ, lambda _: self.reap(client, child, ended)
+            )
             for file in received:
                 os.close(file)
 
@@ -160,7 +169,9 @@ def command(arguments: list[str], unbuffered: bool, cwd: str, environment: dict[
 
 
 def forget_other_project() -> None:
-    """Forget the modules of this project if the command finds another copy of it, or none; a link is no copy."""
+    """Forget the modules of this project if the command finds another copy of it, or none; a link
+    is no copy.
+    """
     names = [name for name in sys.modules if name.partition(".")[0] == PROJECT]
     imported = {name: sys.modules.pop(name) for name in names}
     found = find_spec(PROJECT) if imported else None
@@ -170,7 +181,9 @@ def forget_other_project() -> None:
 
 def make_cheaper() -> None:
     """Leave out what torch does in processes with thousands of modules and what no test sees."""
-    for finalizer in list(weakref.finalize._registry):  # 0.1 s at the end of a process, to free registered operators
+    for finalizer in list(
+        weakref.finalize._registry
+    ):  # 0.1 s at the end of a process, to free registered operators
         finalizer.atexit = False
     atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
     # A launcher records the names of its own functions. `inspect.stack()` takes 1 s for them.
@@ -179,7 +192,8 @@ def make_cheaper() -> None:
 
 
 def use_huge_pages() -> None:
-    """Move the heap into huge pages: a fork copies the table of all pages, which takes 20 ms for 400 MB of small pages.
+    """Move the heap into huge pages: a fork copies the table of all pages, which takes 20 ms for
+    400 MB of small pages.
 
     Linux before 6.1 refuses this, and nothing changes.
     """
@@ -191,7 +205,9 @@ def use_huge_pages() -> None:
 
 
 def draw_once() -> None:
-    """Load the fonts, as the first picture of a process does: this takes longer than a tiny training."""
+    """Load the fonts, as the first picture of a process does: this takes longer than a tiny
+    training.
+    """
     figure = importlib.import_module("matplotlib.figure").Figure()
     figure.add_subplot(title="title", xlabel="x").plot([0, 1], label="line")
     figure.legend()
@@ -216,7 +232,9 @@ def main(folder: str, *modules: str) -> None:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(f"{folder}/new")
     listening.listen(100)
-    os.rename(f"{folder}/new", f"{folder}/socket")  # who finds the socket can connect; commands wait for the imports
+    os.rename(
+        f"{folder}/new", f"{folder}/socket"
+    )  # who finds the socket can connect; commands wait for the imports
     sys.path[0] = str(ROOT)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # what is imported stays

@@ -1,8 +1,9 @@
-"""Python commands in processes of their own that have imported torch already, which takes 2 to 5 s of a new process.
+"""Python commands in processes of their own that have imported torch already, which takes 2 to 5 s
+of a new process.
 
-The processes are forked from a server, which pytest starts before its worker processes, or else at the first command.
-The server imports most modules of this project, too. A command runs as `python SCRIPT` or `python -m MODULE`. Tests of
-what an import does start Python itself.
+The processes are forked from a server, which pytest starts before its worker processes, or else at
+the first command. The server imports most modules of this project, too. A command runs as `python
+SCRIPT` or `python -m MODULE`. Tests of what an import does start Python itself.
 """
 
 from __future__ import annotations
@@ -45,7 +46,12 @@ PACKAGES = (
     "tqdm",
     "yaml",
 )
-COMMANDS = ("wenet_uio.bin.train", "wenet_uio.bin.recognize", "wenet_uio.bin.export_jit", "wenet_uio.bin.launch")
+COMMANDS = (
+    "wenet_uio.bin.train",
+    "wenet_uio.bin.recognize",
+    "wenet_uio.bin.export_jit",
+    "wenet_uio.bin.launch",
+)
 """These import most modules of the project: reading, models, training, search and export."""
 
 
@@ -53,8 +59,9 @@ COMMANDS = ("wenet_uio.bin.train", "wenet_uio.bin.recognize", "wenet_uio.bin.exp
 def python() -> str:
     """Path of a program `python` that the server runs; `python3` is beside it.
 
-    The variables of a command that packages read at import, such as OMP_NUM_THREADS, have no effect. The parent of a
-    command is the server: only the signals that `python` receives and forwards reach the command.
+    The variables of a command that packages read at import, such as OMP_NUM_THREADS, have no
+    effect. The parent of a command is the server: only the signals that `python` receives and
+    forwards reach the command.
     """
     if SHARED in os.environ:
         return os.environ[SHARED]
@@ -65,7 +72,10 @@ def python() -> str:
         try:
             server.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
-            print(f"the server of commands did not end within {PATIENCE} s and is killed", file=sys.stderr)
+            print(
+                f"the server of commands did not end within {PATIENCE} s and is killed",
+                file=sys.stderr,
+            )
             server.kill()
             server.wait(PATIENCE)
         shutil.rmtree(program.parent)
@@ -75,9 +85,13 @@ def python() -> str:
 
 
 def start(modules: Sequence[str]) -> tuple[Path, subprocess.Popen[bytes]]:
-    """Start a server that imports the modules -> its program `python`, in a folder of its own, and the server."""
+    """Start a server that imports the modules -> its program `python`, in a folder of its own, and
+    the server.
+    """
     here = Path(__file__).parent
-    folder = Path(tempfile.mkdtemp(prefix="python", dir="/tmp"))  # a socket in it wants a short path
+    folder = Path(
+        tempfile.mkdtemp(prefix="python", dir="/tmp")
+    )  # a socket in it wants a short path
     program = folder / "python"
     program.write_text(f"#!{sys.executable} -IS\n{(here / 'preload_client.py').read_text()}")
     program.chmod(0o755)
@@ -86,18 +100,27 @@ def start(modules: Sequence[str]) -> tuple[Path, subprocess.Popen[bytes]]:
     with open(folder / "log", "w") as log:
         command = [sys.executable, str(here / "preload_server.py"), str(folder), *modules]
         server = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     give_up = time.monotonic() + PATIENCE
     while not (folder / "socket").exists():
         assert server.poll() is None, (folder / "log").read_text()
-        assert time.monotonic() < give_up, f"the server of commands does not start: {(folder / 'log').read_text()}"
+        assert time.monotonic() < give_up, (
+            f"the server of commands does not start: {(folder / 'log').read_text()}"
+        )
         time.sleep(0.01)
     return program, server
 
 
 def on_path(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """`environment` with a PATH on which `python` and `python3` are `python()`, for shell scripts."""
+    """`environment` with a PATH on which `python` and `python3` are `python()`, for shell
+    scripts.
+    """
     folders = [str(Path(python()).parent), str(Path(sys.executable).parent), environment["PATH"]]
     return {**environment, "PATH": os.pathsep.join(folders)}
 

@@ -14,7 +14,9 @@ Server = TypeVar("Server", bound=BaseServer)
 @contextmanager
 def running(server: Server) -> Iterator[Server]:
     """Serve requests until the end of the block, then close the server."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield server

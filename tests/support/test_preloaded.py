@@ -42,7 +42,9 @@ def test_status_and_errors_are_those_of_python(script, text, status, said):
 
 
 def test_arguments_variables_and_folder_are_those_of_the_caller(script, tmp_path):
-    text = "import os, sys; print(sys.argv[1:], os.environ['NAME'], 'HOME' in os.environ, os.getcwd())"
+    text = (
+        "import os, sys; print(sys.argv[1:], os.environ['NAME'], 'HOME' in os.environ, os.getcwd())"
+    )
     done = preloaded.run([script(text), "a b", "ü"], cwd=tmp_path, env={"NAME": "value"})
     assert done.stdout == f"['a b', 'ü'] value False {tmp_path}\n"
 
@@ -62,7 +64,13 @@ def test_a_command_has_the_modules_of_this_project_already(script):
 def test_a_command_beside_another_copy_of_the_project_imports_that(script, tmp_path):
     (tmp_path / "wenet_uio").mkdir()
     (tmp_path / "wenet_uio/__init__.py").write_text("")
-    done = preloaded.run([script("import wenet_uio, sys; print(wenet_uio.__file__, 'wenet_uio.train' in sys.modules)")])
+    done = preloaded.run(
+        [
+            script(
+                "import wenet_uio, sys; print(wenet_uio.__file__, 'wenet_uio.train' in sys.modules)"
+            )
+        ]
+    )
     assert done.stdout.split() == [str(tmp_path / "wenet_uio/__init__.py"), "False"]
 
 
@@ -87,7 +95,9 @@ def test_other_arguments_start_python_itself():
     assert done.stdout.split() == [sys.executable, "False"]
 
 
-@pytest.mark.parametrize("sent", [b"", b"\x80\0\0\0", b"\x80\0\0\0{"], ids=["nothing", "the size", "a part"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"\x80\0\0\0", b"\x80\0\0\0{"], ids=["nothing", "the size", "a part"]
+)
 def test_a_client_that_is_killed_before_its_request_is_complete_stops_no_others(script, sent):
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(Path(preloaded.python()).with_name("socket")))
@@ -117,7 +127,9 @@ def test_a_signal_to_the_client_reaches_the_command(script, tmp_path, number):
 def test_commands_end_with_the_server(script):
     program, server = preloaded.start([])
     waiting = script("import time; print('runs', flush=True); time.sleep(600)")
-    command = subprocess.Popen([program, waiting], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = subprocess.Popen(
+        [program, waiting], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert command.stdout.readline()
     server.kill()
     said = command.communicate(timeout=60)[1]  # returns when the command has ended too

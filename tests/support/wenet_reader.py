@@ -1,4 +1,6 @@
-"""Opens a train.yaml by WeNet's rules, from the list of the keys that each of WeNet's functions takes."""
+"""Opens a train.yaml by WeNet's rules, from the list of the keys that each of WeNet's functions
+takes.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,35 @@ class WenetReader:
         self.kwargs = read_yaml(kwargs_path)
 
     def calls(self) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-        """For each function that gets a section as keywords: section, its keys, the keywords of the function."""
+        """For each function that gets a section as keywords: section, its keys, the keywords of the
+        function.
+        """
         for section, keywords in self.kwargs["dataset_conf"]["given_to_functions"].items():
             if section in self.values["dataset_conf"]:
                 yield f"dataset_conf.{section}", self.values["dataset_conf"][section], keywords
         for part in PARTS:
             name = self.values.get(part, DEFAULTS.get(part))
             if name is not None:
-                yield f"{part}_conf", self.values[f"{part}_conf"], self.kwargs["model"][f"{part}_conf"][name]
+                yield (
+                    f"{part}_conf",
+                    self.values[f"{part}_conf"],
+                    self.kwargs["model"][f"{part}_conf"][name],
+                )
 
     def unknown_keywords(self) -> list[str]:
         """Keys on which WeNet fails."""
-        return [f"{section}.{key}" for section, keys, known in self.calls() for key in keys if key not in known]
+        return [
+            f"{section}.{key}"
+            for section, keys, known in self.calls()
+            for key in keys
+            if key not in known
+        ]
 
     def missing_keywords(self) -> list[str]:
         """Keys without which WeNet fails."""
-        top = [key for key in ("input_dim", "output_dim") if not isinstance(self.values.get(key), int)]
+        top = [
+            key for key in ("input_dim", "output_dim") if not isinstance(self.values.get(key), int)
+        ]
         required = [
             f"{section}.{key}"
             for section, keys, known in self.calls()
@@ -46,7 +61,9 @@ class WenetReader:
 
     @property
     def ids(self) -> tuple[int, int, int]:
-        """Ids of blank, sos and eos. WeNet asks neither the units file nor the tokenizer for sos and eos."""
+        """Ids of blank, sos and eos. WeNet asks neither the units file nor the tokenizer for sos
+        and eos.
+        """
         last = self.values["output_dim"] - 1
         special = self.values.get("tokenizer_conf", {}).get("special_tokens") or {}
         blank = self.values["ctc_conf"]["ctc_blank_id"]
@@ -66,9 +83,15 @@ class WenetReader:
         for section, keys, known in self.calls():
             conf = {key: value for key, value in keys.items() if key in known}
             if section.startswith("dataset_conf."):
-                seen["dataset_conf"] = {**seen["dataset_conf"], section.removeprefix("dataset_conf."): conf}
+                seen["dataset_conf"] = {
+                    **seen["dataset_conf"],
+                    section.removeprefix("dataset_conf."): conf,
+                }
             else:
                 seen[section] = conf
         _, sos, eos = self.ids
-        seen["tokenizer_conf"] = {**seen["tokenizer_conf"], "special_tokens": {"<sos>": sos, "<eos>": eos}}
+        seen["tokenizer_conf"] = {
+            **seen["tokenizer_conf"],
+            "special_tokens": {"<sos>": sos, "<eos>": eos},
+        }
         return seen

@@ -14,7 +14,9 @@ CHINESE = {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "你": 3, "好": 4, "▁": 
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("aggregate")
     train_sentencepiece(ENGLISH * 5, folder / "en", SentencepieceOptions(vocab_size=22))
-    (folder / "zh.txt").write_text("".join(f"{name} {unit}\n" for name, unit in CHINESE.items()), encoding="utf-8")
+    (folder / "zh.txt").write_text(
+        "".join(f"{name} {unit}\n" for name, unit in CHINESE.items()), encoding="utf-8"
+    )
     return {
         "en": {"tokenizer": "sentencepiece", "model_path": str(folder / "en.model")},
         "zh": {"tokenizer": "char", "symbol_table_path": str(folder / "zh.txt")},
@@ -23,7 +25,9 @@ def files(tmp_path_factory):
 
 def aggregate(languages, **keys) -> AggregateTokenizer:
     conf = {"languages": languages, **keys}
-    tokenizer = build_tokenizer(parse_config({"tokenizer": "aggregate", "tokenizer_conf": conf}, "test"))
+    tokenizer = build_tokenizer(
+        parse_config({"tokenizer": "aggregate", "tokenizer_conf": conf}, "test")
+    )
     assert isinstance(tokenizer, AggregateTokenizer)
     return tokenizer
 
@@ -37,7 +41,10 @@ def test_units_are_the_sum_of_all_languages_then_blank_and_sos_eos(files):
     assert tokenizer.symbols["<blank>"] == tokenizer.vocab_size - 2
     assert tokenizer.symbols["<sos/eos>"] == tokenizer.vocab_size - 1
     assert tokenizer.of({"lang": "en"}).tokenize("hello")[1] == english.tokenize("hello")[1]
-    assert tokenizer.of({"lang": "zh"}).tokenize("你好")[1] == [english.vocab_size + 3, english.vocab_size + 4]
+    assert tokenizer.of({"lang": "zh"}).tokenize("你好")[1] == [
+        english.vocab_size + 3,
+        english.vocab_size + 4,
+    ]
 
 
 def plain(part):
@@ -52,9 +59,16 @@ def test_ids_become_the_text_again_also_where_languages_mix(files):
     assert tokenizer.detokenize(ni_hao) == "你好"
     assert tokenizer.detokenize([*ni_hao, *hello]) == "你好 hello world"
     assert tokenizer.detokenize([*hello, *ni_hao]) == "hello world你好"
-    assert [word for word, _, _ in tokenizer.words([*hello, *ni_hao])] == ["hello", "world", "你", "好"]
+    assert [word for word, _, _ in tokenizer.words([*hello, *ni_hao])] == [
+        "hello",
+        "world",
+        "你",
+        "好",
+    ]
     assert tokenizer.detokenize([]) == ""
-    assert tokenizer.detokenize([tokenizer.vocab_size - 1, *ni_hao]) == "你好"  # <sos/eos> has no text
+    assert (
+        tokenizer.detokenize([tokenizer.vocab_size - 1, *ni_hao]) == "你好"
+    )  # <sos/eos> has no text
 
 
 def test_languages_that_share_a_file_have_ids_of_their_own(files):
@@ -78,15 +92,23 @@ def test_the_language_is_that_of_lang_field_then_that_of_nemos_and_kaldis_names(
     pair = {"source_language": "en", "target_language": "zh"}
     assert tokenizer.of(pair, "source").tokenize("we")[1] == [first[0]]
     assert tokenizer.of(pair).tokenize("你")[1] == [first[1]]
-    assert tokenizer.with_tags({"spoken": "zh"}).of({"spoken": "en"}).tokenize("你")[1] == [first[1]]
-    digests = {each.digest for each in (tokenizer, tokenizer.with_tags({"spoken": "zh"}), aggregate(files))}
+    assert tokenizer.with_tags({"spoken": "zh"}).of({"spoken": "en"}).tokenize("你")[1] == [
+        first[1]
+    ]
+    digests = {
+        each.digest for each in (tokenizer, tokenizer.with_tags({"spoken": "zh"}), aggregate(files))
+    }
     assert len(digests) == 3
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "none of the fields lang, target_language, target_lang, language says the language; known: en, zh"),
+        (
+            {},
+            "none of the fields lang, target_language, target_lang, language says the language; "
+            "known: en, zh",
+        ),
         ({"lang": None, "language": "fr"}, "language 'fr' has no tokenizer; known: en, zh"),
     ],
 )
@@ -118,10 +140,20 @@ def test_a_context_phrase_is_spelled_in_every_language_that_has_its_units(files)
     [
         (None, "tokenizer aggregate needs tokenizer_conf.languages, such as {en: "),
         ({}, "languages is empty: write `en: {model_path: en.model}` for each language"),
-        ({"en": {"model_pth": "x"}}, "languages.en.model_pth: unknown key; did you mean 'model_path'?"),
+        (
+            {"en": {"model_pth": "x"}},
+            "languages.en.model_pth: unknown key; did you mean 'model_path'?",
+        ),
         ({"en/us": {"model_path": "x"}}, "String should match pattern"),
-        ({"en": {"tokenizer": "whisper"}}, "Input should be 'char', 'bpe', 'huggingface' or 'sentencepiece'"),
-        ({"en": {}}, "tokenizer_conf.languages.en: tokenizer_conf.model_path is missing: the path of a sentencepiece"),
+        (
+            {"en": {"tokenizer": "whisper"}},
+            "Input should be 'char', 'bpe', 'huggingface' or 'sentencepiece'",
+        ),
+        (
+            {"en": {}},
+            "tokenizer_conf.languages.en: tokenizer_conf.model_path is missing: the path of a "
+            "sentencepiece",
+        ),
     ],
 )
 def test_a_section_that_cannot_be_used_is_answered_in_one_line(conf, said):

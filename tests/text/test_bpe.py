@@ -28,7 +28,9 @@ def test_chinese_characters_are_tokens_and_words_become_pieces(model):
 
 def test_text_is_converted_to_the_case_of_the_model(tmp_path, model):
     train_sentencepiece(
-        [text.lower() for text in TEXTS], tmp_path / "lower", SentencepieceOptions(vocab_size=20, model_type="bpe")
+        [text.lower() for text in TEXTS],
+        tmp_path / "lower",
+        SentencepieceOptions(vocab_size=20, model_type="bpe"),
     )
     lower = BpeSplitter(str(tmp_path / "lower.model"))
     assert lower.join(lower("go left")) == "go left"
@@ -72,10 +74,15 @@ def test_pieces_of_a_sentencepiece_tokenizer_have_the_ids_of_the_model(tmp_path,
     values["tokenizer_conf"]["non_lang_syms_path"] = str(tmp_path / "symbols")
     tokenizer = build_tokenizer(parse_config(values, "test"))
     assert tokenizer.tokenize("GO<unk>")[0][-1] == "<unk>"
-    with pytest.raises(ValueError, match=f"^non-language symbol '{{NOISE}}' is no piece of {model}"):
+    with pytest.raises(
+        ValueError, match=f"^non-language symbol '{{NOISE}}' is no piece of {model}"
+    ):
         tokenizer.tokenize("{NOISE}")
 
 
 def test_a_sentencepiece_tokenizer_needs_its_model():
-    with pytest.raises(ValueError, match=r"^tokenizer_conf.model_path is missing: the path of a sentencepiece model$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^tokenizer_conf.model_path is missing: the path of a sentencepiece model$",
+    ):
         build_tokenizer(parse_config({"tokenizer": "sentencepiece"}, "test"))

@@ -57,5 +57,7 @@ def test_the_alphabet_of_gpt2_has_a_character_for_each_byte() -> None:
         ([b"a", b"\xe2\x98\x83"], [False]),
     ],
 )
-def test_words_start_after_spaces_and_at_ideographs(tokens: list[bytes], starts: list[bool]) -> None:
+def test_words_start_after_spaces_and_at_ideographs(
+    tokens: list[bytes], starts: list[bool]
+) -> None:
     assert [starts_word(*pair) for pair in pairwise(tokens)] == starts

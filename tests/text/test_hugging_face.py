@@ -31,7 +31,9 @@ def of_bytes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def wordpieces(folder: Path) -> Path:
     pieces = ["[UNK]", "[CLS]", "hello", "wo", "##rld", "你", "好", "there"]
-    model = Json(models.WordPiece({piece: unit for unit, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    model = Json(
+        models.WordPiece({piece: unit for unit, piece in enumerate(pieces)}, unk_token="[UNK]")
+    )
     model.normalizer = normalizers.BertNormalizer(lowercase=True)
     model.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     model.decoder = decoders.WordPiece()
@@ -44,14 +46,18 @@ def metaspace(folder: Path) -> Path:
     model = Json(models.Unigram())
     model.pre_tokenizer = pre_tokenizers.Metaspace()
     model.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=40, show_progress=False, unk_token="<unk>", special_tokens=["<unk>"])
+    trainer = trainers.UnigramTrainer(
+        vocab_size=40, show_progress=False, unk_token="<unk>", special_tokens=["<unk>"]
+    )
     model.train_from_iterator(TRAINED_ON, trainer)
     model.save(str(folder / "tokenizer.json"))
     return folder
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text_becomes_the_ids_of_the_file_and_the_same_text_again(of_bytes: Path, text: str) -> None:
+def test_text_becomes_the_ids_of_the_file_and_the_same_text_again(
+    of_bytes: Path, text: str
+) -> None:
     tokenizer = build(of_bytes)
     tokens, ids = tokenizer.tokenize(text)
     expected = Json.from_file(str(of_bytes)).encode(text, add_special_tokens=False)
@@ -106,30 +112,42 @@ def test_non_language_symbols_are_tokens_of_the_file(of_bytes: Path, tmp_path: P
     (tmp_path / "symbols").write_text("<|endoftext|>\n{NOISE}\n")
     tokenizer = build(of_bytes, non_lang_syms_path=str(tmp_path / "symbols"))
     assert tokenizer.tokenize("hello<|ENDOFTEXT|>")[0] == ["hello", "<|endoftext|>"]
-    with pytest.raises(ValueError, match=r"^non-language symbol '{NOISE}' is no token of .*tokenizer.json$"):
+    with pytest.raises(
+        ValueError, match=r"^non-language symbol '{NOISE}' is no token of .*tokenizer.json$"
+    ):
         tokenizer.tokenize("{NOISE}")
 
 
 def test_a_missing_file_another_file_and_a_missing_key_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"tokenizer.json: no such tokenizer.json; transformers writes it"):
+    with pytest.raises(
+        FileNotFoundError, match=r"tokenizer.json: no such tokenizer.json; transformers writes it"
+    ):
         build(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"tokenizer.json: not a tokenizer.json of Hugging Face \("):
+    with pytest.raises(
+        ValueError, match=r"tokenizer.json: not a tokenizer.json of Hugging Face \("
+    ):
         build(tmp_path)
-    with pytest.raises(ValueError, match=r"^tokenizer_conf.model_path is missing: the path of a tokenizer.json"):
+    with pytest.raises(
+        ValueError, match=r"^tokenizer_conf.model_path is missing: the path of a tokenizer.json"
+    ):
         build("")
 
 
 def test_a_name_on_the_hub_is_an_error() -> None:
     with pytest.raises(
-        FileNotFoundError, match=r"^openai/whisper-small: no such tokenizer.json; transformers writes it"
+        FileNotFoundError,
+        match=r"^openai/whisper-small: no such tokenizer.json; transformers writes it",
     ):
         build("openai/whisper-small")
 
 
 def test_a_missing_package_is_named(of_bytes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ValueError, match=r"^tokenizer huggingface needs the package tokenizers: pip install tokenize"):
+    with pytest.raises(
+        ValueError,
+        match=r"^tokenizer huggingface needs the package tokenizers: pip install tokenize",
+    ):
         build(of_bytes)
 
 

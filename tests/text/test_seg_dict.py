@@ -48,7 +48,9 @@ def test_a_word_outside_of_the_dictionary_is_one_token_or_unknown(tokenizer: Tok
         ([], ""),
     ],
 )
-def test_pieces_are_joined_to_words_with_spaces_between_words_of_letters(tokens: list[str], text: str) -> None:
+def test_pieces_are_joined_to_words_with_spaces_between_words_of_letters(
+    tokens: list[str], text: str
+) -> None:
     assert SegDictSplitter("unused").join(tokens) == text
 
 
@@ -67,7 +69,9 @@ def test_the_dictionary_counts_for_the_digest_and_its_path_does_not(tmp_path: Pa
 
 def test_errors_name_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "seg_dict").write_text("ab a@@ b\nword\n")
-    with pytest.raises(ValueError, match=r"seg_dict:2: expected `word piece piece ...`, found 'word'"):
+    with pytest.raises(
+        ValueError, match=r"seg_dict:2: expected `word piece piece ...`, found 'word'"
+    ):
         SegDictSplitter(str(tmp_path / "seg_dict"))("ab")
     with pytest.raises(FileNotFoundError, match="absent"):
         SegDictSplitter(str(tmp_path / "absent"))("ab")

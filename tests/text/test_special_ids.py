@@ -28,18 +28,24 @@ def test_units_give_sos_and_eos_and_the_blank() -> None:
     assert special_ids(config.tokenizer_conf, UNITS, 4) == {"<sos>": 2, "<eos>": 2}
     assert blank_id(config, {"a": 0, "<blank>": 1}) == 1
     assert blank_id(config, {"a": 0}) == 0
-    with pytest.raises(ValueError, match="ctc_conf.ctc_blank_id is 3, but <blank> is 0 in None; remove the key"):
+    with pytest.raises(
+        ValueError, match="ctc_conf.ctc_blank_id is 3, but <blank> is 0 in None; remove the key"
+    ):
         blank_id(parse_config({"ctc_conf": {"ctc_blank_id": 3}}, "test"), UNITS)
 
 
-def test_a_vocabulary_of_whisper_gives_the_tokens_of_wenets_config_and_no_speech_as_blank(tmp_path: Path) -> None:
+def test_a_vocabulary_of_whisper_gives_the_tokens_of_wenets_config_and_no_speech_as_blank(
+    tmp_path: Path,
+) -> None:
     config = whisper(tmp_path)
     symbols = build_tokenizer(config).symbols
     text = symbols["<|endoftext|>"]
     found = special_ids(config.tokenizer_conf, symbols, len(symbols))
     assert found == {**special_tokens(text, 99), "<sos>": text + 1, "<eos>": text}
     assert blank_id(config, symbols) == found["no_speech"]
-    given = config.model_copy(update={"ctc_conf": parse_config({"ctc_conf": {"ctc_blank_id": 7}}, "test").ctc_conf})
+    given = config.model_copy(
+        update={"ctc_conf": parse_config({"ctc_conf": {"ctc_blank_id": 7}}, "test").ctc_conf}
+    )
     assert blank_id(given, symbols) == 7
 
 
@@ -47,29 +53,48 @@ def test_special_tokens_of_another_number_of_languages_are_refused(tmp_path: Pat
     config = whisper(tmp_path, num_languages=100)
     symbols = build_tokenizer(config).symbols
     text = symbols["<|endoftext|>"]
-    right = whisper(tmp_path, num_languages=100, special_tokens={"mine": 5, **special_tokens(text, 100)})
+    right = whisper(
+        tmp_path, num_languages=100, special_tokens={"mine": 5, **special_tokens(text, 100)}
+    )
     assert special_ids(right.tokenizer_conf, symbols, len(symbols))["mine"] == 5
     wrong = whisper(tmp_path, num_languages=100, special_tokens={"transcribe": text + 102})
-    with pytest.raises(ValueError, match=r"special_tokens.transcribe is 360, but 361 in the vocabulary: remove sp"):
+    with pytest.raises(
+        ValueError, match=r"special_tokens.transcribe is 360, but 361 in the vocabulary: remove sp"
+    ):
         special_ids(wrong.tokenizer_conf, symbols, len(symbols))
 
 
 def test_whispers_tokens_in_a_tokenizer_of_hugging_face_are_found(tmp_path: Path) -> None:
     path = write_tokenizer_json(tmp_path / "tokenizer.json", ["it"], tuple(TOKENS.values()))
-    config = parse_config({"tokenizer": "huggingface", "tokenizer_conf": {"model_path": str(tmp_path)}}, "test")
+    config = parse_config(
+        {"tokenizer": "huggingface", "tokenizer_conf": {"model_path": str(tmp_path)}}, "test"
+    )
     symbols = build_tokenizer(config).symbols
     found = special_ids(config.tokenizer_conf, symbols, len(symbols))
-    assert {name: found[name] for name in TOKENS} == {name: symbols[token] for name, token in TOKENS.items()}
+    assert {name: found[name] for name in TOKENS} == {
+        name: symbols[token] for name, token in TOKENS.items()
+    }
     assert files_of(config) == {"model_path": path}
 
 
-def test_older_tokenizers_of_hugging_face_have_another_name_for_no_speech_and_no_timestamps(tmp_path: Path) -> None:
-    names = [token for name, token in TOKENS.items() if name not in ("no_speech", "timestamp_begin")]
-    path = write_tokenizer_json(tmp_path / "tokenizer.json", ["it"], (*names[:-1], "<|nocaptions|>", names[-1]))
-    config = parse_config({"tokenizer": "huggingface", "tokenizer_conf": {"model_path": path}}, "test")
+def test_older_tokenizers_of_hugging_face_have_another_name_for_no_speech_and_no_timestamps(
+    tmp_path: Path,
+) -> None:
+    names = [
+        token for name, token in TOKENS.items() if name not in ("no_speech", "timestamp_begin")
+    ]
+    path = write_tokenizer_json(
+        tmp_path / "tokenizer.json", ["it"], (*names[:-1], "<|nocaptions|>", names[-1])
+    )
+    config = parse_config(
+        {"tokenizer": "huggingface", "tokenizer_conf": {"model_path": path}}, "test"
+    )
     symbols = build_tokenizer(config).symbols
     found = special_ids(config.tokenizer_conf, symbols, len(symbols))
-    assert (found["no_speech"], found["timestamp_begin"]) == (symbols["<|nocaptions|>"], len(symbols))
+    assert (found["no_speech"], found["timestamp_begin"]) == (
+        symbols["<|nocaptions|>"],
+        len(symbols),
+    )
     assert blank_id(config, symbols) == found["no_speech"]
 
 
@@ -81,6 +106,8 @@ def test_a_tokenizer_without_blank_needs_the_key(tmp_path: Path) -> None:
     size = len(symbols)
     with pytest.raises(ValueError, match=rf"such as {size} with output_dim {size + 1}$"):
         blank_id(config, symbols)
-    room = parse_config({**values, "output_dim": size + 1, "ctc_conf": {"ctc_blank_id": size}}, "test")
+    room = parse_config(
+        {**values, "output_dim": size + 1, "ctc_conf": {"ctc_blank_id": size}}, "test"
+    )
     assert blank_id(room, symbols) == size
     assert sos_and_eos(room.tokenizer_conf, symbols, size + 1) == {"<sos>": size, "<eos>": size}

@@ -8,7 +8,9 @@ TEXTS = ["HELLO WORLD", "GO LEFT", "GO RIGHT", "HELLO LEFT", "WORLD RIGHT 你好
 @pytest.mark.parametrize(("model_type", "size"), [("unigram", 15), ("bpe", 24)])
 def test_the_same_text_gives_the_same_model(tmp_path, model_type, size):
     for name in ("one", "two"):
-        train_sentencepiece(TEXTS, tmp_path / name, SentencepieceOptions(vocab_size=size, model_type=model_type))
+        train_sentencepiece(
+            TEXTS, tmp_path / name, SentencepieceOptions(vocab_size=size, model_type=model_type)
+        )
     assert (tmp_path / "one.model").read_bytes() == (tmp_path / "two.model").read_bytes()
     vocabulary = (tmp_path / "one.vocab").read_text(encoding="utf-8").splitlines()
     assert len(vocabulary) == size
@@ -23,7 +25,9 @@ def test_the_same_text_gives_the_same_model(tmp_path, model_type, size):
         (["你好", " "], 10, "nothing to train"),
     ],
 )
-def test_an_impossible_vocab_size_gives_one_line_of_error_and_no_file(tmp_path, texts, size, message):
+def test_an_impossible_vocab_size_gives_one_line_of_error_and_no_file(
+    tmp_path, texts, size, message
+):
     with pytest.raises(ValueError, match=message) as caught:
         train_sentencepiece(texts, tmp_path / "m", SentencepieceOptions(vocab_size=size))
     assert "\n" not in str(caught.value)
@@ -34,6 +38,8 @@ def test_non_language_symbols_do_not_change_a_model(tmp_path):
     train_sentencepiece(TEXTS, tmp_path / "plain", SentencepieceOptions(vocab_size=15))
     marked = [f"<NOISE> {text} <laughter>" for text in TEXTS]
     train_sentencepiece(
-        marked, tmp_path / "marked", SentencepieceOptions(vocab_size=15, non_lang_syms=("<NOISE>", "<LAUGHTER>"))
+        marked,
+        tmp_path / "marked",
+        SentencepieceOptions(vocab_size=15, non_lang_syms=("<NOISE>", "<LAUGHTER>")),
     )
     assert (tmp_path / "marked.model").read_bytes() == (tmp_path / "plain.model").read_bytes()

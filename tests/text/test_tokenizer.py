@@ -13,13 +13,17 @@ SYMBOLS = {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "▁": 4, "<sos/eos>": 5}
 
 
 def config(kind, *, output_dim=None, **conf):
-    return parse_config({"tokenizer": kind, "tokenizer_conf": conf, "output_dim": output_dim}, "test")
+    return parse_config(
+        {"tokenizer": kind, "tokenizer_conf": conf, "output_dim": output_dim}, "test"
+    )
 
 
 @pytest.fixture
 def units(tmp_path):
     path = tmp_path / "units.txt"
-    path.write_text("".join(f"{symbol} {unit}\n" for symbol, unit in SYMBOLS.items()), encoding="utf-8")
+    path.write_text(
+        "".join(f"{symbol} {unit}\n" for symbol, unit in SYMBOLS.items()), encoding="utf-8"
+    )
     return str(path)
 
 
@@ -49,7 +53,9 @@ def test_an_id_outside_the_vocabulary_is_an_error(units):
 def test_non_language_symbols_come_from_the_file(tmp_path, units):
     path = tmp_path / "syms.txt"
     path.write_text("{NOISE}\n", encoding="utf-8")
-    tokenizer = build_tokenizer(config("char", symbol_table_path=units, non_lang_syms_path=str(path)))
+    tokenizer = build_tokenizer(
+        config("char", symbol_table_path=units, non_lang_syms_path=str(path))
+    )
     assert tokenizer.tokenize("a{NOISE}b")[0] == ["a", "{NOISE}", "b"]
 
 
@@ -64,7 +70,9 @@ def test_missing_paths_are_named(units):
         build_tokenizer(config("char"))
     with pytest.raises(ValueError, match="bpe_path"):
         build_tokenizer(config("bpe", symbol_table_path=units))
-    with pytest.raises(OSError, match=r"nowhere/units.txt: no such units file; write it with tools/make_dict.py"):
+    with pytest.raises(
+        OSError, match=r"nowhere/units.txt: no such units file; write it with tools/make_dict.py"
+    ):
         build_tokenizer(config("char", symbol_table_path="nowhere/units.txt"))
 
 
@@ -84,8 +92,15 @@ def test_words_are_cut_at_spaces_and_around_ideographs(tokens, expected):
 
 def test_word_tokens_and_symbols_are_words_of_their_own():
     units = {"ab": 0, "c": 1, "{N}": 2}
-    assert Tokenizer(CharSplitter(split_with_space=True), units).words([0, 1]) == [("ab", 0, 1), ("c", 1, 2)]
-    assert Tokenizer(CharSplitter(("{N}",)), units).words([1, 2, 1]) == [("c", 0, 1), ("{N}", 1, 2), ("c", 2, 3)]
+    assert Tokenizer(CharSplitter(split_with_space=True), units).words([0, 1]) == [
+        ("ab", 0, 1),
+        ("c", 1, 2),
+    ]
+    assert Tokenizer(CharSplitter(("{N}",)), units).words([1, 2, 1]) == [
+        ("c", 0, 1),
+        ("{N}", 1, 2),
+        ("c", 2, 3),
+    ]
 
 
 def test_a_phrase_is_spelt_as_at_the_start_of_a_text_and_as_after_a_space(tmp_path):

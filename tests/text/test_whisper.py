@@ -16,7 +16,14 @@ from wenet_uio.text.whisper import TOKENS, WhisperSplitter, installed_vocabulary
 from wenet_uio.text.whisper_tokens import special_tokens
 
 WORDS = [" hello", " world", "你", "你好", " it"]
-TEXTS = ["hello world", "it's 3 o'clock,  don't", "你好 世界 café ☃ 😀", "<|en|> is text", "a\tb ▁ <0x41>", ""]
+TEXTS = [
+    "hello world",
+    "it's 3 o'clock,  don't",
+    "你好 世界 café ☃ 😀",
+    "<|en|> is text",
+    "a\tb ▁ <0x41>",
+    "",
+]
 
 
 def config(path: str | None, num_languages: int = 99, **keys: Any) -> Any:
@@ -49,10 +56,14 @@ def test_pairs_of_low_rank_are_joined_first(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("num_languages", [99, 100])
-def test_special_tokens_follow_the_text_as_in_openais_models(vocabulary: str, num_languages: int) -> None:
+def test_special_tokens_follow_the_text_as_in_openais_models(
+    vocabulary: str, num_languages: int
+) -> None:
     symbols = build_tokenizer(config(vocabulary, num_languages)).symbols
     size = len(byte_pairs(WORDS))
-    assert {name: symbols[token] for name, token in TOKENS.items()} == special_tokens(size, num_languages)
+    assert {name: symbols[token] for name, token in TOKENS.items()} == special_tokens(
+        size, num_languages
+    )
     assert ("<|yue|>" in symbols) == (num_languages == 100)
     assert (symbols["<|en|>"], symbols["<|30.00|>"]) == (size + 2, len(symbols) - 1)
     assert list(symbols.values()) == list(range(size + 2 + num_languages + 6 + 1501))
@@ -60,7 +71,10 @@ def test_special_tokens_follow_the_text_as_in_openais_models(vocabulary: str, nu
 
 def test_the_text_has_no_special_tokens_and_no_halves_of_characters(tokenizer: Tokenizer) -> None:
     symbols = tokenizer.symbols
-    ids = [symbols[name] for name in ("<|startoftranscript|>", "<|en|>", "▁hello", "<|1.00|>", "<0xE4>")]
+    ids = [
+        symbols[name]
+        for name in ("<|startoftranscript|>", "<|en|>", "▁hello", "<|1.00|>", "<0xE4>")
+    ]
     assert tokenizer.detokenize([*ids, symbols["<|endoftext|>"]]) == "hello\ufffd"
 
 
@@ -74,7 +88,9 @@ def test_non_language_symbols_are_special_tokens(vocabulary: str, tmp_path: Path
     (tmp_path / "symbols").write_text("<|nospeech|>\n{NOISE}\n")
     tokenizer = build_tokenizer(config(vocabulary, non_lang_syms_path=str(tmp_path / "symbols")))
     assert tokenizer.tokenize("it<|NOSPEECH|>")[0] == ["i", "t", "<|nospeech|>"]
-    with pytest.raises(ValueError, match=r"^non-language symbol '{NOISE}' is no special token of Whisper"):
+    with pytest.raises(
+        ValueError, match=r"^non-language symbol '{NOISE}' is no special token of Whisper"
+    ):
         tokenizer.tokenize("a {noise}")
 
 
@@ -85,21 +101,30 @@ def test_a_vocabulary_of_hugging_face_is_the_same(vocabulary: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "content", ["", "aGVsbG8= x\n", "{1", '{"a": 0}', '{"世": 0}', "IQ== 1\n", "[]", '{"a": null}', "\xff"]
+    "content",
+    ["", "aGVsbG8= x\n", "{1", '{"a": 0}', '{"世": 0}', "IQ== 1\n", "[]", '{"a": null}', "\xff"],
 )
 def test_another_file_is_refused_by_name(content: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.tiktoken"
     path.write_bytes(content.encode("latin-1" if content == "\xff" else "utf-8"))
-    with pytest.raises(ValueError, match=r"bad.tiktoken: (expected `base64 id` lines|the ids are not)"):
+    with pytest.raises(
+        ValueError, match=r"bad.tiktoken: (expected `base64 id` lines|the ids are not)"
+    ):
         read_ranks(path)
 
 
 def test_a_missing_file_and_missing_keys_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nowhere: no such vocabulary \(multilingual.tiktoken"):
+    with pytest.raises(
+        FileNotFoundError, match=r"nowhere: no such vocabulary \(multilingual.tiktoken"
+    ):
         build_tokenizer(config(str(tmp_path / "nowhere")))
-    with pytest.raises(ValueError, match=r"^tokenizer whisper needs tokenizer_conf.is_multilingual .*num_languages"):
+    with pytest.raises(
+        ValueError, match=r"^tokenizer whisper needs tokenizer_conf.is_multilingual .*num_languages"
+    ):
         build_tokenizer(parse_config({"tokenizer": "whisper"}, "test"))
-    with pytest.raises(ValueError, match=r"^tokenizer_conf.num_languages 101: Whisper has at most 100$"):
+    with pytest.raises(
+        ValueError, match=r"^tokenizer_conf.num_languages 101: Whisper has at most 100$"
+    ):
         build_tokenizer(config(None, 101))
 
 
@@ -109,7 +134,10 @@ def test_without_a_path_the_vocabulary_of_the_installed_package_is_taken(
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "whisper").mkdir()
     (tmp_path / "whisper/__init__.py").write_text("raise ImportError('numba')")
-    with pytest.raises(ValueError, match=r"^tokenizer whisper needs multilingual.tiktoken of the package openai-whi"):
+    with pytest.raises(
+        ValueError,
+        match=r"^tokenizer whisper needs multilingual.tiktoken of the package openai-whi",
+    ):
         build_tokenizer(config(None))
     expected = write_tiktoken(tmp_path / "whisper/assets/gpt2.tiktoken", WORDS)
     assert installed_vocabulary(multilingual=False) == expected
@@ -122,7 +150,9 @@ def test_a_missing_package_is_named_when_text_is_cut_and_not_before(
     monkeypatch.setitem(sys.modules, "tiktoken", None)
     tokenizer = build_tokenizer(config(vocabulary))
     assert tokenizer.detokenize([tokenizer.symbols["▁hello"]]) == "hello"
-    with pytest.raises(ValueError, match=r"^tokenizer whisper needs the package tiktoken: pip install tiktoken"):
+    with pytest.raises(
+        ValueError, match=r"^tokenizer whisper needs the package tiktoken: pip install tiktoken"
+    ):
         tokenizer.tokenize("hello")
 
 
@@ -132,7 +162,9 @@ def test_a_used_splitter_can_be_pickled_for_worker_processes(vocabulary: str) ->
     assert pickle.loads(pickle.dumps(splitter))("hello 世界") == tokens
 
 
-def test_the_digest_changes_with_the_vocabulary_and_not_with_its_place(vocabulary: str, tmp_path: Path) -> None:
+def test_the_digest_changes_with_the_vocabulary_and_not_with_its_place(
+    vocabulary: str, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy"
     copy.write_bytes(Path(vocabulary).read_bytes())
     digest = build_tokenizer(config(vocabulary)).digest

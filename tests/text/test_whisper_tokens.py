@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.text.whisper_tokens import LANGUAGES, NAMES, WhisperTokens, language_of, prompted, special_tokens
+from wenet_uio.text.whisper_tokens import (
+    LANGUAGES,
+    NAMES,
+    WhisperTokens,
+    language_of,
+    prompted,
+    special_tokens,
+)
 
 SMALL = {
     "eot": 40,
@@ -50,13 +57,18 @@ def test_the_prompt_of_an_english_model_has_neither_language_nor_task() -> None:
     assert tokens.prompt("en", timestamps=True) == (50257,)
     with pytest.raises(ValueError, match=r"^language 'de': this model knows en$"):
         tokens.prompt("de")
-    with pytest.raises(ValueError, match=r"^task 'translate': this model knows transcribe \(English only\)$"):
+    with pytest.raises(
+        ValueError, match=r"^task 'translate': this model knows transcribe \(English only\)$"
+    ):
         tokens.prompt("en", "translate")
 
 
 @pytest.mark.parametrize(
     ("language", "task", "message"),
-    [("de", "transcribe", "language 'de': this model knows en, zh"), ("en", "sing", "task 'sing': this model knows")],
+    [
+        ("de", "transcribe", "language 'de': this model knows en, zh"),
+        ("en", "sing", "task 'sing': this model knows"),
+    ],
 )
 def test_what_the_model_does_not_know_is_an_error(language: str, task: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
@@ -92,7 +104,9 @@ def test_the_language_of_a_text_is_that_of_the_corpus_or_found_between_chinese_a
 
 
 def test_other_languages_must_be_named_by_the_data() -> None:
-    with pytest.raises(ValueError, match=r"no language, and en, de are possible: add the field `lang`"):
+    with pytest.raises(
+        ValueError, match=r"no language, and en, de are possible: add the field `lang`"
+    ):
         language_of("x", ("en", "de"))
 
 
@@ -101,10 +115,16 @@ def test_other_languages_must_be_named_by_the_data() -> None:
     [
         ({}, (None, "transcribe")),
         ({"lang": "de"}, ("de", "transcribe")),
-        ({"lang": "xx", "source_lang": "de"}, ("xx", "transcribe")),  # a wrong `lang` is an error, not passed over
+        (
+            {"lang": "xx", "source_lang": "de"},
+            ("xx", "transcribe"),
+        ),  # a wrong `lang` is an error, not passed over
         ({"source_lang": "de", "target_lang": "de", "task": "asr"}, ("de", "transcribe")),
         ({"source_lang": "de", "target_lang": "en"}, ("de", "translate")),
-        ({"source_lang": "de", "target_lang": "en", "task": "s2t_translation", "pnc": "no"}, ("de", "translate")),
+        (
+            {"source_lang": "de", "target_lang": "en", "task": "s2t_translation", "pnc": "no"},
+            ("de", "translate"),
+        ),
         ({"source_lang": "de", "target_lang": "en", "task": "transcribe"}, ("de", "transcribe")),
         ({"language": "en"}, ("en", "transcribe")),
         ({"language": "zh-CN"}, (None, "transcribe")),

@@ -64,7 +64,15 @@ def write_recipe(folder) -> None:
 
 
 def ablation(folder, *arguments: str):
-    return call("ablation.sh", "--tests", "test test_noisy", "--decode_modes", "greedy", *arguments, cwd=folder)
+    return call(
+        "ablation.sh",
+        "--tests",
+        "test test_noisy",
+        "--decode_modes",
+        "greedy",
+        *arguments,
+        cwd=folder,
+    )
 
 
 def test_each_row_and_seed_is_run_once_and_the_table_has_rates_by_language_with_intervals(tmp_path):
@@ -78,7 +86,12 @@ def test_each_row_and_seed_is_run_once_and_the_table_has_rates_by_language_with_
     (tmp_path / "broken").unlink()
     done = ablation(tmp_path, "--seeds", "1 2", *rows)
     assert done.returncode == 0, done.stderr
-    first = ["a.yaml  1", "b.yaml max_epoch=1 grad_clip=2 1", "a.yaml  2", "b.yaml max_epoch=1 grad_clip=2 2"]
+    first = [
+        "a.yaml  1",
+        "b.yaml max_epoch=1 grad_clip=2 1",
+        "a.yaml  2",
+        "b.yaml max_epoch=1 grad_clip=2 2",
+    ]
     assert (tmp_path / "calls").read_text().splitlines() == [*first, first[1], first[3]]
     lines = json.loads((tmp_path / "exp/ablation/table.json").read_text())
     assert [(line["row"], line["mode"], line["epochs"]) for line in lines] == [
@@ -89,14 +102,20 @@ def test_each_row_and_seed_is_run_once_and_the_table_has_rates_by_language_with_
     assert lines[0]["seeds"].keys() == {"seed_1", "seed_2"}
     assert lines[0]["rates"]["test"]["WER"]["en"] == [50.0, 50.0, 50.0]
     assert lines[0]["rates"]["test"]["WER"]["all"][0] == 40.0
-    assert lines[0]["rates"]["test"]["CER"]["de"][0] == lines[2]["rates"]["test_noisy"]["WER"]["all"][0] == 0
+    assert (
+        lines[0]["rates"]["test"]["CER"]["de"][0]
+        == lines[2]["rates"]["test_noisy"]["WER"]["all"][0]
+        == 0
+    )
     table = (tmp_path / "exp/ablation/table.md").read_text()
     assert "| half | rnnt_greedy_search |" in table
     assert "| -100.0 %, p " in table
     assert (tmp_path / "exp/ablation/table.png").stat().st_size > 1000
 
 
-def test_another_call_decodes_only_what_is_missing_and_its_table_has_the_rows_in_its_order(tmp_path):
+def test_another_call_decodes_only_what_is_missing_and_its_table_has_the_rows_in_its_order(
+    tmp_path,
+):
     write_recipe(tmp_path)
     assert ablation(tmp_path, "--seeds", "1", "--tests", "test", "a.yaml").returncode == 0
     rows = ("c=b.yaml,interctc_layer_idx=[2,4],spec={a: 1, b: 2},max_epoch=3", "a.yaml")
@@ -104,11 +123,21 @@ def test_another_call_decodes_only_what_is_missing_and_its_table_has_the_rows_in
     values = "interctc_layer_idx=[2,4] spec={a: 1, b: 2} max_epoch=3"
     assert (tmp_path / "calls").read_text().splitlines() == ["a.yaml  1", f"b.yaml {values} 1"]
     a, c = (f"exp/ablation/{row}/seed_1" for row in "ac")
-    first, both = [f"{a} test"] * 2, [f"{a} test_noisy"] * 2  # the running average and the best epochs
-    assert (tmp_path / "decoded").read_text().splitlines() == [*first, f"{c} test", f"{c} test_noisy", *both]
+    first, both = (
+        [f"{a} test"] * 2,
+        [f"{a} test_noisy"] * 2,
+    )  # the running average and the best epochs
+    assert (tmp_path / "decoded").read_text().splitlines() == [
+        *first,
+        f"{c} test",
+        f"{c} test_noisy",
+        *both,
+    ]
 
     def in_table():
-        return [line["row"] for line in json.loads((tmp_path / "exp/ablation/table.json").read_text())]
+        return [
+            line["row"] for line in json.loads((tmp_path / "exp/ablation/table.json").read_text())
+        ]
 
     assert in_table() == ["c", "a", "a, running average"]
     before = (tmp_path / "decoded").read_text()
@@ -134,7 +163,12 @@ def test_the_cpu_time_before_ctrl_c_counts_and_no_other_row_begins(tmp_path):
     environment = preloaded.on_path()
     environment |= {"PATH": f"{ROOT / 'tools'}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
     command = ("ablation.sh", "--seeds", "1", "a.yaml", "b.yaml")
-    options = {"cwd": tmp_path, "env": environment, "start_new_session": True, "stderr": subprocess.PIPE}
+    options = {
+        "cwd": tmp_path,
+        "env": environment,
+        "start_new_session": True,
+        "stderr": subprocess.PIPE,
+    }
     # A suite that runs in the background ignores Ctrl-C, and its processes would inherit that.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(command, preexec_fn=heed, **options) as run:
@@ -156,7 +190,9 @@ def test_a_row_of_another_config_is_not_taken_for_the_row_of_its_name(tmp_path):
     (tmp_path / "a.yaml").write_text("model: asr_model\nmax_epoch: 3\n")
     refused = ablation(tmp_path, "--seeds", "1", "a.yaml")
     assert refused.returncode == 1
-    assert refused.stderr.startswith("error: exp/ablation/a/seed_1 is of another config or other values; remove it")
+    assert refused.stderr.startswith(
+        "error: exp/ablation/a/seed_1 is of another config or other values; remove it"
+    )
 
 
 def test_wrong_rows_are_one_clear_line(tmp_path):

@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 def benchmark(name, *arguments, before=()):
     """Run a benchmark; modules in the folders `before` hide installed modules of the same name."""
     path = os.pathsep.join(map(str, [*before, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]))
-    return preloaded.run([ROOT / "tools/benchmark" / name, *arguments], env={**os.environ, "PYTHONPATH": path})
+    return preloaded.run(
+        [ROOT / "tools/benchmark" / name, *arguments], env={**os.environ, "PYTHONPATH": path}
+    )
 
 
 @pytest.fixture
@@ -38,7 +40,12 @@ def test_plan_mixing_measures_every_corpus_for_every_number_of_ranks():
     done = benchmark("plan_mixing.py", "--utterances", 500, 2000, "--shard_size", 100, "--json")
     assert done.returncode == 0, done.stderr
     corpora = json.loads(done.stdout.splitlines()[-1])["corpora"]
-    assert [(each["utterances"], each["ranks"]) for each in corpora] == [(500, 1), (500, 8), (2000, 1), (2000, 8)]
+    assert [(each["utterances"], each["ranks"]) for each in corpora] == [
+        (500, 1),
+        (500, 8),
+        (2000, 1),
+        (2000, 8),
+    ]
     assert all(0 < each["mates_again"] < 100 and each["padding"] > 0 for each in corpora)
 
 
@@ -56,7 +63,9 @@ def test_plan_vs_lhotse_names_the_missing_package(without_lhotse):
 
 
 def worktrees():
-    return subprocess.run(["git", "-C", ROOT, "worktree", "list"], capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["git", "-C", ROOT, "worktree", "list"], capture_output=True, text=True
+    ).stdout
 
 
 def test_against_runs_a_benchmark_at_an_earlier_commit_and_here():
@@ -91,7 +100,21 @@ def test_train_step_measures_a_step():
 
 
 def test_rnnt_loss_compares_with_torchaudio():
-    size = ("--batch_sizes", 2, 8, "--frames", 8, "--labels", 3, "--units", 20, "--spread", 0.5, "--repeats", 1)
+    size = (
+        "--batch_sizes",
+        2,
+        8,
+        "--frames",
+        8,
+        "--labels",
+        3,
+        "--units",
+        20,
+        "--spread",
+        0.5,
+        "--repeats",
+        1,
+    )
     done = benchmark("rnnt_loss.py", *size, "--memory", 5e-5, "--json")
     assert done.returncode == 0, done.stderr
     both, alone = json.loads(done.stdout.splitlines()[-1])["results"]
@@ -102,7 +125,18 @@ def test_rnnt_loss_compares_with_torchaudio():
 
 
 def test_long_audio_measures_input_layers_and_the_memory_of_both_kinds_of_attention():
-    size = ("--repeats", 1, "--batch_size", 1, "--seconds", 0.5, "--minutes", 0.1, "--full_minutes", 0.1)
+    size = (
+        "--repeats",
+        1,
+        "--batch_size",
+        1,
+        "--seconds",
+        0.5,
+        "--minutes",
+        0.1,
+        "--full_minutes",
+        0.1,
+    )
     done = benchmark("long_audio.py", *size, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
@@ -113,7 +147,9 @@ def test_long_audio_measures_input_layers_and_the_memory_of_both_kinds_of_attent
 
 @pytest.mark.skipif(find_spec("lhotse") is None, reason="lhotse is not installed")
 def test_plan_vs_lhotse_compares_at_one_and_at_64_ranks():
-    done = benchmark("plan_vs_lhotse.py", "--utterances", 4000, "--batch_duration", 60, "--repeats", 1, "--json")
+    done = benchmark(
+        "plan_vs_lhotse.py", "--utterances", 4000, "--batch_duration", 60, "--repeats", 1, "--json"
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     figures = ("ms_per_step_ours", "ms_per_step_lhotse", "padding_ours", "padding_lhotse")
@@ -135,7 +171,9 @@ def test_decode_finds_the_same_texts_as_the_plain_search():
         assert report[name]["ratio"] > 0
 
 
-@pytest.mark.skipif(find_spec("kaldi_native_fbank") is None, reason="kaldi-native-fbank is not installed")
+@pytest.mark.skipif(
+    find_spec("kaldi_native_fbank") is None, reason="kaldi-native-fbank is not installed"
+)
 def test_fbank_compares_with_torchaudio_and_kaldi_native_fbank():
     done = benchmark("fbank.py", "--repeats", 1, "--seconds", 1, "--json")
     assert done.returncode == 0, done.stderr
@@ -145,11 +183,30 @@ def test_fbank_compares_with_torchaudio_and_kaldi_native_fbank():
 
 
 @pytest.mark.skipif(
-    find_spec("webdataset") is None or find_spec("lhotse") is None, reason="webdataset or lhotse is not installed"
+    find_spec("webdataset") is None or find_spec("lhotse") is None,
+    reason="webdataset or lhotse is not installed",
 )
 def test_loader_gives_every_loader_the_same_audio():
-    kinds = ["shard", "raw", "shard_cold", "raw_cold", "shard_noise", "raw_noise", "waveform", "flac"]
-    kinds += ["decoding", "parquet", "parquet_unpacked", "nemo", "tensors", "ark", "webdataset", "lhotse"]
+    kinds = [
+        "shard",
+        "raw",
+        "shard_cold",
+        "raw_cold",
+        "shard_noise",
+        "raw_noise",
+        "waveform",
+        "flac",
+    ]
+    kinds += [
+        "decoding",
+        "parquet",
+        "parquet_unpacked",
+        "nemo",
+        "tensors",
+        "ark",
+        "webdataset",
+        "lhotse",
+    ]
     options = ("--hours", 0.08, "--repeats", 1, "--workers", 0, "--json")
     done = benchmark("loader.py", *options, "--kinds", *kinds)
     assert done.returncode == 0, done.stderr
@@ -157,9 +214,22 @@ def test_loader_gives_every_loader_the_same_audio():
     assert report["ratio_to_best_peer"] > 0
     results = {result["kind"]: result for result in report["results"]}
     assert list(results) == kinds
-    for name in ("raw_to_shard", "raw_to_shard_cold", "noise_to_shard", "noise_to_raw", "flac_to_decoding"):
+    for name in (
+        "raw_to_shard",
+        "raw_to_shard_cold",
+        "noise_to_shard",
+        "noise_to_raw",
+        "flac_to_decoding",
+    ):
         assert report[name]["0"] > 0
-    assert min(result[name] for result in results.values() for name in ("speed", "first_batch_s", "memory_mb")) > 0
+    assert (
+        min(
+            result[name]
+            for result in results.values()
+            for name in ("speed", "first_batch_s", "memory_mb")
+        )
+        > 0
+    )
     seconds = [result["audio_seconds"] for result in results.values()]
     assert max(seconds) - min(seconds) < 2  # the seconds of webdataset are counted in frames
 
@@ -206,7 +276,19 @@ def test_the_simulation_fetches_and_caches_the_same_shards_as_a_real_run():
 
 @pytest.mark.parametrize("data_type", ["raw", "shard"])
 def test_raw_scale_measures_lists_of_every_length(data_type):
-    size = ("--utterances", 200, 400, "--files", 50, "--batches", 3, "--repeats", 1, "--data_type", data_type)
+    size = (
+        "--utterances",
+        200,
+        400,
+        "--files",
+        50,
+        "--batches",
+        3,
+        "--repeats",
+        1,
+        "--data_type",
+        data_type,
+    )
     done = benchmark("raw_scale.py", *size, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
@@ -223,13 +305,21 @@ def test_serve_measures_clients_that_speak_and_withstands_those_that_do_harm(tmp
     done = benchmark("serve.py", "--quick", "--audio", tmp_path, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
-    assert [row["clients"] for row in report["throughput"]] == [row["clients"] for row in report["delay"]] == [1, 4]
-    assert all(row["differ"] == 0 and row["audio_per_cpu_second"] > 0 for row in report["throughput"])
+    assert (
+        [row["clients"] for row in report["throughput"]]
+        == [row["clients"] for row in report["delay"]]
+        == [1, 4]
+    )
+    assert all(
+        row["differ"] == 0 and row["audio_per_cpu_second"] > 0 for row in report["throughput"]
+    )
     assert all(row["partials"] > 0 and row["partial_p95_s"] > 0 for row in report["delay"])
     assert report["memory"]["by_minutes_mb"]
     faults = report["faults"]
     nothing = {"clients": 0, "streams": 0, "uploads": 0}
     for held in (faults["after"], faults["after_floods"]):
-        assert held == held | nothing | {name: faults["before"][name] for name in ("files", "threads")}
+        assert held == held | nothing | {
+            name: faults["before"][name] for name in ("files", "threads")
+        }
     assert faults["text_is_unchanged"]
     assert faults["errors_logged"] == 0

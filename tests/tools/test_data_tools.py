@@ -37,7 +37,12 @@ def kaldi_dir(make_utterances, tmp_path):
 
 def test_the_plan_report_of_raw_and_shard_lists_is_the_same(kaldi_dir):
     assert tool("make_raw_list.py", "wav.scp", "text", "raw.list", cwd=kaldi_dir).returncode == 0
-    assert tool("make_shard_list.py", "wav.scp", "text", "shards", "shard.list", cwd=kaldi_dir).returncode == 0
+    assert (
+        tool(
+            "make_shard_list.py", "wav.scp", "text", "shards", "shard.list", cwd=kaldi_dir
+        ).returncode
+        == 0
+    )
     reports = []
     for kind in ("raw", "shard"):
         done = tool(
@@ -59,7 +64,9 @@ PLAN = ("--data_list", "raw.list", "--data_type", "raw", "--config", "train.yaml
 def test_a_plot_of_the_plan_is_a_png_or_html_with_the_figures(kaldi_dir):
     assert tool("make_raw_list.py", "wav.scp", "text", "raw.list", cwd=kaldi_dir).returncode == 0
     for plot in ("plan.png", "plan.html"):
-        done = tool("plan_report.py", *PLAN, "--world_size", "2", "--json", "--plot", plot, cwd=kaldi_dir)
+        done = tool(
+            "plan_report.py", *PLAN, "--world_size", "2", "--json", "--plot", plot, cwd=kaldi_dir
+        )
         assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     picture, page = (kaldi_dir / "plan.png").read_bytes(), (kaldi_dir / "plan.html").read_text()
@@ -71,9 +78,13 @@ def test_a_plot_of_the_plan_is_a_png_or_html_with_the_figures(kaldi_dir):
 
 
 def test_a_plot_of_an_unknown_kind_is_one_line_before_any_work(kaldi_dir):
-    done = tool("plan_report.py", *PLAN, "--plot", "plan.pdf", cwd=kaldi_dir)  # there is no raw.list yet
+    done = tool(
+        "plan_report.py", *PLAN, "--plot", "plan.pdf", cwd=kaldi_dir
+    )  # there is no raw.list yet
     assert done.returncode == 1
-    assert done.stderr.splitlines() == ["error: plan.pdf: plots are written as .png or .html, not '.pdf'"]
+    assert done.stderr.splitlines() == [
+        "error: plan.pdf: plots are written as .png or .html, not '.pdf'"
+    ]
 
 
 def test_cmvn_statistics_are_wenets_json(kaldi_dir):
@@ -89,7 +100,11 @@ def test_cmvn_statistics_are_wenets_json(kaldi_dir):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("make_raw_list.py", "wav.scp", "text", "out"), ("make_shard_list.py", "wav.scp", "text", "s", "out")]
+    "arguments",
+    [
+        ("make_raw_list.py", "wav.scp", "text", "out"),
+        ("make_shard_list.py", "wav.scp", "text", "s", "out"),
+    ],
 )
 def test_a_failed_utterance_is_named_and_the_exit_is_not_zero(kaldi_dir, arguments):
     wav = (kaldi_dir / "wav.scp").read_text().split()[1]
@@ -100,7 +115,11 @@ def test_a_failed_utterance_is_named_and_the_exit_is_not_zero(kaldi_dir, argumen
 
 
 @pytest.mark.parametrize(
-    "arguments", [("make_raw_list.py", "wav.scp", "text", "out"), ("make_shard_list.py", "wav.scp", "text", "s", "out")]
+    "arguments",
+    [
+        ("make_raw_list.py", "wav.scp", "text", "out"),
+        ("make_shard_list.py", "wav.scp", "text", "s", "out"),
+    ],
 )
 def test_a_text_without_its_wav_is_one_line_and_nothing_is_written(kaldi_dir, arguments):
     with open(kaldi_dir / "text", "a") as file:
@@ -143,25 +162,41 @@ def test_estimated_bins_can_be_pasted_into_a_config(kaldi_dir):
         done = tool("estimate_duration_bins.py", *options, *more, cwd=kaldi_dir)
         assert done.returncode == 0, done.stderr
         conf = yaml.safe_load(done.stdout)["batch_conf"]
-        assert {len(end) if isinstance(end, list) else 1 for end in conf["bucket_duration_bins"]} == {dimensions}
+        assert {
+            len(end) if isinstance(end, list) else 1 for end in conf["bucket_duration_bins"]
+        } == {dimensions}
         BatchConf(**conf, bucket_batch_size=[4] * len(conf["bucket_duration_bins"]))
 
 
 def test_samples_of_a_shard_are_listed_and_extracted(kaldi_dir):
-    assert tool("make_shard_list.py", "wav.scp", "text", "shards", "list", cwd=kaldi_dir).returncode == 0
+    assert (
+        tool("make_shard_list.py", "wav.scp", "text", "shards", "list", cwd=kaldi_dir).returncode
+        == 0
+    )
     shard = "shards/shards_000000000.tar"
     done = tool("extract_shard.py", shard, cwd=kaldi_dir)
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [f"utt{number:04d}" for number in range(30)]
-    done = tool("extract_shard.py", shard, "--keys", "utt0003", "--json", "--to", "out", cwd=kaldi_dir)
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [
+        f"utt{number:04d}" for number in range(30)
+    ]
+    done = tool(
+        "extract_shard.py", shard, "--keys", "utt0003", "--json", "--to", "out", cwd=kaldi_dir
+    )
     assert json.loads(done.stdout)["txt"] == "a"
-    assert sorted(path.name for path in (kaldi_dir / "out").iterdir()) == ["utt0003.txt", "utt0003.wav"]
+    assert sorted(path.name for path in (kaldi_dir / "out").iterdir()) == [
+        "utt0003.txt",
+        "utt0003.wav",
+    ]
     done = tool("extract_shard.py", shard, "--keys", "none*", cwd=kaldi_dir)
     assert (done.returncode, done.stderr) == (1, f"error: no sample with such a key in {shard}\n")
 
 
 def test_a_closed_pipe_is_not_an_error(kaldi_dir):
     tool("make_shard_list.py", "wav.scp", "text", "shards", "list", cwd=kaldi_dir)
-    command = [sys.executable, ROOT / "tools" / "extract_shard.py", *["shards/shards_000000000.tar"] * 200]
+    command = [
+        sys.executable,
+        ROOT / "tools" / "extract_shard.py",
+        *["shards/shards_000000000.tar"] * 200,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     listing = subprocess.Popen(command, cwd=kaldi_dir, env=environment, text=True, **pipes)
@@ -172,13 +207,31 @@ def test_a_closed_pipe_is_not_an_error(kaldi_dir):
 
 
 def test_manifests_are_converted_there_and_back(kaldi_dir):
-    done = tool("convert_manifest.py", ".", "manifest.json", "--from", "kaldi", "--to", "nemo", cwd=kaldi_dir)
+    done = tool(
+        "convert_manifest.py",
+        ".",
+        "manifest.json",
+        "--from",
+        "kaldi",
+        "--to",
+        "nemo",
+        cwd=kaldi_dir,
+    )
     assert done.returncode == 0, done.stderr
     understood, first, made = done.stdout.splitlines()
     assert understood == ".: a Kaldi directory (--form kaldi); 30 utterances in 30 audio files"
     assert first.startswith("  the first is ")
     assert made == "manifest.json: 30 utterances"
-    done = tool("convert_manifest.py", "manifest.json", "back", "--from", "nemo", "--to", "kaldi", cwd=kaldi_dir)
+    done = tool(
+        "convert_manifest.py",
+        "manifest.json",
+        "back",
+        "--from",
+        "nemo",
+        "--to",
+        "kaldi",
+        cwd=kaldi_dir,
+    )
     assert done.returncode == 0, done.stderr
     for table in ("wav.scp", "text"):
         assert (kaldi_dir / "back" / table).read_text() == (kaldi_dir / table).read_text()
@@ -186,11 +239,16 @@ def test_manifests_are_converted_there_and_back(kaldi_dir):
 
 def test_profile_data_says_where_the_time_goes(make_lists, tmp_path):
     units = ["<blank>", "<unk>", "a", "b", "c", "<sos/eos>"]
-    (tmp_path / "units.txt").write_text("".join(f"{unit} {number}\n" for number, unit in enumerate(units)))
+    (tmp_path / "units.txt").write_text(
+        "".join(f"{unit} {number}\n" for number, unit in enumerate(units))
+    )
     config = {
         "tokenizer": "char",
         "tokenizer_conf": {"symbol_table_path": str(tmp_path / "units.txt")},
-        "dataset_conf": {"fbank_conf": {"dither": 1.0}, "batch_conf": {"batch_type": "static", "batch_size": 4}},
+        "dataset_conf": {
+            "fbank_conf": {"dither": 1.0},
+            "batch_conf": {"batch_type": "static", "batch_size": 4},
+        },
     }
     (tmp_path / "train.yaml").write_text(yaml.safe_dump(config))
     options = (make_lists(40)["shard"], "--data_type", "shard", "--config", tmp_path / "train.yaml")

@@ -1,4 +1,6 @@
-"""wenet_uio/prepare/download.py and tools/download.py, with a loopback server that fails on request."""
+"""wenet_uio/prepare/download.py and tools/download.py, with a loopback server that fails on
+request.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,9 @@ def test_a_file_of_another_size_or_digest_is_removed(server, tmp_path, expected)
 
 def test_of_two_processes_one_downloads(server, tmp_path):
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=download, args=(server.url, tmp_path / "x")) for _ in range(2)]
+    processes = [
+        context.Process(target=download, args=(server.url, tmp_path / "x")) for _ in range(2)
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -159,12 +163,25 @@ def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess:
     return preloaded.run([TOOL, *arguments])
 
 
-def test_the_top_folder_of_an_archive_becomes_the_corpus_and_a_second_run_does_nothing(server, tmp_path):
-    server.body = archive_of(["corpus-1.0/recordings/a.wav", "corpus-1.0/recordings/b.wav", "corpus-1.0/README"])
-    arguments = ("--unpack", "--count", "recordings/*.wav=2", server.url, tmp_path / "data" / "corpus")
+def test_the_top_folder_of_an_archive_becomes_the_corpus_and_a_second_run_does_nothing(
+    server, tmp_path
+):
+    server.body = archive_of(
+        ["corpus-1.0/recordings/a.wav", "corpus-1.0/recordings/b.wav", "corpus-1.0/README"]
+    )
+    arguments = (
+        "--unpack",
+        "--count",
+        "recordings/*.wav=2",
+        server.url,
+        tmp_path / "data" / "corpus",
+    )
     result = run_tool(*arguments)
     assert result.returncode == 0, result.stderr
-    assert sorted(path.name for path in (tmp_path / "data" / "corpus").iterdir()) == ["README", "recordings"]
+    assert sorted(path.name for path in (tmp_path / "data" / "corpus").iterdir()) == [
+        "README",
+        "recordings",
+    ]
     assert not list((tmp_path / "data").glob("*.tar.gz"))
     assert run_tool(*arguments).stdout == f"{tmp_path}/data/corpus is there already\n"
     assert len(server.requests) == 1

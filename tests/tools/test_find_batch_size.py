@@ -14,7 +14,16 @@ ROOT = Path(__file__).parents[2]
 
 
 def find(folder: Path, *options: str) -> CompletedProcess[str]:
-    arguments = ["train.list", "--data_type", "raw", "--config", "train.yaml", "--device", "cpu", *options]
+    arguments = [
+        "train.list",
+        "--data_type",
+        "raw",
+        "--config",
+        "train.yaml",
+        "--device",
+        "cpu",
+        *options,
+    ]
     return preloaded.run([ROOT / "tools/find_batch_size.py", *arguments], cwd=folder)
 
 
@@ -37,5 +46,7 @@ def test_yaml_for_batch_conf_is_printed(corpus: Path) -> None:
 def test_too_little_memory_is_an_error_in_one_line(corpus: Path) -> None:
     done = find(corpus, "--memory", "100MB")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("error: up to 0.8 s: not one utterance of 78 frames and 2 tokens")
+    assert done.stderr.splitlines()[-1].startswith(
+        "error: up to 0.8 s: not one utterance of 78 frames and 2 tokens"
+    )
     assert "--memory is needed on a CPU" in find(corpus).stderr

@@ -23,11 +23,24 @@ FOLDER = ROOT / "tools/benchmark"
 NEEDED = {"torch", "numpy", "pydantic", "yaml", "soundfile", "fsspec", "tqdm", "requests"}
 BROUGHT = {"jinja2", "markupsafe", "pydantic_core"}
 """Packages that torch and pydantic need."""
-MODES = ("env", "parity", "syncs", "shapes", "speed", "kernels", "train", "memory", "ranks", "decode")
+MODES = (
+    "env",
+    "parity",
+    "syncs",
+    "shapes",
+    "speed",
+    "kernels",
+    "train",
+    "memory",
+    "ranks",
+    "decode",
+)
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[CompletedProcess[str], list[dict[str, Any]]]:
+def toy(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[CompletedProcess[str], list[dict[str, Any]]]:
     """Every mode at toy size on the CPU: how it ended, and the lines of its file."""
     out = tmp_path_factory.mktemp("gpu") / "gpu.jsonl"
     done = benchmark("gpu.py", "all", "--toy", "--device", "cpu", "--out", out)
@@ -74,11 +87,17 @@ def test_parity_is_exact_beside_itself_and_close_in_bf16(toy):
 
 def test_syncs_names_the_lines_that_read_values(toy):
     lines = lines_of(toy, "syncs")
-    assert [(line["micro_batches"], line["joined"]) for line in lines] == [(1, False), (3, True), (3, False)] * 3
+    assert [(line["micro_batches"], line["joined"]) for line in lines] == [
+        (1, False),
+        (3, True),
+        (3, False),
+    ] * 3
     for line in lines:
         assert "need a GPU" in line["counted"]
         assert line["count"] == sum(line["places"].values())
-        assert all((ROOT / "wenet_uio" / place.partition(":")[0]).is_file() for place in line["places"])
+        assert all(
+            (ROOT / "wenet_uio" / place.partition(":")[0]).is_file() for place in line["places"]
+        )
 
 
 def test_timed_modes_give_positive_figures(toy):
@@ -114,7 +133,9 @@ def test_models_of_the_modes_use_the_attention_of_training(modes, tmp_path):
     try:
         for expected in (False, True):
             torch.backends.cuda.enable_cudnn_sdp(not expected)
-            recipes.config_of(report, recipes.recipe(report, recipes.STREAMING), cudnn_attention=expected)
+            recipes.config_of(
+                report, recipes.recipe(report, recipes.STREAMING), cudnn_attention=expected
+            )
             assert torch.backends.cuda.cudnn_sdp_enabled() == expected
         recipes.config_of(report, recipes.recipe(report, recipes.STREAMING))
         assert not torch.backends.cuda.cudnn_sdp_enabled()
@@ -135,7 +156,9 @@ def test_kernels_lists_what_takes_the_time(toy):
 
 
 def test_train_runs_from_raw_and_shard_lists_with_features_of_workers_and_of_the_device(toy):
-    found = {(line["data_type"], line["workers"], line["features"]) for line in lines_of(toy, "train")}
+    found = {
+        (line["data_type"], line["workers"], line["features"]) for line in lines_of(toy, "train")
+    }
     assert found == {("shard", 1, "worker"), ("raw", 0, "accelerator")}
     for line in lines_of(toy, "train"):
         assert line["steps"] >= 2
@@ -153,14 +176,30 @@ def test_memory_finds_a_batch_that_fits_and_splits_another(toy):
 
 def test_ranks_that_are_killed_and_resumed_end_with_equal_weights(toy):
     (line,) = lines_of(toy, "ranks")
-    assert (line["ranks"], line["killed_at"], line["resumed_after"], line["steps"]) == (2, 5, 4, [8])
+    assert (line["ranks"], line["killed_at"], line["resumed_after"], line["steps"]) == (
+        2,
+        5,
+        4,
+        [8],
+    )
     assert line["equal"]
     assert line["largest_difference"] == 0
 
 
 def test_a_mode_that_fails_is_named_on_one_line_and_the_others_run(tmp_path):
     out = tmp_path / "gpu.jsonl"
-    done = benchmark("gpu.py", "train", "env", "--toy", "--device", "cpu", "--folder", tmp_path / "gone", "--out", out)
+    done = benchmark(
+        "gpu.py",
+        "train",
+        "env",
+        "--toy",
+        "--device",
+        "cpu",
+        "--folder",
+        tmp_path / "gone",
+        "--out",
+        out,
+    )
     assert done.returncode == 1
     first, last = done.stderr.splitlines()
     assert first.startswith("error: train: FileNotFoundError: ")
@@ -191,10 +230,14 @@ def test_a_process_that_does_not_end_is_killed_with_its_processes(modes):
 
 
 def make_report(modes: ModuleType, tmp_path: Path, minutes: float = 8) -> Any:
-    return modes.report.Report("speed", modes.report.Options(minutes=minutes, out=str(tmp_path / "out")))
+    return modes.report.Report(
+        "speed", modes.report.Options(minutes=minutes, out=str(tmp_path / "out"))
+    )
 
 
-def test_a_case_that_fails_or_does_not_fit_is_written_and_the_next_one_runs(modes, tmp_path, capsys):
+def test_a_case_that_fails_or_does_not_fit_is_written_and_the_next_one_runs(
+    modes, tmp_path, capsys
+):
     report = make_report(modes, tmp_path)
     for frames in (1, 2, 3):
         with report.result(frames=frames) as found:
@@ -203,7 +246,9 @@ def test_a_case_that_fails_or_does_not_fit_is_written_and_the_next_one_runs(mode
             if frames == 2:
                 raise KeyError("no such weight")
             found["speed"] = 1 / 3
-    fits, failed, measured = (json.loads(line) for line in (tmp_path / "out").read_text().splitlines())
+    fits, failed, measured = (
+        json.loads(line) for line in (tmp_path / "out").read_text().splitlines()
+    )
     assert (fits["frames"], fits["fits"]) == (1, False)
     assert (failed["frames"], failed["error"]) == (2, "KeyError: 'no such weight'")
     assert (measured["frames"], measured["speed"]) == (3, 0.33333)
@@ -213,7 +258,9 @@ def test_a_case_that_fails_or_does_not_fit_is_written_and_the_next_one_runs(mode
 
 def test_a_mode_stops_after_its_minutes_and_says_what_it_left_out(modes, tmp_path):
     report = make_report(modes, tmp_path, minutes=0)
-    assert [case["frames"] for case in report.each([{"frames": 1}, {"frames": 2}, {"frames": 3}])] == [1]
+    assert [
+        case["frames"] for case in report.each([{"frames": 1}, {"frames": 2}, {"frames": 3}])
+    ] == [1]
     line = json.loads((tmp_path / "out").read_text())
     assert (line["left_out"], line["minutes"]) == ([{"frames": 2}, {"frames": 3}], 0)
     assert not report.failures
@@ -240,7 +287,9 @@ def test_means_of_training_leave_out_the_first_point_and_weigh_by_time(modes, tm
 
 
 def packages_of(start: list[Path]) -> dict[str, set[str]]:
-    """Packages outside of the project that modules import when they are imported, and the modules that do so."""
+    """Packages outside of the project that modules import when they are imported, and the modules
+    that do so.
+    """
     found: dict[str, set[str]] = {}
     todo, seen = list(start), set()
     while todo:
@@ -272,12 +321,16 @@ def files_of(top: Path, parts: list[str]) -> list[Path]:
     found = []
     for length in range(1, len(parts) + 1):
         path = top.joinpath(*parts[:length])
-        found += [each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()]
+        found += [
+            each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()
+        ]
     return found
 
 
 def test_no_other_packages_are_needed():
-    found = packages_of([FOLDER / "gpu.py", FOLDER / "gpu_training.py", *(FOLDER / "gpu_modes").glob("*.py")])
+    found = packages_of(
+        [FOLDER / "gpu.py", FOLDER / "gpu_training.py", *(FOLDER / "gpu_modes").glob("*.py")]
+    )
     assert {name: users for name, users in found.items() if name not in NEEDED | BROUGHT} == {}
     assert "torch" in found
 
@@ -285,4 +338,6 @@ def test_no_other_packages_are_needed():
 def test_the_page_and_the_help_name_every_mode():
     page = (FOLDER / "gpu.md").read_text(encoding="utf-8")
     described = benchmark("gpu.py", "--help").stdout
-    assert [mode for mode in MODES if f"| `{mode}` |" not in page or f"    {mode} " not in described] == []
+    assert [
+        mode for mode in MODES if f"| `{mode}` |" not in page or f"    {mode} " not in described
+    ] == []

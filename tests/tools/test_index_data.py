@@ -27,7 +27,11 @@ def foreign(tmp_path):
         audio = wav(0.3)
         for number in range(shards):
             names = [f"utt{number:03d}_{part}" for part in range(per_shard)]
-            members = [item for name in names for item in ((f"{name}.json", '{"text": "a"}'), (f"{name}.wav", audio))]
+            members = [
+                item
+                for name in names
+                for item in ((f"{name}.json", '{"text": "a"}'), (f"{name}.wav", audio))
+            ]
             write_tar(tmp_path / f"set-{number:03d}.tar", members)
         (tmp_path / "set.list").write_text(f"{tmp_path}/set-*.tar\n")
         return tmp_path
@@ -38,7 +42,10 @@ def foreign(tmp_path):
 def test_shards_of_another_tool_are_indexed_in_parallel(foreign):
     folder = foreign(5)
     done = index_data(folder / "set.list", "--data_type", "shard", "--nj", 2)
-    assert (done.returncode, done.stdout) == (0, f"{folder}/set.list: 15 utterances, 0.00 h, 0 bad\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"{folder}/set.list: 15 utterances, 0.00 h, 0 bad\n",
+    )
     assert len(list(folder.glob("set-*.tar.idx"))) == 5
 
 
@@ -55,8 +62,18 @@ def test_bad_samples_are_listed_and_the_status_is_1(foreign):
 
 def test_a_run_after_a_killed_run_indexes_the_missing_shards(foreign):
     folder = foreign(200, per_shard=10)
-    command = [sys.executable, str(TOOL), str(folder / "set.list"), "--data_type", "shard", "--nj", "2"]
-    process = subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.DEVNULL)
+    command = [
+        sys.executable,
+        str(TOOL),
+        str(folder / "set.list"),
+        "--data_type",
+        "shard",
+        "--nj",
+        "2",
+    ]
+    process = subprocess.Popen(
+        command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.DEVNULL
+    )
     while not list(folder.glob("set-*.tar.idx")):
         assert process.poll() is None
         time.sleep(0.01)
@@ -75,7 +92,8 @@ def test_every_list_of_a_mixture_is_indexed(foreign, tmp_path):
     (tmp_path / "a.wav").write_bytes(wav(0.5))
     (tmp_path / "raw.list").write_text(f'{{"key": "a", "wav": "{tmp_path}/a.wav", "txt": "x"}}\n')
     (tmp_path / "mix.yaml").write_text(
-        f"- {{type: shard, data_list: {folder}/set.list}}\n- {{type: raw, data_list: {tmp_path}/raw.list}}\n"
+        f"- {{type: shard, data_list: {folder}/set.list}}\n- "
+        f"{{type: raw, data_list: {tmp_path}/raw.list}}\n"
     )
     done = index_data(tmp_path / "mix.yaml")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,6 @@
-"""make_lists.sh and compute_cmvn.sh: the options they pass to the tools, and their check of the environment."""
+"""make_lists.sh and compute_cmvn.sh: the options they pass to the tools, and their check of the
+environment.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def call(tmp_path):
     def run(*command: str) -> subprocess.CompletedProcess:
         path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         environment = os.environ | {"PATH": path, "WENET_UIO_VENV": str(tmp_path / "data")}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
 
     return run
 

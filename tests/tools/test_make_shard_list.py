@@ -25,7 +25,10 @@ def fsdd(corpora, tmp_path_factory):
     """A copy of 900 recordings of FSDD with `wav.scp` and `text`."""
     folder = tmp_path_factory.mktemp("fsdd")
     (folder / "wav").mkdir()
-    wavs = [folder / "wav" / path.name for path in sorted((corpora / "fsdd" / "recordings").glob("*.wav"))[:900]]
+    wavs = [
+        folder / "wav" / path.name
+        for path in sorted((corpora / "fsdd" / "recordings").glob("*.wav"))[:900]
+    ]
     for wav in wavs:
         shutil.copy(corpora / "fsdd" / "recordings" / wav.name, wav)
     (folder / "wav.scp").write_text("".join(f"{wav.stem} {wav}\n" for wav in wavs))
@@ -34,7 +37,11 @@ def fsdd(corpora, tmp_path_factory):
 
 
 def contents(folder):
-    found = [folder / "list", folder / "list.json", *(path for path in (folder / "s").rglob("*") if path.is_file())]
+    found = [
+        folder / "list",
+        folder / "list.json",
+        *(path for path in (folder / "s").rglob("*") if path.is_file()),
+    ]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
@@ -48,7 +55,9 @@ def test_a_repeated_run_after_kills_ends_with_the_bytes_of_an_undisturbed_run(fs
     assert sum(name.endswith(".tar") for name in expected) == 30
     shutil.rmtree(fsdd / "s")
     for receipts in (1, 10, 18):  # killed three times, ever later
-        packing = subprocess.Popen([sys.executable, *TOOL, *OPTIONS], cwd=fsdd, env=ENVIRONMENT, stderr=subprocess.PIPE)
+        packing = subprocess.Popen(
+            [sys.executable, *TOOL, *OPTIONS], cwd=fsdd, env=ENVIRONMENT, stderr=subprocess.PIPE
+        )
         while len(list((fsdd / "s").glob(".packed/*.json"))) < receipts:
             assert packing.poll() is None
             time.sleep(0.005)
@@ -79,7 +88,9 @@ def test_five_broken_files_of_900_are_named_and_the_others_packed(fsdd, tmp_path
 
     done = call(work, "--nj", "2")
     assert done.returncode == 1
-    assert [line.split(": ")[1] for line in done.stderr.splitlines() if line.startswith("error: ")][:5] == broken
+    assert [line.split(": ")[1] for line in done.stderr.splitlines() if line.startswith("error: ")][
+        :5
+    ] == broken
     assert "list: 895 utterances, " in done.stderr
     assert "5 bad" in done.stderr
     assert [key for key, _ in json.loads((work / "list.json").read_text())["bad"]] == broken
@@ -99,9 +110,15 @@ def open_list_in(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--max_bytes_per_shard", "much"), "a size is a number of bytes such as 500MB, 1GB or 1GiB, not 'much'"),
+        (
+            ("--max_bytes_per_shard", "much"),
+            "a size is a number of bytes such as 500MB, 1GB or 1GiB, not 'much'",
+        ),
         (("--filter_group", "5"), "a group is SHORTEST:LONGEST in seconds, such as 0.1:5, not '5'"),
-        (("--filter_group", "0:5", "4:9"), "groups 0_5 and 4_9 overlap; end one where the next begins"),
+        (
+            ("--filter_group", "0:5", "4:9"),
+            "groups 0_5 and 4_9 overlap; end one where the next begins",
+        ),
         (("--nj", "0"), "the number of workers must be 1 or more, found 0"),
         (("--num_utts_per_shard", "0"), "--num_utts_per_shard must be 1 or more, found 0"),
     ],

@@ -1,4 +1,6 @@
-"""pseudo_label.sh with untrained models, in a recipe whose stage 4 writes what a training would write."""
+"""pseudo_label.sh with untrained models, in a recipe whose stage 4 writes what a training would
+write.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,14 @@ cp model.pt "$dir/epoch_0.pt"
 echo "{epoch: 0, loss_dict: {loss: 1.0}}" >"$dir/epoch_0.yaml"
 [[ -e told_to_stop ]] || cp model.pt "$dir/final.pt"
 """
-OPTIONS = ("--unlabelled", "raw.list", "--labelled", "raw.list", "--decode_mode", "ctc_greedy_search")
+OPTIONS = (
+    "--unlabelled",
+    "raw.list",
+    "--labelled",
+    "raw.list",
+    "--decode_mode",
+    "ctc_greedy_search",
+)
 
 
 @pytest.fixture
@@ -58,14 +67,27 @@ def stamps(where):
 
 
 def test_iterations_label_and_train_and_a_second_call_repeats_no_step(recipe):
-    options = ("--second", "two", "--max_cer", "0", "--share", "0.5", "--config", "train.yaml", "--iterations", "2")
+    options = (
+        "--second",
+        "two",
+        "--max_cer",
+        "0",
+        "--share",
+        "0.5",
+        "--config",
+        "train.yaml",
+        "--iterations",
+        "2",
+    )
     options += ("--recipe_options", "--bpe 100")
     Path("broken").touch()
     assert label(recipe, *options).returncode == 3
     Path("broken").unlink()
     Path("told_to_stop").touch()
     stopped = label(recipe, *options)
-    message = "error: the training of exp/pseudo/iter_1/model was stopped; call pseudo_label.sh again"
+    message = (
+        "error: the training of exp/pseudo/iter_1/model was stopped; call pseudo_label.sh again"
+    )
     assert (stopped.returncode, stopped.stderr.splitlines()[-1]) == (1, message)
     shutil.rmtree("exp/pseudo/iter_1/model")
     Path("told_to_stop").unlink()
@@ -77,25 +99,45 @@ def test_iterations_label_and_train_and_a_second_call_repeats_no_step(recipe):
     steps = [line.split()[-1] for line in done.stderr.splitlines() if " exp/pseudo/" in line]
     first = [f"exp/pseudo/iter_1/{name}" for name in ("data.list.json", "model/avg.pt")]
     second = [
-        f"exp/pseudo/iter_2/{name}" for name in ("first/skipped", "data.list.json", "mixture.yaml", "model/avg.pt")
+        f"exp/pseudo/iter_2/{name}"
+        for name in ("first/skipped", "data.list.json", "mixture.yaml", "model/avg.pt")
     ]
     assert steps[:-1] == [*first, *second]
     unchanged = [path for path in before if not path.name.startswith("data.list")]
-    assert {path: stamps("exp/pseudo")[path] for path in unchanged} == {path: before[path] for path in unchanged}
-    trainings = [f"train.yaml  data='exp/pseudo/iter_{number}/mixture.yaml' 100" for number in (1, 1, 1, 2)]
+    assert {path: stamps("exp/pseudo")[path] for path in unchanged} == {
+        path: before[path] for path in unchanged
+    }
+    trainings = [
+        f"train.yaml  data='exp/pseudo/iter_{number}/mixture.yaml' 100" for number in (1, 1, 1, 2)
+    ]
     assert Path("calls").read_text().splitlines() == trainings
     counts = json.loads(Path("exp/pseudo/iter_1/data.list.json").read_text())
-    assert counts["kept"]["utterances"] + counts["left_out"].get("empty", {"utterances": 0})["utterances"] == 5
+    assert (
+        counts["kept"]["utterances"]
+        + counts["left_out"].get("empty", {"utterances": 0})["utterances"]
+        == 5
+    )
     after = stamps("exp/pseudo")
     assert label(recipe, *options).returncode == 0
     assert stamps("exp/pseudo") == after
 
 
 def test_shards_are_labelled_and_nothing_is_trained_without_a_config(recipe):
-    options = ("--data_type", "shard", "--unlabelled", "shard.list", "--labelled", "shard.list", "--max_rate", "1000")
+    options = (
+        "--data_type",
+        "shard",
+        "--unlabelled",
+        "shard.list",
+        "--labelled",
+        "shard.list",
+        "--max_rate",
+        "1000",
+    )
     done = label(recipe, *options)
     assert done.returncode == 0, done.stderr
-    assert all("\t" in line for line in Path("exp/pseudo/iter_1/data.list").read_text().splitlines())
+    assert all(
+        "\t" in line for line in Path("exp/pseudo/iter_1/data.list").read_text().splitlines()
+    )
     assert not Path("calls").exists()
 
 
@@ -105,21 +147,31 @@ def test_results_of_other_options_are_not_taken(recipe):
     refused = label(recipe)
     assert refused.returncode == 1
     assert refused.stderr.strip() == (
-        "error: exp/pseudo has results of other models, files or decoding options; remove it, or give another --dir"
+        "error: exp/pseudo has results of other models, files or decoding options; remove it, or "
+        "give another --dir"
     )
 
 
 def test_other_limits_choose_again_without_decoding_until_a_model_is_trained(recipe):
     wrong = label(recipe, "--min_confidence", "90")
     assert wrong.returncode == 1
-    assert wrong.stderr.splitlines()[-1] == "error: min_confidence: expected a number from 0 to 1, found 90.0"
+    assert (
+        wrong.stderr.splitlines()[-1]
+        == "error: min_confidence: expected a number from 0 to 1, found 90.0"
+    )
     before = stamps("exp/pseudo/iter_1/first")
     done = label(recipe, "--min_confidence", "0.001")
     assert done.returncode == 0, done.stderr
     assert stamps("exp/pseudo/iter_1/first") == before
-    assert json.loads(Path("exp/pseudo/iter_1/data.list.json").read_text())["limits"]["min_confidence"] == 0.001
+    assert (
+        json.loads(Path("exp/pseudo/iter_1/data.list.json").read_text())["limits"]["min_confidence"]
+        == 0.001
+    )
     assert label(recipe, "--min_confidence", "0").returncode == 0
-    assert json.loads(Path("exp/pseudo/iter_1/data.list.json").read_text())["limits"]["min_confidence"] == 0
+    assert (
+        json.loads(Path("exp/pseudo/iter_1/data.list.json").read_text())["limits"]["min_confidence"]
+        == 0
+    )
     Path("exp/pseudo/iter_1/model").mkdir()
     refused = label(recipe, "--min_confidence", "0.1")
     assert refused.stderr.strip() == (

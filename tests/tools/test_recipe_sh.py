@@ -35,11 +35,15 @@ if stage 1 "second"; then echo "second of $derived"; fi
 
 @pytest.fixture
 def recipe(tmp_path):
-    """A function that runs the recipe, or another `script`, with arguments, from a folder outside the recipe."""
+    """A function that runs the recipe, or another `script`, with arguments, from a folder outside
+    the recipe.
+    """
     folder = tmp_path / "s0"
     folder.mkdir()
 
-    def call(*arguments: str, script: str = RECIPE, cwd: Path = tmp_path) -> subprocess.CompletedProcess:
+    def call(
+        *arguments: str, script: str = RECIPE, cwd: Path = tmp_path
+    ) -> subprocess.CompletedProcess:
         (folder / "run.sh").write_text(script, encoding="utf-8")
         return subprocess.run(
             ["bash", os.path.relpath(folder / "run.sh", cwd), *arguments],
@@ -91,9 +95,15 @@ def test_a_failing_command_ends_the_recipe(recipe):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--jn", "3"), "error: unknown option --jn; known: --stage --stop_stage --nj --name --help"),
+        (
+            ("--jn", "3"),
+            "error: unknown option --jn; known: --stage --stop_stage --nj --name --help",
+        ),
         (("--jn=3",), "error: unknown option --jn; known: --stage --stop_stage --nj --name --help"),
-        (("--derived", "x"), "error: unknown option --derived; known: --stage --stop_stage --nj --name --help"),
+        (
+            ("--derived", "x"),
+            "error: unknown option --derived; known: --stage --stop_stage --nj --name --help",
+        ),
         (("--nj",), "error: option --nj needs a value"),
         (("nj",), "error: unexpected argument 'nj'; options are --name value, --help lists them"),
         (("--stage", "two"), "error: --stage two: expected a number"),
@@ -116,7 +126,12 @@ def test_help_is_the_comment_at_the_top_and_the_options(recipe):
 
 @pytest.mark.parametrize(
     ("path", "stage"),
-    [("data/train/wav.scp", 0), ("data/train/global_cmvn", 1), ("data/dict/units.txt", 2), ("data/dev/data.list", 3)],
+    [
+        ("data/train/wav.scp", 0),
+        ("data/train/global_cmvn", 1),
+        ("data/dict/units.txt", 2),
+        ("data/dev/data.list", 3),
+    ],
 )
 def test_require_names_the_stage_that_makes_a_missing_file(recipe, path, stage):
     result = recipe(script=lines(f"require run.sh {path}\necho on"))
@@ -136,7 +151,9 @@ def test_from_caller_prints_an_absolute_path(recipe, tmp_path):
     script = lines('from_caller "$name"')
     assert recipe("--name", "../corpus", script=script, cwd=caller).stdout == f"{tmp_path}/corpus\n"
     assert recipe("--name", "/corpus", script=script, cwd=caller).stdout == "/corpus\n"
-    nothing = recipe("--name", "", script=lines('corpus=$(from_caller "$name")\necho on'), cwd=caller)
+    nothing = recipe(
+        "--name", "", script=lines('corpus=$(from_caller "$name")\necho on'), cwd=caller
+    )
     assert (nothing.returncode, nothing.stdout) == (1, "")
     assert nothing.stderr == "error: the path of the corpus is missing: --data PATH\n"
 
@@ -157,7 +174,9 @@ def test_num_gpus_counts_the_devices_in_cuda_visible_devices(recipe, monkeypatch
         ("* [s]0 $HOME ; ~ it's {1,2}", ["*", "[s]0", "$HOME", ";", "~", "it's", "{1,2}"]),
     ],
 )
-def test_words_of_an_option_are_separated_by_blanks_except_in_quotes_and_not_expanded(recipe, text, found):
+def test_words_of_an_option_are_separated_by_blanks_except_in_quotes_and_not_expanded(
+    recipe, text, found
+):
     script = lines('words "$name"\nfor word in "${WORDS[@]}"; do printf "%s\\0" "$word"; done')
     assert recipe("--name", text, script=script).stdout == "".join(f"{word}\0" for word in found)
 
@@ -167,16 +186,33 @@ def test_no_script_leaves_a_value_unquoted_which_the_shell_would_split_and_expan
     scripts = [root / "path.sh", *TOOLS.glob("*.sh"), *root.glob("examples/*/*/run.sh")]
     scripts += root.glob("examples/*/*/local/*.sh")
     assert len(scripts) > 20
-    unquoted = ("SC2046", "SC2048", "SC2068", "SC2086", "SC2206", "SC2207")  # shellcheck finds the others
-    assert [path for path in scripts if any(code in path.read_text(encoding="utf-8") for code in unquoted)] == []
+    unquoted = (
+        "SC2046",
+        "SC2048",
+        "SC2068",
+        "SC2086",
+        "SC2206",
+        "SC2207",
+    )  # shellcheck finds the others
+    assert [
+        path
+        for path in scripts
+        if any(code in path.read_text(encoding="utf-8") for code in unquoted)
+    ] == []
 
 
-@pytest.mark.parametrize("folder", ["data/dict", "my dict", "it's $HOME; a: b #1", "x=1 max_epoch=2 'y'", "[a] {b} *"])
+@pytest.mark.parametrize(
+    "folder", ["data/dict", "my dict", "it's $HOME; a: b #1", "x=1 max_epoch=2 'y'", "[a] {b} *"]
+)
 def test_config_keys_and_the_paths_of_units_reach_the_config_as_they_are(recipe, tmp_path, folder):
     given = "max_epoch=3 cmvn_conf.cmvn_file=r*n.[a-s]h optim='adam'\nlog_interval=7 "
     given += "tokenizer_conf.non_lang_syms_path='my syms'"
-    script = lines('bpe=5 override=$name\noverride_units "$nj"\noverriding\nprintf "%s\\0" "${OVERRIDE[@]}"')
-    option, *overrides = recipe("--name", given, "--nj", folder, script=script).stdout.removesuffix("\0").split("\0")
+    script = lines(
+        'bpe=5 override=$name\noverride_units "$nj"\noverriding\nprintf "%s\\0" "${OVERRIDE[@]}"'
+    )
+    option, *overrides = (
+        recipe("--name", given, "--nj", folder, script=script).stdout.removesuffix("\0").split("\0")
+    )
     assert option == "--override_config"
     (tmp_path / "train.yaml").write_text("max_epoch: 1\n")
     config = load_config(tmp_path / "train.yaml", overrides)
@@ -199,14 +235,22 @@ def test_config_keys_and_the_paths_of_units_reach_the_config_as_they_are(recipe,
         ("encoder: conformer", "", "units "),
         ("tokenizer: 'whisper'\ncmvn: null", "", ""),
         ("tokenizer: huggingface", "cmvn=global_cmvn", "cmvn "),
-        ("cmvn: global_cmvn\ntokenizer: whisper", "max_epoch=3 tokenizer='bpe' cmvn=null", "units "),
+        (
+            "cmvn: global_cmvn\ntokenizer: whisper",
+            "max_epoch=3 tokenizer='bpe' cmvn=null",
+            "units ",
+        ),
         ("dataset_conf:\n  cmvn: global_cmvn\ntokenizer: sentencepiece", "x.tokenizer=char", ""),
     ],
 )
-def test_stages_that_the_config_does_not_need_are_left_out(recipe, tmp_path, keys, override, needed):
+def test_stages_that_the_config_does_not_need_are_left_out(
+    recipe, tmp_path, keys, override, needed
+):
     (tmp_path / "a.yaml").write_text(keys)
     script = "override=$name config=$PWD/../a.yaml\n"
-    script += "".join(f"if needed has_{each}; then printf '{each} '; fi\n" for each in ("cmvn", "units"))
+    script += "".join(
+        f"if needed has_{each}; then printf '{each} '; fi\n" for each in ("cmvn", "units")
+    )
     result = recipe("--name", override, script=lines(script))
     assert (result.returncode, result.stdout) == (0, needed)
     assert result.stderr.count("a.yaml does not need this stage") == 2 - len(needed.split())
@@ -214,7 +258,9 @@ def test_stages_that_the_config_does_not_need_are_left_out(recipe, tmp_path, key
 
 def test_units_are_not_made_for_a_tokenizer_that_has_its_own(recipe, tmp_path):
     (tmp_path / "a.yaml").write_text("tokenizer: whisper\n")
-    script = "bpe=$name override=x=1 config=$PWD/../a.yaml\noverride_units data/dict\necho $override\n"
+    script = (
+        "bpe=$name override=x=1 config=$PWD/../a.yaml\noverride_units data/dict\necho $override\n"
+    )
     assert recipe("--name", "", script=lines(script)).stdout == "x=1\n"
     refused = recipe("--name", "100", script=lines(script))
     assert refused.returncode == 1
@@ -245,7 +291,10 @@ def test_options_of_a_tool_are_options_of_the_recipe_that_calls_it(calling):
     assert calling().stdout == "two words is fast\n"
     assert calling("--speed", "slow", "--name", "x y").stdout == "x y is slow\n"
     assert calling("--speed=", line='with_options say.sh --name "$nj"').stdout == "4 is \n"
-    assert calling("--speed", "slow", line="with_options say.sh --speed walking").stdout == "two words is slow\n"
+    assert (
+        calling("--speed", "slow", line="with_options say.sh --speed walking").stdout
+        == "two words is slow\n"
+    )
     assert calling(line="with_options say.sh --speed walking").stdout == "two words is walking\n"
     assert "  --speed fast    # of the tool alone\n" in calling("--help").stdout
     assert calling("--speed").stderr == "error: option --speed needs a value\n"
@@ -254,7 +303,10 @@ def test_options_of_a_tool_are_options_of_the_recipe_that_calls_it(calling):
 def test_environment_variables_do_not_set_options_of_a_tool(calling, monkeypatch):
     monkeypatch.setenv("speed", "slow")
     assert calling().stdout == "two words is fast\n"
-    assert calling(line='with_options say.sh --speed "${speed:-walking}"').stdout == "two words is walking\n"
+    assert (
+        calling(line='with_options say.sh --speed "${speed:-walking}"').stdout
+        == "two words is walking\n"
+    )
 
 
 def test_a_true_or_false_option_accepts_nothing_else(recipe, tmp_path, monkeypatch):

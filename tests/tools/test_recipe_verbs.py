@@ -1,4 +1,6 @@
-"""The shell scripts of the recipe stages: compute_cmvn.sh, make_lists.sh, score.sh, train.sh, decode.sh, export.sh."""
+"""The shell scripts of the recipe stages: compute_cmvn.sh, make_lists.sh, score.sh, train.sh,
+decode.sh, export.sh.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def call(*command: str, cwd: Path) -> subprocess.CompletedProcess:
     environment = preloaded.on_path()
     environment |= {"PATH": f"{ROOT / 'tools'}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
 
 
 @pytest.fixture
@@ -79,7 +83,9 @@ def test_score_counts_ideographs_with_char_1(tmp_path):
     (tmp_path / "hyp").mkdir()
     (tmp_path / "hyp" / "text").write_text("a 我 go\n", encoding="utf-8")
     for char in ("0", "1"):
-        result = call("score.sh", "--ref", "ref", "--dir", ".", "--modes", "hyp", "--char", char, cwd=tmp_path)
+        result = call(
+            "score.sh", "--ref", "ref", "--dir", ".", "--modes", "hyp", "--char", char, cwd=tmp_path
+        )
         assert result.returncode == 0, result.stderr
     header, row = (line.split() for line in result.stdout.splitlines() if line)
     assert header == ["decode", "mode", "CER", "%", "tokens", "sub", "del", "ins"]
@@ -111,10 +117,22 @@ def test_compute_cmvn_stops_at_bad_audio_unless_it_is_allowed(part, tmp_path, al
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("make_lists.sh", "--parts", "data/x"), "data/x/wav.scp is missing; stage 0 makes it (--stage 0)"),
-        (("train.sh", "--dir", "exp"), "data/train/data.list is missing; stage 3 makes it (--stage 3)"),
-        (("decode.sh", "--dir", "exp"), "data/test/data.list is missing; stage 3 makes it (--stage 3)"),
-        (("export.sh", "--dir", "exp"), "data/test/data.list is missing; stage 3 makes it (--stage 3)"),
+        (
+            ("make_lists.sh", "--parts", "data/x"),
+            "data/x/wav.scp is missing; stage 0 makes it (--stage 0)",
+        ),
+        (
+            ("train.sh", "--dir", "exp"),
+            "data/train/data.list is missing; stage 3 makes it (--stage 3)",
+        ),
+        (
+            ("decode.sh", "--dir", "exp"),
+            "data/test/data.list is missing; stage 3 makes it (--stage 3)",
+        ),
+        (
+            ("export.sh", "--dir", "exp"),
+            "data/test/data.list is missing; stage 3 makes it (--stage 3)",
+        ),
         (("score.sh", "--ref", "ref", "--modes", "m", "--dir", "exp"), "ref is missing"),
     ],
 )
@@ -133,7 +151,8 @@ def test_several_machines_need_a_rendezvous_endpoint(tmp_path):
 
 @pytest.fixture
 def arguments(tmp_path, monkeypatch):
-    """A function that calls a verb in a folder with data lists and a model; returns the arguments of Python in it.
+    """A function that calls a verb in a folder with data lists and a model; returns the arguments
+    of Python in it.
 
     The file `messages` in `tmp_path` has what the verb printed.
     """
@@ -141,7 +160,12 @@ def arguments(tmp_path, monkeypatch):
     (tmp_path / "bin" / "python").write_text("""#!/bin/sh\nprintf '%s\\n' "$@" >>arguments\n""")
     (tmp_path / "bin" / "python").chmod(0o755)
     folder = tmp_path / "it's a [1] folder"
-    for name in ("data/train/data.list", "data/dev/data.list", "data/my test/data.list", "my * exp/avg.pt"):
+    for name in (
+        "data/train/data.list",
+        "data/dev/data.list",
+        "data/my test/data.list",
+        "my * exp/avg.pt",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     (folder / "my * exp" / "train.yaml").touch()
@@ -152,7 +176,12 @@ def arguments(tmp_path, monkeypatch):
         environment = os.environ | {"PATH": path}
         with (tmp_path / "messages").open("w") as messages:
             subprocess.run(
-                command, cwd=folder, env=environment, stdout=messages, stderr=messages, stdin=subprocess.DEVNULL
+                command,
+                cwd=folder,
+                env=environment,
+                stdout=messages,
+                stderr=messages,
+                stdin=subprocess.DEVNULL,
             )
         return (folder / "arguments").read_text().splitlines()
 
@@ -164,13 +193,30 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
         "train.sh", "--config", "my conf.yaml", "--dir", "my * exp", "--checkpoint", "it's.pt", "--nproc", "1",
         "--override", "cmvn_conf.cmvn_file='a  b'  optim=a*",
     )  # fmt: skip
-    options = {option: train[train.index(option) + 1] for option in ("--config", "--model_dir", "--checkpoint")}
-    assert options == {"--config": "my conf.yaml", "--model_dir": "my * exp", "--checkpoint": "it's.pt"}
+    options = {
+        option: train[train.index(option) + 1]
+        for option in ("--config", "--model_dir", "--checkpoint")
+    }
+    assert options == {
+        "--config": "my conf.yaml",
+        "--model_dir": "my * exp",
+        "--checkpoint": "it's.pt",
+    }
     first = train.index("--override_config") + 1
     assert train[first : first + 3] == ["cmvn_conf.cmvn_file='a  b'", "optim=a*", "--checkpoint"]
 
-    decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'", "--decode_modes", "attention *")
-    decoded = arguments(*decode, "--decode_options", "--context_list_path 'my * names' --lm_path=\"a b\"")
+    decode = (
+        "decode.sh",
+        "--dir",
+        "my * exp",
+        "--tests",
+        "'my test'",
+        "--decode_modes",
+        "attention *",
+    )
+    decoded = arguments(
+        *decode, "--decode_options", "--context_list_path 'my * names' --lm_path=\"a b\""
+    )
     assert decoded[-4:] == ["--context_list_path", "my * names", "--lm_path=a b", "--trust_code"]
     assert decoded[decoded.index("--modes") + 1 :][:3] == ["attention", "*", "--config"]
     assert {"my * exp/train.yaml", "my * exp/avg.pt", "data/my test/data.list"} < set(decoded)
@@ -179,7 +225,10 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
 @pytest.mark.parametrize(
     ("model", "modes"),
     [
-        ("asr_model", ["ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring"]),
+        (
+            "asr_model",
+            ["ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring"],
+        ),
         ("transducer", ["ctc_greedy_search", "rnnt_greedy_search", "attention_rescoring"]),
     ],
 )
@@ -192,7 +241,10 @@ def test_without_decode_modes_a_model_is_decoded_with_its_own(arguments, tmp_pat
 
 def test_the_running_average_is_decoded_by_avg_running(arguments, tmp_path):
     decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'")
-    for options, chosen in (((), ["--num", "5", "--val_best"]), (("--avg", "running"), ["--running"])):
+    for options, chosen in (
+        ((), ["--num", "5", "--val_best"]),
+        (("--avg", "running"), ["--running"]),
+    ):
         averaged = arguments(*decode, *options)
         first = averaged.index("--src_path") + 2
         assert averaged[first : averaged.index("-m", first)] == chosen
@@ -206,7 +258,10 @@ def test_decoding_a_run_that_sigterm_ended_early_warns(arguments, tmp_path, comp
     if complete:
         (tmp_path / "it's a [1] folder" / "my * exp" / "final.pt").touch()
     arguments("decode.sh", "--dir", "my * exp", "--tests", "'my test'")
-    warned = "warning: my * exp: training is not complete (no final.pt)" in (tmp_path / "messages").read_text()
+    warned = (
+        "warning: my * exp: training is not complete (no final.pt)"
+        in (tmp_path / "messages").read_text()
+    )
     assert warned != complete
 
 
@@ -214,12 +269,17 @@ def test_decoding_a_run_that_sigterm_ended_early_warns(arguments, tmp_path, comp
     ("options", "passed"),
     [
         ((), ["auto", "8"]),
-        (("--num_workers", "3", "--prefetch", "20", "--pin_memory", "true"), ["3", "20", "--pin_memory"]),
+        (
+            ("--num_workers", "3", "--prefetch", "20", "--pin_memory", "true"),
+            ["3", "20", "--pin_memory"],
+        ),
         (("--pin_memory", "false"), ["auto", "8", "--no-pin_memory"]),
     ],
 )
 def test_train_passes_the_options_of_the_data_workers_on(arguments, options, passed):
-    train = arguments("train.sh", "--config", "my conf.yaml", "--dir", "x", "--nproc", "1", *options)
+    train = arguments(
+        "train.sh", "--config", "my conf.yaml", "--dir", "x", "--nproc", "1", *options
+    )
     found = [train[train.index(name) + 1] for name in ("--num_workers", "--prefetch")]
     assert [*found, *(word for word in train if word.endswith("pin_memory"))] == passed
 
@@ -233,7 +293,9 @@ def test_data_in_override_replaces_the_training_list(arguments):
     assert "data='my mixture.yaml'" in mixed
 
 
-@pytest.mark.parametrize("verb", [("decode.sh", "--tests", "'my test'"), ("export.sh", "--check_part", "my test")])
+@pytest.mark.parametrize(
+    "verb", [("decode.sh", "--tests", "'my test'"), ("export.sh", "--check_part", "my test")]
+)
 def test_recipes_trust_the_operators_of_their_models_unless_they_are_told_not_to(arguments, verb):
     assert "--trust_code" in arguments(*verb, "--dir", "my * exp")
     assert "--trust_code" not in arguments(*verb, "--dir", "my * exp", "--trust_code", "false")

@@ -21,16 +21,21 @@ def make_wheel(folder: Path, name: str, version: str) -> None:
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         wheel.writestr(f"{name}.py", "")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{info}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         wheel.writestr(f"{info}/RECORD", "")
 
 
 @pytest.fixture(scope="module")
 def quick_python() -> str:
-    """A script `python3` whose `-m venv` links the pip of this environment; to install pip takes 4 s."""
+    """A script `python3` whose `-m venv` links the pip of this environment; to install pip takes 4
+    s.
+    """
     found = find_spec("pip")
     assert found, "pip is not installed"
     pip = Path(str(found.origin)).parent
@@ -46,7 +51,8 @@ def root(tmp_path: Path, quick_python: str) -> Path:
 
 
 def make_project(tmp_path: Path, quick_python: str) -> Path:
-    """A project whose requirements are satisfied by the folder `wheels` beside it, with `bin/python3` beside it.
+    """A project whose requirements are satisfied by the folder `wheels` beside it, with
+    `bin/python3` beside it.
 
     The name of its folder has characters that a shell treats specially.
     """
@@ -81,7 +87,9 @@ def installed(root: Path, made: Path) -> Path:
     return root
 
 
-def start(root: Path, script: str = "", command: tuple = (), **environment: str) -> subprocess.Popen:
+def start(
+    root: Path, script: str = "", command: tuple = (), **environment: str
+) -> subprocess.Popen:
     """Run `command` in bash, or `script` after path.sh was sourced."""
     chosen = ("VIRTUAL_ENV", "CONDA_PREFIX", "WENET_UIO_VENV")
     inherited = {name: value for name, value in os.environ.items() if name not in chosen}
@@ -127,9 +135,13 @@ def test_changed_requirements_are_installed(installed):
 
 
 def test_a_recipe_can_need_more_packages(installed):
-    status, _, errors = finish(start(installed, "need_packages more.txt; python -c 'import extra'", PWD=str(installed)))
+    status, _, errors = finish(
+        start(installed, "need_packages more.txt; python -c 'import extra'", PWD=str(installed))
+    )
     assert status != 0  # more.txt is relative to the working directory
-    status, _, errors = finish(start(installed, "cd \"$0\"; need_packages more.txt; python -c 'import extra'"))
+    status, _, errors = finish(
+        start(installed, "cd \"$0\"; need_packages more.txt; python -c 'import extra'")
+    )
     assert status == 0, errors
 
 
@@ -148,13 +160,18 @@ def test_a_failed_installation_is_reported_in_one_line_and_the_next_run_tries_ag
     hidden = wheel.rename(root / wheel.name)
     status, output, errors = finish(start(root, "echo on"))
     assert (status, output) == (1, "")
-    assert f"error: could not install {root}/requirements.txt into {root}/.venv" in errors.splitlines()[-1]
+    assert (
+        f"error: could not install {root}/requirements.txt into {root}/.venv"
+        in errors.splitlines()[-1]
+    )
     hidden.rename(wheel)
     assert finish(start(root, "python -c 'import toy'"))[0] == 0
 
 
 def test_two_simultaneous_runs_create_one_environment(root):
-    results = [finish(process) for process in [start(root, "python -c 'import toy'") for _ in range(2)]]
+    results = [
+        finish(process) for process in [start(root, "python -c 'import toy'") for _ in range(2)]
+    ]
     assert [status for status, _, _ in results] == [0, 0]
     assert sum("creating" in errors for _, _, errors in results) == 1
 
@@ -162,7 +179,10 @@ def test_two_simultaneous_runs_create_one_environment(root):
 def test_an_active_environment_with_all_packages_is_used(root, made, tmp_path):
     shutil.copytree(made, tmp_path / "my own", symlinks=True)
     shutil.rmtree(tmp_path / "my own" / ".wenet_uio")  # now the script does not know it as its own
-    active = {"VIRTUAL_ENV": str(tmp_path / "my own"), "PATH": f"{tmp_path}/my own/bin:/usr/bin:/bin"}
+    active = {
+        "VIRTUAL_ENV": str(tmp_path / "my own"),
+        "PATH": f"{tmp_path}/my own/bin:/usr/bin:/bin",
+    }
     status, output, errors = finish(start(root, "command -v python", **active))
     assert (status, output.strip(), errors) == (0, f"{tmp_path}/my own/bin/python", "")
     assert not (root / ".venv").exists()
@@ -170,7 +190,8 @@ def test_an_active_environment_with_all_packages_is_used(root, made, tmp_path):
 
 def test_an_active_environment_that_lacks_a_package_is_not_changed(root, tmp_path):
     subprocess.run([tmp_path / "bin/python3", "-m", "venv", tmp_path / "my own"], check=True)
-    path = f"{tmp_path}/bin:{tmp_path}/my own/bin:/usr/bin:/bin"  # `python` is active; `python3` is quick_python
+    # `python` is active; `python3` is quick_python
+    path = f"{tmp_path}/bin:{tmp_path}/my own/bin:/usr/bin:/bin"
     active = {"VIRTUAL_ENV": str(tmp_path / "my own"), "PATH": path}
     status, output, errors = finish(start(root, "command -v python", **active))
     assert status == 0, errors
@@ -191,7 +212,11 @@ def test_nothing_is_installed_into_a_folder_that_the_script_did_not_create(root,
 def test_a_clone_in_a_folder_that_cannot_be_on_path_is_refused(root):
     status, output, errors = finish(start(root.rename(root.parent / "a:b"), "echo on"))
     assert (status, output) == (1, "")
-    assert errors == f"error: {root.parent}/a:b: a folder of PATH cannot have ':' in its name; rename or move it\n"
+    assert (
+        errors
+        == f"error: {root.parent}/a:b: a folder of PATH cannot have ':' in its name; rename or "
+        "move it\n"
+    )
 
 
 def test_an_old_python_is_refused(root, tmp_path):
@@ -205,7 +230,9 @@ def test_an_old_python_is_refused(root, tmp_path):
 
 def test_help_of_a_recipe_installs_nothing(root):
     shutil.copy(ROOT / "tools/recipe.sh", root / "tools")
-    (root / "run.sh").write_text('#!/bin/bash\n# A recipe.\n. "${0%/*}/path.sh"\n. recipe.sh\nparse_options "$@"\n')
+    (root / "run.sh").write_text(
+        '#!/bin/bash\n# A recipe.\n. "${0%/*}/path.sh"\n. recipe.sh\nparse_options "$@"\n'
+    )
     status, output, errors = finish(start(root, command=(root / "run.sh", "--help")))
     assert (status, errors) == (0, "")
     assert output.startswith("A recipe.")

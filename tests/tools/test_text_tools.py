@@ -42,7 +42,9 @@ def bpe_model(tmp_path):
     return f"{prefix}.model"
 
 
-@pytest.mark.parametrize("tool", ["text2token.py", "make_dict.py", "spm_train.py", "compute-wer.py"])
+@pytest.mark.parametrize(
+    "tool", ["text2token.py", "make_dict.py", "spm_train.py", "compute-wer.py"]
+)
 def test_help_is_there_and_an_unknown_option_is_refused(tool):
     assert "usage" in call(tool, "--help").stdout
     refused = call(tool, "--no_such_option")
@@ -54,12 +56,19 @@ def test_text_tools_do_not_import_torch():
     script = "import sys, runpy; runpy.run_path(sys.argv[1], run_name='tool'); assert 'torch' not in sys.modules"
     for tool in ("text2token.py", "make_dict.py", "spm_train.py", "compute-wer.py"):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        subprocess.run([sys.executable, "-c", script, ROOT / "tools" / tool], check=True, env=environment)
+        subprocess.run(
+            [sys.executable, "-c", script, ROOT / "tools" / tool], check=True, env=environment
+        )
 
 
 def test_text2token_cuts_characters_after_the_key(text):
-    assert call("text2token.py", "-s", 1, "-n", 1, text).stdout == "u1 G O ▁ L E F T\nu2 我 们 ▁ G O\n"
-    assert call("text2token.py", "-s", 1, "-n", 2, "--space", "<space>", stdin="u1 AB C\n").stdout == "u1 AB <space>C\n"
+    assert (
+        call("text2token.py", "-s", 1, "-n", 1, text).stdout == "u1 G O ▁ L E F T\nu2 我 们 ▁ G O\n"
+    )
+    assert (
+        call("text2token.py", "-s", 1, "-n", 2, "--space", "<space>", stdin="u1 AB C\n").stdout
+        == "u1 AB <space>C\n"
+    )
 
 
 def test_text2token_cuts_pieces_words_and_symbols(tmp_path, text, bpe_model):
@@ -72,7 +81,16 @@ def test_text2token_cuts_pieces_words_and_symbols(tmp_path, text, bpe_model):
 def test_make_dict_numbers_the_tokens_of_the_text(tmp_path, text, bpe_model):
     units = tmp_path / "dict" / "units.txt"
     assert call("make_dict.py", text, units).returncode == 0
-    assert units.read_text(encoding="utf-8").split()[:8] == ["<blank>", "0", "<unk>", "1", "<sos/eos>", "2", "E", "3"]
+    assert units.read_text(encoding="utf-8").split()[:8] == [
+        "<blank>",
+        "0",
+        "<unk>",
+        "1",
+        "<sos/eos>",
+        "2",
+        "E",
+        "3",
+    ]
     assert call("make_dict.py", "-m", bpe_model, text, units).returncode == 0
     assert "▁GO" in units.read_text(encoding="utf-8")
 
@@ -87,7 +105,9 @@ def test_make_dict_leaves_no_file_after_a_mistake(tmp_path):
 
 
 def test_spm_train_says_in_one_line_that_the_vocabulary_is_too_large(tmp_path, text):
-    result = call("spm_train.py", "--input", text, "--vocab_size", 9999, "--model_prefix", tmp_path / "bpe")
+    result = call(
+        "spm_train.py", "--input", text, "--vocab_size", 9999, "--model_prefix", tmp_path / "bpe"
+    )
     assert result.returncode == 1
     assert result.stderr.startswith("error: vocab_size 9999 is too large")
     assert result.stderr.count("\n") == 1

@@ -36,7 +36,9 @@ def values_of(model: nn.Module) -> list[torch.Tensor]:
     return [buffer.clone() for buffer in model.buffers()]
 
 
-def test_restored_statistics_are_those_that_were_kept_last_however_often_a_step_is_repeated() -> None:
+def test_restored_statistics_are_those_that_were_kept_last_however_often_a_step_is_repeated() -> (
+    None
+):
     model = norms(3)
     statistics = Statistics(model)
     model(torch.randn(8, 4))
@@ -49,7 +51,11 @@ def test_restored_statistics_are_those_that_were_kept_last_however_often_a_step_
         for found, expected in zip(model.buffers(), before, strict=True):
             assert torch.equal(found, expected)
     model(torch.randn(8, 4))
-    assert [int(norm.num_batches_tracked) for norm in model] == [2, 2, 2]  # what was kept is no view of the statistics
+    assert [int(norm.num_batches_tracked) for norm in model] == [
+        2,
+        2,
+        2,
+    ]  # what was kept is no view of the statistics
 
 
 def test_all_statistics_are_kept_by_two_operations() -> None:
@@ -73,7 +79,9 @@ def test_a_model_without_batch_norms_keeps_nothing() -> None:
 def test_the_copies_of_a_step_do_not_grow_with_the_batch_norms() -> None:
     copies = []
     for blocks in (1, 3):
-        shape = small_config().encoder_conf.model_dump(exclude_defaults=True) | {"num_blocks": blocks}
+        shape = small_config().encoder_conf.model_dump(exclude_defaults=True) | {
+            "num_blocks": blocks
+        }
         config = small_config(encoder_conf={**shape, "cnn_module_norm": "batch_norm"})
         engine = DdpEngine(build_model(config), config, CPU, seed=5)
         engine.connect()

@@ -68,7 +68,10 @@ def test_other_failures_of_the_limited_process_are_raised() -> None:
 def test_trials_train_the_model_and_ddp_takes_more_memory() -> None:
     config = small_config(vocab_size=5)
     base = limited_process(lambda: None, 4000 * MB)
-    alone, beside = (cpu_trial(config, base + 1000 * MB, with_ddp=ddp)(Shape(50, 200, 5), 4) for ddp in (False, True))
+    alone, beside = (
+        cpu_trial(config, base + 1000 * MB, with_ddp=ddp)(Shape(50, 200, 5), 4)
+        for ddp in (False, True)
+    )
     assert base < alone < base + 900 * MB
     assert beside is not None
     assert cpu_trial(config, base + 300 * MB, with_ddp=False)(Shape(9999, 2000, 50), 500) is None

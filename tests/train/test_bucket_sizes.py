@@ -8,7 +8,9 @@ from wenet_uio.dataset.plan.worst_shapes import Shape
 from wenet_uio.train.batch_size import Found
 from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches
 
-POLICY = DurationBucketPolicy(((1000, ANY_TOKENS), (2000, ANY_TOKENS), (4000, ANY_TOKENS)), (1, 1, 1))
+POLICY = DurationBucketPolicy(
+    ((1000, ANY_TOKENS), (2000, ANY_TOKENS), (4000, ANY_TOKENS)), (1, 1, 1)
+)
 SHAPES = [Shape(50, 100, 5), None, Shape(20, 400, 20)]
 
 
@@ -38,6 +40,7 @@ def test_batch_sizes_count_both_views_of_an_utterance() -> None:
 
 def test_a_bucket_without_a_batch_that_fits_is_an_error_with_its_size() -> None:
     with pytest.raises(
-        ValueError, match=r"up to 4 s: not one utterance of 400 frames and 20 tokens trains in 1\.00 GB"
+        ValueError,
+        match=r"up to 4 s: not one utterance of 400 frames and 20 tokens trains in 1\.00 GB",
     ):
         largest_batches(POLICY, SHAPES, fits(300), 10**9)

@@ -35,7 +35,9 @@ def test_open_writes_the_config_and_deletes_incomplete_files(tmp_path: Path) -> 
 
 
 def holding(folder: Path) -> int:
-    """Fork a process that holds the folder, and a process of its own which inherits all files; its process id."""
+    """Fork a process that holds the folder, and a process of its own which inherits all files; its
+    process id.
+    """
     ready, says_ready = os.pipe()
     process = os.fork()
     if not process:
@@ -49,12 +51,16 @@ def holding(folder: Path) -> int:
     return process
 
 
-def test_a_folder_that_another_process_holds_is_refused_by_name_until_that_process_ends(tmp_path: Path) -> None:
+def test_a_folder_that_another_process_holds_is_refused_by_name_until_that_process_ends(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "run"
     process = holding(folder)
     (child,) = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     for path in (folder, tmp_path / "run/../run"):
-        with pytest.raises(ValueError, match=rf"run: process {process} of {platform.node()}, since 20.*--model_dir"):
+        with pytest.raises(
+            ValueError, match=rf"run: process {process} of {platform.node()}, since 20.*--model_dir"
+        ):
             RunFolder(path).hold()
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
@@ -63,7 +69,9 @@ def test_a_folder_that_another_process_holds_is_refused_by_name_until_that_proce
 
 
 def test_a_lock_file_of_a_run_that_ended_does_not_block(tmp_path: Path) -> None:
-    (tmp_path / "running.lock").write_text("process 1 of a machine that was switched off, since yesterday\n")
+    (tmp_path / "running.lock").write_text(
+        "process 1 of a machine that was switched off, since yesterday\n"
+    )
     folder = RunFolder(tmp_path)
     folder.hold()
     folder.hold()
@@ -83,11 +91,15 @@ def test_a_file_system_without_locks_gives_a_warning(
 
 def test_a_new_run_refuses_a_folder_in_which_another_run_began_meanwhile(tmp_path: Path) -> None:
     RunFolder(tmp_path).save_state(3, {"step": 3})
-    with pytest.raises(ValueError, match=r"state_3\.pt: another run has begun here meanwhile; start again"):
+    with pytest.raises(
+        ValueError, match=r"state_3\.pt: another run has begun here meanwhile; start again"
+    ):
         RunFolder(tmp_path).open(tiny_config(), resumed=False)
 
 
-def test_a_new_run_deletes_records_of_an_earlier_run_and_a_resumed_run_keeps_them(tmp_path: Path) -> None:
+def test_a_new_run_deletes_records_of_an_earlier_run_and_a_resumed_run_keeps_them(
+    tmp_path: Path,
+) -> None:
     notes = ["bad_samples.jsonl", "environment.yaml", "too_large.jsonl"]
     for name in notes:
         (tmp_path / name).touch()
@@ -101,7 +113,9 @@ def test_weights_are_a_plain_state_dict_that_loads_back(tmp_path: Path) -> None:
     model, other = TinyModel(), TinyModel()
     RunFolder(tmp_path).save_weights("init", model.state_dict())
     load_weights(other, tmp_path / "init.pt")
-    assert all(torch.equal(weight, other.state_dict()[name]) for name, weight in model.state_dict().items())
+    assert all(
+        torch.equal(weight, other.state_dict()[name]) for name, weight in model.state_dict().items()
+    )
 
 
 def test_two_states_are_kept_and_the_newest_readable_one_is_found(
@@ -129,7 +143,10 @@ def test_a_state_that_a_thread_writes_is_complete_before_the_next_one(tmp_path: 
         folder.save_state(step, {"step": step}, meanwhile=True)
         seen.append(folder.newest_state())
     folder.settle()
-    possible = [None, *({"step": step} for step in (8, 9, 10))]  # the state before is there, the new one perhaps
+    possible = [
+        None,
+        *({"step": step} for step in (8, 9, 10)),
+    ]  # the state before is there, the new one perhaps
     for state, one_of in zip(seen, pairwise(possible), strict=True):
         assert state in one_of
     assert names(tmp_path, "*state_*") == ["state_10.pt", "state_9.pt"]
@@ -154,7 +171,10 @@ def test_the_next_state_raises_the_error_of_the_one_before_and_the_end_of_a_run_
     assert "a state could not be written: [Errno 21] Is a directory" in caplog.text
     (tmp_path / "state_2.pt").rmdir()
     folder.save_state(3, {"step": 3})
-    assert names(tmp_path, "*state_*") == ["state_1.pt", "state_3.pt"]  # neither half files nor a state too few
+    assert names(tmp_path, "*state_*") == [
+        "state_1.pt",
+        "state_3.pt",
+    ]  # neither half files nor a state too few
 
 
 def test_a_state_with_a_flipped_bit_is_skipped_and_the_checksum_is_named(
@@ -168,7 +188,9 @@ def test_a_state_with_a_flipped_bit_is_skipped_and_the_checksum_is_named(
     whole[whole.index(torch.arange(1000).numpy().tobytes()) + 8] ^= 1
     state.write_bytes(whole)
     assert folder.newest_state()["step"] == 8
-    assert f"{state} cannot be read and is skipped: damaged: the checksum of its part" in caplog.text
+    assert (
+        f"{state} cannot be read and is skipped: damaged: the checksum of its part" in caplog.text
+    )
 
 
 def test_a_new_run_refuses_a_folder_with_the_epochs_of_another(tmp_path: Path) -> None:
@@ -186,7 +208,12 @@ def test_the_newest_epochs_the_best_epochs_and_the_target_of_final_are_kept(tmp_
     folder.finish(2)
     folder.keep(last=2, best=1)
     assert names(tmp_path, "epoch_*.pt") == ["epoch_1.pt", "epoch_2.pt", "epoch_5.pt", "epoch_6.pt"]
-    assert names(tmp_path, "epoch_*.yaml") == ["epoch_1.yaml", "epoch_2.yaml", "epoch_5.yaml", "epoch_6.yaml"]
+    assert names(tmp_path, "epoch_*.yaml") == [
+        "epoch_1.yaml",
+        "epoch_2.yaml",
+        "epoch_5.yaml",
+        "epoch_6.yaml",
+    ]
     folder.keep(last=None, best=0)
     assert len(names(tmp_path, "epoch_*.pt")) == 4
 
@@ -201,13 +228,25 @@ def test_final_is_a_relative_link_that_survives_a_move_of_the_folder(tmp_path: P
 
 
 def test_the_yaml_of_an_epoch_has_the_measured_values(tmp_path: Path) -> None:
-    RunFolder(tmp_path).save_epoch(3, TinyModel().state_dict(), {"step": 40, "lrs": [0.1], "loss_dict": {"loss": 1.5}})
+    RunFolder(tmp_path).save_epoch(
+        3, TinyModel().state_dict(), {"step": 40, "lrs": [0.1], "loss_dict": {"loss": 1.5}}
+    )
     record = yaml.safe_load((tmp_path / "epoch_3.yaml").read_text())
     assert record.pop("save_time")
-    assert record == {"epoch": 3, "step": 40, "lrs": [0.1], "loss_dict": {"loss": 1.5}, "tag": "epoch_3"}
+    assert record == {
+        "epoch": 3,
+        "step": 40,
+        "lrs": [0.1],
+        "loss_dict": {"loss": 1.5},
+        "tag": "epoch_3",
+    }
 
 
 def test_differences_name_the_path_of_every_change() -> None:
     before = {"a": {"b": 1, "c": [1]}, "d": 2, "gone": 3}
     now = {"a": {"b": 1, "c": [2]}, "d": 2, "new": {"x": 1}}
-    assert differences(before, now) == ["a.c: [1] -> [2]", "gone: 3 -> None", "new: None -> {'x': 1}"]
+    assert differences(before, now) == [
+        "a.c: [1] -> [2]",
+        "gone: 3 -> None",
+        "new: None -> {'x': 1}",
+    ]

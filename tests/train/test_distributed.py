@@ -51,7 +51,9 @@ def test_a_missing_device_is_refused() -> None:
         pytest.param(10_000, "1", "one", id="never below one"),
     ],
 )
-def test_ranks_on_a_cpu_share_its_cores(local_size: int, omp_num_threads: str | None, expected: str | None) -> None:
+def test_ranks_on_a_cpu_share_its_cores(
+    local_size: int, omp_num_threads: str | None, expected: str | None
+) -> None:
     environment = {} if omp_num_threads is None else {"OMP_NUM_THREADS": omp_num_threads}
     cores = len(os.sched_getaffinity(0))
     threads = {"all": cores, "half": max(1, cores // 2), "one": 1, None: None}[expected]

@@ -40,7 +40,9 @@ def test_gradient_is_clipped_by_its_global_norm() -> None:
     clipped = []
     engine.optimizer.register_step_pre_hook(
         lambda *_: clipped.append(
-            torch.nn.utils.get_total_norm([w.grad for w in engine.model.parameters() if w.grad is not None])
+            torch.nn.utils.get_total_norm(
+                [w.grad for w in engine.model.parameters() if w.grad is not None]
+            )
         )
     )
     outcome = engine.step([batch], 1, {})
@@ -61,7 +63,9 @@ def test_a_step_without_a_finite_gradient_leaves_the_weights_as_they_are(dtype: 
 
 @pytest.mark.parametrize("optim", ["adam", "adamw", "scaled_adam"])
 @pytest.mark.parametrize("skipped", [(1,), (2, 3)], ids=["the first", "later ones"])
-def test_steps_without_a_finite_gradient_do_not_count_in_the_optimizer(optim: str, skipped: tuple[int, ...]) -> None:
+def test_steps_without_a_finite_gradient_do_not_count_in_the_optimizer(
+    optim: str, skipped: tuple[int, ...]
+) -> None:
     weights = []
     for disturbed in (True, False):
         engine = make_engine(optim=optim)
@@ -95,20 +99,30 @@ def test_a_step_of_empty_batches_changes_nothing_but_counts() -> None:
 
 
 def test_modules_may_have_learning_rates_of_their_own() -> None:
-    engine = make_engine(optim_conf={"lr": [0.1, 0.01, 0.001], "modules": ["output", "hidden.bias"]})
+    engine = make_engine(
+        optim_conf={"lr": [0.1, 0.01, 0.001], "modules": ["output", "hidden.bias"]}
+    )
     outcome = engine.step([tiny_batch([5, 3], 1)], 4, {})
     assert outcome.lrs == pytest.approx([0.1, 0.01, 0.001])
     assert [len(group["params"]) for group in engine.optimizer.param_groups] == [2, 1, 1]
 
 
-def compiled_engine(monkeypatch: pytest.MonkeyPatch, compiled: bool, **keys: Any) -> tuple[DdpEngine, CompileCounter]:
-    """An engine, whose layers are compiled as on a GPU, but without the compiler of their kernels; counts variants."""
+def compiled_engine(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, **keys: Any
+) -> tuple[DdpEngine, CompileCounter]:
+    """An engine, whose layers are compiled as on a GPU, but without the compiler of their kernels;
+    counts variants.
+    """
     counter = CompileCounter()
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **keys: COMPILE(self, backend=counter, **keys))
+    monkeypatch.setattr(
+        torch.nn.Module, "compile", lambda self, **keys: COMPILE(self, backend=counter, **keys)
+    )
     torch.compiler.reset()
     config = small_config(**keys)
     parts = {name: getattr(config, name) for name in ("encoder_conf", "decoder_conf")}
-    config = config.model_copy(update={name: part.model_copy(update=BLOCK) for name, part in parts.items()})
+    config = config.model_copy(
+        update={name: part.model_copy(update=BLOCK) for name, part in parts.items()}
+    )
     torch.manual_seed(1)
     engine = DdpEngine(build_model(config), config, CPU, seed=5)
     engine.cold = compiled
@@ -116,17 +130,24 @@ def compiled_engine(monkeypatch: pytest.MonkeyPatch, compiled: bool, **keys: Any
     return engine, counter
 
 
-def test_compiled_layers_give_the_same_losses_and_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_layers_give_the_same_losses_and_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = []
     for compiled in (False, True):
         engine, _ = compiled_engine(monkeypatch, compiled)
-        sums = [engine.step([tiny_batch([90, 50], number)], number, {}).sums["loss"] for number in (1, 2)]
+        sums = [
+            engine.step([tiny_batch([90, 50], number)], number, {}).sums["loss"]
+            for number in (1, 2)
+        ]
         found.append((sums, set(engine.weights())))
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-4)
     assert found[1][1] == found[0][1]
 
 
-def test_layers_are_compiled_before_the_first_step_and_never_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_are_compiled_before_the_first_step_and_never_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine, counter = compiled_engine(monkeypatch, True, **U2PP)
     texts, first = tiny_batch([0, 0], 1, tokens=3), tiny_batch([90, 70, 50], 2, tokens=3)
     engine.step([texts], 1, {})
@@ -158,7 +179,9 @@ def test_running_out_of_memory_while_layers_are_compiled_is_a_warning_and_traini
         assert engine.step([batch], 1, {}).applied
         assert not engine.cold
         weights.append(engine.weights())
-    (warning,) = [record.getMessage() for record in caplog.records if "out of memory" in record.getMessage()]
+    (warning,) = [
+        record.getMessage() for record in caplog.records if "out of memory" in record.getMessage()
+    ]
     assert warning.startswith(
         "torch_compile: out of memory before the first step, for one or two utterances of 90 frames"
     )

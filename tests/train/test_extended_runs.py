@@ -43,7 +43,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_max_steps_ends_the_run_with_a_validation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_max_steps_ends_the_run_with_a_validation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     trainer = make_trainer(tmp_path, max_steps=7, save_interval=7)
     with caplog.at_level(logging.INFO):
         assert trainer.run()
@@ -75,21 +77,26 @@ def test_a_run_that_max_steps_ended_inside_a_pass_is_extended_to_the_same_epochs
     for epoch in range(2):
         assert same_weights(tmp_path / f"epoch_{epoch}.pt", undisturbed / f"epoch_{epoch}.pt")
         found, expected = (
-            yaml.safe_load((path / f"epoch_{epoch}.yaml").read_text()) for path in (tmp_path, undisturbed)
+            yaml.safe_load((path / f"epoch_{epoch}.yaml").read_text())
+            for path in (tmp_path, undisturbed)
         )
         for name in ("step", "loss_dict", "train_loss_dict", "samples"):
             assert found[name] == expected[name], name
     assert [step for step, _ in series(tmp_path)["cv/loss"]] == [3, 5, 10]
 
 
-def test_a_run_extended_within_its_first_pass_is_not_complete_at_max_epoch_1(tmp_path: Path) -> None:
+def test_a_run_extended_within_its_first_pass_is_not_complete_at_max_epoch_1(
+    tmp_path: Path,
+) -> None:
     make_trainer(tmp_path, max_epoch=1, max_steps=3).run()
     trainer = make_trainer(tmp_path, max_epoch=1)
     trainer.run()
     assert (trainer.progress.step, trainer.progress.epoch) == (5, 1)
 
 
-def test_a_run_may_be_extended_several_times_within_one_pass(undisturbed: Path, tmp_path: Path) -> None:
+def test_a_run_may_be_extended_several_times_within_one_pass(
+    undisturbed: Path, tmp_path: Path
+) -> None:
     for max_steps in (1, 2, 4, 5, 6):
         trainer = make_trainer(tmp_path, max_epoch=2, max_steps=max_steps)
         trainer.run()
@@ -106,9 +113,13 @@ def test_a_partial_epoch_started_again_with_the_same_max_steps_is_complete(tmp_p
     assert (tmp_path / "epoch_0.pt").stat().st_mtime_ns == before
 
 
-def test_an_extended_run_that_is_killed_resumes_in_the_same_epoch(undisturbed: Path, tmp_path: Path) -> None:
+def test_an_extended_run_that_is_killed_resumes_in_the_same_epoch(
+    undisturbed: Path, tmp_path: Path
+) -> None:
     with pytest.raises(Killed):  # in the validation of the partial epoch
-        make_trainer(tmp_path, cv=DisturbedLoader(CV, 1, kill), max_epoch=2, max_steps=3, save_interval=3).run()
+        make_trainer(
+            tmp_path, cv=DisturbedLoader(CV, 1, kill), max_epoch=2, max_steps=3, save_interval=3
+        ).run()
     with pytest.raises(Killed):
         make_trainer(tmp_path, DisturbedLoader(TRAIN, 4, kill), max_epoch=2, save_interval=1).run()
     make_trainer(tmp_path, max_epoch=2).run()
@@ -116,7 +127,9 @@ def test_an_extended_run_that_is_killed_resumes_in_the_same_epoch(undisturbed: P
         assert same_weights(tmp_path / f"epoch_{epoch}.pt", undisturbed / f"epoch_{epoch}.pt")
 
 
-def test_every_utterance_of_an_extended_epoch_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_utterance_of_an_extended_epoch_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_corpus(tmp_path, max_epoch=1)
     monkeypatch.chdir(tmp_path)
     command = "train.py --config train.yaml --train_data train.list --cv_data cv.list --device cpu --model_dir exp"

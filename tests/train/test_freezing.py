@@ -24,8 +24,16 @@ def frozen(ctc_weight: float, reverse_weight: float) -> set[str]:
     )
     model = build_model(config)
     freeze_idle(model)
-    parts = {"ctc": model.ctc, "left": model.decoder.left_decoder, "right": model.decoder.right_decoder}
-    return {name for name, part in parts.items() if not any(weight.requires_grad for weight in part.parameters())}
+    parts = {
+        "ctc": model.ctc,
+        "left": model.decoder.left_decoder,
+        "right": model.decoder.right_decoder,
+    }
+    return {
+        name
+        for name, part in parts.items()
+        if not any(weight.requires_grad for weight in part.parameters())
+    }
 
 
 def test_weights_without_influence_on_the_loss_are_frozen() -> None:
@@ -43,7 +51,9 @@ def changed_by_a_step(**keys: Any) -> tuple[set[str], DdpEngine]:
     engine.connect()
     before = {name: value.clone() for name, value in engine.weights().items()}
     engine.step([tiny_batch([90, 50], 1)], 1, {})
-    return {name for name, value in engine.weights().items() if not torch.equal(value, before[name])}, engine
+    return {
+        name for name, value in engine.weights().items() if not torch.equal(value, before[name])
+    }, engine
 
 
 def test_frozen_modules_stay_as_they_are() -> None:
@@ -54,8 +64,16 @@ def test_frozen_modules_stay_as_they_are() -> None:
 
 def test_statistics_of_a_frozen_batch_norm_stay_as_they_are() -> None:
     def statistics(**keys: Any) -> int:
-        conf = {"output_size": 16, "attention_heads": 2, "linear_units": 16, "num_blocks": 1, "cnn_module_kernel": 3}
-        config = tiny_config(encoder_conf=conf, decoder="transformer", input_dim=8, output_dim=6, **keys)
+        conf = {
+            "output_size": 16,
+            "attention_heads": 2,
+            "linear_units": 16,
+            "num_blocks": 1,
+            "cnn_module_kernel": 3,
+        }
+        config = tiny_config(
+            encoder_conf=conf, decoder="transformer", input_dim=8, output_dim=6, **keys
+        )
         engine = DdpEngine(build_model(config), config, CPU, seed=1)
         engine.connect()
         engine.step([tiny_batch([90, 50], 1)], 1, {})

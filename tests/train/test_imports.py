@@ -25,5 +25,7 @@ assert engine.step([tiny_batch([90, 50], 1)], 1, {}).applied
 
 def test_a_conformer_trains_without_torchaudio() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCHAUDIO], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCHAUDIO], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr

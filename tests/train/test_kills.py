@@ -1,4 +1,6 @@
-"""A run that is killed several times and resumed ends as an undisturbed run; workers that crash cost their samples."""
+"""A run that is killed several times and resumed ends as an undisturbed run; workers that crash
+cost their samples.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ MORE_STATE = {
     "model_avg": {"interval": 2},
     "cr_loss_scale": 0.2,
     "cr_warmup_steps": 30,
-    "dataset_conf": {**CONFIG["dataset_conf"], "batch_conf": {"batch_type": "static", "batch_size": 8}},
+    "dataset_conf": {
+        **CONFIG["dataset_conf"],
+        "batch_conf": {"batch_type": "static", "batch_size": 8},
+    },
 }
 """A running average, and two views of each utterance, four utterances a batch."""
 
@@ -37,10 +42,15 @@ MORE_STATE = {
 def draw_kills(seed: int) -> list[list[object]]:
     """Kills at every kind of event at least once, in random order, at random numbers."""
     drawn = random.Random(seed)
-    events = list(killed_run.EVENTS) + drawn.choices(list(killed_run.EVENTS), k=KILLS - len(killed_run.EVENTS))
+    events = list(killed_run.EVENTS) + drawn.choices(
+        list(killed_run.EVENTS), k=KILLS - len(killed_run.EVENTS)
+    )
     drawn.shuffle(events)
     writers = {"write", "rename", "report"}  # rank 0 writes
-    return [[0 if event in writers else drawn.randrange(2), event, drawn.randint(1, 4)] for event in events]
+    return [
+        [0 if event in writers else drawn.randrange(2), event, drawn.randint(1, 4)]
+        for event in events
+    ]
 
 
 def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
@@ -52,14 +62,18 @@ def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
             (folder / f"{name}{number}.wav").write_bytes(b"")
     (folder / "kills.json").write_text(json.dumps(kills))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = preloaded.run(["-m", "tests.train.support.killed_run", "kills.json"], cwd=folder, env=environment)
+    done = preloaded.run(
+        ["-m", "tests.train.support.killed_run", "kills.json"], cwd=folder, env=environment
+    )
     assert done.returncode == 0, done.stderr
     (folder / "said").write_text(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def spoil(folder: Path, how: Callable[[Path], object]) -> Path:
-    """Write a corpus, two files of whose training set and one of whose validation set are spoilt."""
+    """Write a corpus, two files of whose training set and one of whose validation set are
+    spoilt.
+    """
     folder.mkdir()
     write_corpus(folder)
     for name, lost in (("train", (2, 17)), ("cv", (3,))):
@@ -69,7 +83,9 @@ def spoil(folder: Path, how: Callable[[Path], object]) -> Path:
     return folder
 
 
-def test_samples_that_crash_the_decoder_are_left_out_like_unreadable_samples(tmp_path: Path) -> None:
+def test_samples_that_crash_the_decoder_are_left_out_like_unreadable_samples(
+    tmp_path: Path,
+) -> None:
     folders = [spoil(tmp_path / "a", mark), spoil(tmp_path / "b", lambda wav: wav.write_bytes(b""))]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = preloaded.run(["-m", "tests.train.support.crashing_run", *folders], env=environment)
@@ -80,7 +96,9 @@ def test_samples_that_crash_the_decoder_are_left_out_like_unreadable_samples(tmp
     named = [bad_samples(folder) for folder in folders]
     assert named[0] == named[1]
     assert len(named[0]) == 2 * 2 + 1
-    records = [yaml.safe_load((folder / "exp/epoch_1.yaml").read_text())["samples"] for folder in folders]
+    records = [
+        yaml.safe_load((folder / "exp/epoch_1.yaml").read_text())["samples"] for folder in folders
+    ]
     assert records[0] == records[1]
     assert records[0]["bad"] == {"unreadable": 2}
 
@@ -93,10 +111,14 @@ def series(folder: Path) -> dict[str, list[tuple[int, Any]]]:
         "histograms": "histogram_value",
         "tensors": "tensor_proto",
     }
-    events = EventAccumulator(str(folder / "exp/tensorboard"), size_guidance=dict.fromkeys(kinds, 0))
+    events = EventAccumulator(
+        str(folder / "exp/tensorboard"), size_guidance=dict.fromkeys(kinds, 0)
+    )
     events.Reload()
     return {
-        tag: [(point.step, getattr(point, value)) for point in getattr(events, kind.capitalize())(tag)]
+        tag: [
+            (point.step, getattr(point, value)) for point in getattr(events, kind.capitalize())(tag)
+        ]
         for kind, value in kinds.items()
         for tag in events.Tags()[kind]
         if not tag.endswith(("per_second", "data_wait"))
@@ -118,20 +140,34 @@ def test_eight_kills_change_neither_weights_nor_points(seed: int, tmp_path: Path
     resumed = (tmp_path / "killed/said").read_text().count("resuming after step")
     assert resumed >= KILLS - kinds.count("rename")  # a rename may come before the log line
     for weights in ("final.pt", "running_3.pt", "running_7.pt"):
-        first, second = (torch.load(tmp_path / name / "exp" / weights) for name in ("killed", "undisturbed"))
+        first, second = (
+            torch.load(tmp_path / name / "exp" / weights) for name in ("killed", "undisturbed")
+        )
         assert first.keys() == second.keys()
         assert all(torch.equal(first[name], second[name]) for name in first), weights
     points = series(tmp_path / "undisturbed")
     assert [step for step, _ in points["train/loss"]] == list(range(1, 3 * EPOCHS + 1))
     epochs = [3 * epoch for epoch in range(1, EPOCHS + 1)]
     assert [step for step, _ in points["data/padded_frames"]] == epochs
-    for tag in ("dev/ctc", "dev/attention_encoder", "dev/attention_decoder", "dev/text/text_summary"):
+    for tag in (
+        "dev/ctc",
+        "dev/attention_encoder",
+        "dev/attention_decoder",
+        "dev/text/text_summary",
+    ):
         assert [step for step, _ in points[tag]] == epochs[::OBSERVED], tag
     assert series(tmp_path / "killed") == points
     named = bad_samples(tmp_path / "undisturbed")
     assert len(named) == len(set(named)) == EPOCHS * 3 + 1
     assert bad_samples(tmp_path / "killed") == named
-    first, second = (torch.load(tmp_path / name / f"exp/state_{3 * EPOCHS}.pt") for name in ("killed", "undisturbed"))
-    assert {**first["progress"], "interval": 0, "total": 0} == {**second["progress"], "interval": 0, "total": 0}
+    first, second = (
+        torch.load(tmp_path / name / f"exp/state_{3 * EPOCHS}.pt")
+        for name in ("killed", "undisturbed")
+    )
+    assert {**first["progress"], "interval": 0, "total": 0} == {
+        **second["progress"],
+        "interval": 0,
+        "total": 0,
+    }
     assert first["data"] == second["data"]
     torch.testing.assert_close(first["optimizer"], second["optimizer"], rtol=0, atol=0)

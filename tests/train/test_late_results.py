@@ -1,4 +1,6 @@
-"""An accelerator's results are read a step late. The run is the same, in its files, after kills and after a SIGTERM."""
+"""An accelerator's results are read a step late. The run is the same, in its files, after kills and
+after a SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_a_step_is_launched_before_the_result_of_the_one_before_is_read(
         "launch",
         lambda batches, number, also: (events.append(number), launch(batches, number, also))[1],
     )
-    monkeypatch.setattr(LaunchedStep, "outcome", lambda step: (events.append(-step.number), read(step))[1])
+    monkeypatch.setattr(
+        LaunchedStep, "outcome", lambda step: (events.append(-step.number), read(step))[1]
+    )
     assert trainer.run()
     # A state has the results of all its steps, and so has the end of an epoch (every fifth step).
     assert events[:14] == [1, 2, -1, -2, 3, 4, -3, -4, 5, -5, 6, -6, 7, 8]

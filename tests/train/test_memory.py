@@ -61,13 +61,15 @@ def test_failed_allocations_are_recognised() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some "
+        "other API call",
         "CUDA driver error: out of memory",
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
         "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
         "cuFFT error: CUFFT_ALLOC_FAILED",
-        "NCCL error, ncclUnhandledCudaError: Call to CUDA function failed.\nCuda failure 2 'out of memory'",
+        "NCCL error, ncclUnhandledCudaError: Call to CUDA function failed.\nCuda failure 2 'out of "
+        "memory'",
         "NCCL error, ncclSystemError. Last error:\nFailed to CUDA calloc async 608 bytes",
         "DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.",
     ],
@@ -76,7 +78,9 @@ def test_libraries_that_ran_out_of_memory_are_recognised_by_their_words(said: st
     assert is_out_of_memory(RuntimeError(said))
 
 
-def test_a_batch_that_does_not_fit_is_split_and_ends_in_the_same_weights(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_that_does_not_fit_is_split_and_ends_in_the_same_weights(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     batch = tiny_batch([9, 7, 5, 4, 2], 1)
     hungry, other = engine_of(HungryModel()), engine_of(TinyModel())
     with caplog.at_level(logging.WARNING):
@@ -87,14 +91,17 @@ def test_a_batch_that_does_not_fit_is_split_and_ends_in_the_same_weights(caplog:
         torch.testing.assert_close(hungry.weights()[name], weight, rtol=1e-5, atol=1e-6)
     said = [record.getMessage().split(" ([enforce")[0] for record in caplog.records]
     assert said == [
-        f"step 1: out of memory for {utterances} utterances of up to {frames} frames and 1 tokens: lower "
+        f"step 1: out of memory for {utterances} utterances of up to {frames} frames and 1 tokens: "
+        "lower "
         "batch_conf.batch_size (now absent)"
         for utterances, frames in ((5, 9), (3, 5))
     ]
     assert caplog.records[0].getMessage().endswith("; the batch is split in two")
 
 
-def test_batches_as_large_as_a_failed_one_are_split_beforehand(caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_as_large_as_a_failed_one_are_split_beforehand(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     engine = engine_of(HungryModel())
     engine.step([tiny_batch([9, 7, 5], 1)], 1, {})
     caplog.clear()
@@ -107,7 +114,9 @@ def test_batches_as_large_as_a_failed_one_are_split_beforehand(caplog: pytest.Lo
 def test_a_batch_with_fewer_frames_is_as_large_if_it_needs_as_much_in_every_product() -> None:
     known = TooLarge(step=1, utterances=10, frames=100, tokens=5)
     assert known.is_within(tiny_batch([90] * 13, 1, tokens=5))
-    assert not known.is_within(tiny_batch([90] * 12, 1, tokens=5))  # less in the square of the frames
+    assert not known.is_within(
+        tiny_batch([90] * 12, 1, tokens=5)
+    )  # less in the square of the frames
     assert not known.is_within(tiny_batch([100] * 10, 1, tokens=4))
 
 
@@ -131,7 +140,8 @@ def test_a_single_utterance_that_does_not_fit_ends_the_run() -> None:
     model = HungryModel()
     model.room = 0
     with pytest.raises(
-        ValueError, match="step 7: out of memory for one utterance of 5 frames and 1 tokens: lower filter"
+        ValueError,
+        match="step 7: out of memory for one utterance of 5 frames and 1 tokens: lower filter",
     ):
         engine_of(model).step([tiny_batch([5, 3], 1)], 7, {})
 
@@ -139,14 +149,19 @@ def test_a_single_utterance_that_does_not_fit_ends_the_run() -> None:
 def test_running_out_of_memory_in_the_update_ends_the_run_with_the_reason() -> None:
     engine = engine_of(TinyModel())
     engine.optimizer.register_step_pre_hook(lambda *_: torch.empty(1 << 46))
-    with pytest.raises(ValueError, match=r"step 3: out of memory in the update of the weights \(.*DefaultCPUAllocator"):
+    with pytest.raises(
+        ValueError,
+        match=r"step 3: out of memory in the update of the weights \(.*DefaultCPUAllocator",
+    ):
         engine.step([tiny_batch([5, 3], 1)], 3, {})
 
 
 def test_an_exchange_without_memory_is_not_joined_again() -> None:
     class Lost(TinyModel):
         def forward(self, *tensors: torch.Tensor) -> dict[str, torch.Tensor]:
-            raise dist.DistBackendError("NCCL error, ncclUnhandledCudaError: Cuda failure 2 'out of memory'")
+            raise dist.DistBackendError(
+                "NCCL error, ncclUnhandledCudaError: Cuda failure 2 'out of memory'"
+            )
 
     engine = engine_of(Lost())
     with pytest.raises(StartAgainError, match="run the same command again"):
@@ -158,7 +173,9 @@ def test_a_validation_splits_batches_that_do_not_fit(caplog: pytest.LogCaptureFi
     batches = Once([tiny_batch([9, 7, 5, 4, 2], 1)])
     hungry, other = engine_of(HungryModel()), engine_of(TinyModel())
     with caplog.at_level(logging.WARNING):
-        found, expected = (validate(engine, batches, lambda: False, 4) for engine in (hungry, other))
+        found, expected = (
+            validate(engine, batches, lambda: False, 4) for engine in (hungry, other)
+        )
     times = {"elapsed": 0, "wait": 0}
     assert {**found, **times} == pytest.approx({**expected, **times})
     assert [record.getMessage().split(" of up to")[0] for record in caplog.records] == [
@@ -173,7 +190,9 @@ def test_a_validation_splits_batches_that_do_not_fit(caplog: pytest.LogCaptureFi
 def test_a_single_utterance_that_does_not_fit_ends_a_validation() -> None:
     model = HungryModel()
     model.room = 0
-    with pytest.raises(ValueError, match="step 8: out of memory for one utterance of 5 frames and 1 tokens: lower"):
+    with pytest.raises(
+        ValueError, match="step 8: out of memory for one utterance of 5 frames and 1 tokens: lower"
+    ):
         validate(engine_of(model), Once([tiny_batch([5, 3], 1)]), lambda: False, 8)
 
 
@@ -183,9 +202,16 @@ def test_a_single_utterance_that_does_not_fit_ends_a_validation() -> None:
         ({"batch_type": "static", "batch_size": 8}, "batch_size (now 8)"),
         ({"batch_type": "dynamic"}, "max_frames_in_batch (now 12000)"),
         ({"batch_type": "dynamic", "batch_duration": 60}, "batch_duration (now 60.0)"),
-        ({"batch_type": "bucket"}, "bucket_batch_sizes[1] (now 64, for utterances of up to 1000 frames)"),
         (
-            {"batch_type": "bucket", "bucket_duration_bins": [3, 5.0], "bucket_batch_size": [9, 4, 2]},
+            {"batch_type": "bucket"},
+            "bucket_batch_sizes[1] (now 64, for utterances of up to 1000 frames)",
+        ),
+        (
+            {
+                "batch_type": "bucket",
+                "bucket_duration_bins": [3, 5.0],
+                "bucket_batch_size": [9, 4, 2],
+            },
             "bucket_batch_size[2] (now 2, for utterances of above 5.0 seconds)",
         ),
     ],
@@ -196,17 +222,27 @@ def test_the_key_to_lower_is_named(conf: dict[str, Any], expected: str) -> None:
 
 
 def test_all_ranks_repeat_a_step_in_which_one_ran_out_of_memory(tmp_path: Path) -> None:
-    cases = [{"where": where, "before": before} for where in ("forward", "backward") for before in (0, 1, 3)]
+    cases = [
+        {"where": where, "before": before}
+        for where in ("forward", "backward")
+        for before in (0, 1, 3)
+    ]
     (tmp_path / "cases.json").write_text(json.dumps(cases))
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", starved.__file__]
     command = [*launch, tmp_path / "cases.json", tmp_path / "result.pt"]
-    done = preloaded.run(command, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+    done = preloaded.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    )
     assert done.returncode == 0, done.stderr
     alone = make_engine({"engine": "torch_ddp", "small": True, "keys": starved.KEYS}, CPU)
-    expected = starved.gradient_of(alone, [tiny_batch(LENGTHS, seed=3, tokens=3)], {"where": None, "before": 0})
+    expected = starved.gradient_of(
+        alone, [tiny_batch(LENGTHS, seed=3, tokens=3)], {"where": None, "before": 0}
+    )
     both = zip(*(torch.load(tmp_path / f"result.pt.{rank}") for rank in range(2)), strict=True)
     for case, results in zip(cases, both, strict=True):
-        assert [result["splits"] for result in results] == [[[case["before"] + 1, 4, 90, 3]]] * 2, case
+        assert [result["splits"] for result in results] == [[[case["before"] + 1, 4, 90, 3]]] * 2, (
+            case
+        )
         steady, midway = case["before"] > 1, case["where"] == "backward"
         sent = [[count > 0 for count in result["sent"]] for result in results]
         assert sent == ([[midway], []] if steady else [[], []]), case
@@ -235,7 +271,10 @@ def test_a_run_that_ran_out_of_memory_ends_with_the_weights_of_one_that_split_be
     assert json.loads(done.stdout.splitlines()[-1]) == {**starts, "nothing": [[0, 0]]}, done.stderr
     assert done.stderr.count("step 2: out of memory for 4 utterances of up to") == len(starts)
     assert done.stderr.count("lower batch_conf.batch_size (now 4)") == len(starts)
-    assert done.stderr.count("1 sizes of batches did not fit") == sum(map(len, starts.values())) - len(starts) + 1
+    assert (
+        done.stderr.count("1 sizes of batches did not fit")
+        == sum(map(len, starts.values())) - len(starts) + 1
+    )
     expected = torch.load(tmp_path / "nothing/final.pt")
     for what in starts:
         (line,) = (tmp_path / what / "too_large.jsonl").read_text().splitlines()

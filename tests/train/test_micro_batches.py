@@ -34,7 +34,9 @@ def test_steps_take_a_batch_from_the_loader_only_when_it_is_needed() -> None:
 def utterances(batch: Batch) -> dict[str, tuple[list, list, list]]:
     """{key: (features, features of the second view, labels)}, without padding."""
     assert batch.other_feats is not None
-    sizes = zip(batch.keys, batch.feats_lengths.tolist(), batch.target_lengths.tolist(), strict=True)
+    sizes = zip(
+        batch.keys, batch.feats_lengths.tolist(), batch.target_lengths.tolist(), strict=True
+    )
     return {
         key: (
             batch.feats[row, :frames].tolist(),
@@ -51,15 +53,26 @@ def any_size(_: Sequence[Batch]) -> bool:
 
 def test_an_accelerator_gets_the_micro_batches_of_a_step_joined_up_to_the_bound() -> None:
     lengths = ([9, 4], [12, 9, 2], [7], [30])
-    batches = [two_views(tiny_batch(each, seed, tokens=seed + 1)) for seed, each in enumerate(lengths)]
-    batches = [replace(batch, texts=tuple(f"text of {key}" for key in batch.keys)) for batch in batches]
+    batches = [
+        two_views(tiny_batch(each, seed, tokens=seed + 1)) for seed, each in enumerate(lengths)
+    ]
+    batches = [
+        replace(batch, texts=tuple(f"text of {key}" for key in batch.keys)) for batch in batches
+    ]
     apart = [[batch] for batch in batches]
-    assert grouped(batches, torch.device("cpu"), 1000, any_size) == grouped(batches, DEVICE, 0, any_size) == apart
+    assert (
+        grouped(batches, torch.device("cpu"), 1000, any_size)
+        == grouped(batches, DEVICE, 0, any_size)
+        == apart
+    )
     groups = grouped(batches, DEVICE, 6 * 12, any_size)
     assert groups == [batches[:3], batches[3:]]
     assert grouped(batches, DEVICE, 6 * 12 - 1, any_size) == [batches[:2], batches[2:]]
     assert grouped(batches, DEVICE, 7 * 30, any_size) == [batches]
-    assert grouped(batches, DEVICE, 7 * 30, lambda group: len(group) < 3) == [batches[:2], batches[2:]]
+    assert grouped(batches, DEVICE, 7 * 30, lambda group: len(group) < 3) == [
+        batches[:2],
+        batches[2:],
+    ]
     with standing_in():
         large, alone = (joined_on(DEVICE, group) for group in groups)
         assert large.feats.device == DEVICE
@@ -71,7 +84,9 @@ def test_an_accelerator_gets_the_micro_batches_of_a_step_joined_up_to_the_bound(
     assert refusal.endswith("lower join_micro_batches (CUDA out of memory)")
     assert large.texts == tuple(f"text of {key}" for key in large.keys)
     assert (large.seconds, large.planned) == (sum(batch.seconds for batch in batches[:3]), 6)
-    assert utterances(large) == {key: each for batch in batches[:3] for key, each in utterances(batch).items()}
+    assert utterances(large) == {
+        key: each for batch in batches[:3] for key, each in utterances(batch).items()
+    }
     assert large.feats[4, 4:].abs().sum() == 0
     assert (large.target[4, 1:] == -1).all()
     assert utterances(alone) == utterances(batches[3])

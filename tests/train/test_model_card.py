@@ -18,9 +18,13 @@ WER = "Overall -> 4.63 % N=1047 C=1000 S=45 D=2 I=1\n95 % interval -> 3.91 to 5.
 
 
 def write_run(folder, start=None, **keys):
-    """Write train.yaml, units.txt, environment.yaml and the record of an epoch; `keys` change the config."""
+    """Write train.yaml, units.txt, environment.yaml and the record of an epoch; `keys` change the
+    config.
+    """
     folder.mkdir(parents=True)
-    (folder / "units.txt").write_text("".join(f"{unit} {number}\n" for number, unit in enumerate(UNITS)))
+    (folder / "units.txt").write_text(
+        "".join(f"{unit} {number}\n" for number, unit in enumerate(UNITS))
+    )
     (folder / "train.yaml").write_text(yaml.safe_dump(CONFIG | {"output_dim": len(UNITS)} | keys))
     save_config(load_config(folder / "train.yaml"), folder / "train.yaml")
     record = {"list": "data/train/data.list", "utterances": 2520, "hours": 0.3068}
@@ -39,7 +43,9 @@ def write_run(folder, start=None, **keys):
     }
     (folder / "environment.yaml").write_text(yaml.safe_dump([values | (start or {})]))
     samples = {"all": 23, "read": 20, "filtered": {"too_long": 2}, "bad": {"unreadable": 1}}
-    (folder / "epoch_19.yaml").write_text(yaml.safe_dump({"epoch": 19, "step": 1580, "samples": samples}))
+    (folder / "epoch_19.yaml").write_text(
+        yaml.safe_dump({"epoch": 19, "step": 1580, "samples": samples})
+    )
     return folder
 
 
@@ -55,7 +61,11 @@ def front_matter(card):
 
 
 def rows_of(card):
-    lines = [line.strip("|").split(" | ") for line in card.read_text().splitlines() if line.startswith("| ")]
+    lines = [
+        line.strip("|").split(" | ")
+        for line in card.read_text().splitlines()
+        if line.startswith("| ")
+    ]
     return {line[0].strip(): [cell.strip() for cell in line[1:]] for line in lines}
 
 
@@ -69,12 +79,18 @@ def test_the_card_has_data_config_error_rates_and_the_circumstances_of_the_train
     assert rows["attention"] == ["4.63", "3.91 to 5.40", "1047", "45", "2", "1"]
     assert rows["training"] == ["data/train/data.list", "2520", "0.3068"]
     assert rows["validation"][:2] == ["data/dev/data.list", "180"]
-    count = sum(weight.numel() for weight in build_model(load_config(run / "train.yaml")).parameters())
+    count = sum(
+        weight.numel() for weight in build_model(load_config(run / "train.yaml")).parameters()
+    )
     assert rows["parameters"] == [str(count)]
     assert rows["encoder"] == ["conformer: 1 blocks, width 16, 2 heads"]
     assert rows["sample rate"] == ["16000 Hz"]
     assert (rows["optimizer steps"], rows["commit of wenet_uio"]) == (["1580"], ["8b28a1c0ffee+"])
-    assert (rows["GPUs"], rows["CPU"], rows["processes"]) == (["2 x H100"], ["16 cores, EPYC"], ["2"])
+    assert (rows["GPUs"], rows["CPU"], rows["processes"]) == (
+        ["2 x H100"],
+        ["16 cores, EPYC"],
+        ["2"],
+    )
     assert rows["packages"] == ["python 3.11.7, torch 2.11.0"]
     text = card.read_text()
     assert "A speech recogniser (en) with a conformer encoder" in text
@@ -93,19 +109,26 @@ def test_the_front_matter_is_that_of_model_hubs_and_leaves_out_what_is_not_known
 
 def test_language_and_the_keys_that_a_person_added_stay(run):
     card = write_model_card(run, CardFacts(["zh"], "cer"))
-    card.write_text(card.read_text().replace("---\n", "---\nlicense: apache-2.0\nlanguage_bcp47: [zh-CN]\n", 1))
+    card.write_text(
+        card.read_text().replace("---\n", "---\nlicense: apache-2.0\nlanguage_bcp47: [zh-CN]\n", 1)
+    )
     front = front_matter(write_model_card(run))
     assert (front["license"], front["language_bcp47"]) == ("apache-2.0", ["zh-CN"])
     assert (front["language"], front["metrics"]) == ("zh", ["cer"])
     assert front_matter(write_model_card(run, CardFacts(["en"])))["language"] == "en"
 
 
-@pytest.mark.parametrize("content", [b"# My model\n", b"", b"\xff\xfe", b"---\nlicense: mit\n---\n"])
+@pytest.mark.parametrize(
+    "content", [b"# My model\n", b"", b"\xff\xfe", b"---\nlicense: mit\n---\n"]
+)
 def test_a_readme_that_a_person_wrote_stays_and_the_log_says_so(run, content, caplog):
     (run / "README.md").write_bytes(content)
     assert write_model_card(run) is None
     assert (run / "README.md").read_bytes() == content
-    assert "README.md: not written by this tool (its marker line is missing); the model card is not wr" in caplog.text
+    assert (
+        "README.md: not written by this tool (its marker line is missing); the model card is not wr"
+        in caplog.text
+    )
 
 
 def test_a_card_with_damaged_front_matter_stays_and_the_log_says_so(run, caplog):
@@ -128,7 +151,11 @@ def test_no_absolute_path_and_no_secret_is_in_the_card(tmp_path):
     for number, (data_list, shown) in enumerate(lists.items()):
         folder = tmp_path / str(number)
         start = {"train_data": {"list": data_list, "utterances": 3, "hours": 1.0}}
-        keys = {"cmvn_conf": {"cmvn_file": f"{tmp_path}/cmvn"}, "data": data_list, "cmvn": "global_cmvn"}
+        keys = {
+            "cmvn_conf": {"cmvn_file": f"{tmp_path}/cmvn"},
+            "data": data_list,
+            "cmvn": "global_cmvn",
+        }
         text = write_model_card(write_run(folder, start, **keys)).read_text()
         assert f"| training | {shown} | 3 | 1 |" in text
         assert not [part for part in (str(tmp_path), "pa55word", "t0ken", "~") if part in text]
@@ -165,7 +192,9 @@ def test_a_model_that_streams_is_described_as_such_and_a_transducer_by_its_losse
     text = write_model_card(write_run(tmp_path / "a", encoder_conf=encoder)).read_text()
     assert "The model streams: it encodes audio chunk by chunk." in text
     losses = {"transducer_weight": 0.7, "ctc_weight": 0.3, "attention_weight": 0.0}
-    rows = rows_of(write_model_card(write_run(tmp_path / "b", model="transducer", model_conf=losses)))
+    rows = rows_of(
+        write_model_card(write_run(tmp_path / "b", model="transducer", model_conf=losses))
+    )
     assert rows["losses"] == ["ctc_weight 0.3, transducer_weight 0.7"]
     assert rows["predictor"] == ["rnn"]
     assert "decoder" not in rows

@@ -20,7 +20,9 @@ def engine(request: pytest.FixtureRequest) -> DdpEngine:
     return engine
 
 
-def test_an_utterance_has_attention_of_encoder_and_decoder_and_ctc_posteriors(engine: DdpEngine) -> None:
+def test_an_utterance_has_attention_of_encoder_and_decoder_and_ctc_posteriors(
+    engine: DdpEngine,
+) -> None:
     seen = observe(engine, tiny_batch([90], seed=1, tokens=3))
     frames = seen.posteriors.shape[0]
     assert {name: weights.shape for name, weights in seen.attention.items()} == {
@@ -30,7 +32,9 @@ def test_an_utterance_has_attention_of_encoder_and_decoder_and_ctc_posteriors(en
     for weights in (*seen.attention.values(), seen.posteriors):
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
     best = seen.posteriors.argmax(-1)
-    assert seen.heard == tuple(unit for n, unit in enumerate(best) if unit and (n == 0 or best[n - 1] != unit))
+    assert seen.heard == tuple(
+        unit for n, unit in enumerate(best) if unit and (n == 0 or best[n - 1] != unit)
+    )
 
 
 def test_observing_changes_neither_weights_nor_random_numbers(engine: DdpEngine) -> None:
@@ -48,7 +52,9 @@ def test_observing_changes_neither_weights_nor_random_numbers(engine: DdpEngine)
 
 def test_the_recorded_attention_is_the_one_of_the_model(engine: DdpEngine) -> None:
     batch = tiny_batch([90], seed=1, tokens=3)
-    attention = [module for name, module in engine.model.named_modules() if name.endswith("src_attn")][1]
+    attention = [
+        module for name, module in engine.model.named_modules() if name.endswith("src_attn")
+    ][1]
     calls = []
     attend = attention.attend
     attention.attend = lambda *call: calls.append(call) or attend(*call)

@@ -8,7 +8,9 @@ from wenet_uio.train.optimizer import build_optimizer, build_schedule
 
 
 def rates(scheduler: str, **conf: float) -> list[float]:
-    schedule = build_schedule(tiny_config(scheduler=scheduler, scheduler_conf=conf, optim_conf={"lr": 0.1}))
+    schedule = build_schedule(
+        tiny_config(scheduler=scheduler, scheduler_conf=conf, optim_conf={"lr": 0.1})
+    )
     return [schedule(step, 0) for step in range(1, 13)]
 
 
@@ -23,9 +25,17 @@ def test_warmuplr_without_warm_up_only_falls() -> None:
 
 
 def test_noam_hold_annealing_rises_holds_falls_and_ends_at_min_lr() -> None:
-    multiples = rates("NoamHoldAnnealing", max_steps=9, warmup_steps=2, hold_steps=3, decay_rate=1.0, min_lr=0.03)
+    multiples = rates(
+        "NoamHoldAnnealing", max_steps=9, warmup_steps=2, hold_steps=3, decay_rate=1.0, min_lr=0.03
+    )
     rise, hold = [1 / 3, 2 / 3, 1.0], [1.0, 1.0]
-    fall = [2 / 2, 2 / 3, 2 / 4, 2 / 5, 2 / 6]  # after 5 to 9 steps: warm-up over steps without the hold
+    fall = [
+        2 / 2,
+        2 / 3,
+        2 / 4,
+        2 / 5,
+        2 / 6,
+    ]  # after 5 to 9 steps: warm-up over steps without the hold
     assert multiples == pytest.approx([*rise, *hold, *fall, 0.3, 0.3])
 
 
@@ -34,13 +44,17 @@ def test_lengths_of_noam_hold_annealing_can_be_shares_of_max_steps() -> None:
     assert rates("NoamHoldAnnealing", max_steps=10, warmup_ratio=0.2, hold_ratio=0.3) == by_steps
 
 
-@pytest.mark.parametrize(("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)]
+)
 def test_optimizer_has_the_values_of_the_yaml_and_leaves_frozen_weights_out(
     name: str, kind: type[torch.optim.Optimizer]
 ) -> None:
     model = TinyModel()
     model.hidden.requires_grad_(False)
-    optimizer = build_optimizer(model, tiny_config(optim=name, optim_conf={"lr": 0.5, "weight_decay": 0.25}))
+    optimizer = build_optimizer(
+        model, tiny_config(optim=name, optim_conf={"lr": 0.5, "weight_decay": 0.25})
+    )
     assert type(optimizer) is kind
     (group,) = optimizer.param_groups
     assert (group["lr"], group["weight_decay"], group["betas"]) == (0.5, 0.25, (0.9, 0.999))
@@ -62,12 +76,23 @@ def test_warmup_cosine_without_warm_up_only_falls() -> None:
 
 
 def test_tri_stage_rises_holds_and_falls_exponentially() -> None:
-    found = rates("tri_stage", warmup_steps=2, hold_steps=3, decay_steps=4, init_lr_scale=0.5, final_lr_scale=0.0625)
+    found = rates(
+        "tri_stage",
+        warmup_steps=2,
+        hold_steps=3,
+        decay_steps=4,
+        init_lr_scale=0.5,
+        final_lr_scale=0.0625,
+    )
     assert found == pytest.approx([0.5, 0.75, 1, 1, 1, 1, 0.5, 0.25, 0.125, 0.0625, 0.0625, 0.0625])
 
 
 def test_modules_may_have_weight_decays_of_their_own() -> None:
-    conf = {"modules": ["output", "hidden.bias"], "lr": [0.1, 0.1, 0.1], "weight_decay": [0.5, 0.0, 0.1]}
+    conf = {
+        "modules": ["output", "hidden.bias"],
+        "lr": [0.1, 0.1, 0.1],
+        "weight_decay": [0.5, 0.0, 0.1],
+    }
     model = TinyModel()
     optimizer = build_optimizer(model, tiny_config(optim="adamw", optim_conf=conf))
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.5, 0.0, 0.1]
@@ -88,8 +113,14 @@ def test_modules_may_have_weight_decays_of_their_own() -> None:
             "is not below max_steps 5",
         ),
         ({"scheduler": "WarmupCosine", "scheduler_conf": {}}, "max_steps: required key is missing"),
-        ({"scheduler": "tri_stage", "scheduler_conf": {"warmup_steps": 5}}, "hold_steps: required key is missing"),
-        ({"optim": "adamw", "optim_conf": {"weight_decay": [0.1, 0.2]}}, "2 weight decays for 0 modules"),
+        (
+            {"scheduler": "tri_stage", "scheduler_conf": {"warmup_steps": 5}},
+            "hold_steps: required key is missing",
+        ),
+        (
+            {"optim": "adamw", "optim_conf": {"weight_decay": [0.1, 0.2]}},
+            "2 weight decays for 0 modules",
+        ),
         ({"optim": "adam", "optim_conf": {"weight_decay": [0.1]}}, "optim_conf.weight_decay"),
     ],
 )

@@ -9,7 +9,13 @@ import pytest
 from wenet_uio.dataset.ledger import Account
 from wenet_uio.train.report import Reporter
 
-SCALARS = {"loss": 2.5, "lr": 0.001, "audio_seconds_per_second": 80.0, "data_wait": 0.25, "th_accuracy": 0.5}
+SCALARS = {
+    "loss": 2.5,
+    "lr": 0.001,
+    "audio_seconds_per_second": 80.0,
+    "data_wait": 0.25,
+    "th_accuracy": 0.5,
+}
 
 
 def report(reporter: Reporter) -> None:
@@ -20,7 +26,11 @@ def report(reporter: Reporter) -> None:
     reporter.interval(3, SCALARS)
     reporter.step()
     reporter.end_epoch(
-        4, SCALARS, {**SCALARS, "loss": 2.0}, Account(20, 16, {"max_length": 1}, {"unreadable": 3}), {40: 3, 43: 1}
+        4,
+        SCALARS,
+        {**SCALARS, "loss": 2.0},
+        Account(20, 16, {"max_length": 1}, {"unreadable": 3}),
+        {40: 3, 43: 1},
     )
     reporter.close()
 
@@ -38,7 +48,10 @@ def test_without_a_terminal_each_interval_has_a_line_and_each_epoch_two(
     assert interval.startswith(f"epoch 1/4: step 3/4, {brief}, ")
     assert interval.endswith(" to go")
     assert epoch == f"epoch 1/4: {brief}, cv loss 2, cv accuracy 0.500"
-    assert account == "epoch 1/4: 20 utterances: 16 read, 1 filtered (1 max_length), 3 bad (3 unreadable)"
+    assert (
+        account
+        == "epoch 1/4: 20 utterances: 16 read, 1 filtered (1 max_length), 3 bad (3 unreadable)"
+    )
 
 
 def test_on_a_terminal_there_is_a_bar_and_each_epoch_has_two_lines(
@@ -51,10 +64,14 @@ def test_on_a_terminal_there_is_a_bar_and_each_epoch_has_two_lines(
     with caplog.at_level(logging.INFO):
         report(Reporter(True, tmp_path, max_epoch=5))
     assert "epoch 1/4" in capsys.readouterr().err
-    assert len([record for record in caplog.records if record.name == "wenet_uio.train.report"]) == 2
+    assert (
+        len([record for record in caplog.records if record.name == "wenet_uio.train.report"]) == 2
+    )
 
 
-def test_a_disabled_reporter_writes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disabled_reporter_writes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO):
         report(Reporter(False, tmp_path / "tensorboard", max_epoch=5))
     assert not caplog.records

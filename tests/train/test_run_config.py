@@ -24,12 +24,16 @@ from wenet_uio.train.run_config import check_text_is_trainable, read_config, wit
 TRANSDUCER = {"model": "transducer", "predictor": "rnn", "joint": "transducer_joint"}
 
 
-def test_sizes_follow_from_features_and_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_follow_from_features_and_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(write_corpus(tmp_path))
     config, tokenizer = read_config("train.yaml", ["use_amp=true", "max_epoch=7"])
     assert (config.input_dim, config.output_dim, config.vocab_size) == (23, 6, tokenizer.vocab_size)
     assert (config.dtype, config.max_epoch) == ("bf16", 7)
-    with pytest.raises(ValueError, match="input_dim 22, but dataset_conf gives 23 features a frame"):
+    with pytest.raises(
+        ValueError, match="input_dim 22, but dataset_conf gives 23 features a frame"
+    ):
         read_config("train.yaml", ["input_dim=22"])
 
 
@@ -40,19 +44,27 @@ def test_sizes_follow_from_features_and_units(tmp_path: Path, monkeypatch: pytes
             {"model_conf": {"ctc_weight": 1.0}},
             "whose weight in the loss is 0; give it a weight in model_conf .ctc_weight below 1",
         ),
-        (TRANSDUCER, "whose weight in the loss is 0; give it a weight in model_conf .attention_weight above 0"),
+        (
+            TRANSDUCER,
+            "whose weight in the loss is 0; give it a weight in model_conf .attention_weight above "
+            "0",
+        ),
         ({"train_engine": "torch_fsdp"}, "needs train_engine torch_ddp"),
     ],
     ids=["ctc alone", "transducer alone", "torch_fsdp"],
 )
-def test_text_without_audio_is_refused_if_nothing_is_trained_on_it(keys: dict[str, Any], message: str) -> None:
+def test_text_without_audio_is_refused_if_nothing_is_trained_on_it(
+    keys: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=f"^texts.list: .*{message}"):
         check_text_is_trainable("texts.list", parse_config({**CONFIG, **keys}, "train.yaml"))
     mixed = {**TRANSDUCER, "model_conf": {"transducer_weight": 0.7, "attention_weight": 0.3}}
     check_text_is_trainable("texts.list", parse_config({**CONFIG, **mixed}, "train.yaml"))
 
 
-def test_a_run_with_a_tokenizer_of_hugging_face_has_its_file_and_is_built_from_it(tmp_path: Path) -> None:
+def test_a_run_with_a_tokenizer_of_hugging_face_has_its_file_and_is_built_from_it(
+    tmp_path: Path,
+) -> None:
     write_tokenizer_json(tmp_path / "hub/tokenizer.json", ["zero one two"])
     size = len(Json.from_file(str(tmp_path / "hub/tokenizer.json")).get_vocab())
     values = {
@@ -71,7 +83,9 @@ def test_a_run_with_a_tokenizer_of_hugging_face_has_its_file_and_is_built_from_i
 
 @pytest.fixture
 def processor(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool, bool], None]:
-    """A function that takes the place of the processor: has it instructions for bf16, and are they faster?"""
+    """A function that takes the place of the processor: has it instructions for bf16, and are they
+    faster?
+    """
 
     def replace(has_bf16: bool, gains: bool) -> None:
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_bf16)
@@ -82,7 +96,10 @@ def processor(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool, bool], None]:
 
 @pytest.mark.parametrize(("has_bf16", "gains"), [(True, True), (True, False), (False, True)])
 def test_dtype_auto_is_bf16_on_a_processor_that_computes_faster_with_it(
-    has_bf16: bool, gains: bool, processor: Callable[[bool, bool], None], caplog: pytest.LogCaptureFixture
+    has_bf16: bool,
+    gains: bool,
+    processor: Callable[[bool, bool], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     processor(has_bf16, gains)
     dtype = "bf16" if has_bf16 and gains else "fp32"

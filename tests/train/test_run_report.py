@@ -30,7 +30,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bad.write_text("no audio")
     with open(folder / "train.list", "a") as file:
         file.write('{"key": "half<b>", "wav": "bad.wav", "txt": "ab"}\n')
-    data = ["--config", "train.yaml", "--train_data", "train.list", "--cv_data", "cv.list", "--device", "cpu"]
+    data = [
+        "--config",
+        "train.yaml",
+        "--train_data",
+        "train.list",
+        "--cv_data",
+        "cv.list",
+        "--device",
+        "cpu",
+    ]
     done = start(folder, str(ROOT / "wenet_uio/bin/train.py"), *data, "--model_dir", "exp")
     assert done.returncode == 0, done.stderr
     assert "report: exp/report.html" in done.stderr
@@ -42,7 +51,12 @@ def test_a_run_ends_with_a_page_that_needs_no_other_file(run: Path) -> None:
     assert "Complete: 2 epochs, 12 optimizer steps." in page
     assert "No decoded text is scored yet." in page
     pictures = re.findall(r'<img alt="([^"]*)" src="data:image/png;base64,[\w+/=]{1000,}">', page)
-    assert sorted(pictures) == ["curves", "dev/attention_decoder", "dev/attention_encoder", "dev/ctc"]
+    assert sorted(pictures) == [
+        "curves",
+        "dev/attention_decoder",
+        "dev/attention_encoder",
+        "dev/ctc",
+    ]
     assert "heard: " in page
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert (run / "exp/train.yaml").read_text().splitlines()[0] in page
@@ -68,7 +82,8 @@ def test_bad_samples_are_named_and_escaped(run: Path) -> None:
 def test_the_tool_adds_error_rates_and_replaces_the_page(run: Path) -> None:
     (run / "exp/ctc_greedy_search").mkdir()
     (run / "exp/ctc_greedy_search/wer").write_text(
-        "utt: …\nOverall -> 4.63 % N=1047 C=1000 S=45 D=2 I=1\n95 % interval -> 3.9 to 5.4 %, 10 resamples …\n"
+        "utt: …\nOverall -> 4.63 % N=1047 C=1000 S=45 D=2 I=1\n95 % interval -> 3.9 to 5.4 %, 10 "
+        "resamples …\n"
     )
     done = start(run, str(ROOT / "tools/report_run.py"), "exp", "--language", "he", "--char", "1")
     assert (done.returncode, done.stdout) == (0, "exp/report.html\nexp/README.md\n"), done.stderr
@@ -90,12 +105,19 @@ def test_markup_in_the_config_the_ledger_and_the_name_stays_text(tmp_path: Path)
     folder = tmp_path / f"{script}run"
     folder.mkdir()
     (folder / "train.yaml").write_text(f"# {script}config\n")
-    (folder / "bad_samples.jsonl").write_text(json.dumps(dict.fromkeys(("key", "reason", "detail"), script)) + "\n")
+    (folder / "bad_samples.jsonl").write_text(
+        json.dumps(dict.fromkeys(("key", "reason", "detail"), script)) + "\n"
+    )
     (folder / "environment.yaml").write_text(yaml.safe_dump([{"command": f"{script}start"}]))
     page = write_run_report(folder).read_text()
     escaped = "&lt;script&gt;alert(1)&lt;"
     assert "<script" not in page
-    for text in (f"<h1>{escaped}run</h1>", f"# {escaped}config", f"<td>{escaped}<td>{escaped}", f"<td>{escaped}start"):
+    for text in (
+        f"<h1>{escaped}run</h1>",
+        f"# {escaped}config",
+        f"<td>{escaped}<td>{escaped}",
+        f"<td>{escaped}start",
+    ):
         assert text in page
 
 
@@ -103,7 +125,11 @@ def test_the_first_and_the_latest_starts_of_a_run_are_shown(tmp_path: Path) -> N
     (tmp_path / "train.yaml").touch()
     (tmp_path / "environment.yaml").write_text(yaml.safe_dump([{"torch": "2.11"}] * 5))
     page = write_run_report(tmp_path).read_text()
-    assert re.findall(r"<th>(start[^<]*?)(?=[<\n])", page) == ["start 1 of 5", "start 4 of 5", "start 5 of 5"]
+    assert re.findall(r"<th>(start[^<]*?)(?=[<\n])", page) == [
+        "start 1 of 5",
+        "start 4 of 5",
+        "start 5 of 5",
+    ]
 
 
 def test_a_curve_whose_points_a_restart_took_back_is_left_out(run: Path, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The running average of the weights: its updates, its files, resuming, and averages of ranges of epochs."""
+"""The running average of the weights: its updates, its files, resuming, and averages of ranges of
+epochs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import torch
 import yaml
 
 from tests.train.support.tiny import tiny_config
-from tests.train.test_trainer import TRAIN, DisturbedLoader, Killed, kill, make_trainer, same_weights
+from tests.train.test_trainer import (
+    TRAIN,
+    DisturbedLoader,
+    Killed,
+    kill,
+    make_trainer,
+    same_weights,
+)
 from wenet_uio.bin import average_model
 from wenet_uio.config import ConfigError
 from wenet_uio.config.regularisation import ModelAvgConf
@@ -25,7 +34,9 @@ def _without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(training, name, lambda folder, *_: folder)
 
 
-def train(path: Path, monkeypatch: pytest.MonkeyPatch, **model_avg: object) -> list[dict[str, torch.Tensor]]:
+def train(
+    path: Path, monkeypatch: pytest.MonkeyPatch, **model_avg: object
+) -> list[dict[str, torch.Tensor]]:
     """A run of three epochs of five steps; its weights after each step."""
     trainer = make_trainer(path, model_avg=model_avg)
     seen: list[dict[str, torch.Tensor]] = []
@@ -46,7 +57,9 @@ def close(found: dict[str, torch.Tensor], expected: list[dict[str, torch.Tensor]
         torch.testing.assert_close(value, mean.float(), rtol=1e-5, atol=1e-6)
 
 
-def test_the_average_is_the_mean_of_the_weights_after_every_interval(tmp_path: Path, monkeypatch) -> None:
+def test_the_average_is_the_mean_of_the_weights_after_every_interval(
+    tmp_path: Path, monkeypatch
+) -> None:
     seen = train(tmp_path, monkeypatch, interval=2, since=3)
     close(torch.load(tmp_path / "running_2.pt"), [seen[step - 1] for step in (4, 6, 8, 10, 12, 14)])
     close(torch.load(tmp_path / "running_0.pt"), [seen[3]])
@@ -65,14 +78,18 @@ def test_an_exponential_average_forgets_by_its_decay(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("at", [3, 7, 14])
-def test_a_killed_and_resumed_run_has_the_average_of_an_undisturbed_one(at: int, tmp_path: Path) -> None:
+def test_a_killed_and_resumed_run_has_the_average_of_an_undisturbed_one(
+    at: int, tmp_path: Path
+) -> None:
     keys = {"save_interval": 2, "model_avg": {"interval": 3}}
     assert make_trainer(tmp_path / "whole", **keys).run()
     with pytest.raises(Killed):
         make_trainer(tmp_path / "killed", DisturbedLoader(TRAIN, at, kill), **keys).run()
     assert make_trainer(tmp_path / "killed", **keys).run()
     for epoch in range(3):
-        assert same_weights(tmp_path / f"killed/running_{epoch}.pt", tmp_path / f"whole/running_{epoch}.pt")
+        assert same_weights(
+            tmp_path / f"killed/running_{epoch}.pt", tmp_path / f"whole/running_{epoch}.pt"
+        )
 
 
 def test_a_run_with_an_average_has_the_weights_of_a_run_without(tmp_path: Path) -> None:
@@ -86,7 +103,9 @@ def test_a_run_that_resumes_with_the_key_begins_its_average_there(tmp_path: Path
     with pytest.raises(Killed):
         make_trainer(tmp_path, DisturbedLoader(TRAIN, 7, kill), save_interval=2).run()
     assert make_trainer(tmp_path, model_avg={"interval": 2}).run()
-    assert yaml.safe_load((tmp_path / "epoch_2.yaml").read_text())["model_avg"]["count"] == 4  # 8, 10, 12, 14
+    assert (
+        yaml.safe_load((tmp_path / "epoch_2.yaml").read_text())["model_avg"]["count"] == 4
+    )  # 8, 10, 12, 14
 
 
 @pytest.mark.parametrize(
@@ -94,12 +113,18 @@ def test_a_run_that_resumes_with_the_key_begins_its_average_there(tmp_path: Path
 )
 def test_an_average_does_not_go_on_in_another_way(then, now, tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        make_trainer(tmp_path, DisturbedLoader(TRAIN, 7, kill), save_interval=2, model_avg=then).run()
-    with pytest.raises(ValueError, match=r"the average of this run has .*, the config has .*: give the former"):
+        make_trainer(
+            tmp_path, DisturbedLoader(TRAIN, 7, kill), save_interval=2, model_avg=then
+        ).run()
+    with pytest.raises(
+        ValueError, match=r"the average of this run has .*, the config has .*: give the former"
+    ):
         make_trainer(tmp_path, model_avg=now).run()
 
 
-def test_a_range_of_epochs_has_the_mean_of_its_own_weights(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_range_of_epochs_has_the_mean_of_its_own_weights(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
     seen = train(tmp_path, monkeypatch, interval=1)
     close(running_weights(tmp_path, 2, num=1), seen[10:])
     close(running_weights(tmp_path, 1, num=1), seen[5:10])
@@ -110,12 +135,16 @@ def test_a_range_of_epochs_has_the_mean_of_its_own_weights(tmp_path: Path, monke
         average_model.main()
         close(torch.load(tmp_path / "avg.pt"), expected)
     assert (
-        capsys.readouterr().out.splitlines()[1].endswith("running average at the end of epoch 2, of the last 2 epochs")
+        capsys.readouterr()
+        .out.splitlines()[1]
+        .endswith("running average at the end of epoch 2, of the last 2 epochs")
     )
     assert usual_range(tmp_path, 2) is None  # no more than 5 epochs
 
 
-def test_by_default_the_last_five_epochs_are_averaged_or_as_few_more_as_were_kept(tmp_path: Path) -> None:
+def test_by_default_the_last_five_epochs_are_averaged_or_as_few_more_as_were_kept(
+    tmp_path: Path,
+) -> None:
     for epoch in range(9):
         (tmp_path / f"running_{epoch}.pt").touch()
         (tmp_path / f"epoch_{epoch}.yaml").write_text("model_avg: {count: 3, decay: null}\n")
@@ -128,7 +157,9 @@ def test_by_default_the_last_five_epochs_are_averaged_or_as_few_more_as_were_kep
         assert usual_range(tmp_path, 8) is None
 
 
-def test_a_range_that_begins_before_the_average_is_the_whole_average(tmp_path: Path, monkeypatch) -> None:
+def test_a_range_that_begins_before_the_average_is_the_whole_average(
+    tmp_path: Path, monkeypatch
+) -> None:
     seen = train(tmp_path, monkeypatch, interval=1, since=6)
     assert not (tmp_path / "running_0.pt").exists()
     close(running_weights(tmp_path, 2, num=2), seen[6:])
@@ -137,7 +168,9 @@ def test_a_range_that_begins_before_the_average_is_the_whole_average(tmp_path: P
 def test_averages_that_do_not_exist_are_refused(tmp_path: Path, monkeypatch) -> None:
     train(tmp_path, monkeypatch, interval=8)
     assert newest_running(tmp_path) == 2
-    with pytest.raises(ValueError, match=r"no weights were averaged in epochs 2 to 2; give a larger --num"):
+    with pytest.raises(
+        ValueError, match=r"no weights were averaged in epochs 2 to 2; give a larger --num"
+    ):
         running_weights(tmp_path, 2, num=1)
     with pytest.raises(ValueError, match=r"no running_N\.pt; train with model_avg"):
         newest_running(tmp_path, max_epoch=0)
@@ -156,7 +189,9 @@ def test_integer_buffers_are_the_newest() -> None:
     assert found == {"w": torch.tensor([5.5]), "seen": torch.tensor(8)}
 
 
-@pytest.mark.parametrize("keys", [{"decay": 0.9, "since": 3}, {"interval": 0}, {"decay": 1.0}, {"every": 3}])
+@pytest.mark.parametrize(
+    "keys", [{"decay": 0.9, "since": 3}, {"interval": 0}, {"decay": 1.0}, {"every": 3}]
+)
 def test_impossible_keys_are_refused(keys: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="model_avg"):
         tiny_config(model_avg=keys)

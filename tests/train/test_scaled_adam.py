@@ -10,13 +10,27 @@ import torch
 from torch import nn
 
 from tests.train.support.tiny import TinyModel, tiny_config
-from tests.train.test_trainer import TRAIN, DisturbedLoader, handler_of_sigterm, make_trainer, same_weights
+from tests.train.test_trainer import (
+    TRAIN,
+    DisturbedLoader,
+    handler_of_sigterm,
+    make_trainer,
+    same_weights,
+)
 from wenet_uio.config import ConfigError
 from wenet_uio.train import trainer as training
-from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, optimizer_state
+from wenet_uio.train.optimizer import (
+    build_optimizer,
+    build_schedule,
+    load_optimizer_state,
+    optimizer_state,
+)
 from wenet_uio.train.scaled_adam import ScaledAdam
 
-EDEN = {"scheduler": "eden", "scheduler_conf": {"lr_batches": 4, "lr_epochs": 2, "warmup_batches": 3}}
+EDEN = {
+    "scheduler": "eden",
+    "scheduler_conf": {"lr_batches": 4, "lr_epochs": 2, "warmup_batches": 3},
+}
 SCALED = {"optim": "scaled_adam", "optim_conf": {"lr": 0.05, "clipping_update_period": 7}, **EDEN}
 
 
@@ -40,9 +54,12 @@ def conf(golden: dict[str, Any]) -> Any:
     )
 
 
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, golden: dict[str, Any], steps: range) -> None:
+def train(
+    model: nn.Module, optimizer: torch.optim.Optimizer, golden: dict[str, Any], steps: range
+) -> None:
     for step in steps:
-        # Rates are noted after each step. The first step of the reference has the rate before any schedule.
+        # Rates are noted after each step. The first step of the reference has the rate before any
+        # schedule.
         optimizer.param_groups[0]["lr"] = golden["lrs"][step - 1] if step else golden["lr"]
         optimizer.zero_grad()
         (model(golden["xs"][step]) - golden["ys"][step]).square().sum().backward()
@@ -50,7 +67,9 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, golden: dict[str, 
         if step % 10 == 9:
             expected = golden["weights_every_10_steps"][step // 10]
             for name, weight in model.named_parameters():
-                torch.testing.assert_close(weight.detach(), expected[name], rtol=1e-6, atol=3e-7, msg=f"{step} {name}")
+                torch.testing.assert_close(
+                    weight.detach(), expected[name], rtol=1e-6, atol=3e-7, msg=f"{step} {name}"
+                )
 
 
 def test_eden_and_scaled_adam_follow_the_reference(golden: dict[str, Any]) -> None:
@@ -70,13 +89,16 @@ def test_a_state_that_is_saved_and_loaded_continues_bit_by_bit(golden: dict[str,
     second = build_optimizer(after, conf(golden))
     load_optimizer_state(after, second, optimizer_state(before, first))
     train(after, second, golden, range(45, 60))
-    assert all(torch.equal(*pair) for pair in zip(straight.parameters(), after.parameters(), strict=True))
+    assert all(
+        torch.equal(*pair) for pair in zip(straight.parameters(), after.parameters(), strict=True)
+    )
 
 
 def test_a_weight_without_gradient_stays() -> None:
     used, unused = (nn.Parameter(torch.ones(3)) for _ in range(2))
     optimizer = ScaledAdam(
-        [used, unused], **tiny_config(optim="scaled_adam").optim_conf.model_dump(exclude={"modules"})
+        [used, unused],
+        **tiny_config(optim="scaled_adam").optim_conf.model_dump(exclude={"modules"}),
     )
     for _ in range(10):
         used.sum().backward()
@@ -87,12 +109,16 @@ def test_a_weight_without_gradient_stays() -> None:
 
 def test_a_gradient_above_twice_the_median_is_clipped() -> None:
     weight = nn.Parameter(torch.full((4,), 2.0))
-    optimizer = ScaledAdam([weight], **tiny_config(optim="scaled_adam").optim_conf.model_dump(exclude={"modules"}))
+    optimizer = ScaledAdam(
+        [weight], **tiny_config(optim="scaled_adam").optim_conf.model_dump(exclude={"modules"})
+    )
     for step in range(45):
         weight.grad = torch.ones(4) * (100.0 if step == 44 else 1.0)
         optimizer.step()
     threshold = optimizer.state[weight]["model_norm_threshold"]
-    assert 2.0 < threshold / (2 * weight.detach().norm()) < 4.5  # twice the allowance of the first estimates
+    assert (
+        2.0 < threshold / (2 * weight.detach().norm()) < 4.5
+    )  # twice the allowance of the first estimates
     before = optimizer.state[weight]["exp_avg_sq"].clone()
     weight.grad = torch.full((4,), 1e6)
     optimizer.step()
@@ -104,7 +130,10 @@ def test_modules_have_their_own_rates_and_frozen_weights_stay() -> None:
     model.hidden.weight.requires_grad_(False)
     keys = {"optim_conf": {"lr": [0.5, 0.1], "modules": ["output"]}, "optim": "scaled_adam", **EDEN}
     optimizer = build_optimizer(model, tiny_config(**keys))
-    assert [(group["base_lr"], len(group["params"])) for group in optimizer.param_groups] == [(0.5, 2), (0.1, 1)]
+    assert [(group["base_lr"], len(group["params"])) for group in optimizer.param_groups] == [
+        (0.5, 2),
+        (0.1, 1),
+    ]
     frozen = model.hidden.weight.clone()
     model.output.weight.sum().backward()
     optimizer.step()
@@ -112,11 +141,15 @@ def test_modules_have_their_own_rates_and_frozen_weights_stay() -> None:
 
 
 def test_engines_that_share_weights_are_refused() -> None:
-    with pytest.raises(ConfigError, match="scaled_adam needs the whole of each weight.*use torch_ddp"):
+    with pytest.raises(
+        ConfigError, match="scaled_adam needs the whole of each weight.*use torch_ddp"
+    ):
         tiny_config(optim="scaled_adam", train_engine="torch_fsdp")
 
 
-def test_a_run_killed_by_the_kernel_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_killed_by_the_kernel_resumes_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(training, "write_run_report", lambda folder, _: folder)
     with handler_of_sigterm():
         assert make_trainer(tmp_path / "straight", **SCALED).run()
@@ -131,7 +164,9 @@ def test_a_run_killed_by_the_kernel_resumes_exactly(tmp_path: Path, monkeypatch:
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         assert make_trainer(tmp_path / "killed", save_interval=3, **SCALED).run()
     assert same_weights(tmp_path / "killed/epoch_2.pt", tmp_path / "straight/epoch_2.pt")
-    first, second = (torch.load(tmp_path / name / "state_15.pt")["optimizer"] for name in ("killed", "straight"))
+    first, second = (
+        torch.load(tmp_path / name / "state_15.pt")["optimizer"] for name in ("killed", "straight")
+    )
     assert "model_norm_threshold" in next(iter(first.values()))
     for name, memory in first.items():
         assert memory.keys() == second[name].keys()

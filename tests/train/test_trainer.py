@@ -58,7 +58,9 @@ TRAIN = [tiny_batch([6, 5, 3], seed) for seed in range(5)]
 CV = [tiny_batch([4, 2], seed) for seed in range(10, 13)]
 
 
-def make_trainer(path: Path, train: ListLoader | None = None, cv: ListLoader | None = None, **keys: Any) -> Trainer:
+def make_trainer(
+    path: Path, train: ListLoader | None = None, cv: ListLoader | None = None, **keys: Any
+) -> Trainer:
     config = tiny_config(**keys)
     torch.manual_seed(7)
     engine = DdpEngine(TinyModel(dropout=0.3), config, CPU, seed=7)
@@ -77,7 +79,9 @@ def series(path: Path) -> dict[str, list[tuple[int, float]]]:
     """Points of TensorBoard, except measured times."""
     events = EventAccumulator(str(path / "tensorboard"))
     events.Reload()
-    tags = [tag for tag in events.Tags()["scalars"] if not tag.endswith(("per_second", "data_wait"))]
+    tags = [
+        tag for tag in events.Tags()["scalars"] if not tag.endswith(("per_second", "data_wait"))
+    ]
     return {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in tags}
 
 
@@ -124,7 +128,14 @@ def completed(undisturbed: Path, tmp_path: Path) -> Path:
 def test_a_run_leaves_the_files_that_its_users_know(undisturbed: Path) -> None:
     names = {path.name for path in undisturbed.iterdir()}
     epochs = {f"epoch_{epoch}.{suffix}" for epoch in range(3) for suffix in ("pt", "yaml")}
-    others = {"train.yaml", "environment.yaml", "tensorboard", "report.html", "README.md", "running.lock"}
+    others = {
+        "train.yaml",
+        "environment.yaml",
+        "tensorboard",
+        "report.html",
+        "README.md",
+        "running.lock",
+    }
     assert names == {"init.pt", "final.pt", "state_14.pt", "state_15.pt", *others, *epochs}
     assert os.readlink(undisturbed / "final.pt") == "epoch_2.pt"
     record = yaml.safe_load((undisturbed / "epoch_2.yaml").read_text())
@@ -135,7 +146,9 @@ def test_a_run_leaves_the_files_that_its_users_know(undisturbed: Path) -> None:
     assert 0 < seconds["median"] <= seconds["most"] <= seconds["longest"]
 
 
-def test_tensorboard_has_train_points_every_log_interval_and_cv_points_every_epoch(undisturbed: Path) -> None:
+def test_tensorboard_has_train_points_every_log_interval_and_cv_points_every_epoch(
+    undisturbed: Path,
+) -> None:
     found = series(undisturbed)
     losses = {"loss", "loss_att", "loss_ctc", "th_accuracy", "padding"}
     assert found.keys() == {f"train/{name}" for name in losses | {"lr", "grad_norm"}} | {
@@ -146,7 +159,9 @@ def test_tensorboard_has_train_points_every_log_interval_and_cv_points_every_epo
 
 
 @pytest.mark.parametrize("at", [0, 3, 4, 5, 14])
-def test_a_killed_and_resumed_run_ends_as_an_undisturbed_one(at: int, undisturbed: Path, tmp_path: Path) -> None:
+def test_a_killed_and_resumed_run_ends_as_an_undisturbed_one(
+    at: int, undisturbed: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "killed"
     with pytest.raises(Killed):
         make_trainer(path, DisturbedLoader(TRAIN, at, kill), save_interval=2).run()
@@ -165,7 +180,9 @@ def test_a_run_killed_during_validation_resumes(undisturbed: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("at", [0, 4, 7])
-def test_sigterm_finishes_the_step_saves_and_ends_the_run(at: int, undisturbed: Path, tmp_path: Path) -> None:
+def test_sigterm_finishes_the_step_saves_and_ends_the_run(
+    at: int, undisturbed: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "terminated"
     trainer = make_trainer(path, DisturbedLoader(TRAIN, at, terminate))
     assert not trainer.run()
@@ -175,7 +192,9 @@ def test_sigterm_finishes_the_step_saves_and_ends_the_run(at: int, undisturbed: 
     assert same_weights(path / "epoch_2.pt", undisturbed / "epoch_2.pt")
 
 
-def test_sigterm_ends_a_validation_at_once_and_the_next_start_repeats_it(undisturbed: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_a_validation_at_once_and_the_next_start_repeats_it(
+    undisturbed: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "terminated"
     trainer = make_trainer(path, cv=DisturbedLoader(CV, 4, terminate), save_interval=2)
     assert not trainer.run()
@@ -198,7 +217,9 @@ def test_points_of_another_run_in_the_same_folder_are_left_alone(tmp_path: Path)
     assert other.read_bytes() == b"points"
 
 
-def test_a_complete_run_logs_that_and_does_not_train(completed: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_complete_run_logs_that_and_does_not_train(
+    completed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     before = (completed / "epoch_2.pt").stat().st_mtime_ns
     with caplog.at_level(logging.INFO):
         assert make_trainer(completed).run()
@@ -206,7 +227,9 @@ def test_a_complete_run_logs_that_and_does_not_train(completed: Path, caplog: py
     assert (completed / "epoch_2.pt").stat().st_mtime_ns == before
 
 
-def test_a_resumed_run_logs_the_changes_of_its_config(completed: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resumed_run_logs_the_changes_of_its_config(
+    completed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO):
         make_trainer(completed, max_epoch=4, save_interval=2, optim_conf={"lr": 0.02})
     changes = [record.getMessage() for record in caplog.records if "changed" in record.getMessage()]
@@ -229,19 +252,29 @@ def test_validation_loss_is_the_mean_over_the_utterances(tmp_path: Path) -> None
     trainer.run()
     model = trainer.engine.model.eval()
     with torch.no_grad():
-        losses = [float(model(b.feats, b.feats_lengths, b.target, b.target_lengths)["loss"]) for b in (cv[0], cv[2])]
+        losses = [
+            float(model(b.feats, b.feats_lengths, b.target, b.target_lengths)["loss"])
+            for b in (cv[0], cv[2])
+        ]
     record = yaml.safe_load((tmp_path / "epoch_0.yaml").read_text())
     assert record["loss_dict"]["loss"] == pytest.approx((3 * losses[0] + losses[1]) / 4)
 
 
-def test_samples_left_out_are_counted_by_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_samples_left_out_are_counted_by_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     batches = [tiny_batch([4], seed) for seed in range(3)]
-    batches[0].skipped = (Skipped("a", "unreadable"), Skipped("b", "token_max_length", filtered=True))
+    batches[0].skipped = (
+        Skipped("a", "unreadable"),
+        Skipped("b", "token_max_length", filtered=True),
+    )
     batches[2].skipped = (Skipped("c", "unreadable"),)
     batches[0].planned, batches[2].planned = 3, 2
     with caplog.at_level(logging.INFO):
         make_trainer(tmp_path, ListLoader(batches), max_epoch=1).run()
-    assert "6 utterances: 3 read, 1 filtered (1 token_max_length), 2 bad (2 unreadable)" in caplog.text
+    assert (
+        "6 utterances: 3 read, 1 filtered (1 token_max_length), 2 bad (2 unreadable)" in caplog.text
+    )
     counts = {"all": 6, "read": 3, "filtered": {"token_max_length": 1}, "bad": {"unreadable": 2}}
     assert yaml.safe_load((tmp_path / "epoch_0.yaml").read_text())["samples"] == counts
     points = series(tmp_path)
@@ -251,7 +284,9 @@ def test_samples_left_out_are_counted_by_reason(tmp_path: Path, caplog: pytest.L
 def test_an_epoch_that_does_not_add_up_stops_the_run(tmp_path: Path) -> None:
     batches = [tiny_batch([4, 3], seed) for seed in range(3)]
     batches[1].planned = 3
-    with pytest.raises(RuntimeError, match=r"do not add up, which is a bug .*'planned': 7, 'read': 6"):
+    with pytest.raises(
+        RuntimeError, match=r"do not add up, which is a bug .*'planned': 7, 'read': 6"
+    ):
         make_trainer(tmp_path, ListLoader(batches), max_epoch=1).run()
 
 
@@ -261,19 +296,29 @@ def test_steps_without_a_finite_gradient_are_skipped_up_to_a_limit(
     batches = [tiny_batch([4], seed) for seed in range(6)]
     for number in (1, 3, 4):
         batches[number].feats[0, 0, 0] = float("inf")
-    trainer = make_trainer(tmp_path / "enough", ListLoader(batches), max_epoch=1, max_nonfinite_steps=2)
+    trainer = make_trainer(
+        tmp_path / "enough", ListLoader(batches), max_epoch=1, max_nonfinite_steps=2
+    )
     trainer.run()
     assert trainer.progress.step == 6
     assert "step 4 skipped: its gradient is not finite (utterances: 3-0 …)" in caplog.text
     with pytest.raises(ValueError, match=r"step 5: 2 steps in a row.*max_nonfinite_steps"):
-        make_trainer(tmp_path / "too many", ListLoader(batches), max_epoch=1, max_nonfinite_steps=1).run()
+        make_trainer(
+            tmp_path / "too many", ListLoader(batches), max_epoch=1, max_nonfinite_steps=1
+        ).run()
 
 
-def test_epochs_without_a_lower_validation_loss_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_epochs_without_a_lower_validation_loss_end_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     keys = {"max_epoch": 9, "patience": 2, "optim_conf": {"lr": 1e-30}}
     with caplog.at_level(logging.INFO):
         assert make_trainer(tmp_path, **keys).run()
-    assert sorted(path.name for path in tmp_path.glob("epoch_*.pt")) == ["epoch_0.pt", "epoch_1.pt", "epoch_2.pt"]
+    assert sorted(path.name for path in tmp_path.glob("epoch_*.pt")) == [
+        "epoch_0.pt",
+        "epoch_1.pt",
+        "epoch_2.pt",
+    ]
     assert "no lower validation loss in 2 epochs" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.INFO):

@@ -14,8 +14,19 @@ from wenet_uio.train.outcome import Reading
 from wenet_uio.train.scaled_adam import ScaledAdam
 from wenet_uio.train.update import clip_and_apply
 
-VALUES = {"clipping_scale": 2.0, "scalar_lr_scale": 0.1, "betas": (0.9, 0.98), "eps": 1e-8, "param_min_rms": 1e-5}
-VALUES |= {"param_max_rms": 3.0, "scalar_max": 10.0, "size_update_period": 4, "clipping_update_period": 100}
+VALUES = {
+    "clipping_scale": 2.0,
+    "scalar_lr_scale": 0.1,
+    "betas": (0.9, 0.98),
+    "eps": 1e-8,
+    "param_min_rms": 1e-5,
+}
+VALUES |= {
+    "param_max_rms": 3.0,
+    "scalar_max": 10.0,
+    "size_update_period": 4,
+    "clipping_update_period": 100,
+}
 KINDS = ("adam", "adam in fp16", "scaled_adam", "scaled_adam in fp16")
 
 
@@ -26,10 +37,14 @@ class Updates:
         self.weight = nn.Parameter(torch.tensor([1.0, 2.0]))
         scaled = kind.startswith("scaled")
         adam: Any = (
-            ScaledAdam([self.weight], lr=0.1, **VALUES) if scaled else torch.optim.Adam([self.weight], fused=True)
+            ScaledAdam([self.weight], lr=0.1, **VALUES)
+            if scaled
+            else torch.optim.Adam([self.weight], fused=True)
         )
         self.optimizer: torch.optim.Optimizer = adam
-        self.scaler = GradScaler("cpu", init_scale=1024.0, growth_interval=2, enabled="fp16" in kind)
+        self.scaler = GradScaler(
+            "cpu", init_scale=1024.0, growth_interval=2, enabled="fp16" in kind
+        )
         self.reads = 0
 
     def __call__(self, gradient: list[float]) -> list[float]:
@@ -86,10 +101,18 @@ def test_clipping_and_adam_take_as_many_operations_for_many_weights_as_for_few()
         for _ in range(2):  # the first step makes the memory of Adam
             with Launches() as launches:
                 clip_and_apply(
-                    optimizer, GradScaler("cpu", enabled=False), weights, 0.1, lambda norm: Reading(norm[None])
+                    optimizer,
+                    GradScaler("cpu", enabled=False),
+                    weights,
+                    0.1,
+                    lambda norm: Reading(norm[None]),
                 )
         counts.append(launches.count)
-        norm = torch.stack([weight.grad.norm() for weight in weights if weight.grad is not None]).norm()
+        norm = torch.stack(
+            [weight.grad.norm() for weight in weights if weight.grad is not None]
+        ).norm()
         assert float(norm) == pytest.approx(0.1, rel=1e-3)
-        assert not any(torch.equal(weight, old) for weight, old in zip(weights, before, strict=True))
+        assert not any(
+            torch.equal(weight, old) for weight, old in zip(weights, before, strict=True)
+        )
     assert counts[0] == counts[1]

@@ -1,4 +1,6 @@
-"""Training on two views of each utterance (CR-CTC): the warm-up of the weight, resuming, running out of memory."""
+"""Training on two views of each utterance (CR-CTC): the warm-up of the weight, resuming, running
+out of memory.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,18 @@ CV = [tiny_batch([40, 20], seed) for seed in range(10, 12)]
 
 
 def make_trainer(path: Path, train: ListLoader, **keys: Any) -> Trainer:
-    config = small_config(**{"max_epoch": 2, "save_interval": 3, "observe_interval": 0, **KEYS, **keys})
+    config = small_config(
+        **{"max_epoch": 2, "save_interval": 3, "observe_interval": 0, **KEYS, **keys}
+    )
     torch.manual_seed(7)
     engine = DdpEngine(build_model(config), config, CPU, seed=7)
     folder, reporter = RunFolder(path), Reporter(True, path / "tensorboard", config.max_epoch)
     trainer = Trainer(
-        config, engine, Loaders(train, ListLoader(CV)), folder, Monitoring(reporter, Watchdog(CPU, 0), StopRequest())
+        config,
+        engine,
+        Loaders(train, ListLoader(CV)),
+        folder,
+        Monitoring(reporter, Watchdog(CPU, 0), StopRequest()),
     )
     if (state := folder.newest_state()) is not None:
         trainer.load(state)
@@ -52,7 +60,9 @@ def test_a_killed_and_resumed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> 
     assert same_weights(tmp_path / "killed/epoch_1.pt", tmp_path / "whole/epoch_1.pt")
 
 
-def test_the_divergence_is_reported_in_training_and_is_no_part_of_validation(tmp_path: Path) -> None:
+def test_the_divergence_is_reported_in_training_and_is_no_part_of_validation(
+    tmp_path: Path,
+) -> None:
     trainer = make_trainer(tmp_path, ListLoader(TRAIN), max_epoch=1)
     assert trainer.run()
     (record,) = [path.read_text() for path in tmp_path.glob("epoch_*.yaml")]
@@ -63,7 +73,9 @@ def test_the_divergence_is_reported_in_training_and_is_no_part_of_validation(tmp
 
 def test_the_weight_rises_to_its_scale_in_the_warm_up() -> None:
     config = small_config(**KEYS)
-    assert [cr_weight(config, step) for step in (1, 3, 6, 100)] == pytest.approx([0.5 / 6, 0.25, 0.5, 0.5])
+    assert [cr_weight(config, step) for step in (1, 3, 6, 100)] == pytest.approx(
+        [0.5 / 6, 0.25, 0.5, 0.5]
+    )
     assert cr_weight(small_config(), 1) == 0
     assert cr_weight(small_config(cr_loss_scale=0.5), 1) == 0.5
 
@@ -77,7 +89,9 @@ def test_a_batch_that_is_split_keeps_the_views_together() -> None:
         found: dict[str, torch.Tensor] = {}
         engine.optimizer.register_step_pre_hook(
             lambda *_: found.update(
-                (n, w.grad.clone()) for n, w in engine.model.named_parameters() if w.grad is not None
+                (n, w.grad.clone())
+                for n, w in engine.model.named_parameters()
+                if w.grad is not None
             )
         )
         engine.step([TRAIN[0].rows(slice(*rows)) for rows in parts], 6, {})

@@ -35,12 +35,23 @@ U2PP = {
     },
     "decoder": "bitransformer",
     "decoder_conf": {"attention_heads": 2, "linear_units": 16, "num_blocks": 1, "r_num_blocks": 1},
-    "model_conf": {"ctc_weight": 0.3, "reverse_weight": 0.3, "lsm_weight": 0.1, "length_normalized_loss": False},
+    "model_conf": {
+        "ctc_weight": 0.3,
+        "reverse_weight": 0.3,
+        "lsm_weight": 0.1,
+        "length_normalized_loss": False,
+    },
 }
 TRANSDUCER = {
     "model": "transducer",
     "predictor": "rnn",
-    "predictor_conf": {"embed_size": 8, "output_size": 8, "hidden_size": 8, "num_layers": 1, "embed_dropout": 0},
+    "predictor_conf": {
+        "embed_size": 8,
+        "output_size": 8,
+        "hidden_size": 8,
+        "num_layers": 1,
+        "embed_dropout": 0,
+    },
     "joint": "transducer_joint",
     "joint_conf": {"join_dim": 8},
     "model_conf": {"ctc_weight": 0.1, "attention_weight": 0.15, "transducer_weight": 0.75},
@@ -53,8 +64,16 @@ CTL = {
 }
 PARAFORMER = {
     **tiny_paraformer(),
-    "encoder_conf": {**tiny_paraformer()["encoder_conf"], "dropout_rate": 0, "positional_dropout_rate": 0},
-    "decoder_conf": {**tiny_paraformer()["decoder_conf"], "dropout_rate": 0, "positional_dropout_rate": 0},
+    "encoder_conf": {
+        **tiny_paraformer()["encoder_conf"],
+        "dropout_rate": 0,
+        "positional_dropout_rate": 0,
+    },
+    "decoder_conf": {
+        **tiny_paraformer()["decoder_conf"],
+        "dropout_rate": 0,
+        "positional_dropout_rate": 0,
+    },
     "predictor": "cif_predictor",
     "predictor_conf": {"dropout": 0},
     "input_dim": 7 * FEATURES,
@@ -90,7 +109,9 @@ KINDS = {
     "whisper": WHISPER,
     "paraformer": PARAFORMER,
     "paraformer that finds times": {**PARAFORMER, "predictor": "paraformer_predictor"},
-    "conformer whose decoder sees no blanks": {"model_conf": {"ctc_weight": 0.3, "apply_non_blank_embedding": True}},
+    "conformer whose decoder sees no blanks": {
+        "model_conf": {"ctc_weight": 0.3, "apply_non_blank_embedding": True}
+    },
     "conformer in fp16": {"dtype": "fp16"},
     "conformer with ScaledAdam": SCALED,
 }
@@ -108,8 +129,12 @@ DRAWS = {
 
 
 def steps_of(keys: dict[str, Any], world: World) -> tuple[list[StepOutcome], list[dict[str, int]]]:
-    """Two steps of one and three micro-batches, and what the host waited for to launch and to read each."""
-    config = small_config(**keys, join_micro_batches=400)  # two of the three micro-batches are joined
+    """Two steps of one and three micro-batches, and what the host waited for to launch and to read
+    each.
+    """
+    config = small_config(
+        **keys, join_micro_batches=400
+    )  # two of the three micro-batches are joined
     torch.manual_seed(1)
     model = build_model(config)
     outcomes, waits = [], []
@@ -117,8 +142,12 @@ def steps_of(keys: dict[str, Any], world: World) -> tuple[list[StepOutcome], lis
         engine = DdpEngine(moved(model) if world.device == DEVICE else model, config, world, seed=5)
         engine.connect()
         for number, parts in enumerate((1, 3), 1):
-            batches = [tiny_batch([90 - part, 50], number + part, tokens=3) for part in range(parts)]
-            batches = [replace(batch, texts=batch.keys, extra=({},) * len(batch)) for batch in batches]
+            batches = [
+                tiny_batch([90 - part, 50], number + part, tokens=3) for part in range(parts)
+            ]
+            batches = [
+                replace(batch, texts=batch.keys, extra=({},) * len(batch)) for batch in batches
+            ]
             batches = [two_views(batch) for batch in batches] if config.cr_loss_scale else batches
             device.waits.clear()
             launched = engine.launch(batches, number, {})
@@ -150,14 +179,20 @@ def test_the_stand_in_counts_what_an_accelerator_waits_for() -> None:
         device.waits.clear()
         torch.nn.functional.ctc_loss(probabilities, target, lengths, lengths - 2)
         assert +device.waits == {"aten::_ctc_loss": 2}
-        with pytest.raises(AssertionError, match="tensors of the host beside tensors of the device"):
+        with pytest.raises(
+            AssertionError, match="tensors of the host beside tensors of the device"
+        ):
             values.add(torch.ones(3))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_host_waits_once_in_a_step_and_for_its_result_only_however_many_micro_batches_it_has(kind: str) -> None:
+def test_the_host_waits_once_in_a_step_and_for_its_result_only_however_many_micro_batches_it_has(
+    kind: str,
+) -> None:
     outcomes, waits = steps_of(KINDS[kind], World(DEVICE))
-    launching, reading = ({"aten::_to_copy": 1}, {}) if kind in DECIDED_BY_THE_HOST else ({}, {"aten::_to_copy": 1})
+    launching, reading = (
+        ({"aten::_to_copy": 1}, {}) if kind in DECIDED_BY_THE_HOST else ({}, {"aten::_to_copy": 1})
+    )
     assert waits == [launching, reading] * 2
     expected, _ = steps_of(KINDS[kind], CPU)
     if "fp16" not in kind:  # whose scaler skips steps until it has found its scale
@@ -171,7 +206,11 @@ def test_micro_batches_without_audio_or_without_utterances_need_no_wait() -> Non
     config = small_config()
     torch.manual_seed(1)
     model = build_model(config)
-    audio, text, empty = tiny_batch([90, 50], 1, tokens=3), tiny_batch([0, 0], 2, tokens=3), tiny_batch([90], 3)
+    audio, text, empty = (
+        tiny_batch([90, 50], 1, tokens=3),
+        tiny_batch([0, 0], 2, tokens=3),
+        tiny_batch([90], 3),
+    )
     with standing_in() as device:
         engine = DdpEngine(moved(model), config, World(DEVICE), seed=5)
         engine.connect()
@@ -188,12 +227,18 @@ def test_steps_on_the_device_change_the_weights_as_on_the_cpu() -> None:
         torch.manual_seed(1)
         model = build_model(config)
         with standing_in():
-            engine = DdpEngine(moved(model) if world.device == DEVICE else model, config, world, seed=5)
+            engine = DdpEngine(
+                moved(model) if world.device == DEVICE else model, config, world, seed=5
+            )
             engine.connect()
             batches = [tiny_batch([90, 50], number, tokens=3) for number in range(3)]
             batches[1].feats[0, 0, 0] = float("inf")  # this step is skipped
-            applied = [engine.step([batch], number, {}).applied for number, batch in enumerate(batches, 1)]
-            weights.append({name: value.detach().clone() for name, value in engine.weights().items()})
+            applied = [
+                engine.step([batch], number, {}).applied for number, batch in enumerate(batches, 1)
+            ]
+            weights.append(
+                {name: value.detach().clone() for name, value in engine.weights().items()}
+            )
         assert applied == [True, False, True]
     for name, value in weights[0].items():
         torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)
@@ -210,18 +255,24 @@ def test_micro_batches_that_do_not_fit_together_are_joined_less_and_give_the_sam
         torch.manual_seed(1)
         model = build_model(config)
         with standing_in():
-            engine = DdpEngine(moved(model) if world.device == DEVICE else model, config, world, seed=5)
+            engine = DdpEngine(
+                moved(model) if world.device == DEVICE else model, config, world, seed=5
+            )
             engine.connect()
             if world.device == DEVICE:
                 engine.size_limit.keep_in(tmp_path / "too_large.jsonl", world)
             if where == "pass":
                 starve(engine, "forward")
             elif not weights:
-                monkeypatch.setattr(micro_batches, "on_device" if where == "copy" else "join", failing_twice(where))
+                monkeypatch.setattr(
+                    micro_batches, "on_device" if where == "copy" else "join", failing_twice(where)
+                )
             assert engine.step(batches, 1, {}).applied
             assert engine.step(batches, 2, {}).applied
             monkeypatch.undo()
-            weights.append({name: value.detach().clone() for name, value in engine.weights().items()})
+            weights.append(
+                {name: value.detach().clone() for name, value in engine.weights().items()}
+            )
     lines = [json.loads(line) for line in (tmp_path / "too_large.jsonl").read_text().splitlines()]
     assert [(line["step"], line["utterances"]) for line in lines] == [(1, 6), (1, 4)]
     assert all("lower join_micro_batches" in line["said"] for line in lines)

@@ -1,4 +1,6 @@
-"""A tiny Whisper trains on spoken digits by the train command, resumes after kill -9, and decodes."""
+"""A tiny Whisper trains on spoken digits by the train command, resumes after kill -9, and
+decodes.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ CONFIG = digit_whisper(
 
 @pytest.fixture
 def home(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with train.yaml, train.list and cv.list: every twelfth recording of one speaker of FSDD."""
+    """A folder with train.yaml, train.list and cv.list: every twelfth recording of one speaker of
+    FSDD.
+    """
     monkeypatch.chdir(tmp_path)
     return write_run(corpora, tmp_path)
 
@@ -69,7 +73,10 @@ def losses(folder: Path) -> list[float]:
 
 
 def test_eighty_steps_halve_the_first_loss_and_the_model_decodes(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     lists = ("--train_data", "train.list", "--cv_data", "cv.list", "--model_dir", "exp")
     steps = ("--override_config", "epoch_steps=80", "log_interval=10")
@@ -80,7 +87,17 @@ def test_eighty_steps_halve_the_first_loss_and_the_model_decodes(
 
     model = ("--config", "exp/train.yaml", "--checkpoint", "exp/final.pt", "--result_dir", "out")
     modes = ("attention", "ctc_prefix_beam_search", "attention_rescoring", "joint_ctc_attention")
-    call(monkeypatch, recognize.main, *model, "--test_data", "train.list", "--nbest", "2", "--modes", *modes)
+    call(
+        monkeypatch,
+        recognize.main,
+        *model,
+        "--test_data",
+        "train.list",
+        "--nbest",
+        "2",
+        "--modes",
+        *modes,
+    )
     for mode in modes:
         lines = (home / "out" / mode / "text").read_text().splitlines()
         assert len(lines) == 42
@@ -90,7 +107,18 @@ def test_eighty_steps_halve_the_first_loss_and_the_model_decodes(
 
     audio = json.loads((home / "cv.list").read_text().splitlines()[0])["wav"]
     capsys.readouterr()
-    call(monkeypatch, transcribe.main, "--model", "exp", "--format", "json", "--timestamps", "--language", "en", audio)
+    call(
+        monkeypatch,
+        transcribe.main,
+        "--model",
+        "exp",
+        "--format",
+        "json",
+        "--timestamps",
+        "--language",
+        "en",
+        audio,
+    )
     for segment in json.loads(capsys.readouterr().out)["passages"]:
         assert segment["language"] == "en"
         assert segment["start"] <= segment["end"]
@@ -113,9 +141,27 @@ def test_the_language_of_an_utterance_comes_from_its_data_before_the_option(
     lists = ("--train_data", "cv.list", "--cv_data", "cv.list", "--model_dir", "exp")
     without_pictures = ("--override_config", "observe_interval=0", "report=false")
     call(monkeypatch, train.main, "--config", "train.yaml", *lists, *without_pictures)
-    model = ("--config", "exp/train.yaml", "--checkpoint", "exp/final.pt", "--result_dir", "out", "--nbest", "1")
+    model = (
+        "--config",
+        "exp/train.yaml",
+        "--checkpoint",
+        "exp/final.pt",
+        "--result_dir",
+        "out",
+        "--nbest",
+        "1",
+    )
     for options, expected in ((("--language", "fr"), "fr"), ((), None)):
-        call(monkeypatch, recognize.main, *model, "--test_data", "cv.list", "--modes", "attention", *options)
+        call(
+            monkeypatch,
+            recognize.main,
+            *model,
+            "--test_data",
+            "cv.list",
+            "--modes",
+            "attention",
+            *options,
+        )
         found = [
             json.loads(line)["hypotheses"][0]["language"]
             for line in (home / "out/attention/nbest.jsonl").read_text().splitlines()
@@ -130,17 +176,28 @@ def test_a_language_that_the_model_does_not_know_stops_training_in_one_line(
     text = (home / "train.list").read_text().replace('"txt"', '"lang": "xx", "txt"')
     (home / "train.list").write_text(text)
     lists = ("--train_data", "train.list", "--cv_data", "cv.list", "--model_dir", "exp")
-    with pytest.raises(ValueError, match=r"^[0-9]_theo_[0-9]+: language 'xx': this model knows en, zh, de"):
+    with pytest.raises(
+        ValueError, match=r"^[0-9]_theo_[0-9]+: language 'xx': this model knows en, zh, de"
+    ):
         call(monkeypatch, train.main, "--config", "train.yaml", *lists)
 
 
-def test_a_run_that_is_killed_twice_ends_with_the_weights_of_an_undisturbed_run(corpora: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_twice_ends_with_the_weights_of_an_undisturbed_run(
+    corpora: Path, tmp_path: Path
+) -> None:
     kills = {"killed": [[1, "update", 3], [0, "write", 2]], "undisturbed": []}
     for name, events in kills.items():
         folder = tmp_path / name
         folder.mkdir()
         write_run(
-            corpora, folder, max_steps=8, save_interval=2, epoch_steps=4, max_epoch=2, observe_interval=0, report=False
+            corpora,
+            folder,
+            max_steps=8,
+            save_interval=2,
+            epoch_steps=4,
+            max_epoch=2,
+            observe_interval=0,
+            report=False,
         )
         (folder / "kills.json").write_text(json.dumps(events))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -149,7 +206,8 @@ def test_a_run_that_is_killed_twice_ends_with_the_weights_of_an_undisturbed_run(
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout.splitlines()[-1]) == {"survived": 0, "complete": True}
     killed, undisturbed = (
-        torch.load(tmp_path / name / "exp/final.pt", weights_only=True) for name in ("killed", "undisturbed")
+        torch.load(tmp_path / name / "exp/final.pt", weights_only=True)
+        for name in ("killed", "undisturbed")
     )
     assert killed.keys() == undisturbed.keys()
     assert all(torch.equal(killed[name], undisturbed[name]) for name in killed)

@@ -29,7 +29,11 @@ STEPS = 130
 
 def write_list(path: Path, corpora: Path, takes: range) -> str:
     lines = [
-        {"key": f"{digit}_{take}", "wav": str(corpora / f"fsdd/recordings/{place}_george_{take}.wav"), "txt": digit}
+        {
+            "key": f"{digit}_{take}",
+            "wav": str(corpora / f"fsdd/recordings/{place}_george_{take}.wav"),
+            "txt": digit,
+        }
         for take in takes
         for place, digit in enumerate(DIGITS)
     ]
@@ -41,14 +45,24 @@ def write_list(path: Path, corpora: Path, takes: range) -> str:
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("digits")
     units = ["<blank>", *DIGITS, "<sos/eos>"]
-    (folder / "units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)))
+    (folder / "units.txt").write_text(
+        "".join(f"{unit} {place}\n" for place, unit in enumerate(units))
+    )
     values: dict[str, Any] = {
         "encoder": "zipformer",
-        "encoder_conf": {**ZIPFORMER, "encoder_dim": [32, 48], "feedforward_dim": 64, "schedule_speed": 300},
+        "encoder_conf": {
+            **ZIPFORMER,
+            "encoder_dim": [32, 48],
+            "feedforward_dim": 64,
+            "schedule_speed": 300,
+        },
         "decoder": "transformer",
         "decoder_conf": {"num_blocks": 1, "linear_units": 8, "attention_heads": 2},
         "model_conf": {"ctc_weight": 1.0},
-        "tokenizer_conf": {"symbol_table_path": str(folder / "units.txt"), "split_with_space": True},
+        "tokenizer_conf": {
+            "symbol_table_path": str(folder / "units.txt"),
+            "split_with_space": True,
+        },
         "dataset_conf": {
             "resample_conf": {"resample_rate": 8000},
             "fbank_conf": {"num_mel_bins": 20, "dither": 0.0},
@@ -86,7 +100,11 @@ def run(engine: Engine, batches: list[Batch], steps: range) -> list[float]:
 
 def test_130_steps_teach_five_digits(config: Config, corpora: Path, tmp_path: Path) -> None:
     engine = start(config)
-    losses = run(engine, load(config, write_list(tmp_path / "train.list", corpora, range(4, 8))), range(1, STEPS + 1))
+    losses = run(
+        engine,
+        load(config, write_list(tmp_path / "train.list", corpora, range(4, 8))),
+        range(1, STEPS + 1),
+    )
     assert sum(losses[-10:]) < 0.1 * sum(losses[:10])
     model = engine.model.eval()
     right = []
@@ -94,7 +112,10 @@ def test_130_steps_teach_five_digits(config: Config, corpora: Path, tmp_path: Pa
         for batch in load(config, write_list(tmp_path / "test.list", corpora, range(2))):
             frames, lengths = model.encode(batch.feats, batch.feats_lengths)
             found = ctc_greedy_search(model.ctc_log_probs(frames), lengths, 0)
-            right += [nbest[0].tokens == (int(label),) for nbest, label in zip(found, batch.target[:, 0], strict=True)]
+            right += [
+                nbest[0].tokens == (int(label),)
+                for nbest, label in zip(found, batch.target[:, 0], strict=True)
+            ]
     assert sum(right) >= 7, f"{sum(right)} of {len(right)}"
 
 
@@ -118,12 +139,20 @@ def test_a_state_in_the_middle_of_the_schedules_continues_bit_by_bit(
 
 def test_torch_fsdp_names_the_weight_that_it_cannot_share(config: Config) -> None:
     two_ranks = World(torch.device("cpu"), size=2)
-    engine = FsdpEngine(build_model(config), config.model_copy(update={"optim": "adam"}), two_ranks, seed=3)
-    with pytest.raises(ValueError, match=r"torch_fsdp cannot share encoder\..*\.log_scale.*use torch_ddp"):
+    engine = FsdpEngine(
+        build_model(config), config.model_copy(update={"optim": "adam"}), two_ranks, seed=3
+    )
+    with pytest.raises(
+        ValueError, match=r"torch_fsdp cannot share encoder\..*\.log_scale.*use torch_ddp"
+    ):
         engine.connect()
 
 
 def test_the_card_of_a_run_has_the_sizes_of_the_encoder(config: Config) -> None:
     encoder = config.encoder_conf
     assert isinstance(encoder, ZipformerEncoderConf)
-    assert (encoder.num_blocks, encoder.output_size, encoder.attention_heads) == (2, 48, 2)  # what model_card.py shows
+    assert (encoder.num_blocks, encoder.output_size, encoder.attention_heads) == (
+        2,
+        48,
+        2,
+    )  # what model_card.py shows

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""A benchmark at an earlier commit and in this tree, in turns: medians of its figures, and their ratios.
+"""A benchmark at an earlier commit and in this tree, in turns: medians of its figures, and their
+ratios.
 
     python tools/benchmark/against.py b7053af train_step.py --threads 1 --repeats 3
 
-Each turn runs the benchmark with --json once at the commit and once here, in processes of their own, with the same
-Python. Figures that both have are compared. So other work on the machine meets both alike.
+Each turn runs the benchmark with --json once at the commit and once here, in processes of their
+own, with the same Python. Figures that both have are compared. So other work on the machine meets
+both alike.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def tree_of(commit: str) -> Iterator[Path]:
     git = ["git", "-C", str(ROOT), "worktree"]
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
-        made = subprocess.run([*git, "add", "--detach", str(tree), commit], capture_output=True, text=True)
+        made = subprocess.run(
+            [*git, "add", "--detach", str(tree), commit], capture_output=True, text=True
+        )
         if made.returncode:
             raise ValueError(f"commit {commit}: {made.stderr.strip()}")
         try:
@@ -64,7 +68,9 @@ def figures(tree: Path, benchmark: str, options: list[str]) -> dict[str, float]:
     return {name: value for name, value in report.items() if isinstance(value, float)}
 
 
-def compare(commit: str, benchmark: str, options: list[str], turns: int) -> dict[str, dict[str, float]]:
+def compare(
+    commit: str, benchmark: str, options: list[str], turns: int
+) -> dict[str, dict[str, float]]:
     """{figure: medians at the commit and here, and what is here divided by what was there}."""
     then: list[dict[str, float]] = []
     now: list[dict[str, float]] = []
@@ -77,17 +83,27 @@ def compare(commit: str, benchmark: str, options: list[str], turns: int) -> dict
         if len({each[name] for each in (*then, *now)}) == 1:  # an option
             continue
         before, here = (statistics.median(each[name] for each in turn) for turn in (then, now))
-        compared[name] = {"then": before, "now": here, "ratio": round(here / before, 3) if before else 0.0}
+        compared[name] = {
+            "then": before,
+            "now": here,
+            "ratio": round(here / before, 3) if before else 0.0,
+        }
     return compared
 
 
 def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     """Parse the command line; what is not known here is for the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("commit", help="what git calls it: a hash, a tag, HEAD~3")
-    parser.add_argument("benchmark", help="file in tools/benchmark that has --json, such as train_step.py")
+    parser.add_argument(
+        "benchmark", help="file in tools/benchmark that has --json, such as train_step.py"
+    )
     parser.add_argument("--turns", type=int, default=3, help="runs of both (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     return parser.parse_known_args()
 
 
@@ -103,7 +119,12 @@ def main() -> None:
     for name, (before, here, ratio) in ((name, each.values()) for name, each in compared.items()):
         print(f"{name:32}{before:14g}{here:12g}{ratio:8.2f}")
     if args.json:
-        settings = {"against": args.commit, "benchmark": args.benchmark, "turns": args.turns, "options": options}
+        settings = {
+            "against": args.commit,
+            "benchmark": args.benchmark,
+            "turns": args.turns,
+            "options": options,
+        }
         print(json.dumps({**settings, "figures": compared, **provenance("torch")}))
 
 

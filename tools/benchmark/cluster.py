@@ -1,4 +1,6 @@
-"""The simulated parts of a cluster: store, network and the cache of each node, and the counts of a simulation."""
+"""The simulated parts of a cluster: store, network and the cache of each node, and the counts of a
+simulation.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Cluster:
 
     ranks: int
     simulated: int
-    """Simulated ranks, a multiple of the ranks of a node; they get their share of the store's bandwidth."""
+    """Simulated ranks, a multiple of the ranks of a node; they get their share of the store's
+    bandwidth."""
     ranks_per_node: int = 8
     workers: int = 8
     """Data workers of each rank."""
@@ -59,7 +62,9 @@ class Cluster:
 
 @dataclass
 class Outcome:
-    """Counts of a simulation or of a real run; bytes and requests are those of the simulated ranks only."""
+    """Counts of a simulation or of a real run; bytes and requests are those of the simulated ranks
+    only.
+    """
 
     steps: int = 0
     first_batch_seconds: float = 0.0
@@ -81,10 +86,12 @@ class Outcome:
 
 
 class Network:
-    """Bandwidth of the store, of each node and of each connection; parallel transfers share it evenly.
+    """Bandwidth of the store, of each node and of each connection; parallel transfers share it
+    evenly.
 
-    All transfers of a node have the same rate at any time. `_served` is the number of bytes that a transfer would have
-    received that began at time 0. A transfer ends when `_served` has grown by its size.
+    All transfers of a node have the same rate at any time. `_served` is the number of bytes that a
+    transfer would have received that began at time 0. A transfer ends when `_served` has grown by
+    its size.
     """
 
     def __init__(self, env: simpy.Environment, cluster: Cluster) -> None:
@@ -107,7 +114,8 @@ class Network:
         of_all = self._store_rate / max(1, sum(map(len, self._ends)))
         cluster = self._cluster
         return [
-            min(cluster.connection_rate, of_all, cluster.node_rate / len(ends)) if ends else 0.0 for ends in self._ends
+            min(cluster.connection_rate, of_all, cluster.node_rate / len(ends)) if ends else 0.0
+            for ends in self._ends
         ]
 
     def _progress(self) -> None:
@@ -117,7 +125,9 @@ class Network:
                 self._served[node] += rate * passed
 
     def _sleep(self) -> None:
-        """Wake up when the next transfer ends; a transfer that begins earlier replaces this wake-up."""
+        """Wake up when the next transfer ends; a transfer that begins earlier replaces this
+        wake-up.
+        """
         left = [
             (ends[0][0] - served) / rate
             for ends, served, rate in zip(self._ends, self._served, self._rates(), strict=True)
@@ -125,7 +135,9 @@ class Network:
         ]
         self._wake += 1
         if left:
-            self._env.timeout(max(0.0, min(left))).callbacks.append(partial(self._ended, self._wake))
+            self._env.timeout(max(0.0, min(left))).callbacks.append(
+                partial(self._ended, self._wake)
+            )
 
     def _ended(self, wake: int, _: simpy.Event) -> None:
         if wake != self._wake:
@@ -141,7 +153,12 @@ class Node:
     """Network and cache of a node; the cache follows the rules of cache.py and cache_space.py."""
 
     def __init__(
-        self, env: simpy.Environment, cluster: Cluster, network: Network, number: int, outcome: Outcome
+        self,
+        env: simpy.Environment,
+        cluster: Cluster,
+        network: Network,
+        number: int,
+        outcome: Outcome,
     ) -> None:
         self._env, self._cluster, self._network, self._number = env, cluster, network, number
         self._outcome = outcome

@@ -1,6 +1,8 @@
-"""A small real cluster: a process for each rank, a cache folder for each node, and a slow HTTP server on loopback.
+"""A small real cluster: a process for each rank, a cache folder for each node, and a slow HTTP
+server on loopback.
 
-The ranks read an epoch as training does, with a pause for each step, and count the quantities of the simulation.
+The ranks read an epoch as training does, with a pause for each step, and count the quantities of
+the simulation.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ from wenet_uio.prepare.sharding import ShardOptions
 
 UTTERANCES, PER_SHARD, SCALE = 480, 20, 0.125
 """A shard has about 0.7 MB."""
-CONF = {"fbank_conf": {"num_mel_bins": 80}, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 1000}}
+CONF = {
+    "fbank_conf": {"num_mel_bins": 80},
+    "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 1000},
+}
 POLL_SECONDS = 0.01
 CALIBRATION_BATCHES = 30
 
@@ -62,7 +67,8 @@ def small_groups() -> Iterator[None]:
 def check(folder: Path, cluster: Cluster) -> tuple[Outcome, Outcome]:
     """Run an epoch in the simulation and in a real cluster, and return the counts of both.
 
-    The simulation gets three measured values: the speed of a worker, the start of workers, the start of prefetching.
+    The simulation gets three measured values: the speed of a worker, the start of workers, the
+    start of prefetching.
     """
     lines = write_audio(folder / "wav", UTTERANCES, scale=SCALE)
     local, remote = folder / "local.list", folder / "remote.list"
@@ -73,7 +79,9 @@ def check(folder: Path, cluster: Cluster) -> tuple[Outcome, Outcome]:
     server = context.Process(target=serve, args=arguments, daemon=True)
     server.start()
     try:
-        remote.write_text(local.read_text().replace(str(folder / "shards"), f"http://127.0.0.1:{port.get()}"))
+        remote.write_text(
+            local.read_text().replace(str(folder / "shards"), f"http://127.0.0.1:{port.get()}")
+        )
         with patch.dict(os.environ, WENET_UIO_CACHE=str(folder / "unused")):
             loader = open_loader(remote, "shard", CONF)  # indexes it
         log.write_text("")
@@ -98,7 +106,9 @@ def measured_speed(data_list: Path) -> float:
     loader = open_loader(data_list, "shard", CONF)
     works = [
         work
-        for work, _ in zip((work for _, work in loader.cursor.upcoming()), range(CALIBRATION_BATCHES), strict=False)
+        for work, _ in zip(
+            (work for _, work in loader.cursor.upcoming()), range(CALIBRATION_BATCHES), strict=False
+        )
     ]
     loader.reader[works[0]]
     began = time.perf_counter()
@@ -106,8 +116,12 @@ def measured_speed(data_list: Path) -> float:
     return seconds / (time.perf_counter() - began)
 
 
-def real_run(folder: Path, data_list: Path, cluster: Cluster, log: Path) -> tuple[Outcome, dict[str, float]]:
-    """Run an epoch with all ranks; return its counts, and the seconds until workers and prefetching began."""
+def real_run(
+    folder: Path, data_list: Path, cluster: Cluster, log: Path
+) -> tuple[Outcome, dict[str, float]]:
+    """Run an epoch with all ranks; return its counts, and the seconds until workers and prefetching
+    began.
+    """
     context = multiprocessing.get_context("spawn")
     barrier, found = context.Barrier(cluster.ranks), context.Queue()
     ranks = [
@@ -119,7 +133,9 @@ def real_run(folder: Path, data_list: Path, cluster: Cluster, log: Path) -> tupl
     outcome, running = Outcome(), True
     while running:
         running = any(rank.is_alive() for rank in ranks) and found.qsize() < cluster.ranks
-        outcome.peak_cache_bytes = max([outcome.peak_cache_bytes, *map(taken, node_folders(folder, cluster))])
+        outcome.peak_cache_bytes = max(
+            [outcome.peak_cache_bytes, *map(taken, node_folders(folder, cluster))]
+        )
         time.sleep(POLL_SECONDS)
     results: list[RankResult] = [found.get(timeout=60) for _ in ranks]
     for rank in ranks:
@@ -135,7 +151,9 @@ def real_run(folder: Path, data_list: Path, cluster: Cluster, log: Path) -> tupl
 
 
 def count_requests(log: Path, outcome: Outcome, began: float) -> dict[str, float]:
-    """Add the requests in the log of the server to `outcome`; return the seconds to the first request of each kind."""
+    """Add the requests in the log of the server to `outcome`; return the seconds to the first
+    request of each kind.
+    """
     starts: dict[str, float] = {}
     for line in read_lines(log):
         kind, start = ("samples", "worker_start") if line["range"] else ("shards", "prefetch_start")
@@ -151,7 +169,9 @@ def node_folders(folder: Path, cluster: Cluster) -> list[Path]:
 
 
 def taken(node: Path) -> int:
-    """Return the bytes of all copies in the cache of a node, complete or still downloading, without their checksums."""
+    """Return the bytes of all copies in the cache of a node, complete or still downloading, without
+    their checksums.
+    """
     total = 0
     for path in node.glob("uio1/*/*.tar*"):
         if path.suffix == checksums.SUFFIX:
@@ -161,12 +181,23 @@ def taken(node: Path) -> int:
     return total
 
 
-def run_rank(rank: int, cluster: Cluster, folder: Path, data_list: Path, barrier: Barrier, found: Queue) -> None:
-    """Read an epoch as one rank and put a RankResult on `found`; a step waits for all ranks, then sleeps."""
+def run_rank(
+    rank: int, cluster: Cluster, folder: Path, data_list: Path, barrier: Barrier, found: Queue
+) -> None:
+    """Read an epoch as one rank and put a RankResult on `found`; a step waits for all ranks, then
+    sleeps.
+    """
     torch.set_num_threads(1)
-    os.environ["WENET_UIO_CACHE"] = str(node_folders(folder, cluster)[rank // cluster.ranks_per_node])
+    os.environ["WENET_UIO_CACHE"] = str(
+        node_folders(folder, cluster)[rank // cluster.ranks_per_node]
+    )
     os.environ["WENET_UIO_CACHE_BYTES"] = str(int(min(cluster.cache_bytes, 1 << 40)))
-    options = {"rank": rank, "world_size": cluster.ranks, "num_workers": cluster.workers, "prefetch": cluster.prefetch}
+    options = {
+        "rank": rank,
+        "world_size": cluster.ranks,
+        "num_workers": cluster.workers,
+        "prefetch": cluster.prefetch,
+    }
     with small_groups():
         loader = open_loader(data_list, "shard", CONF, seed=SEED, **options)
         barrier.wait()

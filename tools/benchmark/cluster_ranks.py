@@ -1,8 +1,10 @@
-"""Event simulation of a cluster in training; the project's own loader decides what is read and when.
+"""Event simulation of a cluster in training; the project's own loader decides what is read and
+when.
 
-Real: the plan, the order of batches, and the window of shards to fetch and to drop. Every simulated rank drives a
-`Cursor` and its `ReadAhead`. Simulated: the store, the network, the prefetching process with its connections, the cache
-of a node, the workers and the training steps. The index gives the sizes of shards and samples.
+Real: the plan, the order of batches, and the window of shards to fetch and to drop. Every simulated
+rank drives a `Cursor` and its `ReadAhead`. Simulated: the store, the network, the prefetching
+process with its connections, the cache of a node, the workers and the training steps. The index
+gives the sizes of shards and samples.
 """
 
 from __future__ import annotations
@@ -30,9 +32,13 @@ SEED = 777
 
 
 class Rank:
-    """A rank: its cursor, simulated workers, and simulated prefetching, which takes the calls of `ReadAhead`."""
+    """A rank: its cursor, simulated workers, and simulated prefetching, which takes the calls of
+    `ReadAhead`.
+    """
 
-    def __init__(self, env: simpy.Environment, cluster: Cluster, node: Node, cursor: Cursor, outcome: Outcome) -> None:
+    def __init__(
+        self, env: simpy.Environment, cluster: Cluster, node: Node, cursor: Cursor, outcome: Outcome
+    ) -> None:
         self._env, self._cluster, self._node, self._outcome = env, cluster, node, outcome
         self._cursor, self._sizes = cursor, samples_of(cursor.corpus)
         self._uris: dict[int, str] = {}
@@ -66,7 +72,9 @@ class Rank:
     # Processes
 
     def batches(self, steps: Steps) -> Events:
-        """Deliver the batches as torch's DataLoader does: in order, with `workers * prefetch` batches in progress."""
+        """Deliver the batches as torch's DataLoader does: in order, with `workers * prefetch`
+        batches in progress.
+        """
         works, under_way, number = ReadAhead(self._cursor, self).works(), deque(), itertools.count()
 
         def put() -> None:
@@ -118,7 +126,9 @@ class Rank:
     def _read_by_range(
         self, samples: list[tuple[int, int]], seconds: list[float], opened: OrderedDict[int, str]
     ) -> Events:
-        """Read samples outside the cache by range, `READERS` at a time, while the worker processes earlier samples."""
+        """Read samples outside the cache by range, `READERS` at a time, while the worker processes
+        earlier samples.
+        """
         there = [self._env.event() for _ in samples]
         waiting = deque(zip(samples, there, strict=True))
         for _ in range(READERS):
@@ -136,7 +146,9 @@ class Rank:
             there.succeed()
 
     def _at_hand(self, shard: int, opened: OrderedDict[int, str]) -> bool:
-        """Open a shard of the cache as ShardCorpus does: a worker keeps the shards that it read last open."""
+        """Open a shard of the cache as ShardCorpus does: a worker keeps the shards that it read
+        last open.
+        """
         if shard in opened:
             opened.move_to_end(shard)
             return True
@@ -183,7 +195,9 @@ class Steps:
 
 
 def samples_of(corpus: Corpus) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
-    """Return a function: shard -> (bytes of the range with audio and text, seconds), an array entry for each sample."""
+    """Return a function: shard -> (bytes of the range with audio and text, seconds), an array entry
+    for each sample.
+    """
 
     @lru_cache(maxsize=1 << 15)
     def sizes(shard: int) -> tuple[np.ndarray, np.ndarray]:
@@ -211,7 +225,9 @@ def simulate(
     return outcome
 
 
-def cursors(corpus: Corpus, measure: Measure, cluster: Cluster, plan: EpochPlan, steps: int | None) -> Iterator[Cursor]:
+def cursors(
+    corpus: Corpus, measure: Measure, cluster: Cluster, plan: EpochPlan, steps: int | None
+) -> Iterator[Cursor]:
     """Yield the cursor of each simulated rank."""
     for rank in range(cluster.simulated):
         options = LoaderOptions(rank=rank, world_size=cluster.ranks, seed=SEED, epoch_steps=steps)

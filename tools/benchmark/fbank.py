@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Our fbank compared in one run with torchaudio and kaldi-native-fbank: speed on one core and largest difference.
+"""Our fbank compared in one run with torchaudio and kaldi-native-fbank: speed on one core and
+largest difference.
 
-80 bins, windows of 25 ms every 10 ms, 16 kHz, no dither; waveforms of 1 to 30 s, one at a time. Repeats of the three
-alternate; a figure is the median of its repeats. Speeds are audio seconds per second. The ratios compare the time of
-all lengths together.
+80 bins, windows of 25 ms every 10 ms, 16 kHz, no dither; waveforms of 1 to 30 s, one at a time.
+Repeats of the three alternate; a figure is the median of its repeats. Speeds are audio seconds per
+second. The ratios compare the time of all lengths together.
 
 Needs kaldi-native-fbank: pip install -r tools/benchmark/requirements.txt
 """
@@ -67,7 +68,9 @@ def kaldi_native() -> Fbank:
         online = kaldi_native_fbank.OnlineFbank(options)
         online.accept_waveform(RATE, waveform.numpy())
         online.input_finished()
-        return torch.stack([torch.from_numpy(online.get_frame(frame)) for frame in range(online.num_frames_ready)])
+        return torch.stack(
+            [torch.from_numpy(online.get_frame(frame)) for frame in range(online.num_frames_ready)]
+        )
 
     return compute
 
@@ -82,7 +85,9 @@ def clock(compute: Fbank, waveform: torch.Tensor, least_seconds: float) -> float
 
 
 def largest_difference(rivals: dict[str, Fbank], waveforms: Iterable[torch.Tensor]) -> float:
-    """Return the largest difference between our log energies and torchaudio's; also warms up all implementations."""
+    """Return the largest difference between our log energies and torchaudio's; also warms up all
+    implementations.
+    """
     error = 0.0
     for waveform in waveforms:
         found = {name: compute(waveform) for name, compute in rivals.items()}
@@ -98,19 +103,33 @@ def measure(
     for _ in range(args.repeats):
         for seconds, waveform in waveforms.items():
             for name, compute in rivals.items():
-                speeds.setdefault((seconds, name), []).append(clock(compute, waveform, args.seconds))
-    return {name: {seconds: round(median(speeds[seconds, name]), 1) for seconds in waveforms} for name in rivals}
+                speeds.setdefault((seconds, name), []).append(
+                    clock(compute, waveform, args.seconds)
+                )
+    return {
+        name: {seconds: round(median(speeds[seconds, name]), 1) for seconds in waveforms}
+        for name in rivals
+    }
 
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=9, help="repeats (default: %(default)s)")
     parser.add_argument(
-        "--seconds", type=float, default=60, help="seconds of audio in each repeat (default: %(default)s)"
+        "--seconds",
+        type=float,
+        default=60,
+        help="seconds of audio in each repeat (default: %(default)s)",
     )
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of torch (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     return parser.parse_args()
 
 
@@ -134,7 +153,10 @@ def main() -> None:
         **settings(args),
         **provenance("torch", "torchaudio", "kaldi-native-fbank"),
     }
-    print(f"{report['ratio_to_torchaudio']:.2f} x torchaudio; largest difference {error:.1e}; {report['versions']}")
+    print(
+        f"{report['ratio_to_torchaudio']:.2f} x torchaudio; largest difference {error:.1e}; "
+        f"{report['versions']}"
+    )
     if args.json:
         print(json.dumps(report))
 

@@ -5,11 +5,13 @@
     gpu.py parity speed --minutes 3     some of them
     gpu.py all --toy --device cpu       sizes of seconds, which measure nothing: does every mode run?
 
-Every mode runs in a process of its own, so that a fault of the device ends that mode alone. A mode stops by itself
-before --minutes are over, judged by the longest of its cases so far, and writes what it left out. A mode that fails is
-named with its error on one line, and the others still run; the exit status is then 1.
+Every mode runs in a process of its own, so that a fault of the device ends that mode alone. A mode
+stops by itself before --minutes are over, judged by the longest of its cases so far, and writes
+what it left out. A mode that fails is named with its error on one line, and the others still run;
+the exit status is then 1.
 
-Needs torch, numpy, pydantic, pyyaml, soundfile, fsspec, tqdm and requests. gpu.md says what each mode answers.
+Needs torch, numpy, pydantic, pyyaml, soundfile, fsspec, tqdm and requests. gpu.md says what each
+mode answers.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ MODES = {
     "parity": "gradients of the GPU in fp32, TF32 and bf16 beside those of the CPU",
     "syncs": "places where a step waits for the GPU",
     "shapes": "time of a batch of an unseen shape beside a seen one",
-    "speed": "audio seconds per second, time of the host and memory, by batch size, dtype and compilation",
+    "speed": "audio seconds per second, time of the host and memory, by batch size, dtype and "
+    "compilation",
     "kernels": "busy share of the GPU, and the kernels that take the time",
-    "train": "train.py on made-up audio: waiting for data and utilisation, by lists, workers and place of the features",
+    "train": "train.py on made-up audio: waiting for data and utilisation, by lists, workers and "
+    "place of the features",
     "memory": "the largest batches that fit, and the gradient of a batch that is split",
     "ranks": "two ranks on one device, killed and resumed: the weights of an undisturbed run",
     "decode": "audio seconds per second of decoding, by decode mode, dtype and batch size",
@@ -52,13 +56,25 @@ def parse_arguments() -> argparse.Namespace:
         epilog=f"modes:\n{listed}\n    all      every mode, in this order",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("modes", nargs="+", metavar="MODE", choices=[*MODES, "all"], help="see below")
+    parser.add_argument(
+        "modes", nargs="+", metavar="MODE", choices=[*MODES, "all"], help="see below"
+    )
     parser.add_argument("--toy", action="store_true", help="sizes of seconds that measure nothing")
-    parser.add_argument("--minutes", type=float, default=8, help="time of a mode (default: %(default)s)")
-    parser.add_argument("--out", metavar="FILE.jsonl", help="append the results to this file as well")
-    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda, cuda:N")
-    parser.add_argument("--folder", help="folder for the made-up audio, 0.5 GB (default: a temporary folder)")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # this is the process of the mode
+    parser.add_argument(
+        "--minutes", type=float, default=8, help="time of a mode (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE.jsonl", help="append the results to this file as well"
+    )
+    parser.add_argument(
+        "--device", default="auto", help="auto (a GPU if there is one), cpu, cuda, cuda:N"
+    )
+    parser.add_argument(
+        "--folder", help="folder for the made-up audio, 0.5 GB (default: a temporary folder)"
+    )
+    parser.add_argument(
+        "--inside", action="store_true", help=argparse.SUPPRESS
+    )  # this is the process of the mode
     return parser.parse_args()
 
 
@@ -66,7 +82,9 @@ def run_inside(mode: str, args: argparse.Namespace) -> int:
     """Run a mode in this process; 1 if it or one of its cases failed."""
     from gpu_modes.report import Options, Report  # imports torch
 
-    options = Options(toy=args.toy, minutes=args.minutes, device=args.device, out=args.out, folder=args.folder)
+    options = Options(
+        toy=args.toy, minutes=args.minutes, device=args.device, out=args.out, folder=args.folder
+    )
     report = Report(mode, options)
     with report.named_failure():
         report.begin()
@@ -76,8 +94,15 @@ def run_inside(mode: str, args: argparse.Namespace) -> int:
 
 def command_of(mode: str, args: argparse.Namespace) -> list[str]:
     """The command of the process of a mode, with the options of this process."""
-    named = {"--minutes": args.minutes, "--device": args.device, "--out": args.out, "--folder": args.folder}
-    options = [text for name, value in named.items() if value is not None for text in (name, str(value))]
+    named = {
+        "--minutes": args.minutes,
+        "--device": args.device,
+        "--out": args.out,
+        "--folder": args.folder,
+    }
+    options = [
+        text for name, value in named.items() if value is not None for text in (name, str(value))
+    ]
     return [sys.executable, __file__, mode, "--inside", *options, *(["--toy"] if args.toy else [])]
 
 
@@ -121,7 +146,9 @@ def main() -> int:
     modes = list(MODES) if "all" in args.modes else list(dict.fromkeys(args.modes))
     if args.out:
         open(args.out, "a").close()  # a wrong path is an error before the first measurement
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # run_apart then ends its process
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # run_apart then ends its process
     failed = []
     for mode in modes:
         status, why = run_apart(command_of(mode, args), seconds_of_mode(args.minutes))

@@ -1,4 +1,5 @@
-"""Run by the modes of gpu.py: train.py, whose figures are written as lines of JSON instead of TensorBoard's files.
+"""Run by the modes of gpu.py: train.py, whose figures are written as lines of JSON instead of
+TensorBoard's files.
 
     gpu_training.py SETTINGS [OPTION of train.py]…        SETTINGS: the fields of `Settings` as JSON
 
@@ -33,9 +34,11 @@ class Settings:
     """When training ends, and where its figures go."""
 
     points: str
-    """File for a line of JSON every `log_interval` steps; FILE.gpu gets the samples of nvidia-smi after the first."""
+    """File for a line of JSON every `log_interval` steps; FILE.gpu gets the samples of nvidia-smi
+    after the first."""
     stop_at: int | None = None
-    """The first step that is reported at or after this number asks training to save its state and stop."""
+    """The first step that is reported at or after this number asks training to save its state and
+    stop."""
     stop_after: float | None = None
     """The first step that is reported this many seconds after the first one does so."""
     kill_at: int | None = None
@@ -71,7 +74,9 @@ class Points:
         if step == self.settings.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         passed = time.monotonic() - self._began
-        if _is_reached(self.settings.stop_at, step) or _is_reached(self.settings.stop_after, passed):
+        if _is_reached(self.settings.stop_at, step) or _is_reached(
+            self.settings.stop_after, passed
+        ):
             os.kill(os.getpid(), signal.SIGTERM)
 
     def close(self) -> None:
@@ -86,13 +91,17 @@ def _is_reached(limit: float | None, value: float) -> bool:
 
 
 def sampler(path: Path) -> subprocess.Popen[bytes] | None:
-    """Start nvidia-smi, which writes the utilisation of the GPU in percent, line by line; None without a GPU."""
+    """Start nvidia-smi, which writes the utilisation of the GPU in percent, line by line; None
+    without a GPU.
+    """
     if not torch.cuda.is_initialized() or not shutil.which("nvidia-smi"):
         return None
     device = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
     query = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", SAMPLED]
     with open(path, "wb") as file:
-        return subprocess.Popen(["nvidia-smi", *query, "-i", f"GPU-{device}"], stdout=file, stderr=file)
+        return subprocess.Popen(
+            ["nvidia-smi", *query, "-i", f"GPU-{device}"], stdout=file, stderr=file
+        )
 
 
 def main(settings: Mapping[str, object]) -> int:

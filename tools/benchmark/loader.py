@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Our loader compared in one run with WebDataset and Lhotse: from tar files to padded fbank batches.
+"""Our loader compared in one run with WebDataset and Lhotse: from tar files to padded fbank
+batches.
 
-All of them do the same work on the same noise (16-bit wav, 16 kHz, 1 to 16 s, in shards of 500): read, 80-bin fbank
-without dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
+All of them do the same work on the same noise (16-bit wav, 16 kHz, 1 to 16 s, in shards of 500):
+read, 80-bin fbank without dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
 
     shard, raw             ours, from shards and from separate files
     shard_cold, raw_cold   the same, with an empty page cache
-    shard_noise, raw_noise shard and raw, with a changed level, and with noise from a list of files for half of the
+    shard_noise, raw_noise shard and raw, with a changed level, and with noise from a list of files
+    for half of the
                            utterances: the defaults of `gain_conf` and `noise_conf`
     waveform, flac         ours, batches of waveforms (the accelerator would compute the features) from wav shards and
                            from flac shards
@@ -19,9 +21,9 @@ without dither, spec-augment, shuffle, dynamic batches of 12,000 frames, pad.
     ark                    ours, from features that Kaldi's compressed archive holds: no fbank is computed
     webdataset, lhotse     the other loaders
 
-Before an epoch its files are read into the page cache, or dropped from it (_cold). webdataset is the chain of WeNet's
-loader; lhotse uses Shar and DynamicBucketingSampler. Every epoch runs in its own process, on one thread. Rounds of all
-kinds alternate; a figure is the median of its rounds.
+Before an epoch its files are read into the page cache, or dropped from it (_cold). webdataset is
+the chain of WeNet's loader; lhotse uses Shar and DynamicBucketingSampler. Every epoch runs in its
+own process, on one thread. Rounds of all kinds alternate; a figure is the median of its rounds.
 
     speed    audio seconds per second, from opening the list to the last batch, without imports
     by CPU   audio seconds per CPU second of all processes; other work on the machine hardly changes this figure
@@ -30,9 +32,9 @@ kinds alternate; a figure is the median of its rounds.
     memory   MB: peak of the process, plus peak of its largest worker times the number of workers; shared pages count
              in each
 
-Needs webdataset, lhotse and pyarrow: pip install -r tools/benchmark/requirements.txt. The packages mosaicml-streaming,
-litdata and kaldi_native_io write the corpus of mds, litdata and ark. Without --kinds, all kinds are measured whose
-packages are installed.
+Needs webdataset, lhotse and pyarrow: pip install -r tools/benchmark/requirements.txt. The packages
+mosaicml-streaming, litdata and kaldi_native_io write the corpus of mds, litdata and ark. Without
+--kinds, all kinds are measured whose packages are installed.
 """
 
 from __future__ import annotations
@@ -103,7 +105,9 @@ def installed() -> list[str]:
 
 
 def make_corpus(folder: Path, hours: float, kinds: Sequence[str]) -> None:
-    """Write wav files, shards of wav and of flac, their lists, a Lhotse Shar, and the other formats of `kinds`."""
+    """Write wav files, shards of wav and of flac, their lists, a Lhotse Shar, and the other formats
+    of `kinds`.
+    """
     if not (folder / "complete").exists():
         write_parts(write_audio(folder / "wav", round(3600 * hours / MEAN)), folder)
     for name in sorted({FOLDERS[kind] for kind in kinds} & WRITERS.keys()):
@@ -113,7 +117,9 @@ def make_corpus(folder: Path, hours: float, kinds: Sequence[str]) -> None:
 def write_parts(lines: list[RawLine], folder: Path) -> None:
     """Write shards of wav and of flac, lists, and a Lhotse Shar."""
     make_raw_list(lines, str(folder / "wav.list"))
-    make_shard_list(lines, folder / "shards", str(folder / "shards.list"), ShardOptions(per_shard=SHARD_SIZE))
+    make_shard_list(
+        lines, folder / "shards", str(folder / "shards.list"), ShardOptions(per_shard=SHARD_SIZE)
+    )
     flac = ShardOptions(per_shard=SHARD_SIZE, storing=Storing("flac"))
     make_shard_list(lines, folder / "flac", str(folder / "flac.list"), flac)
     write_shar(lines, folder / "shar", SHARD_SIZE)
@@ -134,13 +140,19 @@ def prepare_page_cache(folder: Path, cold: bool) -> None:
 
 
 def our_batches(kind: str, folder: Path, workers: int) -> Iterator[tuple[float, int, int]]:
-    """Yield for each batch: seconds, frames (samples for waveforms) without padding, and with padding."""
+    """Yield for each batch: seconds, frames (samples for waveforms) without padding, and with
+    padding.
+    """
     waveforms = kind in ("waveform", "flac")
     use_cache(folder, empty=kind == "parquet_unpacked")
     noise: dict[str, Any] = {"noise_conf": {"data_list": str(folder / "wav.list")}, "gain_conf": {}}
     conf = noise if kind.endswith(NOISE) else None
     loader = open_loader(
-        list_of(folder, FOLDERS[kind]), type_of(FOLDERS[kind]), conf, num_workers=workers, defer_features=waveforms
+        list_of(folder, FOLDERS[kind]),
+        type_of(FOLDERS[kind]),
+        conf,
+        num_workers=workers,
+        defer_features=waveforms,
     )
     for batch in loader:
         if batch.skipped:
@@ -151,7 +163,9 @@ def our_batches(kind: str, folder: Path, workers: int) -> Iterator[tuple[float, 
 
 
 def decoded_shards(folder: Path, workers: int) -> Iterator[tuple[float, int, int]]:
-    """Decode the flac shards, in this process or in workers; yield (seconds, samples, samples) of each shard."""
+    """Decode the flac shards, in this process or in workers; yield (seconds, samples, samples) of
+    each shard.
+    """
     tars = (folder / "flac.list").read_text().split()
     samples: Iterable[int] = map(decode_shard, tars)
     if workers:
@@ -203,7 +217,16 @@ def in_own_process(kind: str, folder: Path, workers: int) -> dict[str, float]:
     Raises:
         ValueError: the process failed.
     """
-    command = [sys.executable, __file__, "--folder", str(folder), "--one", kind, "--workers", str(workers)]
+    command = [
+        sys.executable,
+        __file__,
+        "--folder",
+        str(folder),
+        "--one",
+        kind,
+        "--workers",
+        str(workers),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ValueError(f"{kind} with {workers} workers: {done.stderr.strip().splitlines()[-1]}")
@@ -211,7 +234,9 @@ def in_own_process(kind: str, folder: Path, workers: int) -> dict[str, float]:
 
 
 def measure_rounds(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure every kind with every number of workers, in rounds; return the medians of each kind and number."""
+    """Measure every kind with every number of workers, in rounds; return the medians of each kind
+    and number.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         make_corpus(folder, args.hours, args.kinds)
@@ -219,7 +244,9 @@ def measure_rounds(args: argparse.Namespace) -> list[dict[str, Any]]:
         for _ in range(args.repeats):
             for workers in args.workers:
                 for kind in args.kinds:
-                    found.setdefault((workers, kind), []).append(in_own_process(kind, folder, workers))
+                    found.setdefault((workers, kind), []).append(
+                        in_own_process(kind, folder, workers)
+                    )
     results = []
     for (workers, kind), rounds in found.items():
         figures = {name: round(median(each[name] for each in rounds), 3) for name in rounds[0]}
@@ -233,8 +260,14 @@ def compare(results: list[dict[str, Any]]) -> dict[str, Any]:
     numbers = dict.fromkeys(workers for workers, _ in figures_of)
 
     def ratios(kind: str, other: str, figure: str = "speed") -> dict[int, float]:
-        both = [workers for workers in numbers if {(workers, kind), (workers, other)} <= figures_of.keys()]
-        return {w: round(figures_of[w, kind][figure] / figures_of[w, other][figure], 3) for w in both}
+        both = [
+            workers
+            for workers in numbers
+            if {(workers, kind), (workers, other)} <= figures_of.keys()
+        ]
+        return {
+            w: round(figures_of[w, kind][figure] / figures_of[w, other][figure], 3) for w in both
+        }
 
     to_peers = [ratios("shard", peer)[0] for peer in PEERS if 0 in ratios("shard", peer)]
     return {
@@ -250,30 +283,58 @@ def compare(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hours", type=float, default=4.6, help="hours of audio (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="epochs of each kind (default: %(default)s)")
-    parser.add_argument(
-        "--kinds", nargs="+", choices=FOLDERS, default=installed(), help="kinds to measure (default: all)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, help="keep the corpus here for later runs (default: a temporary folder)")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
-    parser.add_argument("--workers", nargs="+", type=int, default=[0, 2], help="numbers of data workers (default: 0 2)")
+    parser.add_argument(
+        "--hours", type=float, default=4.6, help="hours of audio (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="epochs of each kind (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=FOLDERS,
+        default=installed(),
+        help="kinds to measure (default: all)",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="keep the corpus here for later runs (default: a temporary folder)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
+    parser.add_argument(
+        "--workers",
+        nargs="+",
+        type=int,
+        default=[0, 2],
+        help="numbers of data workers (default: 0 2)",
+    )
     parser.add_argument("--one", choices=FOLDERS, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure all kinds and print a table; with --one (internal), measure one epoch in this process."""
+    """Measure all kinds and print a table; with --one (internal), measure one epoch in this
+    process.
+    """
     args = parse_arguments()
     if args.one:
         print(json.dumps(measure(args.one, args.folder, args.workers[0])))
         return
     results = measure_rounds(args)
-    print(f"{'workers':>7} {'':<17}{'speed':>8}{'by CPU':>8}{'first s':>9}{'padding %':>11}{'memory MB':>11}")
+    print(
+        f"{'workers':>7} "
+        f"{'':<17}{'speed':>8}{'by CPU':>8}{'first s':>9}{'padding %':>11}{'memory MB':>11}"
+    )
     for figures in results:
         print(
-            f"{figures['workers']:7} {figures['kind']:<17}{figures['speed']:8.0f}{figures['cpu_speed']:8.0f}"
+            f"{figures['workers']:7} "
+            f"{figures['kind']:<17}{figures['speed']:8.0f}{figures['cpu_speed']:8.0f}"
             f"{figures['first_batch_s']:9.2f}{figures['padding']:11.2f}{figures['memory_mb']:11.0f}"
         )
     ratios = compare(results)

@@ -1,4 +1,6 @@
-"""The corpus of loader.py in the formats of others, each written by its own package where it has one."""
+"""The corpus of loader.py in the formats of others, each written by its own package where it has
+one.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def write_parquet(lines: Sequence[RawLine], folder: Path) -> None:
     import pyarrow.parquet
 
     (folder / "parquet").mkdir()
-    schema = pyarrow.schema({"path": pyarrow.string(), "audio": pyarrow.binary(), "text": pyarrow.string()})
+    schema = pyarrow.schema(
+        {"path": pyarrow.string(), "audio": pyarrow.binary(), "text": pyarrow.string()}
+    )
     with pyarrow.parquet.ParquetWriter(folder / "parquet" / "train.parquet", schema) as file:
         for rows in _groups(lines):
             columns = [
@@ -68,18 +72,32 @@ def write_mds(lines: Sequence[RawLine], folder: Path) -> None:
     """Write the shards of MosaicML's Streaming to `mds/`."""
     columns = {"audio": "bytes", "text": "str", "path": "str"}
     writer = import_module("streaming.base.format.mds.writer").MDSWriter  # optional, without types
-    with writer(columns=columns, out=str(folder / "mds"), size_limit=MDS_BYTES, progress_bar=False) as out:
+    with writer(
+        columns=columns, out=str(folder / "mds"), size_limit=MDS_BYTES, progress_bar=False
+    ) as out:
         for line in lines:
-            out.write({"audio": Path(line.wav).read_bytes(), "text": line.text, "path": Path(line.wav).name})
+            out.write(
+                {
+                    "audio": Path(line.wav).read_bytes(),
+                    "text": line.text,
+                    "path": Path(line.wav).name,
+                }
+            )
     _write_source(folder, "mds", type="mds", paths=str(folder / "mds"))
 
 
 def write_litdata(lines: Sequence[RawLine], folder: Path) -> None:
     """Write the chunks of LitData to `litdata/`."""
     (folder / "litdata").mkdir()
-    writer = import_module("litdata.streaming.writer").BinaryWriter(str(folder / "litdata"), chunk_size=SHARD_SIZE)
+    writer = import_module("litdata.streaming.writer").BinaryWriter(
+        str(folder / "litdata"), chunk_size=SHARD_SIZE
+    )
     for number, line in enumerate(lines):
-        writer[number] = {"audio": Path(line.wav).read_bytes(), "text": line.text, "path": Path(line.wav).name}
+        writer[number] = {
+            "audio": Path(line.wav).read_bytes(),
+            "text": line.text,
+            "path": Path(line.wav).name,
+        }
     writer.done()
     writer.merge()
     _write_source(folder, "litdata", type="litdata", paths=str(folder / "litdata"))
@@ -90,11 +108,19 @@ def write_nemo(lines: Sequence[RawLine], folder: Path) -> None:
     manifest = folder / "nemo.json"
     with manifest.open("w") as file:
         for line in lines:
-            entry = {"audio_filepath": line.wav, "duration": soundfile.info(line.wav).duration, "text": line.text}
+            entry = {
+                "audio_filepath": line.wav,
+                "duration": soundfile.info(line.wav).duration,
+                "text": line.text,
+            }
             file.write(json.dumps(entry) + "\n")
     tars = max(1, len(lines) // SHARD_SIZE)
     tool = Path(__file__).resolve().parents[1] / "convert_to_tarred.py"
-    options = (f"--manifest_path={manifest}", f"--target_dir={folder / 'nemo'}", f"--num_shards={tars}")
+    options = (
+        f"--manifest_path={manifest}",
+        f"--target_dir={folder / 'nemo'}",
+        f"--num_shards={tars}",
+    )
     subprocess.run([sys.executable, tool, *options], check=True, capture_output=True)
     numbers = f"_OP_0..{tars - 1}_CL_"
     _write_source(
@@ -122,16 +148,26 @@ def write_tensors(lines: Sequence[RawLine], folder: Path) -> None:
 
 
 def write_ark(lines: Sequence[RawLine], folder: Path) -> None:
-    """Write the features of the corpus to `ark/feats.ark`, in Kaldi's compressed form, with a raw list of them."""
+    """Write the features of the corpus to `ark/feats.ark`, in Kaldi's compressed form, with a raw
+    list of them.
+    """
     kaldi = import_module("kaldi_native_io")  # optional
     (folder / "ark").mkdir()
     conf = FbankConf(num_mel_bins=80)
-    with kaldi.CompressedMatrixWriter(f"ark,scp:{folder}/ark/feats.ark,{folder}/ark/feats.scp") as out:
+    with kaldi.CompressedMatrixWriter(
+        f"ark,scp:{folder}/ark/feats.ark,{folder}/ark/feats.scp"
+    ) as out:
         for line in lines:
             samples = torch.from_numpy(soundfile.read(line.wav, dtype="int16")[0]).float()
-            out.write(line.key, fbank(samples, RATE, conf).numpy(), kaldi.CompressionMethod.kAutomaticMethod)
+            out.write(
+                line.key,
+                fbank(samples, RATE, conf).numpy(),
+                kaldi.CompressionMethod.kAutomaticMethod,
+            )
     texts = {line.key: line.text for line in lines}
-    features = (replace(each, text=texts[each.key]) for each in read_audio_lines(f"{folder}/ark/feats.scp"))
+    features = (
+        replace(each, text=texts[each.key]) for each in read_audio_lines(f"{folder}/ark/feats.scp")
+    )
     make_raw_list(list(features), str(folder / "ark.list"))
 
 

@@ -1,4 +1,6 @@
-"""The loaders that loader.py compares with ours: WebDataset and Lhotse, set up as their users do."""
+"""The loaders that loader.py compares with ours: WebDataset and Lhotse, set up as their users
+do.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ Counted = tuple[float, int, int]
 
 
 def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
-    """Read shards with WebDataset: decode, torchaudio's fbank, spec-aug, shuffle, sort in a buffer, dynamic batches."""
+    """Read shards with WebDataset: decode, torchaudio's fbank, spec-aug, shuffle, sort in a buffer,
+    dynamic batches.
+    """
     try:
         from webdataset.compat import WebDataset
     except ImportError as error:
@@ -34,9 +38,13 @@ def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
 
     def features(sample: dict) -> tuple[torch.Tensor, list[int]]:
         samples, _ = soundfile.read(io.BytesIO(sample["wav"]), dtype="float32")
-        feats = kaldi.fbank(torch.from_numpy(samples)[None] * 32768, num_mel_bins=BINS, sample_frequency=RATE)
+        feats = kaldi.fbank(
+            torch.from_numpy(samples)[None] * 32768, num_mel_bins=BINS, sample_frequency=RATE
+        )
         labels = [ord(letter) - 94 for letter in sample["txt"].decode()]
-        augmented = spec_aug(Example("", "", None, RATE, random=hash(sample["__key__"]), feats=feats)).feats
+        augmented = spec_aug(
+            Example("", "", None, RATE, random=hash(sample["__key__"]), feats=feats)
+        ).feats
         assert augmented is not None  # spec-aug returns features for features
         return augmented, labels
 
@@ -61,7 +69,9 @@ def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
             yield _padded(held)
 
     tars = (folder / "shards.list").read_text().split()
-    data = WebDataset(tars, shardshuffle=len(tars), nodesplitter=None, empty_check=False).map(features)
+    data = WebDataset(tars, shardshuffle=len(tars), nodesplitter=None, empty_check=False).map(
+        features
+    )
     data = data.shuffle(SHUFFLE).compose(by_length).compose(padded)
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=workers)
     for feats, lengths, _, _ in loader:
@@ -70,9 +80,16 @@ def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
 
 def _padded(samples: list[tuple[torch.Tensor, list[int]]]) -> tuple[torch.Tensor, ...]:
     pad = torch.nn.utils.rnn.pad_sequence
-    feats, labels = ([torch.as_tensor(part) for part in column] for column in zip(*samples, strict=True))
+    feats, labels = (
+        [torch.as_tensor(part) for part in column] for column in zip(*samples, strict=True)
+    )
     lengths = (torch.tensor([len(part) for part in column]) for column in (feats, labels))
-    return pad(feats, batch_first=True), next(lengths), pad(labels, batch_first=True, padding_value=-1), next(lengths)
+    return (
+        pad(feats, batch_first=True),
+        next(lengths),
+        pad(labels, batch_first=True, padding_value=-1),
+        next(lengths),
+    )
 
 
 def write_shar(lines: list[RawLine], folder: Path, shard_size: int) -> None:
@@ -87,7 +104,11 @@ def write_shar(lines: list[RawLine], folder: Path, shard_size: int) -> None:
         for line in lines:
             recording = Recording.from_file(line.wav, recording_id=line.key)
             spoken = SupervisionSegment(line.key, line.key, 0.0, recording.duration, text=line.text)
-            writer.write(MonoCut(line.key, 0.0, recording.duration, 0, recording=recording, supervisions=[spoken]))
+            writer.write(
+                MonoCut(
+                    line.key, 0.0, recording.duration, 0, recording=recording, supervisions=[spoken]
+                )
+            )
 
 
 def lhotse_batches(folder: Path, workers: int) -> Iterator[Counted]:
@@ -101,16 +122,31 @@ def lhotse_batches(folder: Path, workers: int) -> Iterator[Counted]:
     except ImportError as error:
         raise ValueError(f"{error}; to compare with it: pip install lhotse") from None
     masks = SpecAugment(
-        time_warp_factor=0, num_feature_masks=2, features_mask_size=10, num_frame_masks=2, frames_mask_size=50, p=1.0
+        time_warp_factor=0,
+        num_feature_masks=2,
+        features_mask_size=10,
+        num_frame_masks=2,
+        frames_mask_size=50,
+        p=1.0,
     )
     data = K2SpeechRecognitionDataset(
-        input_strategy=OnTheFlyFeatures(Fbank(FbankConfig(num_filters=BINS, dither=0.0))), input_transforms=[masks]
+        input_strategy=OnTheFlyFeatures(Fbank(FbankConfig(num_filters=BINS, dither=0.0))),
+        input_transforms=[masks],
     )
-    cuts = CutSet.from_shar(in_dir=folder / "shar", split_for_dataloading=workers > 0, shuffle_shards=True)
+    cuts = CutSet.from_shar(
+        in_dir=folder / "shar", split_for_dataloading=workers > 0, shuffle_shards=True
+    )
     sampler = DynamicBucketingSampler(
-        cuts, max_duration=MAX_FRAMES / 100, shuffle=True, num_buckets=30, buffer_size=SHUFFLE, drop_last=False
+        cuts,
+        max_duration=MAX_FRAMES / 100,
+        shuffle=True,
+        num_buckets=30,
+        buffer_size=SHUFFLE,
+        drop_last=False,
     )
-    loader = torch.utils.data.DataLoader(IterableDatasetWrapper(data, sampler), batch_size=None, num_workers=workers)
+    loader = torch.utils.data.DataLoader(
+        IterableDatasetWrapper(data, sampler), batch_size=None, num_workers=workers
+    )
     for batch in loader:
         yield _counted(batch["inputs"], batch["supervisions"]["num_frames"])
 

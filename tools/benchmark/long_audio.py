@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Speed of input layers, and memory of encoding long audio with limited and with full attention.
 
-The model is that of train_step.py with another input layer or `att_context_size`, on random features. For speed,
-training steps and passes of the encoder with CTC labels (decoding) of all input layers alternate. For memory, a
-process of its own encodes the audio once; `growth_mb` is its peak memory without what it used before the encoder ran.
+The model is that of train_step.py with another input layer or `att_context_size`, on random
+features. For speed, training steps and passes of the encoder with CTC labels (decoding) of all
+input layers alternate. For memory, a process of its own encodes the audio once; `growth_mb` is its
+peak memory without what it used before the encoder ran.
 """
 
 import argparse
@@ -45,7 +46,9 @@ def trainer(layer: str, batches: list[Batch]) -> Callable[[], None]:
 
 
 def decoder(layer: str, batches: list[Batch]) -> Callable[[], None]:
-    """A function that encodes all batches with input layer `layer` and takes the best CTC labels."""
+    """A function that encodes all batches with input layer `layer` and takes the best CTC
+    labels.
+    """
     model = build_model(parse_config(model_keys(input_layer=layer), "long_audio.py")).eval()
 
     @torch.no_grad()
@@ -57,8 +60,14 @@ def decoder(layer: str, batches: list[Batch]) -> Callable[[], None]:
 
 
 def measure_speed(layers: list[str], batches: list[Batch], repeats: int) -> list[dict[str, Any]]:
-    """Audio seconds per second of CPU time of each input layer: medians of `repeats`, after one to warm up."""
-    ways = {(layer, make.__name__): make(layer, batches) for layer in layers for make in (trainer, decoder)}
+    """Audio seconds per second of CPU time of each input layer: medians of `repeats`, after one to
+    warm up.
+    """
+    ways = {
+        (layer, make.__name__): make(layer, batches)
+        for layer in layers
+        for make in (trainer, decoder)
+    }
     used: dict[tuple[str, str], list[float]] = {way: [] for way in ways}
     for _ in tqdm(range(repeats + 1), unit="repeat", disable=None):
         for way, work in ways.items():
@@ -68,13 +77,19 @@ def measure_speed(layers: list[str], batches: list[Batch], repeats: int) -> list
     audio = sum(batch.seconds for batch in batches)
     speeds = {way: round(audio / statistics.median(times[1:]), 1) for way, times in used.items()}
     return [
-        {"input_layer": layer, "training": speeds[layer, "trainer"], "decoding": speeds[layer, "decoder"]}
+        {
+            "input_layer": layer,
+            "training": speeds[layer, "trainer"],
+            "decoding": speeds[layer, "decoder"],
+        }
         for layer in layers
     ]
 
 
 def peak_mb() -> float:
-    """Peak memory of this process so far; `ru_maxrss` of a child would begin with the memory of its parent."""
+    """Peak memory of this process so far; `ru_maxrss` of a child would begin with the memory of its
+    parent.
+    """
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
 
@@ -87,8 +102,17 @@ def encode_long(layer: str, context: tuple[int, int], minutes: float) -> dict[st
     feats = torch.randn(1, int(minutes * 60 * FRAMES_PER_SECOND), BINS)
     before, began = peak_mb(), time.process_time()
     frames = model.encode(feats, torch.tensor([feats.size(1)]))[0].size(1)
-    used = {"cpu_seconds": round(time.process_time() - began, 1), "growth_mb": round(peak_mb() - before)}
-    return {"input_layer": layer, "att_context_size": context, "minutes": minutes, "frames": frames, **used}
+    used = {
+        "cpu_seconds": round(time.process_time() - began, 1),
+        "growth_mb": round(peak_mb() - before),
+    }
+    return {
+        "input_layer": layer,
+        "att_context_size": context,
+        "minutes": minutes,
+        "frames": frames,
+        **used,
+    }
 
 
 def measure_memory(layer: str, lengths: dict[tuple[int, int], list[float]]) -> list[dict[str, Any]]:
@@ -104,22 +128,46 @@ def measure_memory(layer: str, lengths: dict[tuple[int, int], list[float]]) -> l
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input_layers", nargs="*", default=["conv2d", "dwconv2d8"], help="default: %(default)s")
-    parser.add_argument("--batch_size", type=int, default=16, help="utterances of a batch (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=12.0, help="seconds of an utterance (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=1, help="batches of a repeat (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--input_layers", nargs="*", default=["conv2d", "dwconv2d8"], help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--batch_size", type=int, default=16, help="utterances of a batch (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=12.0, help="seconds of an utterance (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=1, help="batches of a repeat (default: %(default)s)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="repeats (default: %(default)s)")
     parser.add_argument(
-        "--minutes", type=float, nargs="*", default=[20, 60], help="lengths of long audio (default: %(default)s)"
+        "--minutes",
+        type=float,
+        nargs="*",
+        default=[20, 60],
+        help="lengths of long audio (default: %(default)s)",
     )
     parser.add_argument(
-        "--full_minutes", type=float, nargs="*", default=[20], help="the same for full attention (default: %(default)s)"
+        "--full_minutes",
+        type=float,
+        nargs="*",
+        default=[20],
+        help="the same for full attention (default: %(default)s)",
     )
     parser.add_argument(
-        "--context", type=int, nargs=2, default=[128, 128], help="att_context_size of long audio (default: %(default)s)"
+        "--context",
+        type=int,
+        nargs=2,
+        default=[128, 128],
+        help="att_context_size of long audio (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     return parser.parse_args()
 
 
@@ -133,7 +181,12 @@ def main() -> None:
         print(*speed, sep="\n", file=sys.stderr)
     left, right = args.context
     memory = measure_memory("dwconv2d8", {(left, right): args.minutes, (-1, -1): args.full_minutes})
-    report = {**provenance("torch"), "threads": torch.get_num_threads(), "speed": speed, "memory": memory}
+    report = {
+        **provenance("torch"),
+        "threads": torch.get_num_threads(),
+        "speed": speed,
+        "memory": memory,
+    }
     if args.json:
         print(json.dumps(report))
 

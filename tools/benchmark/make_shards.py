@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Packing compared in one run with plain tar: the code of tools/make_shard_list.py, and `tar` on the same audio files.
+"""Packing compared in one run with plain tar: the code of tools/make_shard_list.py, and `tar` on
+the same audio files.
 
     keep     wav files packed as they are
     flac     wav files encoded to flac
     decode   flac files decoded to wav
 
-Tar packs the files of each shard as they are, in one process for each shard, without texts, index, checks and digests.
-The clock stops when all data is synced to disk. Rounds of all kinds alternate; a figure is the median of its rounds.
+Tar packs the files of each shard as they are, in one process for each shard, without texts, index,
+checks and digests. The clock stops when all data is synced to disk. Rounds of all kinds alternate;
+a figure is the median of its rounds.
 """
 
 from __future__ import annotations
@@ -37,7 +39,11 @@ from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import ShardOptions
 
 Stored = Literal["keep", "wav", "flac"]
-KINDS: dict[str, tuple[str, Stored]] = {"keep": ("wav", "keep"), "flac": ("wav", "flac"), "decode": ("flac", "wav")}
+KINDS: dict[str, tuple[str, Stored]] = {
+    "keep": ("wav", "keep"),
+    "flac": ("wav", "flac"),
+    "decode": ("flac", "wav"),
+}
 """{kind: (format of the files, format in the shards)}"""
 
 
@@ -69,7 +75,9 @@ class Task:
             number, lines = numbered
             path, folder = out / f"{number:09d}.tar", Path(lines[0].wav).parent
             names = "".join(f"{Path(line.wav).name}\n" for line in lines)
-            subprocess.run(["tar", "-C", folder, "-cf", path, "-T", "-"], input=names, text=True, check=True)
+            subprocess.run(
+                ["tar", "-C", folder, "-cf", path, "-T", "-"], input=names, text=True, check=True
+            )
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
 
@@ -78,7 +86,9 @@ class Task:
 
 
 def clock(write: Callable[[Path], None], folder: Path) -> dict[str, float]:
-    """Measure writing into an empty folder: seconds of the clock, and CPU seconds of all processes."""
+    """Measure writing into an empty folder: seconds of the clock, and CPU seconds of all
+    processes.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     began, cpu = time.perf_counter(), cpu_seconds()
@@ -112,20 +122,26 @@ def measure(args: argparse.Namespace) -> Measured:
     with tempfile.TemporaryDirectory() as name:
         folder, per_shard = Path(name), args.num_utts_per_shard
         utterances = max(1, round(3600 * args.hours / MEAN))
-        lines = {source: write_audio(folder / source, utterances, source) for source in sources_of(args.kinds)}
+        lines = {
+            source: write_audio(folder / source, utterances, source)
+            for source in sources_of(args.kinds)
+        }
         megabytes = {source: total_bytes(each) / 1e6 for source, each in lines.items()}
         os.sync()
         for _ in range(args.repeats):
             for processes in args.processes:
                 tasks = {source: Task(each, per_shard, processes) for source, each in lines.items()}
                 for source, task in tasks.items():
-                    found.setdefault((processes, f"tar of {source}"), []).append(clock(task.tar, folder / "out"))
+                    found.setdefault((processes, f"tar of {source}"), []).append(
+                        clock(task.tar, folder / "out")
+                    )
                 for kind in args.kinds:
                     source, stored = KINDS[kind]
                     write = partial(tasks[source].pack, audio_format=stored)
                     found.setdefault((processes, kind), []).append(clock(write, folder / "out"))
     medians = {
-        place: {name: median(each[name] for each in rounds) for name in rounds[0]} for place, rounds in found.items()
+        place: {name: median(each[name] for each in rounds) for name in rounds[0]}
+        for place, rounds in found.items()
     }
     return Measured(utterances, megabytes, medians)
 
@@ -151,17 +167,36 @@ def compare(measured: Measured) -> list[dict[str, Any]]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hours", type=float, default=4.6, help="hours of audio (default: %(default)s)")
-    parser.add_argument(
-        "--num_utts_per_shard", type=int, default=500, help="utterances of a shard (default: %(default)s)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="kinds to measure (default: all)"
+        "--hours", type=float, default=4.6, help="hours of audio (default: %(default)s)"
     )
-    parser.add_argument("--processes", nargs="+", type=int, default=[1, 2], help="numbers of processes (default: 1 2)")
+    parser.add_argument(
+        "--num_utts_per_shard",
+        type=int,
+        default=500,
+        help="utterances of a shard (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=KINDS,
+        default=list(KINDS),
+        help="kinds to measure (default: all)",
+    )
+    parser.add_argument(
+        "--processes",
+        nargs="+",
+        type=int,
+        default=[1, 2],
+        help="numbers of processes (default: 1 2)",
+    )
     parser.add_argument("--repeats", type=int, default=3, help="rounds (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     return parser.parse_args()
 
 
@@ -170,12 +205,19 @@ def main() -> None:
     args = parse_arguments()
     measured = measure(args)
     results = compare(measured)
-    print(f"{'processes':>9} {'':<12}{'utterances/s':>13}{'MB/s':>8}{'CPU s':>8}{'to tar':>8}{'to tar, CPU':>13}")
+    print(
+        f"{'processes':>9} "
+        f"{'':<12}{'utterances/s':>13}{'MB/s':>8}{'CPU s':>8}{'to tar':>8}{'to tar, CPU':>13}"
+    )
     for result in results:
         print("{:9} {:<12}{:13.0f}{:8.0f}{:8.2f}{:8.2f}{:13.2f}".format(*result.values()))
-    ratios = {f"{result['kind']} {result['processes']}": result["ratio_to_tar"] for result in results}
+    ratios = {
+        f"{result['kind']} {result['processes']}": result["ratio_to_tar"] for result in results
+    }
     report = {
-        "ratio_to_tar": {name: ratio for name, ratio in ratios.items() if not name.startswith("tar")},
+        "ratio_to_tar": {
+            name: ratio for name, ratio in ratios.items() if not name.startswith("tar")
+        },
         "utterances": measured.utterances,
         **settings(args),
         "results": results,

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""How well does the plan mix? Padding, batch mates that meet again, shards of a batch, and order of lengths.
+"""How well does the plan mix? Padding, batch mates that meet again, shards of a batch, and order of
+lengths.
 
-Lengths are lognormal (median 6 s, sigma 0.6, within 0.5 and 30 s), in shards of --shard_size utterances and batches of
---frames padded frames, without speed perturbation.
+Lengths are lognormal (median 6 s, sigma 0.6, within 0.5 and 30 s), in shards of --shard_size
+utterances and batches of --frames padded frames, without speed perturbation.
 
     padding       percent of the padded frames without speech
     mates again   percent of the pairs of utterances of one batch that share a batch in the next epoch too
@@ -27,7 +28,9 @@ COLUMNS = {"padding": 1, "mates_again": 100, "same_shard": 100, "length_correlat
 
 def measure(args: argparse.Namespace, utterances: int, world_size: int) -> dict[str, float]:
     """Plan two epochs of a corpus; return the figures of the table."""
-    batch = BatchConf(batch_type="dynamic", max_frames_in_batch=args.frames, length_jitter=args.length_jitter)
+    batch = BatchConf(
+        batch_type="dynamic", max_frames_in_batch=args.frames, length_jitter=args.length_jitter
+    )
     rule = measure_of(DatasetConf(batch_conf=batch), training=True)
     corpus = IndexOnlyCorpus(lengths(utterances), args.shard_size)
     report = report_plan(corpus, rule, seed=1, epoch=0, world_size=world_size).as_dict()
@@ -37,16 +40,30 @@ def measure(args: argparse.Namespace, utterances: int, world_size: int) -> dict[
 
 def main() -> None:
     """Measure corpora of every size and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--utterances", nargs="+", type=int, default=[300, 1000, 3000, 10_000, 30_000, 500_000])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--utterances", nargs="+", type=int, default=[300, 1000, 3000, 10_000, 30_000, 500_000]
+    )
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 8], help="default: 1 8")
-    parser.add_argument("--shard_size", type=int, default=1000, help="utterances of a shard (default: %(default)s)")
-    parser.add_argument("--frames", type=int, default=12_000, help="max_frames_in_batch (default: %(default)s)")
+    parser.add_argument(
+        "--shard_size", type=int, default=1000, help="utterances of a shard (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--frames", type=int, default=12_000, help="max_frames_in_batch (default: %(default)s)"
+    )
     jitter = BatchConf().length_jitter
-    parser.add_argument("--length_jitter", type=float, default=jitter, help="of batch_conf (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--length_jitter", type=float, default=jitter, help="of batch_conf (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     args = parser.parse_args()
-    print(f"{'utterances':>11}{'ranks':>6}{'padding':>9}{'mates again':>13}{'same shard':>12}{'correlation':>13}")
+    print(
+        f"{'utterances':>11}{'ranks':>6}{'padding':>9}{'mates again':>13}{'same shard':>12}{'correlation':>13}"
+    )
     results = []
     for utterances in args.utterances:
         for world_size in args.ranks:

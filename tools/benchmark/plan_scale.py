@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Planning ten million hours: time to the first batch of a rank, memory, and time per step.
 
-The shard table is generated, with one hour of audio in each shard, and is memory-mapped like a real one. The samples of
-a shard are generated when the plan reads its index. Every world size is measured in its own process; the clock starts
-when the process opens the table. With `--sources` the shards are those of a mixture of equal sources, which share
-one table.
+The shard table is generated, with one hour of audio in each shard, and is memory-mapped like a real
+one. The samples of a shard are generated when the plan reads its index. Every world size is
+measured in its own process; the clock starts when the process opens the table. With `--sources` the
+shards are those of a mixture of equal sources, which share one table.
 """
 
 import argparse
@@ -32,7 +32,8 @@ from wenet_uio.files import written_aside
 
 WORLD_SIZES = (1, 8, 64, 512, 1024)
 ROWS = 5000
-"""Planned rows of every lane; a group has about 1600, so this is the first group and at least two others."""
+"""Planned rows of every lane; a group has about 1600, so this is the first group and at least two
+others."""
 
 
 class SparseCorpus(Corpus):
@@ -54,7 +55,9 @@ class SparseCorpus(Corpus):
             num_samples=(seconds * 16000).astype(np.uint32),
             sample_rate=np.full(samples, 16000, np.uint32),
             text_length=np.full(samples, 20, np.uint32),
-            **dict.fromkeys(("audio_offset", "audio_size", "text_offset", "text_size", "key_end"), zeros),
+            **dict.fromkeys(
+                ("audio_offset", "audio_size", "text_offset", "text_size", "key_end"), zeros
+            ),
             keys=np.empty(0, np.uint8),
         )
 
@@ -76,7 +79,11 @@ def write_table(path: Path, shards: int, utterances: int = 600) -> None:
         "longest_text": np.full(shards, 20, np.uint32),
         "digest": random.integers(0, 2**64, shards, dtype=np.uint64),
     }
-    summary = {"samples": int(samples.sum()), "seconds": float(table["seconds"].sum()), "digest": ""}
+    summary = {
+        "samples": int(samples.sum()),
+        "seconds": float(table["seconds"].sum()),
+        "digest": "",
+    }
     with written_aside(path) as file:
         write_columns(file, table, summary)
 
@@ -91,12 +98,22 @@ def open_table(path: Path, sources: int) -> Corpus:
 
 
 def measure(path: Path, world_size: int, sources: int) -> dict[str, float]:
-    """Plan the steps of one rank (the middle one): time to the first batch, milliseconds per step, memory."""
+    """Plan the steps of one rank (the middle one): time to the first batch, milliseconds per step,
+    memory.
+    """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, cpu = time.perf_counter(), time.process_time()
     corpus = open_table(path, sources)
-    conf = DatasetConf(speed_perturb=True, batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=30000))
-    plan = EpochPlan(corpus, measure_of(conf, training=True), seed=1, epoch=0, division=divide(corpus, world_size))
+    conf = DatasetConf(
+        speed_perturb=True, batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=30000)
+    )
+    plan = EpochPlan(
+        corpus,
+        measure_of(conf, training=True),
+        seed=1,
+        epoch=0,
+        division=divide(corpus, world_size),
+    )
     rank = world_size // 2
     assert len(plan.step(0, world_size, rank))
     first, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -120,12 +137,21 @@ def measure(path: Path, world_size: int, sources: int) -> dict[str, float]:
 def main() -> None:
     """Measure every world size."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shards", type=int, default=10_000_000, help="shards (default: %(default)s)")
     parser.add_argument(
-        "--world_size", type=int, default=WORLD_SIZES[-1], help="largest number of ranks (default: %(default)s)"
+        "--shards", type=int, default=10_000_000, help="shards (default: %(default)s)"
     )
-    parser.add_argument("--sources", type=int, default=1, help="sources of a mixture (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--world_size",
+        type=int,
+        default=WORLD_SIZES[-1],
+        help="largest number of ranks (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sources", type=int, default=1, help="sources of a mixture (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.idx"
@@ -139,9 +165,16 @@ def main() -> None:
             with context.Pool(1) as pool:  # its own process
                 results.append(pool.apply(measure, (path, world_size, args.sources)))
             print(results[-1], file=sys.stderr)
-    worst = {name: max(result[name] for result in results) for name in ("first_batch_s", "memory_mb", "ms_per_step")}
+    worst = {
+        name: max(result[name] for result in results)
+        for name in ("first_batch_s", "memory_mb", "ms_per_step")
+    }
     if args.json:
-        print(json.dumps({"shards": args.shards, "sources": args.sources, **worst, "by_world_size": results}))
+        print(
+            json.dumps(
+                {"shards": args.shards, "sources": args.sources, **worst, "by_world_size": results}
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The plan compared in one run with Lhotse's DynamicBucketingSampler: cost of a step, padding, fill, number of steps.
+"""The plan compared in one run with Lhotse's DynamicBucketingSampler: cost of a step, padding,
+fill, number of steps.
 
-Both batch the same lengths, with the same maximum of padded seconds. Lhotse is set up as NeMo does for data that ranks
-share: 30 buckets, a buffer of 10,000, shuffled, with world size and rank given to the sampler of each rank. Its cuts
-are made on the fly and hold only their duration, which costs less than any manifest. The clock covers an epoch of one
-rank, from its start to its last batch. It excludes Lhotse's estimate of bins, which is done once per training.
+Both batch the same lengths, with the same maximum of padded seconds. Lhotse is set up as NeMo does
+for data that ranks share: 30 buckets, a buffer of 10,000, shuffled, with world size and rank given
+to the sampler of each rank. Its cuts are made on the fly and hold only their duration, which costs
+less than any manifest. The clock covers an epoch of one rank, from its start to its last batch. It
+excludes Lhotse's estimate of bins, which is done once per training.
 
     ms/step  time of the epoch of one rank divided by its steps
     first    milliseconds from the start of the epoch to the first batch
@@ -48,11 +50,14 @@ BUFFER = 10_000
 
 T = TypeVar("T")
 Step = list[np.ndarray]
-"""One step of one rank: an array for each pass through the model, with the seconds of its utterances."""
+"""One step of one rank: an array for each pass through the model, with the seconds of its
+utterances."""
 
 
 def lengths(utterances: int) -> np.ndarray:
-    """Draw lengths in seconds: lognormal, median 6, sigma 0.6, within 0.5 and 30, rounded to whole samples."""
+    """Draw lengths in seconds: lognormal, median 6, sigma 0.6, within 0.5 and 30, rounded to whole
+    samples.
+    """
     seconds = np.clip(np.random.default_rng(0).lognormal(np.log(6), 0.6, utterances), 0.5, 30)
     return np.round(seconds * SAMPLE_RATE) / SAMPLE_RATE
 
@@ -68,7 +73,9 @@ class IndexOnlyCorpus(Corpus):
             num_samples=np.round(seconds * SAMPLE_RATE).astype(np.uint32),
             sample_rate=np.full(total, SAMPLE_RATE, np.uint32),
             text_length=np.full(total, 20, np.uint32),
-            **dict.fromkeys(("audio_offset", "audio_size", "text_offset", "text_size", "key_end"), zeros),
+            **dict.fromkeys(
+                ("audio_offset", "audio_size", "text_offset", "text_size", "key_end"), zeros
+            ),
             keys=np.empty(0, np.uint8),
         )
         self._shard_size = shard_size
@@ -77,7 +84,9 @@ class IndexOnlyCorpus(Corpus):
 
     def rows(self, shard: int) -> Rows:
         """Return the samples of a shard."""
-        return self._rows.slice(shard * self._shard_size, min((shard + 1) * self._shard_size, len(self._rows)))
+        return self._rows.slice(
+            shard * self._shard_size, min((shard + 1) * self._shard_size, len(self._rows))
+        )
 
     def read(self, ref: SampleRef) -> Utterance:
         """Fail: planning must not read audio."""
@@ -88,7 +97,9 @@ class Ours:
     """Our EpochPlan with dynamic batches."""
 
     def __init__(self, seconds: np.ndarray, shard_size: int, batch_duration: float) -> None:
-        conf = DatasetConf(batch_conf=BatchConf(batch_type="dynamic", batch_duration=batch_duration))
+        conf = DatasetConf(
+            batch_conf=BatchConf(batch_type="dynamic", batch_duration=batch_duration)
+        )
         self.seconds, self.shard_size = seconds, shard_size
         self.corpus = IndexOnlyCorpus(seconds, shard_size)
         self.measure = measure_of(conf, training=True)
@@ -100,7 +111,9 @@ class Ours:
         division = divide(self.corpus, world_size)
         if division in self._plans:
             return self._plans[division].of_epoch(seed=0, epoch=epoch)
-        self._plans[division] = EpochPlan(self.corpus, self.measure, seed=0, epoch=epoch, division=division)
+        self._plans[division] = EpochPlan(
+            self.corpus, self.measure, seed=0, epoch=epoch, division=division
+        )
         return self._plans[division]
 
     def batches(self, epoch: int, world_size: int, rank: int) -> Iterator[object]:
@@ -114,8 +127,13 @@ class Ours:
         plan = self.plan(epoch, world_size)
         return [
             [
-                [self.seconds[piece.shards * self.shard_size + piece.rows] for piece in planned.pieces]
-                for planned in (plan.step(at, world_size, rank) for at in range(0, plan.num_batches, world_size))
+                [
+                    self.seconds[piece.shards * self.shard_size + piece.rows]
+                    for piece in planned.pieces
+                ]
+                for planned in (
+                    plan.step(at, world_size, rank) for at in range(0, plan.num_batches, world_size)
+                )
             ]
             for rank in range(world_size)
         ]
@@ -164,8 +182,8 @@ class Lhotse:
     def steps(self, epoch: int, world_size: int) -> list[list[Step]]:
         """Return the steps of every rank.
 
-        Every rank builds all batches and keeps its own. Here they are built once, and the sampler deals them to each
-        rank.
+        Every rank builds all batches and keeps its own. Here they are built once, and the sampler
+        deals them to each rank.
         """
         sampler = self._started(epoch, world_size, 0)
         built = list(sampler.cuts_iter)
@@ -183,7 +201,8 @@ def rest(batches: Iterator[T]) -> Iterator[T]:
 
 
 def clock(loader: Ours | Lhotse, epoch: int, world_size: int) -> tuple[float, float]:
-    """Measure an epoch of the middle rank: milliseconds to its first batch, and mean milliseconds of a step.
+    """Measure an epoch of the middle rank: milliseconds to its first batch, and mean milliseconds
+    of a step.
 
     The mean includes the start of the epoch.
     """
@@ -196,7 +215,9 @@ def clock(loader: Ours | Lhotse, epoch: int, world_size: int) -> tuple[float, fl
 
 
 def quality(steps: Sequence[Sequence[Step]], batch_duration: float) -> dict[str, object]:
-    """Compute padding, fill and counts of an epoch over all ranks; each pass through the model counts as a batch."""
+    """Compute padding, fill and counts of an epoch over all ranks; each pass through the model
+    counts as a batch.
+    """
     passes = [seconds for rank in steps for step in rank for seconds in step if len(seconds)]
     speech = sum(float(seconds.sum()) for seconds in passes)
     padded = [len(seconds) * float(seconds.max()) for seconds in passes]
@@ -213,14 +234,27 @@ def quality(steps: Sequence[Sequence[Step]], batch_duration: float) -> dict[str,
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--utterances", type=int, default=50_000, help="utterances (default: %(default)s)")
-    parser.add_argument("--shard_size", type=int, default=1000, help="utterances of a shard (default: %(default)s)")
-    parser.add_argument(
-        "--batch_duration", type=float, default=300, help="largest batch, in padded seconds (default: %(default)s)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--repeats", type=int, default=5, help="timed epochs of each (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--utterances", type=int, default=50_000, help="utterances (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--shard_size", type=int, default=1000, help="utterances of a shard (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batch_duration",
+        type=float,
+        default=300,
+        help="largest batch, in padded seconds (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="timed epochs of each (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     return parser.parse_args()
 
 
@@ -237,17 +271,25 @@ def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
             for name, loader in loaders.items():
                 times.setdefault((world_size, name), []).append(clock(loader, epoch, world_size))
 
-    print(f"{'ranks':>5} {'':<7}{'ms/step':>9}{'first ms':>10}{'padding %':>11}{'fill %':>8}{'utterances':>12}  steps")
+    print(
+        f"{'ranks':>5} "
+        f"{'':<7}{'ms/step':>9}{'first ms':>10}{'padding %':>11}{'fill %':>8}{'utterances':>12}  "
+        "steps"
+    )
     results: list[dict[str, Any]] = []
     for world_size in WORLD_SIZES:
         results.append({"world_size": world_size})
         for name, loader in loaders.items():
-            first, step = (round(median(column), 3) for column in zip(*times[world_size, name], strict=True))
+            first, step = (
+                round(median(column), 3) for column in zip(*times[world_size, name], strict=True)
+            )
             found = quality(loader.steps(0, world_size), args.batch_duration)
             results[-1][name] = {"ms_per_step": step, "first_batch_ms": first, **found}
             print(
-                f"{world_size:5} {name:<7}{step:9.3f}{first:10.1f}{found['padding']:11.2f}{found['fill']:8.1f}"
-                f"{found['utterances']:12}  {found['steps']}{'' if found['equal_steps'] else ' at most'}"
+                f"{world_size:5} "
+                f"{name:<7}{step:9.3f}{first:10.1f}{found['padding']:11.2f}{found['fill']:8.1f}"
+                f"{found['utterances']:12}  "
+                f"{found['steps']}{'' if found['equal_steps'] else ' at most'}"
             )
     return results
 
@@ -271,7 +313,10 @@ def main() -> None:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-    print(", ".join(f"{name} {version}" for name, version in versions.items()) + f", commit {commit()}")
+    print(
+        ", ".join(f"{name} {version}" for name, version in versions.items())
+        + f", commit {commit()}"
+    )
     if args.json:
         largest = results[-1]
         figures = {
@@ -279,7 +324,13 @@ def main() -> None:
             for figure in ("ms_per_step", "padding")
             for name in ("ours", "lhotse")
         }
-        report = {**figures, **settings(args), "by_world_size": results, "versions": versions, "commit": commit()}
+        report = {
+            **figures,
+            **settings(args),
+            "by_world_size": results,
+            "versions": versions,
+            "commit": commit(),
+        }
         print(json.dumps(report))
 
 

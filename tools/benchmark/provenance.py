@@ -13,19 +13,33 @@ from typing import Any
 
 
 def commit() -> str:
-    """Return the commit of the working tree, with `+` if files were changed, or 'unknown' outside git."""
+    """Return the commit of the working tree, with `+` if files were changed, or 'unknown' outside
+    git.
+    """
     try:
         described = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
-        done = subprocess.run(described, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            described, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip()
 
 
 def provenance(*packages: str) -> dict[str, Any]:
-    """Return for a report: versions of Python and of `packages`, commit, number of cores, load average."""
-    versions = {"python": platform.python_version(), **{package: version(package) for package in packages}}
-    return {"versions": versions, "commit": commit(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+    """Return for a report: versions of Python and of `packages`, commit, number of cores, load
+    average.
+    """
+    versions = {
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+    }
+    return {
+        "versions": versions,
+        "commit": commit(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
 def settings(args: Namespace) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Lists of growing length: first batch, memory and cost per utterance should not depend on the length.
+"""Lists of growing length: first batch, memory and cost per utterance should not depend on the
+length.
 
-All lines of a raw list name the same few audio files, and all lines of a shard list are links to the same tar: only
-the list grows. Every list is indexed first. Then its own process reads it without workers. Repeats of all lists
-alternate; a figure is the median of its repeats.
+All lines of a raw list name the same few audio files, and all lines of a shard list are links to
+the same tar: only the list grows. Every list is indexed first. Then its own process reads it
+without workers. Repeats of all lists alternate; a figure is the median of its repeats.
 
     first   seconds from opening the list, with its index on disk, to the first batch of fbank
     read    microseconds of CPU time to read an utterance of average length into a batch
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
 
 CONFIGS = {
     "frames": {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 12000}},
-    "quadratic": {"batch_conf": {"batch_type": "dynamic", "batch_duration": 300, "quadratic_duration": 20}},
+    "quadratic": {
+        "batch_conf": {"batch_type": "dynamic", "batch_duration": 300, "quadratic_duration": 20}
+    },
     "buckets": {
         "batch_conf": {
             "batch_type": "bucket",
@@ -79,7 +82,9 @@ def write_list(path: Path, utterances: int, data_type: DataType, files: int) -> 
             for number in range(utterances):
                 file.write(replace(lines[number % files], key=f"utt{number:08d}").to_json() + "\n")
         else:
-            make_shard_list(lines, shards, str(path.parent / "one.list"), ShardOptions(per_shard=files), THREADS)
+            make_shard_list(
+                lines, shards, str(path.parent / "one.list"), ShardOptions(per_shard=files), THREADS
+            )
             (tar,) = (path.parent / "one.list").read_text().split()
             for number in range(-(-utterances // files)):
                 link = path.parent / f"{path.stem}_{number:06d}.tar"
@@ -105,7 +110,9 @@ def costs(path: Path, data_type: DataType, name: str) -> dict[str, float]:
     from wenet_uio.dataset.plan.lanes import ShardCosts
     from wenet_uio.dataset.plan.measure import measure_of
 
-    measure = measure_of(DatasetConf.model_validate(CONFIGS[name]), training=True, text_length_is_tokens=True)
+    measure = measure_of(
+        DatasetConf.model_validate(CONFIGS[name]), training=True, text_length_is_tokens=True
+    )
     corpus = open_list(str(path), data_type)
     began = time.process_time()
     total = int(ShardCosts(corpus, measure).array.sum())
@@ -131,7 +138,9 @@ def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
     for _ in range(batches):
         seconds += next(stream).seconds
     reading = (time.process_time() - began) * MEAN / seconds
-    resident = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+    resident = dict(
+        line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
+    )
     memory = {ours: int(resident[name].split()[0]) / 1024 for name, ours in RESIDENT.items()}
     began = time.process_time()
     plan = loader.cursor.plan.of_epoch(seed=1, epoch=1)
@@ -142,23 +151,42 @@ def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     sizes = [3000, 10_000, 100_000, 1_000_000]
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of the lists (default: %(default)s)"
+        "--data_type",
+        choices=("raw", "shard"),
+        default="raw",
+        help="type of the lists (default: %(default)s)",
     )
     parser.add_argument(
-        "--utterances", type=int, nargs="+", default=sizes, help="lengths of the lists (default: %(default)s)"
+        "--utterances",
+        type=int,
+        nargs="+",
+        default=sizes,
+        help="lengths of the lists (default: %(default)s)",
     )
-    parser.add_argument("--files", type=int, default=500, help="different audio files (default: %(default)s)")
-    parser.add_argument("--batches", type=int, default=60, help="batches measured (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each list (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--files", type=int, default=500, help="different audio files (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batches", type=int, default=60, help="batches measured (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="runs of each list (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     return parser.parse_args()
 
 
 def measure_lists(args: argparse.Namespace) -> dict[int, list[dict[str, float]]]:
-    """Write all lists and read them in turn, each time in a new process; return {utterances: figures of its runs}."""
+    """Write all lists and read them in turn, each time in a new process; return {utterances:
+    figures of its runs}.
+    """
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         lists = {count: Path(folder) / f"{count}.list" for count in args.utterances}
@@ -169,7 +197,11 @@ def measure_lists(args: argparse.Namespace) -> dict[int, list[dict[str, float]]]
         for _ in range(args.repeats):
             for count, path in lists.items():
                 index_of(path).unlink(missing_ok=True)
-                jobs = [(index, ()), *((costs, (name,)) for name in CONFIGS), (read, (args.batches,))]
+                jobs = [
+                    (index, ()),
+                    *((costs, (name,)) for name in CONFIGS),
+                    (read, (args.batches,)),
+                ]
                 figures: dict[str, float] = {}
                 for function, more in jobs:
                     with context.Pool(1) as pool:
@@ -182,19 +214,30 @@ def main() -> None:
     """Measure lists of every length and print a table."""
     args = parse_arguments()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    print(f"{'utterances':>10}{'first, s':>10}{'read, us':>10}{'plan, us':>10}{'RSS, MB':>9}{'own, MB':>9}")
+    print(
+        f"{'utterances':>10}{'first, s':>10}{'read, us':>10}{'plan, us':>10}{'RSS, MB':>9}{'own, MB':>9}"
+    )
     results: list[dict[str, Any]] = []
     for count, runs in measure_lists(args).items():
         result = {name: round(statistics.median(run[name] for run in runs), 3) for name in runs[0]}
         results.append({"utterances": count, **result})
-        figures = (result[name] for name in ("first_batch_s", "read_us", "plan_us", "rss_mb", "own_mb"))
+        figures = (
+            result[name] for name in ("first_batch_s", "read_us", "plan_us", "rss_mb", "own_mb")
+        )
         print("{:10}{:10.2f}{:10.0f}{:10.1f}{:9.0f}{:9.0f}".format(count, *figures))
-    print(f"{'utterances':>10}{'index, s':>10}{'index, MB':>10}" + "".join(f"{name + ', s':>14}" for name in CONFIGS))
+    print(
+        f"{'utterances':>10}{'index, s':>10}{'index, MB':>10}"
+        + "".join(f"{name + ', s':>14}" for name in CONFIGS)
+    )
     for result in results:
         print("{utterances:10}{index_s:10.2f}{index_mb:10.0f}".format(**result), end="")
         print("".join(f"{result[f'{name}_s']:14.2f}" for name in CONFIGS))
     costs = [result["read_us"] + result["plan_us"] for result in results]
-    report = {"cost_spread": round(max(costs) / min(costs) - 1, 3), "data_type": args.data_type, "results": results}
+    report = {
+        "cost_spread": round(max(costs) / min(costs) - 1, 3),
+        "data_type": args.data_type,
+        "results": results,
+    }
     print(f"spread: {100 * report['cost_spread']:.1f} %")
     if args.json:
         print(json.dumps({**report, **provenance("torch", "numpy")}))

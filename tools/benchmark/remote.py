@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Read shards over HTTP with latency, compared in one run with local disk.
 
-Noise is packed into shards; a server in its own process serves them. Epochs of the whole loader (fbank, spec-aug,
-padded batches) alternate between local disk and HTTP; each HTTP epoch begins with an empty cache. "Steady" is the
-speed after the first --warm share of the batches. Server, workers and prefetching share the cores of the machine.
+Noise is packed into shards; a server in its own process serves them. Epochs of the whole loader
+(fbank, spec-aug, padded batches) alternate between local disk and HTTP; each HTTP epoch begins with
+an empty cache. "Steady" is the speed after the first --warm share of the batches. Server, workers
+and prefetching share the cores of the machine.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ CONF = {"spec_aug": True, "fbank_conf": {"num_mel_bins": 80, "dither": 0.1}}
 
 
 def epoch(data_list: Path, workers: int, warm: float) -> dict[str, float]:
-    """Read one epoch; return audio seconds per second of the whole epoch, and after its first `warm` share."""
+    """Read one epoch; return audio seconds per second of the whole epoch, and after its first
+    `warm` share.
+    """
     began = time.perf_counter()
     loader = open_loader(data_list, "shard", CONF, num_workers=workers)
     batches, first, seconds, steady = len(loader), 0.0, 0.0, (0.0, 0.0)
@@ -55,21 +58,34 @@ def epoch(data_list: Path, workers: int, warm: float) -> dict[str, float]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shards", type=int, default=16, help="shards (default: %(default)s)")
-    parser.add_argument("--shard_size", type=int, default=200, help="utterances of a shard (default: %(default)s)")
-    parser.add_argument(
-        "--latency", type=float, default=0.05, help="seconds from a request to its answer (default: %(default)s)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workers", type=int, default=2, help="data workers (default: %(default)s)")
+    parser.add_argument("--shards", type=int, default=16, help="shards (default: %(default)s)")
+    parser.add_argument(
+        "--shard_size", type=int, default=200, help="utterances of a shard (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--latency",
+        type=float,
+        default=0.05,
+        help="seconds from a request to its answer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, help="data workers (default: %(default)s)"
+    )
     parser.add_argument(
         "--warm",
         type=float,
         default=0.2,
         help='share of the first batches that "steady" leaves out (default: %(default)s)',
     )
-    parser.add_argument("--repeats", type=int, default=3, help="epochs of each kind (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="epochs of each kind (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     return parser.parse_args()
 
 
@@ -82,10 +98,14 @@ def main() -> None:
         os.environ["WENET_UIO_CACHE"] = str(folder / "cache")
         lines = write_audio(folder / "wav", args.shards * args.shard_size)
         local = folder / "local.list"
-        make_shard_list(lines, folder / "shards", str(local), ShardOptions(per_shard=args.shard_size))
+        make_shard_list(
+            lines, folder / "shards", str(local), ShardOptions(per_shard=args.shard_size)
+        )
         context = multiprocessing.get_context("spawn")
         port = context.Queue()
-        server = context.Process(target=serve, args=(folder / "shards", port, args.latency), daemon=True)
+        server = context.Process(
+            target=serve, args=(folder / "shards", port, args.latency), daemon=True
+        )
         server.start()
         url = f"http://127.0.0.1:{port.get()}"
         lists = {"local": local, "http": folder / "http.list"}
@@ -103,9 +123,13 @@ def main() -> None:
         for figure in ("first_batch_s", "epoch", "steady")
     }
     figures |= {
-        f"{figure}_ratio": figures[f"{figure}_http"] / figures[f"{figure}_local"] for figure in ("epoch", "steady")
+        f"{figure}_ratio": figures[f"{figure}_http"] / figures[f"{figure}_local"]
+        for figure in ("epoch", "steady")
     }
-    print(f"{args.shards} shards of {args.shard_size} utterances, {1000 * args.latency:.0f} ms per request")
+    print(
+        f"{args.shards} shards of {args.shard_size} utterances, {1000 * args.latency:.0f} ms per "
+        "request"
+    )
     print(f"{'':<6}{'first batch, s':>15}{'epoch, s/s':>12}{'steady, s/s':>12}")
     for kind in results:
         row = (figures[f"{figure}_{kind}"] for figure in ("first_batch_s", "epoch", "steady"))

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Our transducer loss compared in one run with torchaudio's: peak memory and time of the joint network with its loss.
+"""Our transducer loss compared in one run with torchaudio's: peak memory and time of the joint
+network with its loss.
 
-Both compute the loss and all gradients from the same encoder frames and predictor outputs, in turn. The scores of all
-units are a tensor (B, T, U + 1, V), which torchaudio needs whole. A batch is measured without torchaudio if three of
-these tensors exceed --memory. Peak memory is what a repeat adds to the memory before it. Seconds are CPU seconds on a
-CPU, because the machine may be shared.
+Both compute the loss and all gradients from the same encoder frames and predictor outputs, in turn.
+The scores of all units are a tensor (B, T, U + 1, V), which torchaudio needs whole. A batch is
+measured without torchaudio if three of these tensors exceed --memory. Peak memory is what a repeat
+adds to the memory before it. Seconds are CPU seconds on a CPU, because the machine may be shared.
 """
 
 from __future__ import annotations
@@ -41,10 +42,14 @@ class Case(NamedTuple):
 
 
 def make_case(args: argparse.Namespace, batch: int) -> Case:
-    """Random batch: utterances have between 1 - --spread and 1 times the largest number of frames and of labels."""
+    """Random batch: utterances have between 1 - --spread and 1 times the largest number of frames
+    and of labels.
+    """
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    joint = TransducerJoint(args.units, args.width, args.width, JointConf(join_dim=args.join_dim)).to(device)
+    joint = TransducerJoint(
+        args.units, args.width, args.width, JointConf(join_dim=args.join_dim)
+    ).to(device)
     encoder_out = torch.randn(batch, args.frames, args.width, device=device, requires_grad=True)
     predicted = torch.randn(batch, args.labels + 1, args.width, device=device, requires_grad=True)
     labels = torch.randint(1, args.units, (batch, args.labels), device=device)
@@ -59,7 +64,9 @@ def ours(case: Case) -> torch.Tensor:
     """The loss as a transducer computes it."""
     after = torch.nn.functional.pad(case.labels, (0, 1))
     units = torch.stack((torch.zeros_like(after), after), dim=2)
-    log_probs = lattice(case.joint, case.encoder_out, case.predicted, units, (case.frames, case.tokens))
+    log_probs = lattice(
+        case.joint, case.encoder_out, case.predicted, units, (case.frames, case.tokens)
+    )
     return rnnt_losses(log_probs, case.frames, case.tokens).mean()
 
 
@@ -71,7 +78,9 @@ def torchaudios(case: Case) -> torch.Tensor:
     return rnnt_loss(scores, case.labels.int(), frames, tokens, blank=0, reduction="mean")
 
 
-def step(loss: Callable[[Case], torch.Tensor], case: Case, dtype: torch.dtype | None) -> list[torch.Tensor]:
+def step(
+    loss: Callable[[Case], torch.Tensor], case: Case, dtype: torch.dtype | None
+) -> list[torch.Tensor]:
     """Loss and gradients of frames, predictor outputs and weights."""
     with torch.autocast(case.labels.device.type, dtype, enabled=dtype is not None):
         value = loss(case)
@@ -102,7 +111,11 @@ def compare(args: argparse.Namespace, batch: int) -> dict[str, object]:
     case, dtype = make_case(args, batch), {"fp32": None, "bf16": torch.bfloat16}[args.dtype]
     device = case.labels.device
     whole = 4 * batch * args.frames * (args.labels + 1) * args.units
-    losses = {"ours": ours, "torchaudio": torchaudios} if 3 * whole <= args.memory * GB else {"ours": ours}
+    losses = (
+        {"ours": ours, "torchaudio": torchaudios}
+        if 3 * whole <= args.memory * GB
+        else {"ours": ours}
+    )
     seconds: dict[str, list[float]] = {name: [] for name in losses}
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     memory, results = dict.fromkeys(losses, 0.0), {}
@@ -115,9 +128,14 @@ def compare(args: argparse.Namespace, batch: int) -> dict[str, object]:
             seconds[name].append(clock() - began)
     report: dict[str, object] = {"batch": batch, "scores_gb": round(whole / GB, 9)}
     for name in losses:
-        report[name] = {"seconds": round(statistics.median(seconds[name]), 3), "memory_gb": round(memory[name], 3)}
+        report[name] = {
+            "seconds": round(statistics.median(seconds[name]), 3),
+            "memory_gb": round(memory[name], 3),
+        }
     if len(losses) == 2:
-        report["speed_ratio"] = round(statistics.median(seconds["torchaudio"]) / statistics.median(seconds["ours"]), 3)
+        report["speed_ratio"] = round(
+            statistics.median(seconds["torchaudio"]) / statistics.median(seconds["ours"]), 3
+        )
         report["memory_ratio"] = round(memory["torchaudio"] / max(memory["ours"], 1e-9), 2)
         report["apart"] = max(apart(*pair) for pair in zip(*results.values(), strict=True))
     return report
@@ -130,17 +148,55 @@ def apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
-    add("--batch_sizes", type=int, nargs="+", default=[4, 16], help="utterances of a batch (default: %(default)s)")
-    add("--frames", type=int, default=250, help="encoder frames of the longest utterance (default: %(default)s)")
+    add(
+        "--batch_sizes",
+        type=int,
+        nargs="+",
+        default=[4, 16],
+        help="utterances of a batch (default: %(default)s)",
+    )
+    add(
+        "--frames",
+        type=int,
+        default=250,
+        help="encoder frames of the longest utterance (default: %(default)s)",
+    )
     add("--labels", type=int, default=60, help="labels of the longest text (default: %(default)s)")
     add("--units", type=int, default=5000, help="units, with the blank (default: %(default)s)")
-    add("--width", type=int, default=256, help="width of encoder and predictor (default: %(default)s)")
-    add("--join_dim", type=int, default=512, help="width of the joint network (default: %(default)s)")
-    add("--spread", type=float, default=0.0, help="the shortest utterance is shorter by this share (default: none)")
-    add("--dtype", choices=("fp32", "bf16"), default="fp32", help="arithmetic of the joint network (default: fp32)")
-    add("--memory", type=float, default=8.0, help="gigabytes that torchaudio's loss may take (default: %(default)s)")
+    add(
+        "--width",
+        type=int,
+        default=256,
+        help="width of encoder and predictor (default: %(default)s)",
+    )
+    add(
+        "--join_dim",
+        type=int,
+        default=512,
+        help="width of the joint network (default: %(default)s)",
+    )
+    add(
+        "--spread",
+        type=float,
+        default=0.0,
+        help="the shortest utterance is shorter by this share (default: none)",
+    )
+    add(
+        "--dtype",
+        choices=("fp32", "bf16"),
+        default="fp32",
+        help="arithmetic of the joint network (default: fp32)",
+    )
+    add(
+        "--memory",
+        type=float,
+        default=8.0,
+        help="gigabytes that torchaudio's loss may take (default: %(default)s)",
+    )
     add("--repeats", type=int, default=3, help="repeats (default: %(default)s)")
     add("--json", action="store_true", help="print all figures as JSON on the last line")
     return parser.parse_args(argv)
@@ -155,7 +211,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(json.dumps(results[-1]))
     if args.json:
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-        print(json.dumps({"device": device, "results": results, **settings(args), **provenance("torch", "torchaudio")}))
+        print(
+            json.dumps(
+                {
+                    "device": device,
+                    "results": results,
+                    **settings(args),
+                    **provenance("torch", "torchaudio"),
+                }
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""The server with real clients: delay of results, clients at once, memory over hours, clients that do harm.
+"""The server with real clients: delay of results, clients at once, memory over hours, clients that
+do harm.
 
-The command `wenet_uio.bin.serve` runs in its own process with a thread for torch; the clients run in this process. They
-speak parts of the recordings in --audio, joined with pauses. Without --model the server has a conformer of 12 layers x
-256 and a decoder with random weights, whose bias lets 15 % of the frames have a unit.
+The command `wenet_uio.bin.serve` runs in its own process with a thread for torch; the clients run
+in this process. They speak parts of the recordings in --audio, joined with pauses. Without --model
+the server has a conformer of 12 layers x 256 and a decoder with random weights, whose bias lets 15
+% of the frames have a unit.
 
-delay: clients at the pace of speech. The delay of a result is the time from sending the packet (0.1 s) with the last
-sample of a chunk (0.64 s) to the result of this chunk. A number of clients keeps up if its p95 is below a chunk.
-throughput: clients that send as fast as it is taken; audio seconds per CPU second of the server.
-Both compare all final texts with those of a stream alone in this process.
-memory: streams of --minutes each, as fast as it is taken, speech and silence in turn; resident memory of the server.
-faults: clients that vanish at random places, malformed frames and floods, while another client speaks.
+delay: clients at the pace of speech. The delay of a result is the time from sending the packet (0.1
+s) with the last sample of a chunk (0.64 s) to the result of this chunk. A number of clients keeps
+up if its p95 is below a chunk. throughput: clients that send as fast as it is taken; audio seconds
+per CPU second of the server. Both compare all final texts with those of a stream alone in this
+process. memory: streams of --minutes each, as fast as it is taken, speech and silence in turn;
+resident memory of the server. faults: clients that vanish at random places, malformed frames and
+floods, while another client speaks.
 
     python tools/benchmark/serve.py --json
     python tools/benchmark/serve.py --model exp/conformer --parts delay --clients 1 8 16 32 64
@@ -57,7 +60,17 @@ class ServerProcess:
 
     def __init__(self, model: str, folder: Path, clients: int) -> None:
         self._log = folder / "log"
-        command = [sys.executable, "-m", "wenet_uio.bin.serve", "--model", model, "--port", "0", "--device", "cpu"]
+        command = [
+            sys.executable,
+            "-m",
+            "wenet_uio.bin.serve",
+            "--model",
+            model,
+            "--port",
+            "0",
+            "--device",
+            "cpu",
+        ]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [*command, "--mode", MODE, "--max_clients", str(clients)],
@@ -101,7 +114,10 @@ class ServerProcess:
         """The metrics without labels."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=20) as answer:
             lines = answer.read().decode().splitlines()
-        return {name: float(value) for name, _, value in (line.partition(" ") for line in lines if line[0] != "#")}
+        return {
+            name: float(value)
+            for name, _, value in (line.partition(" ") for line in lines if line[0] != "#")
+        }
 
     def held(self) -> dict[str, float]:
         """What clients may leave behind."""
@@ -119,7 +135,12 @@ class ServerProcess:
     def __enter__(self) -> ServerProcess:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._process.terminate()
         try:
             self._process.wait(60)
@@ -128,15 +149,20 @@ class ServerProcess:
             self._process.wait()
 
 
-def measure_clients(server: ServerProcess, talks: Sequence[Talk], clients: int, *, real_time: bool) -> dict[str, Any]:
-    """Let clients speak at once; return delays, CPU time, and the number of texts that differ from a stream alone."""
+def measure_clients(
+    server: ServerProcess, talks: Sequence[Talk], clients: int, *, real_time: bool
+) -> dict[str, Any]:
+    """Let clients speak at once; return delays, CPU time, and the number of texts that differ from
+    a stream alone.
+    """
     before, began, cpu = server.metrics(), time.monotonic(), server.cpu_seconds
     heard = speak_together(server.url, talks, clients, real_time=real_time)
     cpu, taken, after = server.cpu_seconds - cpu, time.monotonic() - began, server.metrics()
     own = [talks[number % len(talks)] for number in range(clients)]
     audio = sum(len(talk.samples) for talk in own) / RATE
     size, steps = (
-        after[f"wenet_uio_step_streams_{name}"] - before[f"wenet_uio_step_streams_{name}"] for name in ("sum", "count")
+        after[f"wenet_uio_step_streams_{name}"] - before[f"wenet_uio_step_streams_{name}"]
+        for name in ("sum", "count")
     )
     figures = {
         "clients": clients,
@@ -156,7 +182,9 @@ def delay_figures(talks: Sequence[Talk], heard: Sequence[Heard]) -> dict[str, An
     for place, name in enumerate(("partial", "final")):
         delays = [delay for each in found for delay in each[place]]
         for part in (50, 95):
-            figures[f"{name}_p{part}_s"] = round(float(np.percentile(delays, part)), 3) if delays else None
+            figures[f"{name}_p{part}_s"] = (
+                round(float(np.percentile(delays, part)), 3) if delays else None
+            )
     figures["partials"] = sum(len(each[0]) for each in found)
     figures["keeps_up"] = (figures["partial_p95_s"] or 0) < CHUNK_SECONDS
     return figures
@@ -175,13 +203,21 @@ def measure_memory(server: ServerProcess, speech: np.ndarray, minutes: float) ->
 
     speak_on(server.url, part, STREAMS, minutes, look)
     look()
-    at = {mark: [mb for minute, mb in seen if 0.9 * mark <= minute <= 1.2 * mark] for mark in (*MARKS, minutes)}
+    at = {
+        mark: [mb for minute, mb in seen if 0.9 * mark <= minute <= 1.2 * mark]
+        for mark in (*MARKS, minutes)
+    }
     by_minutes = {f"{mark:g}": round(median(found), 1) for mark, found in at.items() if found}
     values = list(by_minutes.values())
-    return {"by_minutes_mb": by_minutes, "growth_percent": round(100 * (values[-1] / values[0] - 1), 1)}
+    return {
+        "by_minutes_mb": by_minutes,
+        "growth_percent": round(100 * (values[-1] / values[0] - 1), 1),
+    }
 
 
-def measure_faults(server: ServerProcess, talk: Talk, vanishing: int, seconds: float) -> dict[str, Any]:
+def measure_faults(
+    server: ServerProcess, talk: Talk, vanishing: int, seconds: float
+) -> dict[str, Any]:
     """What vanished clients leave behind, and whether floods change the text of a client."""
     vanish_often(server.url, vanishing // 10)
     before = settled(server)
@@ -216,23 +252,51 @@ def settled(server: ServerProcess) -> dict[str, float]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", help="folder of a run that can stream (default: random weights)")
     parser.add_argument("--audio", help="folder of recordings (default: $WENET_UIO_CORPORA)")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is measured (default: all)")
     parser.add_argument(
-        "--clients", type=int, nargs="+", default=[1, 8, 32, 64], help="numbers of clients (default: 1 8 32 64)"
+        "--parts", nargs="+", choices=PARTS, default=PARTS, help="what is measured (default: all)"
     )
-    parser.add_argument("--seconds", type=float, default=30, help="length of a talk (default: %(default)s)")
     parser.add_argument(
-        "--minutes", type=float, default=60, help="audio of a stream in the part memory (default: %(default)s)"
+        "--clients",
+        type=int,
+        nargs="+",
+        default=[1, 8, 32, 64],
+        help="numbers of clients (default: 1 8 32 64)",
     )
-    parser.add_argument("--vanish", type=int, default=1000, help="clients that vanish (default: %(default)s)")
-    parser.add_argument("--flood_seconds", type=float, default=8, help="longest time of a flood (default: %(default)s)")
-    parser.add_argument("--blocks", type=int, default=12, help="layers of the random encoder (default: %(default)s)")
-    parser.add_argument("--width", type=int, default=256, help="width of the random model (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="sizes of a few seconds, which measure nothing")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--seconds", type=float, default=30, help="length of a talk (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=60,
+        help="audio of a stream in the part memory (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--vanish", type=int, default=1000, help="clients that vanish (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--flood_seconds",
+        type=float,
+        default=8,
+        help="longest time of a flood (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--blocks", type=int, default=12, help="layers of the random encoder (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--width", type=int, default=256, help="width of the random model (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="sizes of a few seconds, which measure nothing"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     args = parser.parse_args()
     if args.quick:
         args.clients, args.seconds, args.minutes, args.vanish = [1, 4], 2.0, 0.5, 10
@@ -257,7 +321,9 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             if part in args.parts:
                 report[part] = []
                 for clients in args.clients:
-                    report[part].append(measure_clients(server, talks, clients, real_time=real_time))
+                    report[part].append(
+                        measure_clients(server, talks, clients, real_time=real_time)
+                    )
                     print(f"{part}: {json.dumps(report[part][-1])}", flush=True)
         if "faults" in args.parts:
             report["faults"] = measure_faults(server, talks[0], args.vanish, args.flood_seconds)

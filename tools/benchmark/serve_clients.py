@@ -1,4 +1,6 @@
-"""Clients of the server for serve.py: WeNet's WebSocket protocol, at the pace of speech or as fast as it is taken."""
+"""Clients of the server for serve.py: WeNet's WebSocket protocol, at the pace of speech or as fast
+as it is taken.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,11 @@ class Heard(NamedTuple):
     @property
     def finals(self) -> list[str]:
         """The texts of the utterances."""
-        texts = (_text_of(message) for _, message in self.received if message.get("type") == "final_result")
+        texts = (
+            _text_of(message)
+            for _, message in self.received
+            if message.get("type") == "final_result"
+        )
         return [text for text in texts if text]
 
 
@@ -66,7 +72,8 @@ async def speak(url: str, samples: np.ndarray, begin: float | None) -> Heard:
     """Send samples as one stream.
 
     Args:
-        begin: time of the first packet, whose successors follow at the pace of speech; None: as fast as it is taken.
+        begin: time of the first packet, whose successors follow at the pace of speech; None: as
+            fast as it is taken.
     """
     heard = Heard([], [])
     async with (
@@ -93,7 +100,9 @@ async def speak(url: str, samples: np.ndarray, begin: float | None) -> Heard:
     return heard
 
 
-def speak_together(url: str, talks: Sequence[Talk], clients: int, *, real_time: bool) -> list[Heard]:
+def speak_together(
+    url: str, talks: Sequence[Talk], clients: int, *, real_time: bool
+) -> list[Heard]:
     """Let several clients speak at once; client n says talk n modulo the number of talks.
 
     In real time the clients begin at different times within one chunk, as independent clients do.
@@ -103,17 +112,21 @@ def speak_together(url: str, talks: Sequence[Talk], clients: int, *, real_time: 
     async def together() -> list[Heard]:
         now = time.monotonic() + 0.5
         begins = [now + phase if real_time else None for phase in phases]
-        streams = [speak(url, talks[n % len(talks)].samples, begin) for n, begin in enumerate(begins)]
+        streams = [
+            speak(url, talks[n % len(talks)].samples, begin) for n, begin in enumerate(begins)
+        ]
         return await asyncio.wait_for(asyncio.gather(*streams), PATIENCE)
 
     return asyncio.run(together())
 
 
 def delays_of(talk: Talk, heard: Heard) -> tuple[list[float], list[float]]:
-    """Seconds from sending the packet with the last sample of a chunk to the result of this chunk: partial, final.
+    """Seconds from sending the packet with the last sample of a chunk to the result of this chunk:
+    partial, final.
 
-    The server sends a partial text when it has changed, so results are matched by their texts, in order. Results at the
-    end of the stream are left out, because they do not wait for a whole chunk.
+    The server sends a partial text when it has changed, so results are matched by their texts, in
+    order. Results at the end of the stream are left out, because they do not wait for a whole
+    chunk.
     """
     found: tuple[list[float], list[float]] = ([], [])
     last, place = len(heard.sent) - 1, 0
@@ -131,7 +144,9 @@ def delays_of(talk: Talk, heard: Heard) -> tuple[list[float], list[float]]:
     return found
 
 
-def speak_on(url: str, samples: np.ndarray, clients: int, minutes: float, look: Callable[[], None]) -> None:
+def speak_on(
+    url: str, samples: np.ndarray, clients: int, minutes: float, look: Callable[[], None]
+) -> None:
     """Let clients repeat samples for some minutes of audio each, as fast as it is taken.
 
     `look` is called every half second.

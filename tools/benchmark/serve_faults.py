@@ -1,4 +1,6 @@
-"""Clients that do harm, for serve.py: they vanish at random places, send malformed frames, or send without end."""
+"""Clients that do harm, for serve.py: they vanish at random places, send malformed frames, or send
+without end.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,27 @@ def connect(url: str) -> socket.socket:
 
 def handshake(url: str) -> bytes:
     """The request of a client that wants a WebSocket."""
-    head = ["GET / HTTP/1.1", f"Host: {urlsplit(url).netloc}", "Upgrade: websocket", "Connection: Upgrade"]
-    return "\r\n".join([*head, "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {'A' * 22}==", "", ""]).encode()
+    head = [
+        "GET / HTTP/1.1",
+        f"Host: {urlsplit(url).netloc}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+    ]
+    return "\r\n".join(
+        [*head, "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {'A' * 22}==", "", ""]
+    ).encode()
 
 
 def frame(kind: int, content: bytes, *, last: bool = True) -> bytes:
-    """A frame of a client; its mask is zeros. Without `last` the message goes on with the next frame."""
+    """A frame of a client; its mask is zeros. Without `last` the message goes on with the next
+    frame.
+    """
     size = len(content)
-    length = bytes([0x80 | size]) if size < 126 else struct.pack("!BH" if size < 65536 else "!BQ", *_long(size))
+    length = (
+        bytes([0x80 | size])
+        if size < 126
+        else struct.pack("!BH" if size < 65536 else "!BQ", *_long(size))
+    )
     return bytes([kind | (0x80 if last else 0)]) + length + bytes(4) + content
 
 
@@ -53,8 +68,9 @@ def start(**fields: object) -> bytes:
 def vanish(url: str, number: int) -> str:
     """Connect, send a part of a stream, and vanish; return the place.
 
-    Places: before and in the middle of the handshake, before and after the signal start, in the middle of a packet,
-    between packets, while results come. Half of the clients reset the connection, the others close it.
+    Places: before and in the middle of the handshake, before and after the signal start, in the
+    middle of a packet, between packets, while results come. Half of the clients reset the
+    connection, the others close it.
     """
     draw = random.Random(number)
     head = handshake(url)
@@ -80,7 +96,9 @@ def vanish(url: str, number: int) -> str:
 
 
 def vanish_often(url: str, clients: int) -> int:
-    """Let clients connect and vanish, AT_ONCE of them at once; return the number of the places that occurred."""
+    """Let clients connect and vanish, AT_ONCE of them at once; return the number of the places that
+    occurred.
+    """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return len(set(pool.map(vanish, repeat(url), range(clients))))
 
@@ -92,11 +110,17 @@ def floods(url: str) -> dict[str, Iterator[bytes]]:
     begun = head + start()
     garbage = iter(lambda: draw.randbytes(4096), b"")
     return {
-        "a message without end": chain([begun, frame(BINARY, AUDIO, last=False)], repeat(frame(0, AUDIO, last=False))),
-        "a huge message": chain([begun, b"\x82\xff" + (1 << 40).to_bytes(8, "big") + bytes(4)], repeat(AUDIO)),
+        "a message without end": chain(
+            [begun, frame(BINARY, AUDIO, last=False)], repeat(frame(0, AUDIO, last=False))
+        ),
+        "a huge message": chain(
+            [begun, b"\x82\xff" + (1 << 40).to_bytes(8, "big") + bytes(4)], repeat(AUDIO)
+        ),
         "a huge text": chain([head, frame(TEXT, b"[" * 900_000)], repeat(b"", 0)),
         "start signals": chain([head], repeat(start(), 1000)),
-        "start signals with hot words": repeat(head + start(hot_words=["a b c"] * 1000, hot_word_score=1), 1),
+        "start signals with hot words": repeat(
+            head + start(hot_words=["a b c"] * 1000, hot_word_score=1), 1
+        ),
         "packets of one sample": chain([begun], repeat(frame(BINARY, b"\0\0") * 100)),
         "empty packets": chain([begun], repeat(frame(BINARY, b"") * 100)),
         "pings": chain([begun], repeat(frame(PING, b"x" * 100) * 100)),
@@ -107,7 +131,9 @@ def floods(url: str) -> dict[str, Iterator[bytes]]:
         "frames without a mask": repeat(begun + b"\x82\x05hello", 1),
         "reserved bits": repeat(begun + b"\xf2\x80" + bytes(4), 1),
         "text that is not UTF-8": repeat(head + frame(TEXT, b"\xff\xfe"), 1),
-        "JSON of another kind": repeat(head + frame(TEXT, b'{"signal": {"start": [1e999, null]}}'), 1),
+        "JSON of another kind": repeat(
+            head + frame(TEXT, b'{"signal": {"start": [1e999, null]}}'), 1
+        ),
         "an upload without end": chain([_upload(url)], repeat(AUDIO)),
     }
 
@@ -115,12 +141,17 @@ def floods(url: str) -> dict[str, Iterator[bytes]]:
 def _upload(url: str) -> bytes:
     """The beginning of a form of 2^40 bytes with a file."""
     form = '--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
-    lines = ["POST /v1/audio/transcriptions HTTP/1.1", f"Host: {urlsplit(url).netloc}", f"Content-Length: {1 << 40}"]
+    lines = [
+        "POST /v1/audio/transcriptions HTTP/1.1",
+        f"Host: {urlsplit(url).netloc}",
+        f"Content-Length: {1 << 40}",
+    ]
     return "\r\n".join([*lines, "Content-Type: multipart/form-data; boundary=x", "", form]).encode()
 
 
 def flood(url: str, pieces: Iterator[bytes], seconds: float) -> bool:
-    """Send pieces until the server ends the connection or the time is over; return whether the server ended it.
+    """Send pieces until the server ends the connection or the time is over; return whether the
+    server ended it.
 
     What the server sends is read and dropped.
     """

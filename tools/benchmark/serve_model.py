@@ -1,4 +1,6 @@
-"""A model and speech for serve.py: random weights, recordings joined, and what a stream alone finds."""
+"""A model and speech for serve.py: random weights, recordings joined, and what a stream alone
+finds.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,15 @@ UNITS = 500
 SPOKEN = 0.15
 """Share of the encoder frames whose best unit is not blank, as in a trained model of characters."""
 PAUSES = 0.1, 1.8
-"""Shortest and longest pause between two recordings, in seconds; more than 1 s ends an utterance."""
+"""Shortest and longest pause between two recordings, in seconds; more than 1 s ends an
+utterance."""
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 MODE = "attention_rescoring"
 
 
 def join_recordings(folder: Path, seconds: float) -> np.ndarray:
-    """Join the recordings of a folder in random order, with pauses of faint noise, to int16 samples at 16 kHz.
+    """Join the recordings of a folder in random order, with pauses of faint noise, to int16 samples
+    at 16 kHz.
 
     Raises:
         ValueError: the folder has no recording that can be read.
@@ -65,13 +69,20 @@ def _noise(draw: np.random.Generator, seconds: float) -> np.ndarray:
 def write_model(folder: Path, speech: np.ndarray, blocks: int, width: int) -> Path:
     """Write a conformer with a transformer decoder and random weights, in the layout of a run.
 
-    Its CMVN is that of the speech, and the bias of its blank is set so that a share SPOKEN of the frames has a unit.
+    Its CMVN is that of the speech, and the bias of its blank is set so that a share SPOKEN of the
+    frames has a unit.
     """
     folder.mkdir(parents=True)
     units = ["<blank>", "<unk>", *(chr(0x4E00 + place) for place in range(UNITS - 3)), "<sos/eos>"]
-    (folder / "units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)))
+    (folder / "units.txt").write_text(
+        "".join(f"{unit} {place}\n" for place, unit in enumerate(units))
+    )
     feats = fbank(torch.from_numpy(speech[: 20 * RATE]).float(), RATE, FbankConf(num_mel_bins=BINS))
-    stats = {"mean_stat": feats.sum(0).tolist(), "var_stat": feats.square().sum(0).tolist(), "frame_num": len(feats)}
+    stats = {
+        "mean_stat": feats.sum(0).tolist(),
+        "var_stat": feats.square().sum(0).tolist(),
+        "frame_num": len(feats),
+    }
     (folder / "global_cmvn").write_text(json.dumps(stats))
     (folder / "train.yaml").write_text(yaml.safe_dump(_config(blocks, width)))
     torch.manual_seed(0)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Does the loader keep up with a cluster? An event simulation of training from a remote store, with the real planner.
+"""Does the loader keep up with a cluster? An event simulation of training from a remote store, with
+the real planner.
 
-The corpus is an index without audio: --hours of audio in shards of --shard_utterances, six seconds each on average.
-Each simulated rank drives the project's own loader, which decides the batches and the shards to fetch ahead and to
-drop. Store, network, caches, workers and steps are simulated, event by event. Of a larger cluster, only --simulated
-GPUs (a multiple of the GPUs of a node) are simulated, with their share of the store.
+The corpus is an index without audio: --hours of audio in shards of --shard_utterances, six seconds
+each on average. Each simulated rank drives the project's own loader, which decides the batches and
+the shards to fetch ahead and to drop. Store, network, caches, workers and steps are simulated,
+event by event. Of a larger cluster, only --simulated GPUs (a multiple of the GPUs of a node) are
+simulated, with their share of the store.
 
     first     seconds from the start to the first step, with an empty cache
     waiting   time that the GPUs wait for data, percent of the time after the first batch: all steps, and second half
@@ -60,7 +62,8 @@ CHECKED = Cluster(
     latency=0.1,
     connection_rate=1e6,
 )
-"""The cluster of --check; the speed and start of workers and the start of prefetching are measured."""
+"""The cluster of --check; the speed and start of workers and the start of prefetching are
+measured."""
 
 
 class FarCorpus(SparseCorpus):
@@ -79,14 +82,18 @@ class FarCorpus(SparseCorpus):
         """Return the samples of a shard, with sizes that follow from their length."""
         rows = super().rows(shard)
         sizes = (rows.seconds * self._bytes_per_second).astype(np.uint32)
-        return replace(rows, audio_offset=np.full(len(rows), TAR_BYTES, np.uint64), audio_size=sizes)
+        return replace(
+            rows, audio_offset=np.full(len(rows), TAR_BYTES, np.uint64), audio_size=sizes
+        )
 
     def remote_shards(self, shards: Sequence[int] | np.ndarray) -> list[RemoteObject]:
         """Return (URI, version) of each shard."""
         return [(str(int(shard)), Version(self._size(int(shard)))) for shard in shards]
 
     def _size(self, shard: int) -> int:
-        return int(self.seconds[shard] * self._bytes_per_second) + TAR_BYTES * int(self.samples[shard])
+        return int(self.seconds[shard] * self._bytes_per_second) + TAR_BYTES * int(
+            self.samples[shard]
+        )
 
 
 def cluster_of(args: argparse.Namespace, gpus: int) -> Cluster:
@@ -97,7 +104,9 @@ def cluster_of(args: argparse.Namespace, gpus: int) -> Cluster:
     """
     simulated = min(gpus, args.simulated)
     if simulated % min(gpus, args.gpus_per_node):
-        raise ValueError(f"--simulated {args.simulated}: not a multiple of --gpus_per_node {args.gpus_per_node}")
+        raise ValueError(
+            f"--simulated {args.simulated}: not a multiple of --gpus_per_node {args.gpus_per_node}"
+        )
     return Cluster(
         ranks=gpus,
         simulated=simulated,
@@ -143,8 +152,13 @@ def figures(outcome: Outcome, cluster: Cluster) -> dict[str, Any]:
 def one_cluster(args: argparse.Namespace, table: Path, gpus: int) -> dict[str, Any]:
     """Simulate a cluster of `gpus` GPUs that reads the corpus in `table`."""
     corpus = FarCorpus(table, args.bytes_per_second)
-    batch = BatchConf(batch_type="dynamic", max_frames_in_batch=round(args.batch_seconds * FRAMES_PER_SECOND))
-    measure, cluster = measure_of(DatasetConf(batch_conf=batch), training=True), cluster_of(args, gpus)
+    batch = BatchConf(
+        batch_type="dynamic", max_frames_in_batch=round(args.batch_seconds * FRAMES_PER_SECOND)
+    )
+    measure, cluster = (
+        measure_of(DatasetConf(batch_conf=batch), training=True),
+        cluster_of(args, gpus),
+    )
     return figures(simulate(corpus, measure, cluster, divide(corpus, gpus), args.steps), cluster)
 
 
@@ -158,7 +172,9 @@ def compare() -> dict[str, Any]:
             "steps": outcome.steps,
             "shards_fetched": outcome.requests["shards"],
             "shard_bytes": outcome.bytes["shards"],
-            "shards_of_nodes": sorted(f"{node} {Path(uri).stem}" for node, uri in outcome.fetched.elements()),
+            "shards_of_nodes": sorted(
+                f"{node} {Path(uri).stem}" for node, uri in outcome.fetched.elements()
+            ),
             "samples_by_range": outcome.requests["samples"],
             "peak_cache_bytes": outcome.peak_cache_bytes,
             "audio_seconds": round(outcome.audio_seconds, 2),
@@ -170,18 +186,26 @@ def compare() -> dict[str, Any]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
     def option(name: str, default: Any, text: str, **more: Any) -> None:
-        parser.add_argument(name, default=default, type=type(default), help=f"{text} (default: %(default)s)", **more)
+        parser.add_argument(
+            name, default=default, type=type(default), help=f"{text} (default: %(default)s)", **more
+        )
 
-    parser.add_argument("--gpus", nargs="+", type=int, default=[8, 64, 1024], help="default: 8 64 1024")
+    parser.add_argument(
+        "--gpus", nargs="+", type=int, default=[8, 64, 1024], help="default: 8 64 1024"
+    )
     option("--simulated", 16, "largest number of simulated GPUs; the run time grows with it")
     option("--steps", 1000, "training steps")
     option("--hours", 10_000_000, "hours of audio")
     option("--shard_utterances", 600, "utterances of a shard, six seconds each")
     option(
-        "--bytes_per_second", 32_000.0, "bytes of a second of audio: 32,000 for wav at 16 kHz, about 17,000 for flac"
+        "--bytes_per_second",
+        32_000.0,
+        "bytes of a second of audio: 32,000 for wav at 16 kHz, about 17,000 for flac",
     )
     option("--batch_seconds", 300.0, "padded seconds of a batch")
     option("--step_time", 0.3, "seconds of a training step")
@@ -196,8 +220,12 @@ def parse_arguments() -> argparse.Namespace:
     option("--connection_bandwidth", "100M", "bytes per second of one connection")
     option("--cache", "500G", "bytes of the cache of a node")
     option("--start_time", 2.0, "seconds until workers and prefetching start")
-    parser.add_argument("--check", action="store_true", help="compare the simulation with a real run")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--check", action="store_true", help="compare the simulation with a real run"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     return parser.parse_args()
 
 

@@ -16,7 +16,9 @@ PIECE = 1 << 14
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serve files and byte ranges of files: each answer begins after `latency` and is limited to `bandwidth`."""
+    """Serve files and byte ranges of files: each answer begins after `latency` and is limited to
+    `bandwidth`.
+    """
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -47,7 +49,12 @@ class Handler(BaseHTTPRequestHandler):
         first = int(wanted[1]) if wanted else 0
         last = min(size, int(wanted[2]) + 1) if wanted and wanted[2] else size
         if self.log is not None:
-            line = {"time": time.time(), "path": self.path, "range": bool(wanted), "bytes": last - first}
+            line = {
+                "time": time.time(),
+                "path": self.path,
+                "range": bool(wanted),
+                "bytes": last - first,
+            }
             append_line(self.log, line)
         time.sleep(self.latency)
         self.send_response(206 if wanted else 200)
@@ -70,7 +77,13 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(max(0.0, due - time.monotonic()))
 
 
-def serve(folder: Path, port: Queue, latency: float, bandwidth: float | None = None, log: Path | None = None) -> None:
+def serve(
+    folder: Path,
+    port: Queue,
+    latency: float,
+    bandwidth: float | None = None,
+    log: Path | None = None,
+) -> None:
     """Serve a folder until the process is killed; put the port on the queue `port`.
 
     Args:

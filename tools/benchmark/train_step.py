@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Training speed of one process without reading data: audio seconds per second of the step loop on random batches.
+"""Training speed of one process without reading data: audio seconds per second of the step loop on
+random batches.
 
-The model is a small conformer of 4.6 million parameters (80 bins, 6 blocks of 144, 2 decoder blocks, 700 units).
-Every repeat runs the same steps on the same batches. The report has the median and the fastest repeat. On a shared
-machine, compare the speed per second of CPU time.
+The model is a small conformer of 4.6 million parameters (80 bins, 6 blocks of 144, 2 decoder
+blocks, 700 units). Every repeat runs the same steps on the same batches. The report has the median
+and the fastest repeat. On a shared machine, compare the speed per second of CPU time.
 """
 
 import argparse
@@ -43,11 +44,15 @@ MODEL = {
 
 
 def make_batches(count: int, size: int, seconds: float, tokens_per_second: float) -> list[Batch]:
-    """Make random batches of utterances of similar length, 0.9 to 1.1 times `seconds`, as a plan does."""
+    """Make random batches of utterances of similar length, 0.9 to 1.1 times `seconds`, as a plan
+    does.
+    """
     random = torch.Generator().manual_seed(0)
     batches = []
     for index in range(count):
-        durations = seconds * (0.9 + 0.2 * torch.rand(size, generator=random)).sort(descending=True).values
+        durations = (
+            seconds * (0.9 + 0.2 * torch.rand(size, generator=random)).sort(descending=True).values
+        )
         lengths = (durations * FRAMES_PER_SECOND).long()
         target_lengths = (durations * tokens_per_second).long().clamp(min=1)
         feats = torch.randn(size, int(lengths.max()), BINS, generator=random)
@@ -67,10 +72,12 @@ def make_engine(config: Config, device: str = "auto") -> Engine:
 
 
 def run_steps(engine: Engine, batches: Sequence[Batch], first: int) -> float:
-    """A step on each batch, numbered from `first`; as in training, a result is read when the next step is launched.
+    """A step on each batch, numbered from `first`; as in training, a result is read when the next
+    step is launched.
 
     Returns:
-        Seconds in which the host launched the steps, without those in which it waited for their results.
+        Seconds in which the host launched the steps, without those in which it waited for their
+        results.
     """
     before, seconds = None, 0.0
     for number, batch in enumerate(batches, first):
@@ -112,18 +119,35 @@ def measure(engine: Engine, batches: list[Batch], repeats: int) -> list[Speed]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch_size", type=int, default=16, help="utterances of a batch (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=4.0, help="seconds of an utterance (default: %(default)s)")
-    parser.add_argument(
-        "--tokens_per_second", type=float, default=3.0, help="tokens of a second of audio (default: %(default)s)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=4, help="steps of a repeat (default: %(default)s)")
+    parser.add_argument(
+        "--batch_size", type=int, default=16, help="utterances of a batch (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="seconds of an utterance (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tokens_per_second",
+        type=float,
+        default=3.0,
+        help="tokens of a second of audio (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=4, help="steps of a repeat (default: %(default)s)"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="repeats (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="threads of torch on the CPU (default: one for each core)")
-    parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), default="fp32", help="default: %(default)s")
+    parser.add_argument(
+        "--threads", type=int, help="threads of torch on the CPU (default: one for each core)"
+    )
+    parser.add_argument(
+        "--dtype", choices=("fp32", "bf16", "fp16"), default="fp32", help="default: %(default)s"
+    )
     parser.add_argument("--torch_compile", action="store_true", help="compile the layers")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
     return parser.parse_args()
 
 
@@ -132,7 +156,9 @@ def main() -> None:
     args = parse_arguments()
     if args.threads:
         torch.set_num_threads(args.threads)
-    config = parse_config({**MODEL, "dtype": args.dtype, "torch_compile": args.torch_compile}, "train_step.py")
+    config = parse_config(
+        {**MODEL, "dtype": args.dtype, "torch_compile": args.torch_compile}, "train_step.py"
+    )
     engine = make_engine(with_dtype(config, World.from_environment("auto").device))
     if engine.world.device.type == "cpu":
         keep_freed_memory()  # as train.py does
@@ -143,9 +169,13 @@ def main() -> None:
         "device": engine.world.device.type,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "audio_seconds_per_second": round(statistics.median(each.audio_per_second for each in speeds), 1),
+        "audio_seconds_per_second": round(
+            statistics.median(each.audio_per_second for each in speeds), 1
+        ),
         "fastest": round(max(each.audio_per_second for each in speeds), 1),
-        "audio_seconds_per_cpu_second": round(statistics.median(each.audio_per_cpu_second for each in speeds), 1),
+        "audio_seconds_per_cpu_second": round(
+            statistics.median(each.audio_per_cpu_second for each in speeds), 1
+        ),
     }
     print(", ".join(f"{name} {value}" for name, value in report.items()), file=sys.stderr)
     if args.json:

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""transcribe.py on a long recording: error rate compared with the same utterances one by one, speed and memory.
+"""transcribe.py on a long recording: error rate compared with the same utterances one by one, speed
+and memory.
 
-Utterances of a test set are joined in random order (repeated if they are too few), with pauses of random length that
-hold faint noise. The tool runs in its own process, on one thread, on the whole recording and on its first minute. Equal
-memory in both runs shows that memory does not grow with length. --transcribe passes options on to the tool:
+Utterances of a test set are joined in random order (repeated if they are too few), with pauses of
+random length that hold faint noise. The tool runs in its own process, on one thread, on the whole
+recording and on its first minute. Equal memory in both runs shows that memory does not grow with
+length. --transcribe passes options on to the tool:
 
     python tools/benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list
-    python tools/benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list --transcribe --pause 0.2
+    python tools/benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list
+    --transcribe --pause 0.2
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ peak = Path(sys.argv.pop(1))
 atexit.register(lambda: peak.write_text(Path("/proc/self/status").read_text()))
 runpy.run_module("wenet_uio.bin.transcribe", run_name="__main__", alter_sys=True)
 """
-"""Runs transcribe.py, which notes its peak memory: `ru_maxrss` of a child begins with the memory of its parent."""
+"""Runs transcribe.py, which notes its peak memory: `ru_maxrss` of a child begins with the memory of
+its parent."""
 
 
 class Joined(NamedTuple):
@@ -61,7 +65,12 @@ class Joined(NamedTuple):
 
 
 def join(
-    data_list: str, data_type: DataType, seconds: float, pauses: tuple[float, float], noise: float, seed: int
+    data_list: str,
+    data_type: DataType,
+    seconds: float,
+    pauses: tuple[float, float],
+    noise: float,
+    seed: int,
 ) -> Joined:
     """Join utterances into a recording of at least `seconds`.
 
@@ -74,7 +83,11 @@ def join(
     """
     draw = np.random.default_rng(seed)
     corpus = open_list(data_list, data_type)
-    refs = [SampleRef(shard, row) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard])]
+    refs = [
+        SampleRef(shard, row)
+        for shard in range(corpus.num_shards)
+        for row in range(corpus.samples[shard])
+    ]
     parts: list[np.ndarray] = []
     said: list[tuple[str, str]] = []
     length, sample_rate = 0, 0
@@ -85,19 +98,28 @@ def join(
                 raise ValueError(f"{data_list}: {utterance.key} has no audio")
             waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end)
             if sample_rate not in (0, rate):
-                raise ValueError(f"{data_list}: utterances of {sample_rate} and {rate} Hz; expected one sample rate")
+                raise ValueError(
+                    f"{data_list}: utterances of {sample_rate} and {rate} Hz; expected one sample "
+                    "rate"
+                )
             sample_rate = rate
-            quiet = draw.normal(0, INT16_SCALE * 10 ** (noise / 20), round(draw.uniform(*pauses) * rate))
+            quiet = draw.normal(
+                0, INT16_SCALE * 10 ** (noise / 20), round(draw.uniform(*pauses) * rate)
+            )
             parts += [quiet.astype(np.float32), waveform]
             said.append((utterance.key, utterance.text))
             length += len(parts[-1]) + len(parts[-2])
             if length >= seconds * rate:
                 break
     waveform = np.concatenate(parts)
-    return Joined(waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16), sample_rate, said)
+    return Joined(
+        waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16), sample_rate, said
+    )
 
 
-def recognize_cut(model_dir: str, data_list: str, data_type: DataType, trust_code: bool) -> dict[str, str]:
+def recognize_cut(
+    model_dir: str, data_list: str, data_type: DataType, trust_code: bool
+) -> dict[str, str]:
     """Recognise the utterances one by one; return {key: text}."""
     recogniser = load_recogniser(model_dir, trust_code=trust_code)
     config = with_static_batches(recogniser.config, BATCH_SIZE)
@@ -122,7 +144,18 @@ def transcribe(path: Path, model_dir: str, options: list[str]) -> Run:
         ValueError: the process failed.
     """
     with tempfile.NamedTemporaryFile("r") as peak:
-        tool = [sys.executable, "-c", TOOL, peak.name, "--model", model_dir, "--device", "cpu", "--mode", MODE]
+        tool = [
+            sys.executable,
+            "-c",
+            TOOL,
+            peak.name,
+            "--model",
+            model_dir,
+            "--device",
+            "cpu",
+            "--mode",
+            MODE,
+        ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with subprocess.Popen(
             [*tool, "--format", "json", *options, path], stdout=subprocess.PIPE, env=environment
@@ -150,17 +183,28 @@ def run_tool(joined: Joined, model_dir: str, options: list[str]) -> tuple[Run, R
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--model", required=True, metavar="DIR", help="experiment folder with train.yaml and avg.pt or final.pt"
+        "--model",
+        required=True,
+        metavar="DIR",
+        help="experiment folder with train.yaml and avg.pt or final.pt",
     )
     parser.add_argument("--data_list", required=True, help="data list of the test set")
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of --data_list (default: raw)"
+        "--data_type",
+        choices=("raw", "shard"),
+        default="raw",
+        help="type of --data_list (default: raw)",
     )
     parser.add_argument("--char", action="store_true", help="count each ideograph as a word")
     parser.add_argument(
-        "--minutes", type=float, default=10, help="least length of the recording (default: %(default)s)"
+        "--minutes",
+        type=float,
+        default=10,
+        help="least length of the recording (default: %(default)s)",
     )
     parser.add_argument(
         "--pauses",
@@ -177,10 +221,18 @@ def parse_arguments() -> argparse.Namespace:
         metavar="DB",
         help="level of the noise in pauses, dB of full scale (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of order and pauses (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON on the last line")
     parser.add_argument(
-        "--transcribe", nargs=argparse.REMAINDER, default=[], metavar="OPTION", help="options for transcribe.py"
+        "--seed", type=int, default=0, help="seed of order and pauses (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
+    parser.add_argument(
+        "--transcribe",
+        nargs=argparse.REMAINDER,
+        default=[],
+        metavar="OPTION",
+        help="options for transcribe.py",
     )
     return parser.parse_args()
 
@@ -188,16 +240,24 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Join a recording, transcribe it, and print the report."""
     args = parse_arguments()
-    joined = join(args.data_list, args.data_type, args.minutes * 60, args.pauses, args.noise, args.seed)
+    joined = join(
+        args.data_list, args.data_type, args.minutes * 60, args.pauses, args.noise, args.seed
+    )
     done, short = run_tool(joined, args.model, args.transcribe)
 
     rules = WordRules("auto" if args.char else "word")
     text = " ".join(passage["text"] for passage in done.passages)
-    of_joined = score({"all": " ".join(text for _, text in joined.said)}, {"all": text}, rules).overall
+    of_joined = score(
+        {"all": " ".join(text for _, text in joined.said)}, {"all": text}, rules
+    ).overall
     torch.set_num_threads(1)
-    heard = recognize_cut(args.model, args.data_list, args.data_type, "--trust_code" in args.transcribe)
+    heard = recognize_cut(
+        args.model, args.data_list, args.data_type, "--trust_code" in args.transcribe
+    )
     said = {f"{place} {key}": text for place, (key, text) in enumerate(joined.said)}
-    of_cut = score(said, {name: heard.get(name.split(" ", 1)[1], "") for name in said}, rules).overall
+    of_cut = score(
+        said, {name: heard.get(name.split(" ", 1)[1], "") for name in said}, rules
+    ).overall
 
     seconds = len(joined.waveform) / joined.sample_rate
     lengths = [passage["end"] - passage["start"] for passage in done.passages] or [0.0]

@@ -49,9 +49,15 @@ class Input:
         elif hasattr(audio, "read"):
             self.name = str(getattr(audio, "name", self.name))
         elif isinstance(audio, np.ndarray) or type(audio).__module__.split(".")[0] == "torch":
-            raise ValueError("an array of samples needs its sample rate: transcribe(samples=array, sample_rate=16000)")
+            raise ValueError(
+                "an array of samples needs its sample rate: transcribe(samples=array, "
+                "sample_rate=16000)"
+            )
         elif not isinstance(audio, (bytes, bytearray, memoryview)):
-            raise TypeError(f"audio: expected a path, a file object, bytes or samples, found {type(audio).__name__}")
+            raise TypeError(
+                "audio: expected a path, a file object, bytes or samples, found "
+                f"{type(audio).__name__}"
+            )
 
     def open(self) -> Source:
         """Path of a regular file, or all bytes of anything else; read once.
@@ -118,7 +124,9 @@ def wav_of(samples: Any, sample_rate: int) -> bytes:
     """
     array = np.asarray(samples)
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] > MOST_CHANNELS):
-        raise ValueError(f"samples: expected shape (samples,) or (samples, channels), found {array.shape}")
+        raise ValueError(
+            f"samples: expected shape (samples,) or (samples, channels), found {array.shape}"
+        )
     if array.dtype != np.int16 and not np.issubdtype(array.dtype, np.floating):
         raise ValueError(f"samples: expected int16, or floats from -1 to 1; found {array.dtype}")
     if sample_rate <= 0:
@@ -126,7 +134,9 @@ def wav_of(samples: Any, sample_rate: int) -> bytes:
     is_int = array.dtype == np.int16
     wav = io.BytesIO()
     content = array if is_int else array.astype(np.float32)
-    soundfile.write(wav, content, int(sample_rate), format="WAV", subtype="PCM_16" if is_int else "FLOAT")
+    soundfile.write(
+        wav, content, int(sample_rate), format="WAV", subtype="PCM_16" if is_int else "FLOAT"
+    )
     return wav.getvalue()
 
 
@@ -134,8 +144,16 @@ def _warn_if_silent(name: str, source: Source, channel: Channel) -> None:
     """Log a warning if the channel of a recording is silent, with the channels that are not."""
     if _is_loud(source, channel):
         return
-    others = [number for number in range(audio_info(source).channels) if number != channel and _is_loud(source, number)]
-    more = f"; channels with sound: {', '.join(map(str, others))}; choose one, or mix" if others else ""
+    others = [
+        number
+        for number in range(audio_info(source).channels)
+        if number != channel and _is_loud(source, number)
+    ]
+    more = (
+        f"; channels with sound: {', '.join(map(str, others))}; choose one, or mix"
+        if others
+        else ""
+    )
     log.warning("warning: %s: channel %s is silent (below %g dBFS)%s", name, channel, SILENT, more)
 
 

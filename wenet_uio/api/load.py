@@ -21,7 +21,11 @@ ONNX_FOLDERS = ("offline", "streaming", "offline_int8", "streaming_int8")
 
 
 def load_model(
-    path: str | Path, *, checkpoint: str | Path | None = None, device: str = "auto", trust_code: bool = False
+    path: str | Path,
+    *,
+    checkpoint: str | Path | None = None,
+    device: str = "auto",
+    trust_code: bool = False,
 ) -> SpeechRecogniser:
     """Load a recogniser.
 
@@ -29,22 +33,25 @@ def load_model(
         print(recogniser.transcribe("talk.mp3").text)
 
     Args:
-        path: folder with train.yaml and weights (a run, or a model in WeNet's layout); weights in such a folder; or an
-            export: final.zip, or a folder of export_onnx.py, below the folder of its run.
+        path: folder with train.yaml and weights (a run, or a model in WeNet's layout); weights in
+            such a folder; or an export: final.zip, or a folder of export_onnx.py, below the folder
+            of its run.
         checkpoint: weights; by default avg.pt or final.pt of the folder.
         device: auto (a GPU if there is one), cpu, cuda or cuda:N. Exports run on the CPU.
         trust_code: run the operators that the train.yaml names, which can be any code.
 
     Raises:
         OSError: a file does not exist.
-        ValueError: the config is wrong or names operators that are not trusted, or the weights are those of another
-            model.
+        ValueError: the config is wrong or names operators that are not trusted, or the weights are
+            those of another model.
     """
     path = Path(path)
     if checkpoint is None:
         if export := _export_at(path):
             folder = _run_of(export)
-            return SpeechRecogniser(_load_export(export, folder, trust_code), folder, "cpu", exported=True)
+            return SpeechRecogniser(
+                _load_export(export, folder, trust_code), folder, "cpu", exported=True
+            )
         if path.is_file() and path.suffix == ".pt":
             path, checkpoint = path.parent, path
     if not (path / TRAIN_CONFIG).is_file():
@@ -53,10 +60,14 @@ def load_model(
 
 
 class RunnableExport(ExportedModel):
-    """An exported model in the place of an ASRModel; `decode` calls it with one utterance at a time."""
+    """An exported model in the place of an ASRModel; `decode` calls it with one utterance at a
+    time.
+    """
 
     def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx, model: ASRModel) -> None:
-        """Take from the untrained `model` what the export lacks: the frame rate, and the weights of losses."""
+        """Take from the untrained `model` what the export lacks: the frame rate, and the weights of
+        losses.
+        """
         super().__init__(runtime, model)
         self.encoder = model.encoder
         self.ctc_weight, self.attention_weight = model.ctc_weight, model.attention_weight
@@ -70,10 +81,14 @@ class RunnableExport(ExportedModel):
             ValueError: another device.
         """
         if torch.device(device).type != "cpu":
-            raise ValueError(f"device {device}: exported models run on the CPU; load the checkpoint instead")
+            raise ValueError(
+                f"device {device}: exported models run on the CPU; load the checkpoint instead"
+            )
         return self
 
-    def decoder_frames(self, encoder_out: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def decoder_frames(
+        self, encoder_out: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """All frames, as in the runtimes; see ASRModel.decoder_frames."""
         return encoder_out, lengths
 
@@ -83,7 +98,9 @@ class RunnableExport(ExportedModel):
 
 
 def _export_at(path: Path) -> Path | None:
-    """The zip file, or the folder with ONNX files, that `path` names; a folder with a checkpoint is no export."""
+    """The zip file, or the folder with ONNX files, that `path` names; a folder with a checkpoint is
+    no export.
+    """
     if path.is_file():
         return path if path.suffix == ".zip" else None
     if any((path / name).is_file() for name in CHECKPOINTS):
@@ -103,7 +120,9 @@ def _run_of(export: Path) -> Path:
     above = [export, *export.resolve().parents][:4]
     folder = next((folder for folder in above if (folder / TRAIN_CONFIG).is_file()), None)
     if folder is None:
-        raise FileNotFoundError(f"{export}: no {TRAIN_CONFIG} beside it or above; an export needs that of its run")
+        raise FileNotFoundError(
+            f"{export}: no {TRAIN_CONFIG} beside it or above; an export needs that of its run"
+        )
     return folder
 
 

@@ -15,7 +15,8 @@ from wenet_uio.search.types import DecodeOptions
 
 @dataclass(frozen=True)
 class TranscribeOptions(ScorerOptions):
-    """Options of `transcribe` and `stream`; hot words and language model work in two modes, see `build_scorers`.
+    """Options of `transcribe` and `stream`; hot words and language model work in two modes, see
+    `build_scorers`.
 
     Raises:
         ValueError: an unknown mode, or a number out of range.
@@ -35,16 +36,20 @@ class TranscribeOptions(ScorerOptions):
     pause: float | None = None
     """Cut at pauses of this many seconds; 0: windows only; None: 0.4."""
     detector: str | None = None
-    """What finds speech: silero (package silero-vad), energy, or auto: silero if it is installed; None: auto."""
+    """What finds speech: silero (package silero-vad), energy, or auto: silero if it is installed;
+    None: auto."""
     usual: float | None = None
-    """Cut longer segments at shorter pauses as well; None: the 95th percentile of the training utterances."""
+    """Cut longer segments at shorter pauses as well; None: the 95th percentile of the training
+    utterances."""
     window: float | None = None
-    """Longest piece that is recognised at once, in seconds; None: the longest training utterance, at most 20."""
+    """Longest piece that is recognised at once, in seconds; None: the longest training utterance,
+    at most 20."""
     overlap: float | None = None
     """Seconds that windows share; None: 4, at most half a window."""
     one_pass: bool = False
-    """The encoder sees each recording as a whole, in memory that does not grow with its length, and the search its
-    segments. Needs a model with two limits of att_context_size, best with rope_pos."""
+    """The encoder sees each recording as a whole, in memory that does not grow with its length, and
+    the search its segments. Needs a model with two limits of att_context_size, best with
+    rope_pos."""
     batch_size: int = 8
     """Segments that are recognised together, also of several recordings."""
     device: str | None = None
@@ -58,11 +63,16 @@ class TranscribeOptions(ScorerOptions):
         if self.batch_size < 1:
             raise ValueError(f"batch_size: expected 1 or more, found {self.batch_size}")
         if isinstance(self.hot_words, str):
-            raise ValueError(f"hot_words: expected a list of phrases, found the text {self.hot_words!r}")
+            raise ValueError(
+                f"hot_words: expected a list of phrases, found the text {self.hot_words!r}"
+            )
 
     def cutting(self, usual: Cutting) -> Cutting:
         """The given values, and for the others those of `usual`."""
-        given = {name: getattr(self, name) for name in ("pause", "usual", "window", "overlap", "detector")}
+        given = {
+            name: getattr(self, name)
+            for name in ("pause", "usual", "window", "overlap", "detector")
+        }
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("pause") == 0:
             given["pause"] = None

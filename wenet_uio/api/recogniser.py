@@ -40,12 +40,17 @@ log = logging.getLogger(__name__)
 class SpeechRecogniser:
     """A trained model, ready for use. Not for several threads at once."""
 
-    def __init__(self, recogniser: Recogniser, folder: Path, device: str = "auto", *, exported: bool = False) -> None:
+    def __init__(
+        self, recogniser: Recogniser, folder: Path, device: str = "auto", *, exported: bool = False
+    ) -> None:
         self.recogniser = recogniser
         """Config, tokenizer and model."""
         self._device, self._exported = device_of(device), exported
-        self._cutting = Cutting.of_run(folder)  # read once: the folder may move while the model is used
-        # Streams that share their scorers are searched together, and share the memory of a language model.
+        self._cutting = Cutting.of_run(
+            folder
+        )  # read once: the folder may move while the model is used
+        # Streams that share their scorers are searched together, and share the memory of a language
+        # model.
         self._build_scorers = lru_cache(maxsize=16)(build_scorers)
 
     @property
@@ -74,18 +79,30 @@ class SpeechRecogniser:
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
     @overload
     def transcribe(
-        self, audio: Any = None, *, samples: Any = None, sample_rate: int | None = None, **options: Any
+        self,
+        audio: Any = None,
+        *,
+        samples: Any = None,
+        sample_rate: int | None = None,
+        **options: Any,
     ) -> Transcript: ...
     def transcribe(
-        self, audio: Any = None, *, samples: Any = None, sample_rate: int | None = None, **options: Any
+        self,
+        audio: Any = None,
+        *,
+        samples: Any = None,
+        sample_rate: int | None = None,
+        **options: Any,
     ) -> Transcript | list[Transcript]:
         """Transcribe recordings of any length.
 
         Args:
             audio: path or URL of an audio file, file object, or encoded bytes; or a list of them.
-            samples: instead of `audio`: int16 or floats from -1 to 1, (N,) or (N, channels); or a list of such arrays.
+            samples: instead of `audio`: int16 or floats from -1 to 1, (N,) or (N, channels); or a
+                list of such arrays.
             sample_rate: of `samples`, in Hz.
-            options: fields of TranscribeOptions, such as mode, beam_size, hot_words, language_model, channel.
+            options: fields of TranscribeOptions, such as mode, beam_size, hot_words,
+                language_model, channel.
 
         Returns:
             A Transcript; for a list of inputs a list of them.
@@ -102,7 +119,8 @@ class SpeechRecogniser:
                 raise _with_name(segment, inputs[number].name)
             found[number].append(segment)
         transcripts = [
-            Transcript(tuple(segments), recording.seconds) for recording, segments in zip(inputs, found, strict=True)
+            Transcript(tuple(segments), recording.seconds)
+            for recording, segments in zip(inputs, found, strict=True)
         ]
         return transcripts if several else transcripts[0]
 
@@ -111,7 +129,8 @@ class SpeechRecogniser:
     ) -> Iterator[tuple[int, TranscriptSegment | Exception]]:
         """Yield (number of the input, segment) in order, as soon as each segment is recognised.
 
-        An input that cannot be read gives its AudioError or OSError as its last item. A silent channel is logged.
+        An input that cannot be read gives its AudioError or OSError as its last item. A silent
+        channel is logged.
         """
         transcriber = self._transcriber(options)
         openers = [recording.open for recording in inputs]
@@ -139,8 +158,8 @@ class SpeechRecogniser:
     ) -> Stream:
         """Start to recognise speech while it arrives: `accept(samples)`, `partial`, `finish()`.
 
-        As `live`, for one stream alone. Without `endpoints` the stream is one utterance. The log says if the model has
-        an `obstacle`.
+        As `live`, for one stream alone. Without `endpoints` the stream is one utterance. The log
+        says if the model has an `obstacle`.
         """
         live = self.live(
             sample_rate=sample_rate,
@@ -150,7 +169,9 @@ class SpeechRecogniser:
             **options,
         )
         if self.obstacle:
-            log.warning("no streaming, the newest window is decoded again and again: %s", self.obstacle)
+            log.warning(
+                "no streaming, the newest window is decoded again and again: %s", self.obstacle
+            )
         return Stream(live)
 
     def live(
@@ -164,19 +185,22 @@ class SpeechRecogniser:
         nbest: int = 1,
         **options: Any,
     ) -> LiveStream:
-        """Start a stream of utterances: `push(samples)`, `advance([stream, ...])`, `take()`; see LiveStream.
+        """Start a stream of utterances: `push(samples)`, `advance([stream, ...])`, `take()`; see
+        LiveStream.
 
-        A model that was trained with chunks encodes each chunk once. A model with an `obstacle` decodes the newest
-        window again and again.
+        A model that was trained with chunks encodes each chunk once. A model with an `obstacle`
+        decodes the newest window again and again.
 
         Args:
             sample_rate: of the samples, in Hz; None: that of the model.
             chunk_size: encoder frames of a chunk; None: the size of the training, or at least 16.
             left_chunks: chunks seen before the current chunk; -1: all.
-            endpoints: rules that end utterances; {}: the stream is one utterance, and its memory grows with its length.
+            endpoints: rules that end utterances; {}: the stream is one utterance, and its memory
+                grows with its length.
             partial_mode: ctc_greedy_search or ctc_prefix_beam_search.
             nbest: most texts of an utterance; ctc_greedy_search and windows have one.
-            options: fields of TranscribeOptions: mode, beam_size, hot words, language model, window, overlap, device.
+            options: fields of TranscribeOptions: mode, beam_size, hot words, language model,
+                window, overlap, device.
 
         Raises:
             ValueError: an argument is wrong, or the model is an export.
@@ -184,11 +208,20 @@ class SpeechRecogniser:
         if self._exported:
             raise ValueError(f"stream: {self.obstacle}")
         chosen = TranscribeOptions(**options)
-        size = fitting_chunk(self.recogniser.model.encoder, USUAL_CHUNK) if chunk_size is None else chunk_size
+        size = (
+            fitting_chunk(self.recogniser.model.encoder, USUAL_CHUNK)
+            if chunk_size is None
+            else chunk_size
+        )
         rate = self.sample_rate if sample_rate is None else sample_rate
         cutting = self._cut(chosen)
         search = self._search(chosen)
-        chunks = replace(search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks, nbest=nbest)
+        chunks = replace(
+            search.options,
+            decoding_chunk_size=size,
+            num_decoding_left_chunks=left_chunks,
+            nbest=nbest,
+        )
         return start_live(
             self._transcriber(chosen, search),
             self.recogniser,
@@ -205,12 +238,17 @@ class SpeechRecogniser:
         """
         cutting = options.cutting(self._cutting)
         if isinstance(self.recogniser.model, Whisper) and cutting.window > LONGEST_WINDOW:
-            raise ValueError(f"window {cutting.window:g}: a whisper hears at most {LONGEST_WINDOW:g} s at once")
+            raise ValueError(
+                f"window {cutting.window:g}: a whisper hears at most {LONGEST_WINDOW:g} s at once"
+            )
         return cutting
 
     def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
         if options.one_pass and self._exported:
-            raise ValueError("one_pass: exported models encode each segment alone; load the checkpoint of the run")
+            raise ValueError(
+                "one_pass: exported models encode each segment alone; load the checkpoint of the "
+                "run"
+            )
         return Transcriber(
             self.recogniser,
             search or self._search(options),
@@ -229,30 +267,45 @@ class SpeechRecogniser:
         modes, mode = self.modes, self._mode(options)
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
-            raise ValueError(f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of the run")
+            raise ValueError(
+                f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of "
+                "the run"
+            )
         device = self._device if options.device is None else device_of(options.device)
         known = {each.name for each in fields(DecodeOptions)}
         if unknown := set(options.decoding) - known:
-            raise ValueError(f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
-        named = {name: getattr(options, name) for name in ("beam_size", "language", "task", "timestamps")}
+            raise ValueError(
+                f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}"
+            )
+        named = {
+            name: getattr(options, name) for name in ("beam_size", "language", "task", "timestamps")
+        }
         decoding = {**named, **options.decoding, "token_times": True, "nbest": 1}
-        given: dict[str, Any] = {each.name: getattr(options, each.name) for each in fields(ScorerOptions)}
+        given: dict[str, Any] = {
+            each.name: getattr(options, each.name) for each in fields(ScorerOptions)
+        }
         given["hot_words"] = tuple(options.hot_words)  # hashable
         names = ("hot_words", "language_model")
-        scorers = self._build_scorers(ScorerOptions(**given), (mode,), self.recogniser.tokenizer, device, names=names)
+        scorers = self._build_scorers(
+            ScorerOptions(**given), (mode,), self.recogniser.tokenizer, device, names=names
+        )
         return Search([mode], self._with_dtype(DecodeOptions(**decoding), device), scorers)
 
     def _mode(self, options: TranscribeOptions) -> str:
         """The decode mode of the options."""
         if options.mode is None and (options.timestamps or options.decoding.get("timestamps")):
             return "attention"
-        return options.mode or self.usual_mode(scored=bool(options.hot_words or options.language_model))
+        return options.mode or self.usual_mode(
+            scored=bool(options.hot_words or options.language_model)
+        )
 
     def _with_dtype(self, options: DecodeOptions, device: torch.device) -> DecodeOptions:
         if not self._exported:
             return with_dtype(options, self.recogniser.config, device)
         if options.dtype not in (None, "fp32"):
-            raise ValueError(f"dtype {options.dtype}: an exported model has the arithmetic of its export")
+            raise ValueError(
+                f"dtype {options.dtype}: an exported model has the arithmetic of its export"
+            )
         return options
 
 

@@ -1,4 +1,6 @@
-"""Check that encoded audio is complete before it is packed: audio that is cut short does not match its text."""
+"""Check that encoded audio is complete before it is packed: audio that is cut short does not match
+its text.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,11 @@ def why_past_the_end(start: float, end: float | None, seconds: float) -> str | N
 
 @decodes
 def require_whole(audio: bytes) -> None:
-    """Refuse audio that ends before the end that its header claims; only a block near the end is decoded.
+    """Refuse audio that ends before the end that its header claims; only a block near the end is
+    decoded.
 
-    Ogg, which has no length in its header, and formats that libsndfile does not read are not checked.
+    Ogg, which has no length in its header, and formats that libsndfile does not read are not
+    checked.
 
     Raises:
         AudioError: more than 2 % of the samples are missing.
@@ -38,7 +42,9 @@ def require_whole(audio: bytes) -> None:
     if audio[:4] == b"RIFF":
         claimed, there = bytes_of_samples(audio, len(audio))
         if not is_whole(claimed, there):
-            raise AudioError(f"cut short: the header claims {claimed} bytes of samples, the file has {there}")
+            raise AudioError(
+                f"cut short: the header claims {claimed} bytes of samples, the file has {there}"
+            )
         return
     try:
         file = soundfile.SoundFile(io.BytesIO(audio))
@@ -51,4 +57,6 @@ def require_whole(audio: bytes) -> None:
         except soundfile.LibsndfileError as error:
             raise AudioError(f"cut short or damaged near its end: {error.error_string}") from None
         if not found:
-            raise AudioError(f"cut short: the header claims {file.frames} samples, the last of them are missing")
+            raise AudioError(
+                f"cut short: the header claims {file.frames} samples, the last of them are missing"
+            )

@@ -43,21 +43,28 @@ class AudioInfo:
     """Hz."""
     channels: int
     is_whole: bool = True
-    """False if the header of a wav claims more samples than the file has. Other formats must be decoded to know."""
+    """False if the header of a wav claims more samples than the file has. Other formats must be
+    decoded to know."""
 
     @property
     def is_features(self) -> bool:
-        """Whether these are stored features: frames count as samples, features per frame as channels."""
+        """Whether these are stored features: frames count as samples, features per frame as
+        channels.
+        """
         return self.sample_rate == FRAME_RATE
 
     def samples_between(self, start: float, end: float | None) -> int:
-        """Samples of the segment `start` to `end` (seconds; None is the end of the audio); 0 for an empty segment.
+        """Samples of the segment `start` to `end` (seconds; None is the end of the audio); 0 for an
+        empty segment.
 
         Raises:
-            AudioError: a time is negative or not finite, or the segment is all of an audio that is cut short.
+            AudioError: a time is negative or not finite, or the segment is all of an audio that is
+                cut short.
         """
         if not (self.is_whole or start or end is not None):
-            raise AudioError(f"cut short: the file has {self.num_samples} samples, its header claims more")
+            raise AudioError(
+                f"cut short: the file has {self.num_samples} samples, its header claims more"
+            )
         first, last = segment_samples(self.num_samples, self.sample_rate, start, end)
         return last - first
 
@@ -78,12 +85,19 @@ class Excerpt(NamedTuple):
         return segment_samples(num_samples, sample_rate, self.start, self.end)
 
     def of(self, block: np.ndarray) -> np.ndarray:
-        """Convert a block (samples, channels) to (samples,) of the channel, as float32 or as int16."""
+        """Convert a block (samples, channels) to (samples,) of the channel, as float32 or as
+        int16.
+        """
         if self.channel == "mix":
-            return block.mean(axis=1, dtype=np.float32) if block.shape[1] > 1 else block[:, 0].astype(np.float32)
+            return (
+                block.mean(axis=1, dtype=np.float32)
+                if block.shape[1] > 1
+                else block[:, 0].astype(np.float32)
+            )
         if not (isinstance(self.channel, int) and 0 <= self.channel < block.shape[1]):
             raise AudioError(
-                f"channel {self.channel} (counted from 0) requested, the audio has {block.shape[1]} channel(s)"
+                f"channel {self.channel} (counted from 0) requested, the audio has "
+                f"{block.shape[1]} channel(s)"
             )
         dtype = np.int16 if self.keep_int16 and block.dtype == np.int16 else np.float32
         return block[:, self.channel].astype(dtype)
@@ -95,7 +109,9 @@ class Excerpt(NamedTuple):
             the waveform (samples,) on the scale of int16.
         """
         parts = [self.of(block) for block in blocks]
-        waveform = parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.float32)])
+        waveform = (
+            parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.float32)])
+        )
         if waveform.dtype == np.float32:
             waveform *= np.float32(INT16_SCALE)
         return waveform
@@ -126,9 +142,21 @@ class WavDecoder:
     is_whole = True
     """False if the header claims more samples than the file has."""
 
-    def __init__(self, encoded: memoryview | BinaryIO, sample_rate: int, channels: int, offset: int, size: int) -> None:
+    def __init__(
+        self,
+        encoded: memoryview | BinaryIO,
+        sample_rate: int,
+        channels: int,
+        offset: int,
+        size: int,
+    ) -> None:
         """`size` bytes of samples begin at byte `offset`."""
-        self.sample_rate, self._encoded, self._channels, self._offset = sample_rate, encoded, channels, offset
+        self.sample_rate, self._encoded, self._channels, self._offset = (
+            sample_rate,
+            encoded,
+            channels,
+            offset,
+        )
         self._num_samples = size // (2 * channels)
 
     def info(self) -> AudioInfo:
@@ -174,7 +202,9 @@ class SndfileDecoder:
         Raises:
             AudioError: the audio is damaged, or does not have the channel.
         """
-        as_stored = excerpt.keep_int16 and self._file.subtype == "PCM_16" and excerpt.channel != "mix"
+        as_stored = (
+            excerpt.keep_int16 and self._file.subtype == "PCM_16" and excerpt.channel != "mix"
+        )
         span = excerpt.samples(self.sample_rate, self._file.frames)
         waveform = excerpt.joined(self._blocks(*span, "int16" if as_stored else "float32"))
         return _sane(waveform) if self._file.subtype in ("FLOAT", "DOUBLE") else waveform
@@ -183,8 +213,12 @@ class SndfileDecoder:
         """Close libsndfile's handle."""
         self._file.close()
 
-    def _blocks(self, first: int, last: int, dtype: Literal["int16", "float32"]) -> Iterator[np.ndarray]:
-        """Blocks (samples, channels) from sample `first` up to `last`, or to the end of the data."""
+    def _blocks(
+        self, first: int, last: int, dtype: Literal["int16", "float32"]
+    ) -> Iterator[np.ndarray]:
+        """Blocks (samples, channels) from sample `first` up to `last`, or to the end of the
+        data.
+        """
         if first:
             self._file.seek(first)
         size = max(1, BLOCK // self._file.channels)
@@ -192,7 +226,9 @@ class SndfileDecoder:
             try:
                 block = self._file.read(min(size, last - first), dtype=dtype, always_2d=True)
             except soundfile.LibsndfileError as error:
-                raise AudioError(f"damaged, or cut short, after sample {first} ({error.error_string})") from None
+                raise AudioError(
+                    f"damaged, or cut short, after sample {first} ({error.error_string})"
+                ) from None
             if not len(block):
                 return
             yield block
@@ -200,7 +236,9 @@ class SndfileDecoder:
 
 
 class AvDecoder:
-    """Reads the formats of FFmpeg through PyAV. Call either `info` or `read`, once: both consume the audio."""
+    """Reads the formats of FFmpeg through PyAV. Call either `info` or `read`, once: both consume
+    the audio.
+    """
 
     def __init__(self, stream: BinaryIO, container: str) -> None:
         """`container` is the name of the format in FFmpeg.
@@ -246,11 +284,15 @@ class AvDecoder:
         self._container.close()
 
     def _blocks(self, first: int, last: int) -> Iterator[np.ndarray]:
-        """Blocks (samples, channels) from sample `first` up to `last`, or to the end of the audio."""
+        """Blocks (samples, channels) from sample `first` up to `last`, or to the end of the
+        audio.
+        """
         place = 0
         for rate, samples in itertools.chain([self._first], self._frames):
             if (rate, len(samples)) != (self.sample_rate, self._channels):
-                raise AudioError("the sample rate or the number of channels changes within the audio")
+                raise AudioError(
+                    "the sample rate or the number of channels changes within the audio"
+                )
             block = samples.T[max(0, first - place) : max(0, last - place)]
             if len(block):
                 yield block
@@ -276,12 +318,18 @@ def _sane(waveform: np.ndarray) -> np.ndarray:
     """
     peak = np.abs(waveform).max(initial=0.0)
     if not peak <= LOUDEST:
-        raise AudioError(f"samples of {peak / INT16_SCALE:g} times full scale: damaged, or not on the scale of -1 to 1")
+        raise AudioError(
+            f"samples of {peak / INT16_SCALE:g} times full scale: damaged, or not on the scale of "
+            "-1 to 1"
+        )
     return waveform
 
 
-def segment_samples(num_samples: int, sample_rate: int, start: float, end: float | None) -> tuple[int, int]:
-    """First sample, and one past the last, of the segment from `start` to `end` (seconds), limited to the audio.
+def segment_samples(
+    num_samples: int, sample_rate: int, start: float, end: float | None
+) -> tuple[int, int]:
+    """First sample, and one past the last, of the segment from `start` to `end` (seconds), limited
+    to the audio.
 
     Raises:
         AudioError: a time is negative or not finite.

@@ -1,4 +1,6 @@
-"""Encoding audio for a shard as 16-bit wav, flac or opus. The same samples always give the same bytes."""
+"""Encoding audio for a shard as 16-bit wav, flac or opus. The same samples always give the same
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from wenet_uio.audio.read import INT16_SCALE, AudioError
 Encoding = Literal["wav", "flac", "opus"]
 """Encodings of audio in shards."""
 Lossy = Literal["opus", "mp3", "mulaw"]
-"""Encodings that augmentation uses. libsndfile encodes no AMR and no AAC, and opus has no choice of the bit rate."""
+"""Encodings that augmentation uses. libsndfile encodes no AMR and no AAC, and opus has no choice of
+the bit rate."""
 FORMATS = {
     "wav": ("WAV", "PCM_16"),
     "flac": ("FLAC", "PCM_16"),
@@ -40,7 +43,9 @@ def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding | Los
         AudioError: the encoding does not support the sample rate or the number of channels.
     """
     if encoding == "opus" and sample_rate not in OPUS_RATES:
-        raise AudioError(f"opus stores {', '.join(map(str, OPUS_RATES))} Hz, not {sample_rate}; resample it")
+        raise AudioError(
+            f"opus stores {', '.join(map(str, OPUS_RATES))} Hz, not {sample_rate}; resample it"
+        )
     if samples.dtype != np.int16:
         samples = samples.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16)
     file_format, subtype = FORMATS[encoding]
@@ -52,12 +57,15 @@ def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding | Los
             for first in range(0, len(samples), BLOCK_SECONDS * sample_rate):
                 file.write(samples[first : first + BLOCK_SECONDS * sample_rate])
     except soundfile.LibsndfileError as error:
-        raise AudioError(f"{samples.shape[1]} channels at {sample_rate} Hz as {encoding}: {error}") from None
+        raise AudioError(
+            f"{samples.shape[1]} channels at {sample_rate} Hz as {encoding}: {error}"
+        ) from None
     return _with_serial_zero(buffer.getvalue()) if encoding == "opus" else buffer.getvalue()
 
 
 def _with_serial_zero(ogg: bytes) -> bytes:
-    """Set the serial number of an Ogg stream to 0. libsndfile draws a random number, so that equal files would differ.
+    """Set the serial number of an Ogg stream to 0. libsndfile draws a random number, so that equal
+    files would differ.
 
     Source: RFC 3533, section 6.
     """
@@ -75,6 +83,8 @@ def _with_serial_zero(ogg: bytes) -> bytes:
 
 
 def _ogg_checksum(page: bytes) -> bytes:
-    """CRC-32 of Ogg: most significant bit first, without inversions. zlib computes it on bytes with reversed bits."""
+    """CRC-32 of Ogg: most significant bit first, without inversions. zlib computes it on bytes with
+    reversed bits.
+    """
     value = zlib.crc32(page.translate(BIT_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return value.to_bytes(4, "big").translate(BIT_REVERSED)

@@ -1,8 +1,9 @@
-"""Stored features: matrices (frames, features per frame) of Kaldi archives, `.npy` files and tensors of `torch.save`.
+"""Stored features: matrices (frames, features per frame) of Kaldi archives, `.npy` files and
+tensors of `torch.save`.
 
-A matrix counts as a signal of FRAME_RATE frames a second, so an index holds its frames as it holds samples of audio.
-Kaldi's matrices are read in binary form: plain (FM, DM) and compressed (CM, CM2, CM3). Their layout is that of
-`kaldi-matrix.cc` and `compressed-matrix.cc` of Kaldi.
+A matrix counts as a signal of FRAME_RATE frames a second, so an index holds its frames as it holds
+samples of audio. Kaldi's matrices are read in binary form: plain (FM, DM) and compressed (CM, CM2,
+CM3). Their layout is that of `kaldi-matrix.cc` and `compressed-matrix.cc` of Kaldi.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ UINT16_STEP = np.float32(1.52590218966964e-05)
 """Kaldi's 1 / 65535."""
 FRAMES_TOO_FAR = 3
 """Frames by which a range may end behind its matrix, as in Kaldi."""
-PLACE = re.compile(r"(.+?)(?::(\d{1,18}))?(?:\[(?:(\d+):(\d+)|:)(?:,(?:(\d+):(\d+)|:))?\])?", re.DOTALL)
+PLACE = re.compile(
+    r"(.+?)(?::(\d{1,18}))?(?:\[(?:(\d+):(\d+)|:)(?:,(?:(\d+):(\d+)|:))?\])?", re.DOTALL
+)
 """`feats.ark:1234[0:99,0:39]`: file, byte, first and last frame, first and last feature."""
 
 Span = tuple[int, int] | None
@@ -55,7 +58,9 @@ class Place(NamedTuple):
 
 def place_of(source: str) -> Place:
     """The place that a path names; the path itself if it names no place in an archive."""
-    if source[-1:] not in "0123456789]" or ":" not in source:  # a path of most lists, which are read in a hot loop
+    if (
+        source[-1:] not in "0123456789]" or ":" not in source
+    ):  # a path of most lists, which are read in a hot loop
         return Place(source)
     found = PLACE.fullmatch(source)
     if found is None or source == found[1] or os.path.exists(source):  # noqa: PTH110 - a string
@@ -87,7 +92,9 @@ class FeatureDecoder:
             AudioError: the matrix is cut short, or a number in it is not finite.
         """
         first, last = excerpt.samples(self.sample_rate, self.frames)
-        matrix = np.array(self.load()[first:last], np.float32, order="C")  # a copy, which may be changed
+        matrix = np.array(
+            self.load()[first:last], np.float32, order="C"
+        )  # a copy, which may be changed
         if not np.isfinite(matrix).all():
             raise AudioError("features that are not finite numbers: damaged")
         return matrix
@@ -106,7 +113,9 @@ class FeatureDecoder:
         rows = _part("frames", place.frames, self.frames, FRAMES_TOO_FAR)
         columns = _part("features", place.features, self.dim, 0)
         return FeatureDecoder(
-            rows.stop - rows.start, columns.stop - columns.start, lambda: self.load()[rows.start : rows.stop, columns]
+            rows.stop - rows.start,
+            columns.stop - columns.start,
+            lambda: self.load()[rows.start : rows.stop, columns],
         )
 
 
@@ -152,7 +161,8 @@ class KaldiMatrix(NamedTuple):
 
     @classmethod
     def parse(cls, head: bytes, room: int) -> KaldiMatrix:
-        """Parse the first KALDI_HEAD bytes of a matrix; `room` are the bytes from its start to the end of the file.
+        """Parse the first KALDI_HEAD bytes of a matrix; `room` are the bytes from its start to the
+        end of the file.
 
         Raises:
             AudioError: no matrix, or cut short.
@@ -174,19 +184,27 @@ class KaldiMatrix(NamedTuple):
             raise AudioError(f"cut short: {len(head)} bytes of a Kaldi matrix") from None
         found = cls(kind, frames, dim, start, *numbers)
         if min(frames, dim) < 0 or found.size > room:
-            raise AudioError(f"cut short or damaged: a Kaldi matrix of {frames} x {dim} in {room} bytes")
+            raise AudioError(
+                f"cut short or damaged: a Kaldi matrix of {frames} x {dim} in {room} bytes"
+            )
         return found
 
     def numbers_of(self, data: bytes | memoryview) -> np.ndarray:
         """The matrix (frames, dim) in the bytes of the whole object."""
         shape = (self.frames, self.dim)
         if self.kind in PLAIN:
-            return np.frombuffer(data, PLAIN[self.kind], self.frames * self.dim, self.header).reshape(shape)
+            return np.frombuffer(
+                data, PLAIN[self.kind], self.frames * self.dim, self.header
+            ).reshape(shape)
         lowest, width = np.float32(self.lowest), np.float32(self.width)
         dtype = np.dtype(COMPRESSED[self.kind])
         if self.kind != "CM":
             step = np.float32(float(width) * (1 / np.iinfo(dtype).max))
-            return lowest + np.frombuffer(data, dtype, self.frames * self.dim, self.header).reshape(shape) * step
+            return (
+                lowest
+                + np.frombuffer(data, dtype, self.frames * self.dim, self.header).reshape(shape)
+                * step
+            )
         quantiles = np.frombuffer(data, "<u2", 4 * self.dim, self.header).reshape(self.dim, 4)
         tables = _tables(lowest + width * UINT16_STEP * quantiles.astype(np.float32))
         stored = np.frombuffer(data, dtype, self.frames * self.dim, self.header + 8 * self.dim)
@@ -194,14 +212,22 @@ class KaldiMatrix(NamedTuple):
 
 
 def _tables(quantiles: np.ndarray) -> np.ndarray:
-    """(dim, 256): the number that each byte of a column stands for, between its quantiles (dim, 4) of 0, ¼, ¾ and 1."""
+    """(dim, 256): the number that each byte of a column stands for, between its quantiles (dim, 4)
+    of 0, ¼, ¾ and 1.
+    """
     lowest, low, high, highest = quantiles[:, :, None].swapaxes(0, 1)
     byte = np.arange(256, dtype=np.float32)
 
     def between(first: np.ndarray, last: np.ndarray, steps: int, start: int) -> np.ndarray:
-        return (first + ((last - first) * (byte - start)).astype(np.float64) * (1 / steps)).astype(np.float32)
+        return (first + ((last - first) * (byte - start)).astype(np.float64) * (1 / steps)).astype(
+            np.float32
+        )
 
-    parts = between(lowest, low, 64, 0), between(low, high, 128, 64), between(high, highest, 63, 192)
+    parts = (
+        between(lowest, low, 64, 0),
+        between(low, high, 128, 64),
+        between(high, highest, 63, 192),
+    )
     return np.where(byte <= 64, parts[0], np.where(byte <= 192, parts[1], parts[2]))
 
 
@@ -211,14 +237,19 @@ def kaldi_features(encoded: memoryview | BinaryIO, start: int, end: int) -> Feat
     Raises:
         AudioError: there is no matrix.
     """
-    matrix = KaldiMatrix.parse(bytes_between(encoded, start, min(end, start + KALDI_HEAD)), end - start)
+    matrix = KaldiMatrix.parse(
+        bytes_between(encoded, start, min(end, start + KALDI_HEAD)), end - start
+    )
     return FeatureDecoder(
-        matrix.frames, matrix.dim, lambda: matrix.numbers_of(bytes_between(encoded, start, start + matrix.size))
+        matrix.frames,
+        matrix.dim,
+        lambda: matrix.numbers_of(bytes_between(encoded, start, start + matrix.size)),
     )
 
 
 def end_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> int:
-    """Byte after the object of a Kaldi archive of `size` bytes that begins at `offset`: a matrix, or a wav.
+    """Byte after the object of a Kaldi archive of `size` bytes that begins at `offset`: a matrix,
+    or a wav.
 
     Raises:
         AudioError: there is no such object.
@@ -228,7 +259,9 @@ def end_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> in
         return offset + KaldiMatrix.parse(head, size - offset).size
     if head.startswith(b"RIFF") and len(head) == KALDI_HEAD:
         return min(size, offset + 8 + int.from_bytes(head[4:8], "little"))
-    raise AudioError(f"no Kaldi matrix in binary form at byte {offset} of {size}; make feats.scp again")
+    raise AudioError(
+        f"no Kaldi matrix in binary form at byte {offset} of {size}; make feats.scp again"
+    )
 
 
 def read_encoded(path: str) -> bytes:

@@ -1,8 +1,10 @@
-"""The one place where audio and stored features are opened: headers, waveforms and matrices, as numpy arrays.
+"""The one place where audio and stored features are opened: headers, waveforms and matrices, as
+numpy arrays.
 
-The content of a file decides how it is read, not its name. Plain 16-bit wav needs no decoding. libsndfile decodes
-other wav, flac, ogg, opus, mp3, aiff, au, caf, w64 and sphere. PyAV, if it is installed, decodes m4a, aac, wma, webm,
-amr, and flac that was written to a pipe. Memory and time depend on the data in the file, not on what a header claims.
+The content of a file decides how it is read, not its name. Plain 16-bit wav needs no decoding.
+libsndfile decodes other wav, flac, ogg, opus, mp3, aiff, au, caf, w64 and sphere. PyAV, if it is
+installed, decodes m4a, aac, wma, webm, amr, and flac that was written to a pipe. Memory and time
+depend on the data in the file, not on what a header claims.
 """
 
 from __future__ import annotations
@@ -47,10 +49,19 @@ from wenet_uio.audio.tensors import is_features, is_tensor, load_array, wav_of_a
 from wenet_uio.audio.wav_header import is_whole, wav_is_whole
 from wenet_uio.crashes import rehearse
 
-__all__ = ["INT16_SCALE", "AudioError", "AudioInfo", "audio_info", "decodes", "read_audio", "read_signal"]
+__all__ = [
+    "INT16_SCALE",
+    "AudioError",
+    "AudioInfo",
+    "audio_info",
+    "decodes",
+    "read_audio",
+    "read_signal",
+]
 
 Source = bytes | memoryview | str
-"""Encoded audio, or the path of an audio file; or the place of a matrix in a Kaldi archive: `feats.ark:1234[0:99]`."""
+"""Encoded audio, or the path of an audio file; or the place of a matrix in a Kaldi archive:
+`feats.ark:1234[0:99]`."""
 Given = TypeVar("Given", bound=Source)
 Options = ParamSpec("Options")
 Result = TypeVar("Result")
@@ -76,7 +87,8 @@ AV_CONTAINERS = (
     (0, b"OggS", "ogg"),  # with a codec that libsndfile does not decode
     (0, b"fLaC", "flac"),  # written to a pipe, without its length
 )
-"""Offset and bytes that identify a format, and the FFmpeg demuxer for it. No other demuxer is ever used."""
+"""Offset and bytes that identify a format, and the FFmpeg demuxer for it. No other demuxer is ever
+used."""
 
 
 def decodes(
@@ -84,15 +96,17 @@ def decodes(
 ) -> Callable[Concatenate[Given, Options], Result]:
     """Decorate a function that decodes its first argument.
 
-    In a careful process (`wenet_uio.crashes`) the function raises AudioError if a decoder crashes; in other processes
-    the process crashes.
+    In a careful process (`wenet_uio.crashes`) the function raises AudioError if a decoder crashes;
+    in other processes the process crashes.
     """
 
     @wraps(function)
     def decode(source: Given, *args: Options.args, **options: Options.kwargs) -> Result:
         if crash := rehearse(partial(function, source, *args, **options)):
             where = f"{source}: " if isinstance(source, str) else ""
-            raise AudioError(f"{where}the decoder crashed its process ({crash}); remove or convert the audio")
+            raise AudioError(
+                f"{where}the decoder crashed its process ({crash}); remove or convert the audio"
+            )
         return function(source, *args, **options)
 
     return decode
@@ -100,7 +114,8 @@ def decodes(
 
 @decodes
 def audio_info(source: Source) -> AudioInfo:
-    """Number of samples, sample rate and channels. Audio is decoded only if its header does not tell its length.
+    """Number of samples, sample rate and channels. Audio is decoded only if its header does not
+    tell its length.
 
     Of stored features: number of frames, FRAME_RATE, and features per frame.
 
@@ -117,9 +132,15 @@ def audio_info(source: Source) -> AudioInfo:
 
 
 def read_audio(
-    source: Source, start: float = 0.0, end: float | None = None, channel: Channel = 0, *, keep_int16: bool = False
+    source: Source,
+    start: float = 0.0,
+    end: float | None = None,
+    channel: Channel = 0,
+    *,
+    keep_int16: bool = False,
 ) -> tuple[np.ndarray, int]:
-    """Decode a segment of a waveform (samples,): `read_signal` where stored features cannot be used.
+    """Decode a segment of a waveform (samples,): `read_signal` where stored features cannot be
+    used.
 
     Raises:
         AudioError: as in `read_signal`; or these are stored features.
@@ -128,13 +149,20 @@ def read_audio(
     if waveform.ndim > 1:
         where = f"{source}: " if isinstance(source, str) else ""
         frames, dim = waveform.shape
-        raise AudioError(f"{where}stored features ({frames} frames of {dim}), where a waveform is needed")
+        raise AudioError(
+            f"{where}stored features ({frames} frames of {dim}), where a waveform is needed"
+        )
     return waveform, rate
 
 
 @decodes
 def read_signal(
-    source: Source, start: float = 0.0, end: float | None = None, channel: Channel = 0, *, keep_int16: bool = False
+    source: Source,
+    start: float = 0.0,
+    end: float | None = None,
+    channel: Channel = 0,
+    *,
+    keep_int16: bool = False,
 ) -> tuple[np.ndarray, int]:
     """Decode a segment of one channel, or of the mean of all channels.
 
@@ -145,8 +173,8 @@ def read_signal(
         keep_int16: return int16 if the audio is stored with 16 bits.
 
     Returns:
-        the waveform (samples,) as float32 on the scale of int16, and its sample rate in Hz; or stored features
-        (frames, features) as float32, and FRAME_RATE.
+        the waveform (samples,) as float32 on the scale of int16, and its sample rate in Hz; or
+        stored features (frames, features) as float32, and FRAME_RATE.
 
     Raises:
         AudioError: the audio cannot be read, is empty or damaged, or does not have the channel.
@@ -154,13 +182,17 @@ def read_signal(
     with _decoder(source) as decoder:
         waveform = decoder.read(Excerpt(start, end, channel, keep_int16))
         if not len(waveform):
-            raise AudioError(f"no samples between {start} s and {f'{end} s' if end is not None else 'the end'}")
+            raise AudioError(
+                f"no samples between {start} s and {f'{end} s' if end is not None else 'the end'}"
+            )
         return waveform, decoder.sample_rate
 
 
 @contextmanager
 def _decoder(source: Source) -> Iterator[Decoder]:
-    """Open audio for a block. Errors of opening and of the block become AudioError with the path of the file."""
+    """Open audio for a block. Errors of opening and of the block become AudioError with the path of
+    the file.
+    """
     where = f"{source}: " if isinstance(source, str) else ""
     try:
         if isinstance(source, str):
@@ -185,7 +217,9 @@ def _decoder(source: Source) -> Iterator[Decoder]:
 
 def _check_rate(rate: int) -> None:
     if rate != FRAME_RATE and not SAMPLE_RATES[0] <= rate <= SAMPLE_RATES[1]:
-        raise AudioError(f"sample rate {rate} Hz is not within {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz")
+        raise AudioError(
+            f"sample rate {rate} Hz is not within {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz"
+        )
 
 
 def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
@@ -194,12 +228,16 @@ def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
     if place.is_whole:
         return decoder
     if not isinstance(decoder, FeatureDecoder):
-        raise AudioError("a range of frames in brackets, but this is audio; segments give times in seconds")
+        raise AudioError(
+            "a range of frames in brackets, but this is audio; segments give times in seconds"
+        )
     return decoder.of(place)
 
 
 def _open_in_archive(encoded: memoryview | BinaryIO, offset: int) -> Decoder:
-    """A decoder for the object of a Kaldi archive that begins at byte `offset`: a matrix, or a wav."""
+    """A decoder for the object of a Kaldi archive that begins at byte `offset`: a matrix, or a
+    wav.
+    """
     end = end_in_archive(encoded, offset, _size_and_head(encoded)[0])
     if bytes_between(encoded, offset, offset + len(KALDI)) == KALDI:
         return kaldi_features(encoded, offset, end)
@@ -224,7 +262,10 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         decoder.close()
     except soundfile.LibsndfileError as error:
         reason = error.error_string
-    container = next((name for place, mark, name in AV_CONTAINERS if head[place : place + len(mark)] == mark), None)
+    container = next(
+        (name for place, mark, name in AV_CONTAINERS if head[place : place + len(mark)] == mark),
+        None,
+    )
     if container:
         stream.seek(0)
         return AvDecoder(stream, container)
@@ -232,7 +273,9 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
 
 
 def _open_array(array: np.ndarray) -> Decoder:
-    return features_of_array(array) if is_features(array) else _open(memoryview(wav_of_array(array)))
+    return (
+        features_of_array(array) if is_features(array) else _open(memoryview(wav_of_array(array)))
+    )
 
 
 def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
@@ -248,7 +291,9 @@ def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
 
 
 def _without_copy(encoded: memoryview) -> bytes | memoryview:
-    """The bytes object behind a view of all of it, which BytesIO shares; other views are copied by BytesIO."""
+    """The bytes object behind a view of all of it, which BytesIO shares; other views are copied by
+    BytesIO.
+    """
     behind = encoded.obj
     return behind if isinstance(behind, bytes) and len(behind) == len(encoded) else encoded
 
@@ -265,7 +310,9 @@ def _with_advice(reason: str, head: bytes) -> str:
 
 
 def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDecoder | None:
-    """A decoder for 16-bit PCM with a short and valid header; None leaves the audio to libsndfile."""
+    """A decoder for 16-bit PCM with a short and valid header; None leaves the audio to
+    libsndfile.
+    """
     if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None
     channels = rate = 0
@@ -282,7 +329,11 @@ def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDec
             return decoder
         if name == b"fmt " and place + 16 <= len(head):
             kind, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", head, place)
-            if (kind, frame, bits) != (WAVE_FORMAT_PCM, 2 * channels, 16) or channels > MOST_CHANNELS:
+            if (kind, frame, bits) != (
+                WAVE_FORMAT_PCM,
+                2 * channels,
+                16,
+            ) or channels > MOST_CHANNELS:
                 return None
         place += length + length % 2
     return None

@@ -1,6 +1,8 @@
-"""Arrays of other tools: numpy's `.npy`, and tensors that `torch.save` wrote. They are never unpickled.
+"""Arrays of other tools: numpy's `.npy`, and tensors that `torch.save` wrote. They are never
+unpickled.
 
-An array is a waveform or features (`is_features`). It states no sample rate: samples of a waveform are at RATE.
+An array is a waveform or features (`is_features`). It states no sample rate: samples of a waveform
+are at RATE.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ TORCH = b"data.pkl"
 """Name in the first header of such a zip."""
 MOST_CHANNELS = 8
 LEAST_SAMPLES = 400
-"""A waveform of several channels has more: 25 ms. An array of few rows that are no longer is one of few frames."""
+"""A waveform of several channels has more: 25 ms. An array of few rows that are no longer is one of
+few frames."""
 SUBTYPES = {"int16": "PCM_16", "float32": "FLOAT", "float64": "FLOAT"}
 """Type of the samples -> subtype of wav. Floating point samples are from -1 to 1."""
 
@@ -31,7 +34,9 @@ def is_tensor(head: bytes) -> bool:
 
 
 def is_features(array: np.ndarray) -> bool:
-    """Whether an array holds features (frames, features) and no waveform of up to MOST_CHANNELS channels."""
+    """Whether an array holds features (frames, features) and no waveform of up to MOST_CHANNELS
+    channels.
+    """
     if array.ndim != 2 or array.dtype.kind != "f" or not array.size:
         return False
     frames, dim = array.shape
@@ -39,7 +44,8 @@ def is_features(array: np.ndarray) -> bool:
 
 
 def wav_of_array(samples: np.ndarray) -> bytes:
-    """A wav file with the waveform of an array: (samples,), (channels, samples) or (samples, channels).
+    """A wav file with the waveform of an array: (samples,), (channels, samples) or (samples,
+    channels).
 
     Raises:
         AudioError: the array is no waveform.
@@ -49,7 +55,10 @@ def wav_of_array(samples: np.ndarray) -> bytes:
     if samples.ndim == 2 and samples.shape[0] <= MOST_CHANNELS < samples.shape[1]:
         samples = samples.T
     if samples.ndim not in (1, 2) or (samples.ndim == 2 and samples.shape[1] > MOST_CHANNELS):
-        raise AudioError(f"an array of shape {samples.shape}, which is no waveform (samples,) or (channels, samples)")
+        raise AudioError(
+            f"an array of shape {samples.shape}, which is no waveform (samples,) or (channels, "
+            "samples)"
+        )
     subtype = SUBTYPES.get(samples.dtype.name)
     if subtype is None:
         raise AudioError(f"an array of {samples.dtype}; a waveform is of {', '.join(SUBTYPES)}")
@@ -71,7 +80,9 @@ def load_array(data: bytes) -> np.ndarray:
 
         found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises errors of many types
-        raise AudioError(f"cannot be read without pickle ({' '.join(str(error).split())[:80]})") from None
+        raise AudioError(
+            f"cannot be read without pickle ({' '.join(str(error).split())[:80]})"
+        ) from None
     if not isinstance(found, torch.Tensor):
         raise AudioError(f"holds a {type(found).__name__}, not a tensor; store the waveform alone")
     return (found.float() if found.dtype in (torch.bfloat16, torch.float16) else found).numpy()

@@ -7,22 +7,29 @@ import struct
 NEAR_END = 0.98
 """Share of the samples that must be present; headers of mp3 are wrong by up to one percent."""
 STREAMED = 0x7FFF0000
-"""Bytes of samples. A header that claims as many or more was written before the length was known."""
+"""Bytes of samples. A header that claims as many or more was written before the length was
+known."""
 
 
 def is_whole(claimed: int, there: int) -> bool:
-    """Whether a file has the bytes of samples that its header claims, or does not claim a length."""
+    """Whether a file has the bytes of samples that its header claims, or does not claim a
+    length.
+    """
     return there >= NEAR_END * claimed or claimed >= STREAMED
 
 
 def wav_is_whole(head: bytes, size: int) -> bool:
-    """Whether a file of `size` bytes that begins with `head` is no wav, or a wav that is not cut short."""
+    """Whether a file of `size` bytes that begins with `head` is no wav, or a wav that is not cut
+    short.
+    """
     claimed, there = bytes_of_samples(head, size) if head[:4] == b"RIFF" else (0, 0)
     return is_whole(claimed, there)
 
 
 def bytes_of_samples(head: bytes, size: int) -> tuple[int, int]:
-    """Bytes of samples that a wav claims, and bytes that it has; 0 and 0 without a data chunk in `head`."""
+    """Bytes of samples that a wav claims, and bytes that it has; 0 and 0 without a data chunk in
+    `head`.
+    """
     place = 12
     while place + 8 <= len(head):
         name, length = struct.unpack_from("<4sI", head, place)

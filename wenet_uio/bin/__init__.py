@@ -1,1 +1,3 @@
-"""Commands: train, average, recognise, transcribe, align and export. Each parses its options and calls the package."""
+"""Commands: train, average, recognise, transcribe, align and export. Each parses its options and
+calls the package.
+"""

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Align a data list with its audio: find the times of each token and word, and transcripts that do not fit.
+"""Align a data list with its audio: find the times of each token and word, and transcripts that do
+not fit.
 
-    python -m wenet_uio.bin.align --config exp/conformer/train.yaml --checkpoint exp/conformer/avg.pt \\
+    python -m wenet_uio.bin.align --config exp/conformer/train.yaml --checkpoint
+    exp/conformer/avg.pt \\
       --data_list data/train/data.list --result_dir exp/conformer/align --min_score -2
 
 writes to RESULT_DIR:
@@ -12,9 +14,9 @@ writes to RESULT_DIR:
     clean.list               the data list without the poor utterances (raw lists only)
     textgrid/KEY.TextGrid    with --textgrid
 
-A score is per token. It is 0 if the recogniser hears the transcript. The more certain the recogniser is
-of another text, the lower is the score.
-CTC emits a token in few frames, so intervals are shorter than the tokens in the audio.
+A score is per token. It is 0 if the recogniser hears the transcript. The more certain the
+recogniser is of another text, the lower is the score. CTC emits a token in few frames, so intervals
+are shorter than the tokens in the audio.
 """
 
 from __future__ import annotations
@@ -47,11 +49,17 @@ from wenet_uio.train.distributed import World, use_cpu_threads
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--config", required=True, help="train.yaml of the run")
     parser.add_argument("--checkpoint", required=True, help="weights of the model")
-    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="type of --data_list (raw)")
-    parser.add_argument("--data_list", "--input_file", required=True, help="data list with transcripts")
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of --data_list (raw)"
+    )
+    parser.add_argument(
+        "--data_list", "--input_file", required=True, help="data list with transcripts"
+    )
     parser.add_argument("--result_dir", help="output folder")
     parser.add_argument("--result_file", help="WeNet's option: a file in the output folder")
     parser.add_argument(
@@ -61,7 +69,10 @@ def parse_arguments() -> argparse.Namespace:
         help="utterances with a lower score are poor (default: no limit; -2 suits many corpora)",
     )
     parser.add_argument(
-        "--textgrid", "--gen_praat", action="store_true", help="write a TextGrid of Praat for every utterance"
+        "--textgrid",
+        "--gen_praat",
+        action="store_true",
+        help="write a TextGrid of Praat for every utterance",
     )
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     parser.add_argument("--batch_size", type=int, default=32, help="utterances of a batch (32)")
@@ -69,7 +80,10 @@ def parse_arguments() -> argparse.Namespace:
     add_gpu_option(parser)
     add_trust_code(parser)
     add_config_options(parser)
-    change_nothing(parser, dict.fromkeys(("--blank_thres", "--thres"), "a token has the frames of CTC's best path"))
+    change_nothing(
+        parser,
+        dict.fromkeys(("--blank_thres", "--thres"), "a token has the frames of CTC's best path"),
+    )
     args = parser.parse_args()
     args.device = device_of(args)
     if args.result_dir is None:
@@ -88,11 +102,15 @@ def main() -> None:
     config = with_static_batches(config, args.batch_size)
     tokenizer = build_tokenizer(config)
     options = LoaderOptions(num_workers=args.num_workers)
-    loader = build_loader(args.data_list, args.data_type, config, tokenizer, training=False, options=options)
+    loader = build_loader(
+        args.data_list, args.data_type, config, tokenizer, training=False, options=options
+    )
     model = build_trained(config, args.checkpoint)
     corpus = loader.corpus
     clock = FrameClock.of(model, config.dataset_conf)
-    found = align_batches(model, loader, tokenizer, clock, device=world.device, utterances=corpus.num_samples)
+    found = align_batches(
+        model, loader, tokenizer, clock, device=world.device, utterances=corpus.num_samples
+    )
     found.skipped.extend(Skipped(key, "not indexed", reason) for key, reason in corpus.bad)
     found.by_key = {key: found.by_key[key] for key in keys_of(corpus) if key in found.by_key}
 
@@ -100,7 +118,10 @@ def main() -> None:
     write_alignments(found.by_key, poor, args.result_dir)
     if args.textgrid:
         write_textgrids(found.by_key, f"{args.result_dir}/textgrid")
-    print(f"{len(found.by_key)} utterances aligned, {len(poor)} poor or unreadable ({args.result_dir}/poor)")
+    print(
+        f"{len(found.by_key)} utterances aligned, {len(poor)} poor or unreadable "
+        f"({args.result_dir}/poor)"
+    )
     if args.data_type == "raw" and not args.data_list.endswith((".yaml", ".yml")):
         kept = write_clean_list(args.data_list, f"{args.result_dir}/clean.list", poor)
         print(f"{args.result_dir}/clean.list: {kept} utterances")

@@ -25,27 +25,41 @@ from wenet_uio.train.averaging import (
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dst_model", required=True, help="output file")
-    parser.add_argument("--src_path", required=True, help="folder of the run, with epoch_N.pt and epoch_N.yaml")
+    parser.add_argument(
+        "--src_path", required=True, help="folder of the run, with epoch_N.pt and epoch_N.yaml"
+    )
     parser.add_argument(
         "--num",
         type=int,
-        help=f"number of epochs to average (default: {EPOCHS}; a running average with decay or since is taken whole)",
+        help=f"number of epochs to average (default: {EPOCHS}; a running average with decay or "
+        "since is taken whole)",
     )
     parser.add_argument(
-        "--val_best", action="store_true", help="take the epochs with the lowest validation loss, not the newest"
+        "--val_best",
+        action="store_true",
+        help="take the epochs with the lowest validation loss, not the newest",
     )
     parser.add_argument(
         "--running",
         action="store_true",
-        help="take the running average (model_avg) of the newest epochs; a --num larger than their number takes it "
+        help="take the running average (model_avg) of the newest epochs; a --num larger than their "
+        "number takes it "
         "from the first step",
     )
-    parser.add_argument("--min_epoch", type=int, default=0, help="first epoch that may be taken (default: %(default)s)")
-    parser.add_argument("--max_epoch", type=int, help="last epoch that may be taken (default: no limit)")
+    parser.add_argument(
+        "--min_epoch",
+        type=int,
+        default=0,
+        help="first epoch that may be taken (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max_epoch", type=int, help="last epoch that may be taken (default: no limit)"
+    )
     parser.add_argument(
         "--merge_lora",
         action="store_true",
-        help="merge low-rank weights (LoRA) into those beside them; every command takes the output like other weights",
+        help="merge low-rank weights (LoRA) into those beside them; every command takes the output "
+        "like other weights",
     )
     of_epochs = "weights are saved at the end of epochs; use --min_epoch and --max_epoch"
     change_nothing(parser, dict.fromkeys(("--mode", "--min_step", "--max_step"), of_epochs))
@@ -59,14 +73,18 @@ def main() -> None:
     if arguments.num is not None and arguments.num < 1:
         parser.error(f"argument --num: expected at least 1, found {arguments.num}")
     if arguments.running and arguments.val_best:
-        parser.error("argument --running: a running average has the epochs in order; leave out --val_best")
+        parser.error(
+            "argument --running: a running average has the epochs in order; leave out --val_best"
+        )
     (_take_running if arguments.running else _average_epochs)(arguments)
 
 
 def _take_running(arguments: argparse.Namespace) -> None:
     last = newest_running(arguments.src_path, arguments.min_epoch, arguments.max_epoch)
     num = arguments.num or usual_range(arguments.src_path, last)
-    save_average(running_weights(arguments.src_path, last, num), arguments.dst_model, _lora(arguments))
+    save_average(
+        running_weights(arguments.src_path, last, num), arguments.dst_model, _lora(arguments)
+    )
     of = "" if num is None else f", of the last {num} epochs"
     print(f"{arguments.dst_model}: running average at the end of epoch {last}{of}")
 
@@ -81,7 +99,10 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
         max_epoch=arguments.max_epoch,
     )
     if len(epochs) < num:
-        print(f"warning: --num {num}, but only {len(epochs)} epochs found; averaging these", file=sys.stderr)
+        print(
+            f"warning: --num {num}, but only {len(epochs)} epochs found; averaging these",
+            file=sys.stderr,
+        )
     average_checkpoints(epochs, arguments.dst_model, _lora(arguments))
     for epoch in epochs:
         print(f"epoch {epoch.number}" + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))

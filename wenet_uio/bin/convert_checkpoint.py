@@ -5,13 +5,15 @@
     python -m wenet_uio.bin.convert_checkpoint --input whisper-small/ --output_dir exp/whisper_small
     python -m wenet_uio.bin.convert_checkpoint --input paraformer-large/ --output_dir exp/paraformer
     python -m wenet_uio.bin.convert_checkpoint --input icefall-zipformer/ --output_dir exp/zipformer
-    python -m wenet_uio.bin.convert_checkpoint --input exp/zipformer --output_dir icefall/ --to icefall
+    python -m wenet_uio.bin.convert_checkpoint --input exp/zipformer --output_dir icefall/ --to
+    icefall
 
-The first is a Whisper as OpenAI publishes it, the second a folder of Hugging Face with config.json and
-model.safetensors or pytorch_model.bin, the third a Paraformer of FunASR with config.yaml, model.pt and am.mvn, the
-fourth a Zipformer of icefall with CTC: pretrained.pt, tokens.txt and, for pieces, bpe.model. The last goes back.
-The folder is that of a trained model: recognize.py, transcribe.py and `wenet_uio.load_model` take it, and
-`train.py --checkpoint DIR/final.pt` trains it further.
+The first is a Whisper as OpenAI publishes it, the second a folder of Hugging Face with config.json
+and model.safetensors or pytorch_model.bin, the third a Paraformer of FunASR with config.yaml,
+model.pt and am.mvn, the fourth a Zipformer of icefall with CTC: pretrained.pt, tokens.txt and, for
+pieces, bpe.model. The last goes back. The folder is that of a trained model: recognize.py,
+transcribe.py and `wenet_uio.load_model` take it, and `train.py --checkpoint DIR/final.pt` trains it
+further.
 """
 
 from __future__ import annotations
@@ -27,20 +29,29 @@ from wenet_uio.convert.layouts import LAYOUTS, convert
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", required=True, metavar="PATH", help="file or folder of the model")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--input", required=True, metavar="PATH", help="file or folder of the model"
+    )
     parser.add_argument("--output_dir", required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
-        "--layout", choices=LAYOUTS, help="layout of the input (default: the one that the names of its files tell)"
+        "--layout",
+        choices=LAYOUTS,
+        help="layout of the input (default: the one that the names of its files tell)",
     )
     parser.add_argument(
         "--vocabulary",
         metavar="FILE",
-        help="file of the tokens (default: the one beside the input; Whisper: multilingual.tiktoken, gpt2.tiktoken or "
+        help="file of the tokens (default: the one beside the input; Whisper: "
+        "multilingual.tiktoken, gpt2.tiktoken or "
         "vocab.json, else that of the installed package openai-whisper)",
     )
     parser.add_argument(
-        "--to", choices=["icefall"], help="write pretrained.pt and tokens.txt of a trained zipformer instead"
+        "--to",
+        choices=["icefall"],
+        help="write pretrained.pt and tokens.txt of a trained zipformer instead",
     )
     return parser.parse_args()
 

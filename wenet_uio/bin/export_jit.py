@@ -1,10 +1,11 @@
 """Export a trained model to TorchScript, for WeNet's C++ runtime.
 
-    python -m wenet_uio.bin.export_jit --config exp/conformer/train.yaml --checkpoint exp/conformer/avg.pt \\
+    python -m wenet_uio.bin.export_jit --config exp/conformer/train.yaml --checkpoint
+    exp/conformer/avg.pt \\
       --output_file final.zip --output_quant_file final_quant.zip --check_data data/test/data.list
 
-A model is written only if it recognises the audio of --check_data as the checkpoint does. A model that can stream is
-checked in chunks too.
+A model is written only if it recognises the audio of --check_data as the checkpoint does. A model
+that can stream is checked in chunks too.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ from wenet_uio.search.types import DecodeOptions
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_options(parser)
     parser.add_argument("--output_file", required=True, help="output file, such as final.zip")
-    parser.add_argument("--output_quant_file", help="output file of an int8 model, such as final_quant.zip")
+    parser.add_argument(
+        "--output_quant_file", help="output file of an int8 model, such as final_quant.zip"
+    )
     return parser.parse_args()
 
 
@@ -39,13 +44,17 @@ def main() -> None:
     arguments = parse_arguments()
     trained = load_trained(arguments)
     if isinstance(trained.model, Whisper):
-        raise ValueError(f"{arguments.config}: {NO_WENET}; export it by export_onnx.py for sherpa-onnx")
+        raise ValueError(
+            f"{arguments.config}: {NO_WENET}; export it by export_onnx.py for sherpa-onnx"
+        )
     refuse_sanm(trained.model)
     refuse_causal_zipformer(trained.model)
     ways = {"": DecodeOptions()}
     chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS, check_chunks)
     if chunks is not None:
-        options = DecodeOptions(decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left)
+        options = DecodeOptions(
+            decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left
+        )
         ways[f", in chunks of {chunks.size}"] = options
     references = {way: trained.references(options) for way, options in ways.items()}
     for path, int8 in ((arguments.output_file, False), (arguments.output_quant_file, True)):
@@ -55,7 +64,9 @@ def main() -> None:
         exported = ExportedModel(from_torchscript(content), trained.model)
         for way, options in ways.items():
             agreement = compare(exported, references[way], options)
-            print(judge(f"{path}{way}", agreement, trained.limits(int8), trained.tokenizer.detokenize))
+            print(
+                judge(f"{path}{way}", agreement, trained.limits(int8), trained.tokenizer.detokenize)
+            )
         with written_aside(path) as file:
             file.write(content)
         print(f"{path}: {len(content) / 1e6:.1f} MB")

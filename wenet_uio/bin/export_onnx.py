@@ -1,19 +1,20 @@
-"""Export a trained model to ONNX, for WeNet's C++ runtime and for sherpa-onnx, offline and streaming, float and int8.
+"""Export a trained model to ONNX, for WeNet's C++ runtime and for sherpa-onnx, offline and
+streaming, float and int8.
 
     python -m wenet_uio.bin.export_onnx --config exp/u2++/train.yaml --checkpoint exp/u2++/avg.pt \\
       --output_dir exp/u2++/onnx --check_data data/test/data.list
 
-writes the folders offline and offline_int8 to OUTPUT_DIR and, for a model that can stream, streaming and
-streaming_int8. Each folder has:
+writes the folders offline and offline_int8 to OUTPUT_DIR and, for a model that can stream,
+streaming and streaming_int8. Each folder has:
 
     encoder.onnx, ctc.onnx, decoder.onnx    for WeNet's C++ runtime: the folder is its --onnx_dir
     model.onnx, tokens.txt                  for sherpa-onnx: from_wenet_ctc(model=, tokens=)
 
-A model whisper is exported for sherpa-onnx only: whisper-encoder.onnx, whisper-decoder.onnx and tokens.txt for
-from_whisper(encoder=, decoder=, tokens=, language=).
-A paraformer is exported for sherpa-onnx alone and offline: from_paraformer(paraformer=, tokens=).
-A model with a zipformer is exported for sherpa-onnx alone, with its CTC: OfflineRecognizer.from_zipformer_ctc(model=,
-tokens=), and if it can stream OnlineRecognizer.from_zipformer2_ctc(model=, tokens=).
+A model whisper is exported for sherpa-onnx only: whisper-encoder.onnx, whisper-decoder.onnx and
+tokens.txt for from_whisper(encoder=, decoder=, tokens=, language=). A paraformer is exported for
+sherpa-onnx alone and offline: from_paraformer(paraformer=, tokens=). A model with a zipformer is
+exported for sherpa-onnx alone, with its CTC: OfflineRecognizer.from_zipformer_ctc(model=, tokens=),
+and if it can stream OnlineRecognizer.from_zipformer2_ctc(model=, tokens=).
 
 Needs onnx and onnxruntime: pip install onnx onnxruntime.
 """
@@ -29,10 +30,24 @@ from pathlib import Path
 from wenet_uio.cli import run
 from wenet_uio.config.command_line import change_nothing
 from wenet_uio.export.check import Agreement, Reference, compare, judge
-from wenet_uio.export.command import DEFAULT_CHUNK, LEFT_CHUNKS, Trained, add_options, load_trained, streaming_chunks
+from wenet_uio.export.command import (
+    DEFAULT_CHUNK,
+    LEFT_CHUNKS,
+    Trained,
+    add_options,
+    load_trained,
+    streaming_chunks,
+)
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, Graph, check_onnx_chunks, sherpa_graph, wenet_graphs
+from wenet_uio.export.onnx_graphs import (
+    OFFLINE,
+    Chunks,
+    Graph,
+    check_onnx_chunks,
+    sherpa_graph,
+    wenet_graphs,
+)
 from wenet_uio.export.paraformer import (
     FBANK,
     compare_paraformer,
@@ -61,23 +76,31 @@ RUNTIMES = ("wenet", "sherpa")
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_options(parser)
     parser.add_argument("--output_dir", "--output_onnx_dir", required=True, help="output folder")
     parser.add_argument(
-        "--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES, help="runtimes to export for (both)"
+        "--runtimes",
+        nargs="+",
+        choices=RUNTIMES,
+        default=RUNTIMES,
+        help="runtimes to export for (both)",
     )
     parser.add_argument(
         "--chunk_size",
         "--decoding_chunk_size",
         type=int,
-        help=f"streaming: encoder frames of a chunk ({DEFAULT_CHUNK} if the model can stream); 0 or less: offline only",
+        help=f"streaming: encoder frames of a chunk ({DEFAULT_CHUNK} if the model can stream); 0 "
+        "or less: offline only",
     )
     parser.add_argument(
         "--num_decoding_left_chunks",
         type=int,
         default=LEFT_CHUNKS,
-        help="streaming: chunks seen to the left (%(default)s); -1: all, which sherpa-onnx does not support",
+        help="streaming: chunks seen to the left (%(default)s); -1: all, which sherpa-onnx does "
+        "not support",
     )
     search = "the runtime has its own options of the search"
     change_nothing(
@@ -136,7 +159,12 @@ def sherpa_only(trained: Trained) -> SherpaOnly | None:
     Raises:
         ValueError: sherpa-onnx does not support the model.
     """
-    model, config, tokenizer, limit = trained.model, trained.config, trained.tokenizer, trained.arguments.num_check
+    model, config, tokenizer, limit = (
+        trained.model,
+        trained.config,
+        trained.tokenizer,
+        trained.arguments.num_check,
+    )
     if isinstance(model, Whisper):
         return SherpaOnly(
             whisper_graphs(model, tokenizer, config.feature_dim),
@@ -162,7 +190,8 @@ def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
     """Export, check and write OUTPUT_DIR/offline and OUTPUT_DIR/offline_int8.
 
     Raises:
-        ValueError: the options ask for another runtime or for chunks, or a model differs by more than the limits.
+        ValueError: the options ask for another runtime or for chunks, or a model differs by more
+            than the limits.
     """
     arguments = trained.arguments
     if "sherpa" not in arguments.runtimes:
@@ -172,19 +201,30 @@ def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
     warn_of_features(parts.feature_differences)
     contents = {name: to_onnx(graph) for name, graph in parts.graphs.items()}
     for folder, int8 in (("offline", False), ("offline_int8", True)):
-        contents = {name: to_int8(content) for name, content in contents.items()} if int8 else contents
+        contents = (
+            {name: to_int8(content) for name, content in contents.items()} if int8 else contents
+        )
         path = Path(arguments.output_dir, folder)
         agreement = parts.compare(contents)
-        print(judge(f"{path}/{', '.join(contents)}", agreement, trained.limits(int8), trained.tokenizer.detokenize))
+        print(
+            judge(
+                f"{path}/{', '.join(contents)}",
+                agreement,
+                trained.limits(int8),
+                trained.tokenizer.detokenize,
+            )
+        )
         write(path, contents, parts.tokens)
     print(f"only for sherpa-onnx, without streaming: {parts.no_wenet}; {parts.no_chunks}")
 
 
 def export_zipformer(trained: Trained) -> None:
-    """Export, check and write OUTPUT_DIR/offline and, of a model that can stream, streaming; float and int8.
+    """Export, check and write OUTPUT_DIR/offline and, of a model that can stream, streaming; float
+    and int8.
 
     Raises:
-        ValueError: the options ask for another runtime or for chunks, or a model differs by more than the limits.
+        ValueError: the options ask for another runtime or for chunks, or a model differs by more
+            than the limits.
     """
     arguments, model, reason = trained.arguments, trained.model, ""
     if "sherpa" not in arguments.runtimes or not model.ctc_weight:
@@ -199,8 +239,17 @@ def export_zipformer(trained: Trained) -> None:
         for int8 in (False, True):
             content = to_int8(content) if int8 else content
             path = Path(arguments.output_dir, f"{name}_int8" if int8 else name)
-            agreement = compare_zipformer(content, model, trained.examples(), arguments.num_check, chunks)
-            print(judge(f"{path}/model.onnx", agreement, trained.limits(int8), trained.tokenizer.detokenize))
+            agreement = compare_zipformer(
+                content, model, trained.examples(), arguments.num_check, chunks
+            )
+            print(
+                judge(
+                    f"{path}/model.onnx",
+                    agreement,
+                    trained.limits(int8),
+                    trained.tokenizer.detokenize,
+                )
+            )
             write(path, {"model.onnx": content}, tokens_file(trained.tokenizer, model.blank))
     print(f"only for sherpa-onnx{f'; no streaming model: {reason}' if reason else ''}")
 
@@ -208,7 +257,9 @@ def export_zipformer(trained: Trained) -> None:
 def warn_of_features(differences: list[str]) -> None:
     """Name the feature settings of the model that are not those of sherpa-onnx."""
     for difference in differences:
-        print(f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr)
+        print(
+            f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr
+        )
 
 
 def write(path: Path, contents: Mapping[str, bytes], tokens: str | None) -> None:
@@ -222,7 +273,9 @@ def write(path: Path, contents: Mapping[str, bytes], tokens: str | None) -> None
 
 
 def chunks_of(
-    trained: Trained, arguments: argparse.Namespace, check: Callable[[ASRModel, Chunks], None] = check_onnx_chunks
+    trained: Trained,
+    arguments: argparse.Namespace,
+    check: Callable[[ASRModel, Chunks], None] = check_onnx_chunks,
 ) -> tuple[Chunks | None, str]:
     """The chunks of the streaming model; without a streaming model None and the reason.
 
@@ -235,7 +288,8 @@ def chunks_of(
     chunks, reason = streaming_chunks(trained.model, arguments.chunk_size, left, check)
     if chunks is not None and left < 0 and "sherpa" in arguments.runtimes:
         raise ValueError(
-            f"--num_decoding_left_chunks {left}: sherpa-onnx needs 0 or more; for all chunks (-1) use --runtimes wenet"
+            f"--num_decoding_left_chunks {left}: sherpa-onnx needs 0 or more; for all chunks (-1) "
+            "use --runtimes wenet"
         )
     return chunks, reason
 
@@ -255,7 +309,11 @@ def export(trained: Trained, chunks: Chunks, folder: str) -> None:
             contents = {name: to_int8(content) for name, content in contents.items()}
         path = Path(arguments.output_dir, f"{folder}_int8" if int8 else folder)
         check(trained, contents, references, options, path, int8)
-        write(path, contents, tokens_file(trained.tokenizer, model.blank) if "sherpa" in arguments.runtimes else None)
+        write(
+            path,
+            contents,
+            tokens_file(trained.tokenizer, model.blank) if "sherpa" in arguments.runtimes else None,
+        )
 
 
 def check(

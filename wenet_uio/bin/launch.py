@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""torchrun for training: takes the options of torchrun, and leaves it to the ranks to report their failures.
+"""torchrun for training: takes the options of torchrun, and leaves it to the ranks to report their
+failures.
 
-    python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train --config conf/train.yaml ...
+    python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train --config
+    conf/train.yaml ...
 
-A SIGTERM is passed on to the ranks. They save their state and exit with 0, and so does this program. If this program is
-killed by SIGKILL, the kernel kills its ranks too (on Linux).
+A SIGTERM is passed on to the ranks. They save their state and exit with 0, and so does this
+program. If this program is killed by SIGKILL, the kernel kills its ranks too (on Linux).
 
-Ranks that exit with status 75 (such as after running out of memory) are started again. On several machines, torchrun
-starts them again if --max_restarts allows it; otherwise this program exits with 75 and must be started again.
+Ranks that exit with status 75 (such as after running out of memory) are started again. On several
+machines, torchrun starts them again if --max_restarts allows it; otherwise this program exits with
+75 and must be started again.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from wenet_uio.crashes import has_crashed
 from wenet_uio.train.distributed import LAUNCHER
 
 INTERVAL = 1.0
-"""Seconds between SIGTERMs to the ranks. They are repeated, because a starting rank may miss the first."""
+"""Seconds between SIGTERMs to the ranks. They are repeated, because a starting rank may miss the
+first."""
 
 
 def main() -> int:

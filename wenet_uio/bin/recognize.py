@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Recognise a test set in one or several decode modes.
 
-    python -m wenet_uio.bin.recognize --modes ctc_greedy_search attention_rescoring --config exp/conformer/train.yaml \\
+    python -m wenet_uio.bin.recognize --modes ctc_greedy_search attention_rescoring --config
+    exp/conformer/train.yaml \\
       --checkpoint exp/conformer/avg.pt --test_data data/test/data.list --result_dir exp/conformer
 
-writes RESULT_DIR/<mode>/text and RESULT_DIR/skipped (utterances that could not be read). With --nbest or --token_times
-it also writes RESULT_DIR/<mode>/nbest.jsonl.
+writes RESULT_DIR/<mode>/text and RESULT_DIR/skipped (utterances that could not be read). With
+--nbest or --token_times it also writes RESULT_DIR/<mode>/nbest.jsonl.
 
-Hot words (one phrase per line) and an n-gram language model are used by ctc_prefix_beam_search, and by
-attention_rescoring, which rescores the hypotheses of ctc_prefix_beam_search:
+Hot words (one phrase per line) and an n-gram language model are used by ctc_prefix_beam_search, and
+by attention_rescoring, which rescores the hypotheses of ctc_prefix_beam_search:
 
       --context_list_path names.txt --context_graph_score 3 --lm_path lm.arpa --lm_weight 0.5
 """
@@ -43,8 +44,19 @@ from wenet_uio.files import written_aside
 from wenet_uio.models import build_trained
 from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
 from wenet_uio.search.decode import Search
-from wenet_uio.search.options import add_decode_options, build_scorers, decode_options, scorer_options
-from wenet_uio.search.recogniser import Recogniser, add_trust_code, load_model_config, with_dtype, with_static_batches
+from wenet_uio.search.options import (
+    add_decode_options,
+    build_scorers,
+    decode_options,
+    scorer_options,
+)
+from wenet_uio.search.recogniser import (
+    Recogniser,
+    add_trust_code,
+    load_model_config,
+    with_dtype,
+    with_static_batches,
+)
 from wenet_uio.search.recognition import Recognition, keys_of, recognize, write_recognition
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.distributed import World, use_cpu_threads
@@ -52,7 +64,10 @@ from wenet_uio.train.distributed import World, use_cpu_threads
 OF_WENET = {
     "--connect_symbol": "texts are joined as their tokenizer says",
     "--context_bias_mode": "hot words count if --context_list_path is given",
-    **dict.fromkeys(("--hlg", "--word", "--lm_scale", "--decoder_scale", "--r_decoder_scale"), "no mode uses an HLG"),
+    **dict.fromkeys(
+        ("--hlg", "--word", "--lm_scale", "--decoder_scale", "--r_decoder_scale"),
+        "no mode uses an HLG",
+    ),
     "--attn_weight": "no mode rescores a transducer's hypotheses",
 }
 """{option of WeNet that changes nothing: why}."""
@@ -62,23 +77,41 @@ SHOWN = 5
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--modes", "--mode", nargs="+", required=True, metavar="MODE", help=", ".join(ALL_MODES))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--modes", "--mode", nargs="+", required=True, metavar="MODE", help=", ".join(ALL_MODES)
+    )
     parser.add_argument("--config", required=True, help="train.yaml of the run")
     parser.add_argument("--checkpoint", required=True, help="weights of the model")
-    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="type of --test_data (raw)")
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of --test_data (raw)"
+    )
     parser.add_argument("--test_data", required=True, help="data list of the test set")
     parser.add_argument("--result_dir", help="output folder (default: the folder of --result_file)")
     parser.add_argument("--result_file", help="also write the text of the only mode to this file")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     parser.add_argument(
-        "--nproc", type=int, default=1, help="processes that share the test set, each on its own GPU (1)"
+        "--nproc",
+        type=int,
+        default=1,
+        help="processes that share the test set, each on its own GPU (1)",
     )
     parser.add_argument("--batch_size", type=int, default=32, help="utterances of a batch (32)")
-    parser.add_argument("--num_workers", type=int, default=0, help="data workers of each process (0)")
-    parser.add_argument("--nbest", type=int, metavar="N", help="write nbest.jsonl: the N best texts with their scores")
     parser.add_argument(
-        "--token_times", action="store_true", help="write nbest.jsonl with times and confidences of the tokens"
+        "--num_workers", type=int, default=0, help="data workers of each process (0)"
+    )
+    parser.add_argument(
+        "--nbest",
+        type=int,
+        metavar="N",
+        help="write nbest.jsonl: the N best texts with their scores",
+    )
+    parser.add_argument(
+        "--token_times",
+        action="store_true",
+        help="write nbest.jsonl with times and confidences of the tokens",
     )
     add_trust_code(parser)
     add_gpu_option(parser)
@@ -90,7 +123,10 @@ def parse_arguments() -> argparse.Namespace:
     args.modes = list(dict.fromkeys(args.modes))
     args.device = device_of(args)
     if args.result_file and len(args.modes) > 1:
-        parser.error(f"--result_file holds the text of one mode, found {len(args.modes)} modes; use --result_dir")
+        parser.error(
+            f"--result_file holds the text of one mode, found {len(args.modes)} modes; use "
+            "--result_dir"
+        )
     if args.result_dir is None:
         if args.result_file is None:
             parser.error("the following arguments are required: --result_dir")
@@ -105,7 +141,9 @@ def main() -> None:
     if args.nproc < 1:
         raise ValueError(f"--nproc: expected 1 or more, found {args.nproc}")
     options = decode_options(args, token_times=args.token_times, nbest=args.nbest or 1)
-    corpus = open_test_set(args)[2].corpus  # a missing index is written here, before several processes need it
+    corpus = open_test_set(args)[
+        2
+    ].corpus  # a missing index is written here, before several processes need it
 
     start = time.perf_counter()
     recognition = recognize_in_processes(args, options)
@@ -119,9 +157,15 @@ def main() -> None:
 
     decoded = corpus.num_samples + len(corpus.bad) - len(recognition.skipped)
     speed = recognition.seconds / taken
-    print(f"{decoded} utterances, {recognition.seconds:.0f} s of audio in {taken:.1f} s ({speed:.0f} x real time)")
+    print(
+        f"{decoded} utterances, {recognition.seconds:.0f} s of audio in {taken:.1f} s ({speed:.0f} "
+        "x real time)"
+    )
     if recognition.skipped:
-        print(f"{len(recognition.skipped)} could not be read ({args.result_dir}/skipped):", file=sys.stderr)
+        print(
+            f"{len(recognition.skipped)} could not be read ({args.result_dir}/skipped):",
+            file=sys.stderr,
+        )
         for sample in recognition.skipped[:SHOWN]:
             print(f"  {sample.key} {sample.reason}: {sample.detail}", file=sys.stderr)
     if not decoded:
@@ -137,7 +181,8 @@ def open_test_set(args: argparse.Namespace) -> tuple[Config, Tokenizer, Loader]:
         args.test_data,
         args.data_type,
         config,
-        None,  # search needs no labels, so the texts of a test set may have unknown tokens and no language
+        # search needs no labels, so the texts of a test set may have unknown tokens and no language
+        None,
         training=False,
         options=LoaderOptions(num_workers=args.num_workers, pin_memory=args.device != "cpu"),
     )
@@ -145,17 +190,23 @@ def open_test_set(args: argparse.Namespace) -> tuple[Config, Tokenizer, Loader]:
 
 
 def recognize_in_processes(args: argparse.Namespace, options: DecodeOptions) -> Recognition:
-    """Decode the test set in `args.nproc` processes; the number of processes does not change the batches."""
+    """Decode the test set in `args.nproc` processes; the number of processes does not change the
+    batches.
+    """
     if args.nproc == 1:
         return recognize_share(args, options, 0)
     recognition = Recognition()
-    with ProcessPoolExecutor(args.nproc, multiprocessing.get_context("spawn"), start_worker) as pool:
+    with ProcessPoolExecutor(
+        args.nproc, multiprocessing.get_context("spawn"), start_worker
+    ) as pool:
         shares = [pool.submit(recognize_share, args, options, rank) for rank in range(args.nproc)]
         try:
             for share in shares:
                 recognition.join(share.result())
         except BrokenProcessPool:
-            raise ValueError("a decoding process was killed; if memory ran out, use a lower --nproc") from None
+            raise ValueError(
+                "a decoding process was killed; if memory ran out, use a lower --nproc"
+            ) from None
         finally:
             for share in shares:
                 share.cancel()
@@ -164,12 +215,19 @@ def recognize_in_processes(args: argparse.Namespace, options: DecodeOptions) -> 
 
 def recognize_share(args: argparse.Namespace, options: DecodeOptions, rank: int) -> Recognition:
     """Decode every `nproc`-th batch of the test set, starting with batch `rank`."""
-    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": args.nproc, "LOCAL_WORLD_SIZE": args.nproc}
+    ranks = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": args.nproc,
+        "LOCAL_WORLD_SIZE": args.nproc,
+    }
     environment = os.environ | {name: str(value) for name, value in ranks.items()}
     world = World.from_environment(args.device, environment)
     use_cpu_threads(world, args.num_workers, environment)
     config, tokenizer, loader = open_test_set(args)
-    scorers = build_scorers(scorer_options(args), args.modes, tokenizer, world.device, warn=rank == 0)
+    scorers = build_scorers(
+        scorer_options(args), args.modes, tokenizer, world.device, warn=rank == 0
+    )
     model = build_trained(config, args.checkpoint)
     options = with_dtype(options, config, world.device)
     if rank == 0 and options.dtype != "fp32":

@@ -2,11 +2,13 @@
 """Serve a trained model: a page to speak to, streams over WebSockets, recordings over HTTP.
 
     python -m wenet_uio.bin.serve --model exp/conformer
-    python -m wenet_uio.bin.serve --model exp/conformer --host 0.0.0.0 --certificate c.pem --key k.pem --token_file t
+    python -m wenet_uio.bin.serve --model exp/conformer --host 0.0.0.0 --certificate c.pem --key
+    k.pem --token_file t
 
-One port serves the page (/), WeNet's WebSocket protocol (any path), OpenAI's POST /v1/audio/transcriptions, /health and
-/metrics. Streams of all clients are encoded together. SIGTERM and Ctrl-C finish open utterances first. No audio is
-written to a disk. The protocol and the limits are described in wenet_uio/serve/README.md.
+One port serves the page (/), WeNet's WebSocket protocol (any path), OpenAI's POST
+/v1/audio/transcriptions, /health and /metrics. Streams of all clients are encoded together. SIGTERM
+and Ctrl-C finish open utterances first. No audio is written to a disk. The protocol and the limits
+are described in wenet_uio/serve/README.md.
 """
 
 from __future__ import annotations
@@ -43,13 +45,21 @@ log = logging.getLogger(__name__)
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, metavar="DIR", help="folder of a run, or a model in WeNet's layout")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model",
+        required=True,
+        metavar="DIR",
+        help="folder of a run, or a model in WeNet's layout",
+    )
     parser.add_argument("--checkpoint", help="weights (default: avg.pt or final.pt in the folder)")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     parser.add_argument(
         "--mode",
-        help=f"{', '.join(MODES)} (default: recordings as in transcribe.py; final texts of streams by "
+        help=f"{', '.join(MODES)} (default: recordings as in transcribe.py; final texts of streams "
+        "by "
         "attention_rescoring if the model can)",
     )
     _add_network_options(parser.add_argument_group("network"))
@@ -61,27 +71,45 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def _add_network_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all (%(default)s)")
+    group.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all (%(default)s)"
+    )
     group.add_argument("--port", type=int, default=10086, help="0: any free port (%(default)s)")
-    group.add_argument("--certificate", metavar="FILE", help="TLS certificate chain (PEM); https and wss")
+    group.add_argument(
+        "--certificate", metavar="FILE", help="TLS certificate chain (PEM); https and wss"
+    )
     group.add_argument("--key", metavar="FILE", help="private key of the certificate (PEM)")
-    group.add_argument("--token_file", metavar="FILE", help=f"file with the token that clients need (or ${TOKEN})")
+    group.add_argument(
+        "--token_file", metavar="FILE", help=f"file with the token that clients need (or ${TOKEN})"
+    )
     group.add_argument(
         "--allow_origin",
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="pages of this origin may use the server, such as https://example.org; *: all (default: its own page)",
+        help="pages of this origin may use the server, such as https://example.org; *: all "
+        "(default: its own page)",
     )
 
 
 def _add_stream_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--chunk_size", type=int, help="encoder frames of a chunk (default: that of the model, or 16)")
-    group.add_argument("--left_chunks", type=int, default=-1, help="chunks seen to the left; -1: all (%(default)s)")
     group.add_argument(
-        "--partial_mode", choices=PARTIAL_MODES, default=PARTIAL_MODES[0], help="search of partial texts (%(default)s)"
+        "--chunk_size",
+        type=int,
+        help="encoder frames of a chunk (default: that of the model, or 16)",
     )
-    group.add_argument("--stream_batch", type=int, default=32, help="most streams encoded together (%(default)s)")
+    group.add_argument(
+        "--left_chunks", type=int, default=-1, help="chunks seen to the left; -1: all (%(default)s)"
+    )
+    group.add_argument(
+        "--partial_mode",
+        choices=PARTIAL_MODES,
+        default=PARTIAL_MODES[0],
+        help="search of partial texts (%(default)s)",
+    )
+    group.add_argument(
+        "--stream_batch", type=int, default=32, help="most streams encoded together (%(default)s)"
+    )
     group.add_argument(
         "--rule1",
         type=float,
@@ -89,10 +117,16 @@ def _add_stream_options(group: argparse._ArgumentGroup) -> None:
         help="silence without words, s; 0: off (%(default)s)",
     )
     group.add_argument(
-        "--rule2", type=float, default=WENET_RULES["rule2"].silence, help="silence after words, s; 0: off (%(default)s)"
+        "--rule2",
+        type=float,
+        default=WENET_RULES["rule2"].silence,
+        help="silence after words, s; 0: off (%(default)s)",
     )
     group.add_argument(
-        "--rule3", type=float, default=WENET_RULES["rule3"].length, help="longest utterance, s; 0: off (%(default)s)"
+        "--rule3",
+        type=float,
+        default=WENET_RULES["rule3"].length,
+        help="longest utterance, s; 0: off (%(default)s)",
     )
 
 
@@ -100,7 +134,10 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
     for each in fields(Limits):
         default = each.default
         group.add_argument(
-            f"--{each.name}", type=type(default), default=default, help=f"{HELP[each.name]} (%(default)s)"
+            f"--{each.name}",
+            type=type(default),
+            default=default,
+            help=f"{HELP[each.name]} (%(default)s)",
         )
 
 
@@ -125,17 +162,22 @@ def main() -> int:
     logging.getLogger("aiohttp.server").addFilter(is_ours)
     context, options = tls_of(args), options_of(args)
     use_cpu_threads(World.from_environment(args.device))
-    recogniser = load_model(args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code)
+    recogniser = load_model(
+        args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code
+    )
     server = Server(recogniser, Path(args.model).resolve().name, options)
     server.warm_up()
     gc.collect()
-    gc.freeze()  # the model stays: searching it for garbage again and again would take time from the streams
+    # the model stays: searching it for garbage again and again would take time from the streams
+    gc.freeze()
     asyncio.run(serve(server, args.host, args.port, context))
     return 0
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    """Whether a record of aiohttp is no report of a client that does not speak HTTP; it gets an answer, not a log."""
+    """Whether a record of aiohttp is no report of a client that does not speak HTTP; it gets an
+    answer, not a log.
+    """
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -151,11 +193,19 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
     rules = {
         "rule1": EndpointRule(needs_words=False, silence=args.rule1) if args.rule1 else None,
         "rule2": EndpointRule(needs_words=True, silence=args.rule2) if args.rule2 else None,
-        "rule3": EndpointRule(needs_words=False, silence=0.0, length=args.rule3) if args.rule3 else None,
+        "rule3": EndpointRule(needs_words=False, silence=0.0, length=args.rule3)
+        if args.rule3
+        else None,
     }
     return ServeOptions(
-        transcribing={"mode": args.mode, **asdict(scorer_options(args)), "decoding": asdict(decode_options(args))},
-        streaming={name: getattr(args, name) for name in ("chunk_size", "left_chunks", "partial_mode")},
+        transcribing={
+            "mode": args.mode,
+            **asdict(scorer_options(args)),
+            "decoding": asdict(decode_options(args)),
+        },
+        streaming={
+            name: getattr(args, name) for name in ("chunk_size", "left_chunks", "partial_mode")
+        },
         endpoints={name: rule for name, rule in rules.items() if rule is not None},
         stream_batch=args.stream_batch,
         limits=Limits(**{each.name: getattr(args, each.name) for each in fields(Limits)}),
@@ -196,12 +246,15 @@ def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
         context.load_cert_chain(args.certificate, args.key, password="")
     except ssl.SSLError as error:
         reason = error.reason or "the key may need a password"
-        raise ValueError(f"{args.certificate}, {args.key}: no certificate with its key ({reason})") from None
+        raise ValueError(
+            f"{args.certificate}, {args.key}: no certificate with its key ({reason})"
+        ) from None
     return context
 
 
 async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | None) -> None:
-    """Serve until SIGTERM or SIGINT, then finish what is open, unless a second SIGINT says that nobody waits for it.
+    """Serve until SIGTERM or SIGINT, then finish what is open, unless a second SIGINT says that
+    nobody waits for it.
 
     Raises:
         OSError: the server cannot listen on this address.
@@ -213,11 +266,15 @@ async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | 
         try:
             await site.start()
         except (OSError, OverflowError) as error:
-            raise OSError(f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}") from None
+            raise OSError(
+                f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}"
+            ) from None
         stopping, at_once = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, stopping.set)
-        loop.add_signal_handler(signal.SIGINT, lambda: (at_once if stopping.is_set() else stopping).set())
+        loop.add_signal_handler(
+            signal.SIGINT, lambda: (at_once if stopping.is_set() else stopping).set()
+        )
         log.info("serving %s on %s", server.name, url_of(runner, context is not None))
         await stopping.wait()
         log.info("stopping: open utterances are finished; Ctrl-C again: at once")

@@ -51,13 +51,17 @@ from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Loaders, Monitoring, Trainer
 from wenet_uio.train.watchdog import Watchdog
 
-STATES = "a state has all that a run needs to resume: weights, optimizer, data position, random numbers"
+STATES = (
+    "a state has all that a run needs to resume: weights, optimizer, data position, random numbers"
+)
 SHARDED = "train_engine torch_fsdp shards weights, gradients and optimizer over the ranks"
 RANKS = "wenet_uio.bin.launch connects the ranks"
 OF_WENET = {
     "--deepspeed.save_states": STATES,
     "--deepspeed": "--train_engine deepspeed selects this engine",
-    **dict.fromkeys(("--fsdp_cpu_offload", "--fsdp_sync_module_states", "--fsdp_sharding_strategy"), SHARDED),
+    **dict.fromkeys(
+        ("--fsdp_cpu_offload", "--fsdp_sync_module_states", "--fsdp_sharding_strategy"), SHARDED
+    ),
     **dict.fromkeys(("--ddp.init_method", "--ddp.rank", "--local_rank", "--local-rank"), RANKS),
     "--fp16_grad_sync": "gradients are exchanged in their own type",
     "--jit": "export_jit.py writes the TorchScript model and checks it",
@@ -71,26 +75,47 @@ log = logging.getLogger("wenet_uio.train")
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--config", required=True, help="train.yaml")
-    parser.add_argument("--data_type", choices=("raw", "shard"), default="raw", help="type of the data lists (raw)")
-    parser.add_argument("--train_data", help="data list of the training set (default: `data` of the config)")
-    parser.add_argument("--cv_data", required=True, help="data list of the validation set")
-    parser.add_argument("--model_dir", required=True, help="folder of the run; a run resumes from its newest state")
-    parser.add_argument("--checkpoint", help="weights that a new run starts from (fine-tuning)")
-    parser.add_argument("--enc_init", help="weights from which a new run takes the modules of --enc_init_mods")
     parser.add_argument(
-        "--enc_init_mods", type=_names, default=["encoder"], metavar="A,B", help="modules of the model (encoder)"
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data lists (raw)"
     )
     parser.add_argument(
-        "--freeze_modules", type=_names, metavar="A,B", help="modules that are not trained, such as encoder.embed,ctc"
+        "--train_data", help="data list of the training set (default: `data` of the config)"
+    )
+    parser.add_argument("--cv_data", required=True, help="data list of the validation set")
+    parser.add_argument(
+        "--model_dir", required=True, help="folder of the run; a run resumes from its newest state"
+    )
+    parser.add_argument("--checkpoint", help="weights that a new run starts from (fine-tuning)")
+    parser.add_argument(
+        "--enc_init", help="weights from which a new run takes the modules of --enc_init_mods"
+    )
+    parser.add_argument(
+        "--enc_init_mods",
+        type=_names,
+        default=["encoder"],
+        metavar="A,B",
+        help="modules of the model (encoder)",
+    )
+    parser.add_argument(
+        "--freeze_modules",
+        type=_names,
+        metavar="A,B",
+        help="modules that are not trained, such as encoder.embed,ctc",
     )
     parser.add_argument(
         "--allow_data_changes",
         action="store_true",
-        help="resume with a changed data list or changed batches; the pass over the data starts again",
+        help="resume with a changed data list or changed batches; the pass over the data starts "
+        "again",
     )
-    parser.add_argument("--tensorboard_dir", help="folder of TensorBoard's files (default: tensorboard in model_dir)")
+    parser.add_argument(
+        "--tensorboard_dir",
+        help="folder of TensorBoard's files (default: tensorboard in model_dir)",
+    )
     parser.add_argument("--train_engine", help=f"{', '.join(ENGINES)} (default: the config's)")
     parser.add_argument(
         "--deepspeed_config",
@@ -102,7 +127,9 @@ def parse_arguments() -> argparse.Namespace:
     add_config_options(parser, cmvn=True)
     add_lora_options(parser, training=True)
     change_nothing(parser, OF_WENET)
-    parser.add_argument("--ddp.world_size", type=_one_process, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--ddp.world_size", type=_one_process, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
     args = parser.parse_args()
     args.device = device_of(args)
     return args
@@ -110,7 +137,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def _add_machine_options(parser: argparse.ArgumentParser) -> None:
     """Options that do not belong to the model: devices, ranks, data workers and the seed."""
-    parser.add_argument("--device", default="auto", help="auto (a GPU for each rank if there are any), cpu, cuda")
+    parser.add_argument(
+        "--device", default="auto", help="auto (a GPU for each rank if there are any), cpu, cuda"
+    )
     add_gpu_option(parser)
     parser.add_argument(
         "--ddp.dist_backend",
@@ -118,18 +147,25 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
         choices=("nccl", "gloo"),
         help="library of the exchanges (default: nccl on GPUs, gloo on CPUs)",
     )
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds that ranks wait for each other (1800)")
+    parser.add_argument(
+        "--timeout", type=float, default=1800, help="seconds that ranks wait for each other (1800)"
+    )
     parser.add_argument(
         "--watchdog",
         type=float,
         default=300,
         metavar="SECONDS",
-        help="after this time without a step, name the rank that stalls and print its stack (300; 0: never)",
+        help="after this time without a step, name the rank that stalls and print its stack (300; "
+        "0: never)",
     )
     parser.add_argument(
-        "--dtype", choices=("fp32", "bf16", "fp16", "auto"), help="type of the arithmetic (default: the config's)"
+        "--dtype",
+        choices=("fp32", "bf16", "fp16", "auto"),
+        help="type of the arithmetic (default: the config's)",
     )
-    parser.add_argument("--use_amp", action="store_true", help="mixed precision: bf16 unless the dtype is fp16")
+    parser.add_argument(
+        "--use_amp", action="store_true", help="mixed precision: bf16 unless the dtype is fp16"
+    )
     parser.add_argument(
         "--num_workers",
         type=lambda text: text if text == "auto" else int(text),
@@ -137,18 +173,26 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="data workers of each rank (0); auto: depends on cores, ranks and device",
     )
-    parser.add_argument("--prefetch", type=int, default=8, help="batches that each data worker keeps ready (8)")
+    parser.add_argument(
+        "--prefetch", type=int, default=8, help="batches that each data worker keeps ready (8)"
+    )
     parser.add_argument(
         "--feature_device",
         choices=("worker", "accelerator"),
-        help="compute features in the data workers or on the training device (default: the config's)",
+        help="compute features in the data workers or on the training device (default: the "
+        "config's)",
     )
     parser.add_argument(
         "--pin_memory",
         action=argparse.BooleanOptionalAction,
         help="pinned memory, for faster copies to a GPU (default: if there is a GPU)",
     )
-    parser.add_argument("--seed", type=int, default=777, help="seed of weights, shuffling, augmentation, dropout (777)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=777,
+        help="seed of weights, shuffling, augmentation, dropout (777)",
+    )
 
 
 def _names(text: str) -> list[str]:
@@ -158,7 +202,8 @@ def _names(text: str) -> list[str]:
 def _one_process(text: str) -> int:
     if text != "1":
         raise argparse.ArgumentTypeError(
-            "start all ranks by `python -m wenet_uio.bin.launch --nproc_per_node N -m wenet_uio.bin.train ...`"
+            "start all ranks by `python -m wenet_uio.bin.launch --nproc_per_node N -m "
+            "wenet_uio.bin.train ...`"
         )
     return 1
 
@@ -169,7 +214,8 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     Writes nothing; rank 0 locks the folder of the run if it exists.
 
     Raises:
-        ValueError, OSError: one of these is wrong or cannot be read, or another run holds the folder.
+        ValueError, OSError: one of these is wrong or cannot be read, or another run holds the
+            folder.
     """
     config, tokenizer = read_config(args.config, overrides(args))
     folder = RunFolder(args.model_dir)
@@ -189,17 +235,25 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
             log.info("weights from %s", args.checkpoint)
         if args.enc_init:
             count = load_parts(model, args.enc_init, args.enc_init_mods)
-            log.info("%d weights of %s from %s", count, ", ".join(args.enc_init_mods), args.enc_init)
+            log.info(
+                "%d weights of %s from %s", count, ", ".join(args.enc_init_mods), args.enc_init
+            )
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = args.tensorboard_dir or folder.path / "tensorboard"
-    reporter = Reporter(world.rank == 0, board, config.max_epoch, config.max_steps, tokenizer.detokenize)
+    reporter = Reporter(
+        world.rank == 0, board, config.max_epoch, config.max_steps, tokenizer.detokenize
+    )
     monitoring = Monitoring(reporter, Watchdog(world, args.watchdog), stop)
     trainer = Trainer(config, engine, Loaders(train, cv), folder, monitoring)
     if state is not None:
         trainer.load(state, allow_data_changes=args.allow_data_changes)
         for name in ("checkpoint", "enc_init"):
             if getattr(args, name):
-                log.info("--%s %s is ignored: the run resumes from its own state", name, getattr(args, name))
+                log.info(
+                    "--%s %s is ignored: the run resumes from its own state",
+                    name,
+                    getattr(args, name),
+                )
     return trainer
 
 
@@ -221,7 +275,8 @@ def build_loaders(
     """Loaders of the training set and of the validation set, for this rank.
 
     Raises:
-        ValueError, OSError: a data list is missing, cannot be read, or has no utterance left after filtering.
+        ValueError, OSError: a data list is missing, cannot be read, or has no utterance left after
+            filtering.
     """
     train_data = args.train_data or config.data
     if train_data is None:
@@ -238,14 +293,19 @@ def build_loaders(
         defer_features=config.dataset_conf.feature_device == "accelerator",
     )
     train, cv = (
-        build_loader(data_list, args.data_type, config, tokenizer, training=training, options=options)
+        build_loader(
+            data_list, args.data_type, config, tokenizer, training=training, options=options
+        )
         for data_list, training in ((train_data, True), (args.cv_data, False))
     )
     for loader in (train, cv):
         if not len(loader):
-            reasons = ", ".join(f"{count} {reason}" for reason, count in loader.cursor.plan.filtered().items())
+            reasons = ", ".join(
+                f"{count} {reason}" for reason, count in loader.cursor.plan.filtered().items()
+            )
             raise ValueError(
-                f"{loader.corpus.data_list}: dataset_conf.filter_conf leaves no utterance ({reasons}); widen the limits"
+                f"{loader.corpus.data_list}: dataset_conf.filter_conf leaves no utterance "
+                f"({reasons}); widen the limits"
             )
     refuse_conversations(train.corpus)
     if train.corpus.has_text_only:
@@ -257,7 +317,8 @@ def refuse_conversations(corpus: Corpus) -> None:
     """Raises: ValueError: the data has conversations, which only models of one's own learn."""
     if corpus.has_conversations:
         raise ValueError(
-            f"{corpus.data_list}: the models here do not learn conversations; remove the sources of type "
+            f"{corpus.data_list}: the models here do not learn conversations; remove the sources "
+            "of type "
             "multimodal_conversation, or read them with build_loader for a model of your own"
         )
 
@@ -273,17 +334,23 @@ def main() -> int:
     if args.pin_memory is None:
         args.pin_memory = world.device.type == "cuda"
     logging.basicConfig(
-        format="%(asctime)s %(message)s", datefmt="%F %T", level=logging.WARNING if world.rank else logging.INFO
+        format="%(asctime)s %(message)s",
+        datefmt="%F %T",
+        level=logging.WARNING if world.rank else logging.INFO,
     )
     if world.device.type == "cpu":
         keep_freed_memory()
     use_cpu_threads(world, args.num_workers)
-    # Rank 0 builds its trainer before it joins the other ranks, so that a wrong option is reported once.
+    # Rank 0 builds its trainer before it joins the other ranks, so that a wrong option is reported
+    # once.
     trainer = build_trainer(args, world, stop) if world.rank == 0 else None
     world.join(args.dist_backend, args.timeout)
-    if world.device.type == "cpu":  # what `dtype: auto` is depends on the processor and on a measurement
+    if (
+        world.device.type == "cpu"
+    ):  # what `dtype: auto` is depends on the processor and on a measurement
         args.dtype = world.gather(trainer and trainer.config.dtype)[0]
-    stop.listen()  # not earlier: a rank that waits for a failed rank 0 must end when the launcher sends SIGTERM
+    # not earlier: a rank that waits for a failed rank 0 must end when the launcher sends SIGTERM
+    stop.listen()
     with report_failure_once(world):
         (trainer or build_trainer(args, world, stop)).run()
     trainer = None  # ends the data workers

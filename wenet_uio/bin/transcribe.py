@@ -2,13 +2,15 @@
 """Transcribe audio files of any length.
 
     python -m wenet_uio.bin.transcribe --model exp/conformer meeting.flac lecture.mp3
-    python -m wenet_uio.bin.transcribe --model exp/conformer --format srt --output_dir subtitles *.wav
+    python -m wenet_uio.bin.transcribe --model exp/conformer --format srt --output_dir subtitles
+    *.wav
 
-A recording is cut at its pauses; segments longer than --usual are cut at shorter pauses as well. Segments that are
-still longer than --window become overlapping windows, and their texts are joined where both windows agree. --format
-text prints a line for each passage, json an object for each file with the times of all words (seconds), srt and vtt
-subtitles. Hot words and a language model work as in recognize.py. Audio may also be a pipe, a URL, or - (standard
-input). From Python: `wenet_uio.load_model("exp/conformer").transcribe("talk.mp3")`.
+A recording is cut at its pauses; segments longer than --usual are cut at shorter pauses as well.
+Segments that are still longer than --window become overlapping windows, and their texts are joined
+where both windows agree. --format text prints a line for each passage, json an object for each file
+with the times of all words (seconds), srt and vtt subtitles. Hot words and a language model work as
+in recognize.py. Audio may also be a pipe, a URL, or - (standard input). From Python:
+`wenet_uio.load_model("exp/conformer").transcribe("talk.mp3")`.
 """
 
 from __future__ import annotations
@@ -44,54 +46,76 @@ Found = tuple[int, TranscriptSegment | Exception]
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("audio", nargs="+", help="audio files, pipes or URLs; - is standard input")
     parser.add_argument(
         "--model",
         required=True,
         metavar="DIR",
-        help="folder of a run: train.yaml and avg.pt or final.pt; or an export: final.zip, folder of ONNX models",
+        help="folder of a run: train.yaml and avg.pt or final.pt; or an export: final.zip, folder "
+        "of ONNX models",
     )
     parser.add_argument("--checkpoint", help="weights (default: avg.pt or final.pt in the folder)")
     parser.add_argument(
         "--mode",
-        help=f"{', '.join(MODES)} (rnnt_greedy_search of a transducer without hot words and language model, else "
+        help=f"{', '.join(MODES)} (rnnt_greedy_search of a transducer without hot words and "
+        "language model, else "
         "ctc_prefix_beam_search, or the first mode that the model is trained for)",
     )
-    parser.add_argument("--format", choices=SUFFIXES, default="text", help="output format (%(default)s)")
-    parser.add_argument("--output_dir", metavar="DIR", help="write DIR/<name>.<txt|json|srt|vtt> instead of printing")
     parser.add_argument(
-        "--pause", type=float, help=f"cut at pauses of this many seconds ({Cutting.pause}; 0: windows only)"
+        "--format", choices=SUFFIXES, default="text", help="output format (%(default)s)"
+    )
+    parser.add_argument(
+        "--output_dir",
+        metavar="DIR",
+        help="write DIR/<name>.<txt|json|srt|vtt> instead of printing",
+    )
+    parser.add_argument(
+        "--pause",
+        type=float,
+        help=f"cut at pauses of this many seconds ({Cutting.pause}; 0: windows only)",
     )
     parser.add_argument(
         "--usual",
         type=float,
-        help="cut segments longer than this many seconds at shorter pauses as well (default: the 95th percentile of "
+        help="cut segments longer than this many seconds at shorter pauses as well (default: the "
+        "95th percentile of "
         f"the training utterances, at most {Cutting.usual:g})",
     )
     parser.add_argument(
         "--window",
         type=float,
-        help="longest piece that is recognised at once, in seconds (default: the longest training utterance, at most "
+        help="longest piece that is recognised at once, in seconds (default: the longest training "
+        "utterance, at most "
         f"{Cutting.window:g})",
     )
     parser.add_argument(
-        "--overlap", type=float, help=f"seconds that windows share ({Cutting.overlap:g}, at most half a window)"
+        "--overlap",
+        type=float,
+        help=f"seconds that windows share ({Cutting.overlap:g}, at most half a window)",
     )
     parser.add_argument(
         "--detector",
         choices=DETECTORS,
-        help="what finds speech: silero (package silero-vad), energy, or auto: silero if it is installed (auto)",
+        help="what finds speech: silero (package silero-vad), energy, or auto: silero if it is "
+        "installed (auto)",
     )
     parser.add_argument(
-        "--channel", type=_channel, help="number of the channel from 0, or mix (default: the channel of the training)"
+        "--channel",
+        type=_channel,
+        help="number of the channel from 0, or mix (default: the channel of the training)",
     )
     parser.add_argument(
         "--one_pass",
         action="store_true",
-        help="the encoder sees each recording as a whole, whatever its length; models with att_context_size only",
+        help="the encoder sees each recording as a whole, whatever its length; models with "
+        "att_context_size only",
     )
-    parser.add_argument("--batch_size", type=int, default=8, help="segments that are recognised together (8)")
+    parser.add_argument(
+        "--batch_size", type=int, default=8, help="segments that are recognised together (8)"
+    )
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     add_trust_code(parser)
     add_decode_options(parser)
@@ -109,11 +133,18 @@ def main() -> int:
     if args.batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {args.batch_size}")
     options = options_of(args)
-    options.cutting(Cutting.of_run(args.model))  # wrong times are reported before the model is loaded
+    options.cutting(
+        Cutting.of_run(args.model)
+    )  # wrong times are reported before the model is loaded
     outputs = output_paths(args)
     use_cpu_threads(World.from_environment(args.device))
-    recogniser = load_model(args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code)
-    inputs = [Input(sys.stdin.buffer if name == STDIN else name, place) for place, name in enumerate(args.audio)]
+    recogniser = load_model(
+        args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code
+    )
+    inputs = [
+        Input(sys.stdin.buffer if name == STDIN else name, place)
+        for place, name in enumerate(args.audio)
+    ]
     failed = 0
     for number, segments in by_input(recogniser.iterate(inputs, options), len(inputs)):
         audio = args.audio[number]
@@ -139,12 +170,26 @@ def write(lines: Iterable[str], output: Path | None) -> None:
 
 def options_of(args: argparse.Namespace) -> TranscribeOptions:
     """The options of the command line."""
-    names = ("mode", "pause", "usual", "window", "overlap", "detector", "channel", "one_pass", "batch_size")
+    names = (
+        "mode",
+        "pause",
+        "usual",
+        "window",
+        "overlap",
+        "detector",
+        "channel",
+        "one_pass",
+        "batch_size",
+    )
     given = {name: getattr(args, name) for name in names}
-    return TranscribeOptions(**given, **asdict(scorer_options(args)), decoding=asdict(decode_options(args)))
+    return TranscribeOptions(
+        **given, **asdict(scorer_options(args)), decoding=asdict(decode_options(args))
+    )
 
 
-def by_input(found: Iterable[Found], count: int) -> Iterator[tuple[int, Iterator[TranscriptSegment]]]:
+def by_input(
+    found: Iterable[Found], count: int
+) -> Iterator[tuple[int, Iterator[TranscriptSegment]]]:
     """(number, segments) of each of `count` inputs, also of those without segments."""
     groups = groupby(found, key=lambda item: item[0])
     group = next(groups, None)
@@ -172,14 +217,19 @@ def output_paths(args: argparse.Namespace) -> list[Path | None]:
     """
     if args.output_dir is None:
         return [None] * len(args.audio)
-    paths = [Path(args.output_dir) / f"{Path(audio).stem}.{SUFFIXES[args.format]}" for audio in args.audio]
+    paths = [
+        Path(args.output_dir) / f"{Path(audio).stem}.{SUFFIXES[args.format]}"
+        for audio in args.audio
+    ]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice:
         raise ValueError(f"--output_dir: two of the audio files would be written to {twice}")
     return [*paths]
 
 
-def written(segments: Iterable[TranscriptSegment], audio: str, args: argparse.Namespace) -> Iterable[str]:
+def written(
+    segments: Iterable[TranscriptSegment], audio: str, args: argparse.Namespace
+) -> Iterable[str]:
     """Lines of the transcript of a file, in the format of the options."""
     if args.format == "text":
         name = f"{audio}\t" if len(args.audio) > 1 and args.output_dir is None else ""

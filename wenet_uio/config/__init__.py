@@ -1,7 +1,8 @@
-"""Typed configuration: read a train.yaml, check every key and value, write the complete config of a run.
+"""Typed configuration: read a train.yaml, check every key and value, write the complete config of a
+run.
 
-The yaml has the shape of WeNet's train.yaml, and WeNet's own files load unchanged. The names below are
-loaded when they are used: the data layer does not load the sections of models.
+The yaml has the shape of WeNet's train.yaml, and WeNet's own files load unchanged. The names below
+are loaded when they are used: the data layer does not load the sections of models.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
     from wenet_uio.config.config import Config, load_config, parse_config, save_config
     from wenet_uio.config.dataset import DatasetConf
 
-__all__ = ["Config", "ConfigError", "DatasetConf", "Section", "load_config", "parse_config", "save_config"]
+__all__ = [
+    "Config",
+    "ConfigError",
+    "DatasetConf",
+    "Section",
+    "load_config",
+    "parse_config",
+    "save_config",
+]
 
 __getattr__ = loads_when_used(
     __name__,

@@ -1,4 +1,6 @@
-"""Sections of `dataset_conf` that change waveforms in training. A section that is absent (null) is off."""
+"""Sections of `dataset_conf` that change waveforms in training. A section that is absent (null) is
+off.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from wenet_uio.config.batch import Positive, Probability
 
 def _ascending(bounds: tuple[float, float]) -> tuple[float, float]:
     if bounds[0] > bounds[1]:
-        raise ValueError(f"the lower bound {bounds[0]:g} comes first, then the upper bound {bounds[1]:g}")
+        raise ValueError(
+            f"the lower bound {bounds[0]:g} comes first, then the upper bound {bounds[1]:g}"
+        )
     return bounds
 
 
@@ -35,9 +39,9 @@ class NoiseConf(Section):
     data_type: Literal["raw", "shard"] = "raw"
     """Type of `data_list`."""
     made: tuple[Made, ...] = ()
-    """Kinds of noise that need no list. babble: other utterances of the training data, added up. white, pink, brown:
-    random noise whose power per Hz falls by 0, 3 and 6 dB per octave. One kind is drawn for each utterance, all with
-    equal probability; the list counts as one more kind."""
+    """Kinds of noise that need no list. babble: other utterances of the training data, added up.
+    white, pink, brown: random noise whose power per Hz falls by 0, 3 and 6 dB per octave. One kind
+    is drawn for each utterance, all with equal probability; the list counts as one more kind."""
     talkers: Annotated[tuple[Positive, Positive], AfterValidator(_ascending)] = (3, 5)
     """Lowest and highest number of utterances of a babble."""
 
@@ -58,13 +62,17 @@ class ReverbConf(Section):
     data_type: Literal["raw", "shard"] = "raw"
     """Type of `data_list`."""
     rooms: Positive = 100
-    """Number of simulated rooms, of which one is drawn for each utterance. A worker computes a room once."""
+    """Number of simulated rooms, of which one is drawn for each utterance. A worker computes a room
+    once."""
     rt60: Annotated[tuple[Rt60, Rt60], AfterValidator(_ascending)] = (0.1, 0.5)
-    """Shortest and longest reverberation time of simulated rooms, in seconds: the sound falls by 60 dB."""
+    """Shortest and longest reverberation time of simulated rooms, in seconds: the sound falls by 60
+    dB."""
 
 
 class OverlapConf(Section):
-    """A second utterance of the training data in the background. The text remains that of the first."""
+    """A second utterance of the training data in the background. The text remains that of the
+    first.
+    """
 
     prob: Probability = 0.2
     """Share of the utterances that get a second one."""
@@ -81,8 +89,8 @@ class CodecConf(Section):
     prob: Probability = 0.3
     """Share of the utterances that are changed."""
     codecs: Annotated[tuple[Codec, ...], Field(min_length=1)] = ("band_limit", "mulaw")
-    """One is drawn for each utterance. band_limit: resampled to a lower rate and back. mulaw: G.711 at 8 kHz. opus and
-    mp3: encoded and decoded at the sample rate of the training."""
+    """One is drawn for each utterance. band_limit: resampled to a lower rate and back. mulaw: G.711
+    at 8 kHz. opus and mp3: encoded and decoded at the sample rate of the training."""
     band_rates: Annotated[tuple[Rate, ...], Field(min_length=1)] = (8000,)
     """Sample rates of band_limit in Hz, of which one is drawn; the band ends at half the rate."""
 
@@ -97,7 +105,9 @@ class GainConf(Section):
 
 
 class AugmentationKeys(Section):
-    """Keys of `dataset_conf`, in the order in which they run. Each is drawn by seed, epoch and sample."""
+    """Keys of `dataset_conf`, in the order in which they run. Each is drawn by seed, epoch and
+    sample.
+    """
 
     reverb_conf: ReverbConf | None = None
     overlap_conf: OverlapConf | None = None

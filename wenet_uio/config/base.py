@@ -1,4 +1,6 @@
-"""Base of all config sections: unknown keys are errors, values are frozen, all problems are reported at once."""
+"""Base of all config sections: unknown keys are errors, values are frozen, all problems are
+reported at once.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class ConfigError(ValueError):
 
 
 class Section(BaseModel):
-    """A group of yaml keys. Unknown keys are errors, values are frozen, and only sections define defaults."""
+    """A group of yaml keys. Unknown keys are errors, values are frozen, and only sections define
+    defaults.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -25,7 +29,8 @@ def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
     """Validate `values` as `section`; error messages begin with `where`, such as a file name.
 
     Raises:
-        ConfigError: names each bad key by its dotted path, the value found, and the nearest valid name.
+        ConfigError: names each bad key by its dotted path, the value found, and the nearest valid
+            name.
     """
     try:
         return section.model_validate(values)
@@ -47,12 +52,18 @@ def _describe(section: type[Section], problem: ErrorDetails) -> str:
         return f"{path}: unknown key; {_hint(key, _sections_at(section, problem['loc'][:-1]))}"
     if problem["type"] == "missing":
         return f"{path}: required key is missing"
-    found = f", found {reprlib.repr(problem['input'])}" if not isinstance(problem["input"], dict) else ""
+    found = (
+        f", found {reprlib.repr(problem['input'])}"
+        if not isinstance(problem["input"], dict)
+        else ""
+    )
     return f"{path}: {problem['msg']}{found}" if path else f"{problem['msg']}{found}"
 
 
 def _hint(key: str, sections: list[type[Section]]) -> str:
-    """Where an unknown key belongs, else the key that was probably meant, else all keys of the sections."""
+    """Where an unknown key belongs, else the key that was probably meant, else all keys of the
+    sections.
+    """
     fields = {name: field for section in sections for name, field in section.model_fields.items()}
     owners = [
         name

@@ -18,55 +18,63 @@ class BatchConf(Section):
 
     batch_type: Literal["static", "dynamic", "bucket"] = "static"
     batch_size: Positive | None = None
-    """static: utterances, texts without audio or conversations of a batch, 16 by default. dynamic with
-    `batch_duration`: largest number of utterances."""
+    """static: utterances, texts without audio or conversations of a batch, 16 by default. dynamic
+    with `batch_duration`: largest number of utterances."""
     max_frames_in_batch: Positive = 12000
-    """dynamic: padded frames of a batch, which are its longest utterance times its number of utterances."""
+    """dynamic: padded frames of a batch, which are its longest utterance times its number of
+    utterances."""
     batch_duration: Seconds | None = None
     """dynamic: padded seconds of a batch, instead of max_frames_in_batch."""
     batch_target: Annotated[float, Field(gt=0)] | None = None
-    """dynamic: frames, or seconds with batch_duration, that batches are filled to, below the bound. An utterance
-    between target and bound has a batch of its own. Above 262,144 utterances batches have the target on average."""
+    """dynamic: frames, or seconds with batch_duration, that batches are filled to, below the bound.
+    An utterance between target and bound has a batch of its own. Above 262,144 utterances batches
+    have the target on average."""
     quadratic_duration: Seconds | None = None
-    """With batch_duration: an utterance of d seconds counts as d + d² / quadratic_duration, as attention costs."""
+    """With batch_duration: an utterance of d seconds counts as d + d² / quadratic_duration, as
+    attention costs."""
     bucket_boundaries: tuple[Positive, ...] = (500, 1000, 1500)
-    """bucket: upper ends of the buckets in frames, exclusive. One more bucket holds longer utterances."""
+    """bucket: upper ends of the buckets in frames, exclusive. One more bucket holds longer
+    utterances."""
     bucket_batch_sizes: tuple[Positive, ...] = (128, 64, 32, 16)
     """bucket: utterances of a batch, one number for each bucket of bucket_boundaries."""
     bucket_duration_bins: tuple[Seconds, ...] | tuple[tuple[Seconds, Positive], ...] | None = None
-    """bucket: upper ends of the buckets in seconds or (seconds, tokens), inclusive, instead of bucket_boundaries."""
+    """bucket: upper ends of the buckets in seconds or (seconds, tokens), inclusive, instead of
+    bucket_boundaries."""
     bucket_batch_size: tuple[Positive, ...] | None = None
-    """Utterances of a batch, one number for each bucket of bucket_duration_bins. Bins of seconds may have one more
-    number for utterances longer than all bins."""
+    """Utterances of a batch, one number for each bucket of bucket_duration_bins. Bins of seconds
+    may have one more number for utterances longer than all bins."""
     max_tps: tuple[Annotated[float, Field(gt=0)], ...] | None = None
-    """Largest tokens per second, one number for each duration of the bins; utterances above them are left out."""
+    """Largest tokens per second, one number for each duration of the bins; utterances above them
+    are left out."""
     bucket_choice: Literal["strict", "lenient"] = "strict"
-    """Buckets of (seconds, tokens): strict searches only the buckets of the smallest duration that fits, lenient takes
-    the first bucket that fits both."""
+    """Buckets of (seconds, tokens): strict searches only the buckets of the smallest duration that
+    fits, lenient takes the first bucket that fits both."""
     batch_tokens: Positive | None = None
-    """Padded tokens of a batch of text without audio, or of conversations; required for them unless batch_type is
-    static."""
+    """Padded tokens of a batch of text without audio, or of conversations; required for them unless
+    batch_type is static."""
     quadratic_factor: Positive | None = None
     """With batch_tokens: a text of n tokens counts as n + n² / quadratic_factor."""
     use_semi_sorted_batching: bool = False
-    """Sort all samples by length plus noise, instead of sorting random blocks by length. US patent 11915685 B2 covers
-    this method: check that you may use it before you switch it on."""
+    """Sort all samples by length plus noise, instead of sorting random blocks by length. US patent
+    11915685 B2 covers this method: check that you may use it before you switch it on."""
     randomization_factor: Probability = 0.1
     """Semi-sorted batching: width of the noise as a share of the range of lengths."""
     length_jitter: Annotated[float, Field(ge=0.0)] = 1.25
-    """How far utterances move at random in the order of length before batches are cut, so that every epoch has other
-    batches. Corpora of fewer than 1024 batches: the mean number of batches, but at most 1 % of all. Larger corpora:
-    lengths change by up to 1 %, whatever the number. 0 sorts exactly. More moves pad more."""
+    """How far utterances move at random in the order of length before batches are cut, so that
+    every epoch has other batches. Corpora of fewer than 1024 batches: the mean number of batches,
+    but at most 1 % of all. Larger corpora: lengths change by up to 1 %, whatever the number. 0
+    sorts exactly. More moves pad more."""
     length_order: Literal["synced", "random", "rising"] = "synced"
-    """Order of batches by length over the epoch. synced: random, but similar for all ranks of a step. random: random in
-    each lane. rising: from short to long."""
+    """Order of batches by length over the epoch. synced: random, but similar for all ranks of a
+    step. random: random in each lane. rising: from short to long."""
 
     @model_validator(mode="after")
     def _frame_buckets_fit(self) -> BatchConf:
         boundaries, sizes = self.bucket_boundaries, self.bucket_batch_sizes
         if len(sizes) != len(boundaries) + 1:
             raise ValueError(
-                f"bucket_batch_sizes needs {len(boundaries) + 1} numbers for {len(boundaries)} bucket_boundaries, "
+                f"bucket_batch_sizes needs {len(boundaries) + 1} numbers for {len(boundaries)} "
+                "bucket_boundaries, "
                 f"found {len(sizes)}"
             )
         _require_rising("bucket_boundaries", boundaries)
@@ -78,20 +86,30 @@ class BatchConf(Section):
         if (bins is None) != (sizes is None):
             raise ValueError("bucket_duration_bins and bucket_batch_size need one another")
         if bins == ():
-            raise ValueError("bucket_duration_bins has no bin: give one or more, or leave the key out")
+            raise ValueError(
+                "bucket_duration_bins has no bin: give one or more, or leave the key out"
+            )
         ends = bins or ()
         if sizes is not None:
             in_two_dimensions = bool(ends) and isinstance(ends[0], tuple)
             if len(sizes) - len(ends) not in (0, 0 if in_two_dimensions else 1):
-                raise ValueError(f"bucket_batch_size has {len(sizes)} numbers for {len(ends)} bucket_duration_bins")
+                raise ValueError(
+                    f"bucket_batch_size has {len(sizes)} numbers for {len(ends)} "
+                    "bucket_duration_bins"
+                )
         _require_rising("bucket_duration_bins", ends)
         return self
 
     @model_validator(mode="after")
     def _max_tps_fits(self) -> BatchConf:
-        durations = {end[0] if isinstance(end, tuple) else end for end in self.bucket_duration_bins or ()}
+        durations = {
+            end[0] if isinstance(end, tuple) else end for end in self.bucket_duration_bins or ()
+        }
         if self.max_tps is not None and len(self.max_tps) != len(durations):
-            raise ValueError(f"max_tps has {len(self.max_tps)} numbers for {len(durations)} durations of the bins")
+            raise ValueError(
+                f"max_tps has {len(self.max_tps)} numbers for {len(durations)} durations of the "
+                "bins"
+            )
         return self
 
     @model_validator(mode="after")
@@ -102,7 +120,9 @@ class BatchConf(Section):
             raise ValueError("batch_target goes with batch_type: dynamic, and without batch_tokens")
         name = "max_frames_in_batch" if self.batch_duration is None else "batch_duration"
         if self.batch_target > getattr(self, name):
-            raise ValueError(f"batch_target {self.batch_target:g} is above {name} {getattr(self, name):g}")
+            raise ValueError(
+                f"batch_target {self.batch_target:g} is above {name} {getattr(self, name):g}"
+            )
         return self
 
     @model_validator(mode="after")

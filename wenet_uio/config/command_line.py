@@ -1,7 +1,7 @@
 """Options of commands that change the config, and the options of WeNet's commands.
 
-A command takes the options of the WeNet command with the same purpose: with their meaning, or with one line that says
-why they change nothing.
+A command takes the options of the WeNet command with the same purpose: with their meaning, or with
+one line that says why they change nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def add_override_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_config_options(parser: argparse.ArgumentParser, *, cmvn: bool = False) -> None:
-    """Add --override_config, and the files that WeNet's commands name; `config_overrides` reads them.
+    """Add --override_config, and the files that WeNet's commands name; `config_overrides` reads
+    them.
 
     Args:
         cmvn: add --cmvn too.
@@ -45,20 +46,28 @@ def add_config_options(parser: argparse.ArgumentParser, *, cmvn: bool = False) -
     add_override_option(parser)
     group = parser.add_argument_group("files, if the config does not name them")
     group.add_argument("--symbol_table", "--dict", metavar="FILE", help="units")
-    group.add_argument("--bpe_model", metavar="FILE", help="sentencepiece model; sets tokenizer bpe")
+    group.add_argument(
+        "--bpe_model", metavar="FILE", help="sentencepiece model; sets tokenizer bpe"
+    )
     group.add_argument("--non_lang_syms", metavar="FILE", help="non-language symbols")
     if cmvn:
         group.add_argument("--cmvn", metavar="FILE", help="mean and variance statistics in JSON")
 
 
 def add_lora_options(parser: argparse.ArgumentParser, *, training: bool) -> None:
-    """Add WeNet's options of LoRA, which `config_overrides` reads; decoding needs --use_lora alone."""
+    """Add WeNet's options of LoRA, which `config_overrides` reads; decoding needs --use_lora
+    alone.
+    """
     group = parser.add_argument_group("LoRA (default: the config's)")
-    group.add_argument("--use_lora", nargs="?", const="true", metavar="BOOL", help="the model has low-rank weights")
+    group.add_argument(
+        "--use_lora", nargs="?", const="true", metavar="BOOL", help="the model has low-rank weights"
+    )
     refuse(group, {"--lora_ckpt_path": "give one file with all weights as --checkpoint"})
     if not training:
         return
-    group.add_argument("--only_optimize_lora", nargs="?", const="true", metavar="BOOL", help="train only these")
+    group.add_argument(
+        "--only_optimize_lora", nargs="?", const="true", metavar="BOOL", help="train only these"
+    )
     group.add_argument("--lora_list", metavar="A,B", help="projections, such as linear_q,linear_v")
     group.add_argument("--lora_rank", metavar="N", help="rank of the product")
     group.add_argument("--lora_alpha", metavar="X", help="the product is scaled by alpha / rank")
@@ -66,7 +75,8 @@ def add_lora_options(parser: argparse.ArgumentParser, *, training: bool) -> None
 
 
 def config_overrides(args: argparse.Namespace) -> list[str]:
-    """Changes of the config, as `key=value`, from the options of `add_config_options` and `add_lora_options`.
+    """Changes of the config, as `key=value`, from the options of `add_config_options` and
+    `add_lora_options`.
 
     Those of --override_config come last and win.
     """
@@ -78,20 +88,27 @@ def config_overrides(args: argparse.Namespace) -> list[str]:
     if str(given.get("use_lora")).lower() == "false":  # of weights that were merged
         changes.append("only_optimize_lora=false")
     changes += [f"{name}={given[name]}" for name in LORA if name in given]
-    changes += [f"lora_conf.{name}={_lora_value(name, given[name])}" for name in LORA_CONF if name in given]
+    changes += [
+        f"lora_conf.{name}={_lora_value(name, given[name])}" for name in LORA_CONF if name in given
+    ]
     return [*changes, *args.override_config]
 
 
 def add_gpu_option(parser: argparse.ArgumentParser) -> None:
     """Add --gpu, WeNet's number of the GPU, which `device_of` reads."""
-    parser.add_argument("--gpu", type=int, metavar="N", help="instead of --device: number of the GPU, -1 for the CPU")
+    parser.add_argument(
+        "--gpu",
+        type=int,
+        metavar="N",
+        help="instead of --device: number of the GPU, -1 for the CPU",
+    )
 
 
 def device_of(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> str:
     """The device that --gpu or --device names: auto, cpu, cuda, or cuda:N.
 
-    CUDA counts the GPUs that CUDA_VISIBLE_DEVICES lists. WeNet's commands replace this variable by the number of --gpu,
-    so a number in the list means the GPU with this number.
+    CUDA counts the GPUs that CUDA_VISIBLE_DEVICES lists. WeNet's commands replace this variable by
+    the number of --gpu, so a number in the list means the GPU with this number.
     """
     if args.gpu is None:
         return args.device
@@ -102,7 +119,8 @@ def device_of(args: argparse.Namespace, environment: Mapping[str, str] = os.envi
 
 
 def change_nothing(parser: argparse._ActionsContainer, reasons: Mapping[str, str]) -> None:
-    """Accept options of WeNet that change nothing here; standard error gets a line for each that is given.
+    """Accept options of WeNet that change nothing here; standard error gets a line for each that is
+    given.
 
     Args:
         reasons: {option: why it changes nothing}.
@@ -112,7 +130,9 @@ def change_nothing(parser: argparse._ActionsContainer, reasons: Mapping[str, str
 
 
 def refuse(parser: argparse._ActionsContainer, reasons: Mapping[str, str]) -> None:
-    """End the command if one of these options of WeNet is given; `reasons` is {option: what to do instead}."""
+    """End the command if one of these options of WeNet is given; `reasons` is {option: what to do
+    instead}.
+    """
     for option, reason in reasons.items():
         parser.add_argument(option, action=_Refused, reason=reason)
 
@@ -126,7 +146,11 @@ class _ChangesNothing(argparse.Action):
         self.reason = reason
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
     ) -> None:
         print(f"{option} changes nothing here: {self.reason}", file=sys.stderr)
 
@@ -135,7 +159,11 @@ class _Refused(_ChangesNothing):
     """An option that cannot be followed."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
     ) -> None:
         parser.error(f"{option}: {self.reason}")
 

@@ -1,4 +1,6 @@
-"""The whole configuration of a training run: `Config`, and functions that read, check and write a train.yaml."""
+"""The whole configuration of a training run: `Config`, and functions that read, check and write a
+train.yaml.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,11 @@ from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
 AnyEncoderConf = (
-    EncoderConf | SqueezeformerEncoderConf | EfficientConformerEncoderConf | SanmEncoderConf | ZipformerEncoderConf
+    EncoderConf
+    | SqueezeformerEncoderConf
+    | EfficientConformerEncoderConf
+    | SanmEncoderConf
+    | ZipformerEncoderConf
 )
 AnyModelConf = WhisperConf | TransducerConf | ParaformerConf | SenseVoiceConf
 ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
@@ -105,12 +111,21 @@ CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "optim": OPTIM_CONFS,
     "scheduler": SCHEDULER_CONFS,
 }
-"""{key: {name: section class}}: the name under `key` selects the class of the section `key`_conf."""
+"""{key: {name: section class}}: the name under `key` selects the class of the section
+`key`_conf."""
 KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     **{key: tuple(sections) for key, sections in CHOICES.items()},
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": ("char", "bpe", "whisper", "huggingface", "sentencepiece", "paraformer", "aggregate"),
+    "tokenizer": (
+        "char",
+        "bpe",
+        "whisper",
+        "huggingface",
+        "sentencepiece",
+        "paraformer",
+        "aggregate",
+    ),
     "dataset": ("asr",),
 }
 
@@ -118,8 +133,9 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
 class Config(TrainKeys):
     """Everything that defines a training run. The fields are the keys of a train.yaml.
 
-    The name of a part selects the keys of its `_conf` section: `encoder: conformer` gives `encoder_conf` the keys of
-    ConformerEncoderConf. CHOICES lists these pairs. `parse_config` creates sections that the yaml leaves out.
+    The name of a part selects the keys of its `_conf` section: `encoder: conformer` gives
+    `encoder_conf` the keys of ConformerEncoderConf. CHOICES lists these pairs. `parse_config`
+    creates sections that the yaml leaves out.
     """
 
     encoder: str = "conformer"
@@ -133,12 +149,13 @@ class Config(TrainKeys):
     """`global_cmvn`, or null for features without normalisation."""
     cmvn_conf: CmvnConf = CmvnConf()
     predictor: str | None = None
-    """Of a transducer: network over the tokens so far; default rnn. Of a paraformer: finds the tokens; default
-    paraformer_predictor."""
+    """Of a transducer: network over the tokens so far; default rnn. Of a paraformer: finds the
+    tokens; default paraformer_predictor."""
     predictor_conf: PredictorConf | CifPredictorConf | None = None
     """Transducer and paraformer only."""
     joint: str | None = None
-    """Transducer only: network that combines encoder frames and predictor outputs; default transducer_joint."""
+    """Transducer only: network that combines encoder frames and predictor outputs; default
+    transducer_joint."""
     joint_conf: JointConf | None = None
     """Transducer only."""
     model: str = "asr_model"
@@ -148,16 +165,18 @@ class Config(TrainKeys):
     dataset: str = "asr"
     dataset_conf: DatasetConf = DatasetConf()
     data: str | MixtureConf | None = None
-    """Training data: a data list, a yaml file of sources, or the sources. --train_data overrides this key."""
+    """Training data: a data list, a yaml file of sources, or the sources. --train_data overrides
+    this key."""
     text_weight: float = Field(default=1.0, ge=0)
-    """Weight of the decoder's loss on text without audio. It is not in model_conf: WeNet passes every key of that
-    section to its model."""
+    """Weight of the decoder's loss on text without audio. It is not in model_conf: WeNet passes
+    every key of that section to its model."""
     mask_padding: bool = True
-    """Compute for an utterance in a padded batch what is computed for the utterance alone. False: as in WeNet, padding
-    changes the last frames of some encoders, and attention search continues to the length of the longest utterance.
-    Tests compare with WeNet's numbers by false."""
+    """Compute for an utterance in a padded batch what is computed for the utterance alone. False:
+    as in WeNet, padding changes the last frames of some encoders, and attention search continues to
+    the length of the longest utterance. Tests compare with WeNet's numbers by false."""
     input_dim: int | None = None
-    """Width of the encoder's input; default: `dataset_conf.feature_dim`, times 7 for models that stack 7 frames."""
+    """Width of the encoder's input; default: `dataset_conf.feature_dim`, times 7 for models that
+    stack 7 frames."""
     output_dim: int | None = None
     """Size of the vocabulary; default: the size of the tokenizer's vocabulary."""
     vocab_size: int | None = None
@@ -165,17 +184,25 @@ class Config(TrainKeys):
 
     @property
     def feature_dim(self) -> int:
-        """Number of features of a frame: from `input_dim`, or the number that `dataset_conf` computes."""
-        return (self.input_dim or 0) // self.model_conf.stacked_frames or self.dataset_conf.feature_dim
+        """Number of features of a frame: from `input_dim`, or the number that `dataset_conf`
+        computes.
+        """
+        return (
+            self.input_dim or 0
+        ) // self.model_conf.stacked_frames or self.dataset_conf.feature_dim
 
     @property
     def encoder_input_dim(self) -> int:
-        """Width of the encoder's input: `feature_dim`, times the number of frames that the model stacks."""
+        """Width of the encoder's input: `feature_dim`, times the number of frames that the model
+        stacks.
+        """
         return self.feature_dim * self.model_conf.stacked_frames
 
     @property
     def vocabulary_size(self) -> int | None:
-        """Size of the vocabulary: `output_dim` or `vocab_size`. None: take the size of the tokenizer's vocabulary."""
+        """Size of the vocabulary: `output_dim` or `vocab_size`. None: take the size of the
+        tokenizer's vocabulary.
+        """
         return self.output_dim or self.vocab_size
 
     @property
@@ -186,9 +213,13 @@ class Config(TrainKeys):
         assert self.predictor is not None
         assert isinstance(self.predictor_conf, PredictorConf)
         assert self.joint_conf is not None
-        return TransducerSections(self.model_conf, self.predictor, self.predictor_conf, self.joint_conf)
+        return TransducerSections(
+            self.model_conf, self.predictor, self.predictor_conf, self.joint_conf
+        )
 
-    @field_validator("encoder", "decoder", "predictor", "joint", "ctc", "cmvn", "model", "tokenizer", "dataset")
+    @field_validator(
+        "encoder", "decoder", "predictor", "joint", "ctc", "cmvn", "model", "tokenizer", "dataset"
+    )
     @classmethod
     def _is_known(cls, name: str | None, info: Any) -> str | None:
         return name if name is None else known_name(name, KNOWN_NAMES[info.field_name])
@@ -221,15 +252,20 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
 
 @lru_cache(maxsize=64)
 def _config_class(sections: tuple[tuple[str, Any], ...]) -> type[Config]:
-    """Config with the sections {key: class} of the chosen parts. Its validator takes 10 ms to make, a config 0.1 ms."""
+    """Config with the sections {key: class} of the chosen parts. Its validator takes 10 ms to make,
+    a config 0.1 ms.
+    """
     fields: dict[str, Any] = {key: (section, ...) for key, section in sections}
     return create_model("Config", __base__=Config, **fields)
 
 
-def load_config(path: str | Path, overrides: Iterable[str] = (), *, of_model: bool = False) -> Config:
+def load_config(
+    path: str | Path, overrides: Iterable[str] = (), *, of_model: bool = False
+) -> Config:
     """Read a train.yaml and apply `overrides` of the form `encoder_conf.num_blocks=6`.
 
-    Files that the yaml names are found beside it, see `locate_files`; paths in `overrides` stay as they are.
+    Files that the yaml names are found beside it, see `locate_files`; paths in `overrides` stay as
+    they are.
 
     Args:
         of_model: the yaml belongs to a trained model, which may have been moved.
@@ -241,7 +277,9 @@ def load_config(path: str | Path, overrides: Iterable[str] = (), *, of_model: bo
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
     values = from_wenet(values, str(path))
-    if of_model or values.get("model_dir"):  # WeNet writes model_dir; a model of WeNet may be trained further here
+    if of_model or values.get(
+        "model_dir"
+    ):  # WeNet writes model_dir; a model of WeNet may be trained further here
         add_last_id(values, str(path))
     locate_files(values, Path(path), of_model=of_model)
     for override in overrides:
@@ -250,10 +288,12 @@ def load_config(path: str | Path, overrides: Iterable[str] = (), *, of_model: bo
 
 
 def save_config(config: Config, path: str | Path) -> None:
-    """Write the config with all defaults, in the form that WeNet reads; `load_config` restores an equal config.
+    """Write the config with all defaults, in the form that WeNet reads; `load_config` restores an
+    equal config.
 
-    URIs are shown without passwords and signatures, because the file is passed on with the model. Decoding does not
-    need the data; the next start of the run reads the true URIs from the config of its command line.
+    URIs are shown without passwords and signatures, because the file is passed on with the model.
+    Decoding does not need the data; the next start of the run reads the true URIs from the config
+    of its command line.
     """
     text = yaml.safe_dump(shown_values(to_wenet(config)), sort_keys=False, allow_unicode=True)
     with written_aside(path, "w") as file:

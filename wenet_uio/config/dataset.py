@@ -1,4 +1,6 @@
-"""`dataset_conf`: everything between a data list and a batch. Keys and defaults are those of WeNet."""
+"""`dataset_conf`: everything between a data list and a batch. Keys and defaults are those of
+WeNet.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ NotNegative = Annotated[int, Field(ge=0)]
 class FilterConf(Section):
     """Bounds on the utterances of training.
 
-    Lengths are those of the stored audio, before speed perturbation, so that every epoch uses the same utterances.
+    Lengths are those of the stored audio, before speed perturbation, so that every epoch uses the
+    same utterances.
     """
 
     max_length: Positive = 10240
@@ -39,14 +42,22 @@ class FilterConf(Section):
     max_tps: Annotated[float, Field(gt=0)] | None = None
     """Tokens per second."""
     min_tpt: float = Field(default=0.0, ge=0)
-    """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is read."""
+    """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is
+    read."""
     max_tpt: Annotated[float, Field(gt=0)] | None = None
-    """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is read."""
+    """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is
+    read."""
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """All fields, of the newer ones only those with a value: states of earlier versions have a digest of them."""
+        """All fields, of the newer ones only those with a value: states of earlier versions have a
+        digest of them.
+        """
         newer = {"min_tpt": 0.0, "max_tpt": None}
-        yield from ((name, value) for name, value in super().__repr_args__() if newer.get(name or "", ...) != value)
+        yield from (
+            (name, value)
+            for name, value in super().__repr_args__()
+            if newer.get(name or "", ...) != value
+        )
 
     @model_validator(mode="after")
     def _bounds_leave_room(self) -> FilterConf:
@@ -57,7 +68,8 @@ class FilterConf(Section):
         ):
             if getattr(self, low) > getattr(self, high):
                 raise ValueError(
-                    f"{low} {getattr(self, low)} is above {high} {getattr(self, high)}: nothing would pass"
+                    f"{low} {getattr(self, low)} is above {high} {getattr(self, high)}: nothing "
+                    "would pass"
                 )
         return self
 
@@ -94,7 +106,8 @@ class FbankConf(Section):
     preemphasis_coefficient: Probability = 0.97
     remove_dc_offset: bool = True
     snip_edges: bool = True
-    """True: only frames that lie inside the waveform. False: the waveform is mirrored at its edges."""
+    """True: only frames that lie inside the waveform. False: the waveform is mirrored at its
+    edges."""
 
 
 class MfccConf(FbankConf):
@@ -137,8 +150,8 @@ class SpecAugConf(Section):
     max_f: Positive = 10
     """Bins."""
     max_w: Positive = 80
-    """`time_warp` moves a point by fewer frames than this; utterances of at most twice as many frames stay as they are.
-    Without `time_warp` it is ignored, as in WeNet."""
+    """`time_warp` moves a point by fewer frames than this; utterances of at most twice as many
+    frames stay as they are. Without `time_warp` it is ignored, as in WeNet."""
 
 
 class SpecSubConf(Section):
@@ -191,14 +204,16 @@ Place = Literal[
     "spec_sub",
     "spec_trim",
 ]
-"""Steps of the chain, in their order. Operators of the user may follow any of them, also a step that is off."""
+"""Steps of the chain, in their order. Operators of the user may follow any of them, also a step
+that is off."""
 
 
 class OperatorConf(Section):
     """An operator of the user: see `wenet_uio/dataset/chain/README.md`."""
 
     use: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
-    """`package.module:Name`. It is called once with the keys of `conf`; the result is called with each Example."""
+    """`package.module:Name`. It is called once with the keys of `conf`; the result is called with
+    each Example."""
     after: Place
     """The step that the operator follows."""
     conf: dict[str, Any] = Field(default={})
@@ -214,7 +229,9 @@ class LanguageConf(Section):
 
 
 class ViewsConf(Section):
-    """Augmented views of each training utterance. It follows from the keys of CR-CTC, see regularisation.py."""
+    """Augmented views of each training utterance. It follows from the keys of CR-CTC, see
+    regularisation.py.
+    """
 
     number: Literal[1, 2] = 1
     time_mask_ratio: float = 1.0
@@ -232,15 +249,17 @@ class DatasetConf(AugmentationKeys):
     speed_perturb_conf: SpeedPerturbConf = SpeedPerturbConf()
     feats_type: Literal["fbank", "mfcc", "log_mel_spectrogram"] = "fbank"
     feature_device: Literal["worker", "accelerator"] = "worker"
-    """Where training and validation compute features: in the worker processes, or on the accelerator from padded
-    waveforms. Recognition and CMVN statistics always compute features in the workers."""
+    """Where training and validation compute features: in the worker processes, or on the
+    accelerator from padded waveforms. Recognition and CMVN statistics always compute features in
+    the workers."""
     fbank_conf: FbankConf = FbankConf()
     mfcc_conf: MfccConf = MfccConf()
     log_mel_spectrogram_conf: LogMelSpectrogramConf = LogMelSpectrogramConf()
     spec_aug: bool = True
     spec_aug_conf: SpecAugConf = SpecAugConf()
     time_warp: bool = False
-    """Stretch the time before a drawn point and squeeze that after it, or the reverse, before the masks."""
+    """Stretch the time before a drawn point and squeeze that after it, or the reverse, before the
+    masks."""
     spec_sub: bool = False
     spec_sub_conf: SpecSubConf = SpecSubConf()
     spec_trim: bool = False
@@ -260,19 +279,23 @@ class DatasetConf(AugmentationKeys):
     """Operators of the user, in addition to those above."""
     batch_conf: BatchConf = BatchConf()
     partition: bool = True
-    """True: the ranks share the data. False: every rank reads all data in an order of its own (`replicate` of NeMo)."""
+    """True: the ranks share the data. False: every rank reads all data in an order of its own
+    (`replicate` of NeMo)."""
     cycle: Literal[1] = 1
     """An epoch is one pass; set max_epoch for more passes."""
     max_bad_ratio: Probability = 0.01
-    """Largest share of bad utterances in an epoch; above this share the run stops. Utterances that could not be
-    indexed count as bad."""
+    """Largest share of bad utterances in an epoch; above this share the run stops. Utterances that
+    could not be indexed count as bad."""
 
     @model_validator(mode="after")
     def _operators_have_features(self) -> DatasetConf:
         if self.feature_device == "accelerator":
             for own in self.operators:
                 if own.after in ("features", "spec_aug", "spec_sub", "spec_trim"):
-                    raise ValueError(f"operators: {own.use} comes after {own.after}, and needs feature_device: worker")
+                    raise ValueError(
+                        f"operators: {own.use} comes after {own.after}, and needs feature_device: "
+                        "worker"
+                    )
         return self
 
     @property

@@ -22,7 +22,9 @@ from wenet_uio.config.input_layer import InputLayerConf
 
 
 class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf):
-    """Efficient Conformer (Burchi and Vielzeuf 2021): some blocks lower the frame rate, some attend in groups."""
+    """Efficient Conformer (Burchi and Vielzeuf 2021): some blocks lower the frame rate, some attend
+    in groups.
+    """
 
     output_size: Positive = 256
     linear_units: Positive = 2048
@@ -43,7 +45,8 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf):
     stride_layer_idx: NotNegative | tuple[NotNegative, ...] = 3
     """Number of the block whose convolution lowers the frame rate, or a rising list of them."""
     stride: Positive | tuple[Positive, ...] = 2
-    """Factor by which such a block lowers the rate; a list has one entry for each `stride_layer_idx`."""
+    """Factor by which such a block lowers the rate; a list has one entry for each
+    `stride_layer_idx`."""
     group_layer_idx: tuple[NotNegative, ...] = (0, 1, 2, 3)
     """Numbers of the blocks whose attention joins `group_size` neighbouring frames to one."""
     group_size: Positive = 3
@@ -53,7 +56,9 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf):
     @model_validator(mode="before")
     @classmethod
     def _flatten(cls, values: Any) -> Any:
-        """WeNet's yaml has the last five keys in `efficient_conf`; its encoder takes them beside the others."""
+        """WeNet's yaml has the last five keys in `efficient_conf`; its encoder takes them beside
+        the others.
+        """
         if not isinstance(values, dict) or "efficient_conf" not in values:
             return values
         values = dict(values)
@@ -69,10 +74,14 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf):
         places = _as_tuple(self.stride_layer_idx)
         if len(places) != len(_as_tuple(self.stride)) or list(places) != sorted(set(places)):
             raise ValueError(
-                f"stride_layer_idx {self.stride_layer_idx} and stride {self.stride}: expected a rising list of blocks "
+                f"stride_layer_idx {self.stride_layer_idx} and stride {self.stride}: expected a "
+                "rising list of blocks "
                 "and a list of the same length"
             )
-        for name, blocks in (("stride_layer_idx", places), ("group_layer_idx", self.group_layer_idx)):
+        for name, blocks in (
+            ("stride_layer_idx", places),
+            ("group_layer_idx", self.group_layer_idx),
+        ):
             if blocks and max(blocks) >= self.num_blocks:
                 raise ValueError(f"{name} {max(blocks)} is not below num_blocks {self.num_blocks}")
         heads_divide(self.attention_heads, "output_size", self.output_size)
@@ -80,8 +89,12 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf):
             raise ValueError(f"output_size {self.output_size} is odd: rel_pos needs an even width")
         for place in range(self.num_blocks):
             if self._kernel(place) == 0:
-                raise ValueError(f"cnn_module_kernel {self.cnn_module_kernel} leaves no frame for block {place}")
-            odd_or_causal(self.causal, **{f"cnn_module_kernel of block {place}:": self._kernel(place)})
+                raise ValueError(
+                    f"cnn_module_kernel {self.cnn_module_kernel} leaves no frame for block {place}"
+                )
+            odd_or_causal(
+                self.causal, **{f"cnn_module_kernel of block {place}:": self._kernel(place)}
+            )
         return self
 
     @property
@@ -93,11 +106,16 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf):
     @property
     def groups(self) -> tuple[int, ...]:
         """Frames that the attention of each block joins."""
-        return tuple(self.group_size if place in self.group_layer_idx else 1 for place in range(self.num_blocks))
+        return tuple(
+            self.group_size if place in self.group_layer_idx else 1
+            for place in range(self.num_blocks)
+        )
 
     @property
     def chunk_unit(self) -> int:
-        """Streaming equals one pass for chunks that are a multiple of this number of frames of the input layer."""
+        """Streaming equals one pass for chunks that are a multiple of this number of frames of the
+        input layer.
+        """
         factor, unit = 1, 1
         for stride, group in zip(self.strides, self.groups, strict=True):
             unit = math.lcm(unit, factor * group)
@@ -129,7 +147,9 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf):
 
     def _kernel(self, place: int) -> int:
         """Kernel of block `place`."""
-        return self.cnn_module_kernel // (math.prod(self.strides[:place]) if self.stride_kernel else 1)
+        return self.cnn_module_kernel // (
+            math.prod(self.strides[:place]) if self.stride_kernel else 1
+        )
 
 
 def _as_tuple(value: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -40,13 +40,15 @@ class AttentionConf(StackConf):
     key_bias: bool = True
     value_bias: bool = True
     norm_eps: float = Field(default=1e-5, gt=0)
-    """Epsilon of the layer normalisations. Branchformers use it for the last normalisation only, as in WeNet."""
+    """Epsilon of the layer normalisations. Branchformers use it for the last normalisation only, as
+    in WeNet."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
     use_sdpa: bool = True
     """Not used, a key of WeNet: attention always calls scaled_dot_product_attention."""
     layer_norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
-    """Normalisations of the layers, except those in convolutions. Branchformers use it for the last one only."""
+    """Normalisations of the layers, except those in convolutions. Branchformers use it for the last
+    one only."""
     n_kv_head: Positive | None = None
     """Heads of keys and values, each for several heads of queries; default: attention_heads."""
     head_dim: Positive | None = None
@@ -60,7 +62,10 @@ class AttentionConf(StackConf):
     @model_validator(mode="after")
     def _heads_share_keys(self) -> AttentionConf:
         if self.n_kv_head and self.attention_heads % self.n_kv_head:
-            raise ValueError(f"attention_heads {self.attention_heads} is not divisible by n_kv_head {self.n_kv_head}")
+            raise ValueError(
+                f"attention_heads {self.attention_heads} is not divisible by n_kv_head "
+                f"{self.n_kv_head}"
+            )
         return self
 
 
@@ -71,7 +76,8 @@ class FeedForwardConf(Section):
     """Width of the hidden layer."""
     activation_type: Activation = "relu"
     mlp_type: Literal["position_wise_feed_forward", "gated", "moe"] = "position_wise_feed_forward"
-    """gated: the hidden layer has a gate; moe: each frame goes through a few of n_expert modules."""
+    """gated: the hidden layer has a gate; moe: each frame goes through a few of n_expert
+    modules."""
     mlp_bias: bool = True
     n_expert: Positive = 8
     n_expert_activated: Positive = 2
@@ -80,7 +86,9 @@ class FeedForwardConf(Section):
     @model_validator(mode="after")
     def _has_experts(self) -> FeedForwardConf:
         if self.mlp_type == "moe" and self.n_expert_activated > self.n_expert:
-            raise ValueError(f"n_expert_activated {self.n_expert_activated} is above n_expert {self.n_expert}")
+            raise ValueError(
+                f"n_expert_activated {self.n_expert_activated} is above n_expert {self.n_expert}"
+            )
         return self
 
 
@@ -96,7 +104,10 @@ class EncoderConf(AttentionConf, ChunkConf, InputLayerConf):
     def _heads_divide_width(self) -> EncoderConf:
         heads_divide(self.attention_heads, "output_size", self.output_size)
         if self.output_size % 2 and self.pos_enc_layer_type != "no_pos":
-            raise ValueError(f"output_size {self.output_size} is odd: {self.pos_enc_layer_type} needs an even width")
+            raise ValueError(
+                f"output_size {self.output_size} is odd: {self.pos_enc_layer_type} needs an even "
+                "width"
+            )
         _attention_fits(self)
         return self
 
@@ -105,16 +116,20 @@ class LimitedContextConf(EncoderConf):
     """Keys of encoders whose frames may see their neighbours only, as in NeMo."""
 
     att_context_size: tuple[ContextFrames, ContextFrames] = (-1, -1)
-    """Encoder frames that a frame sees before it and after it; -1: all. With two limits, the scores of attention take
-    memory for one block of frames, whatever the length. For audio much longer than in training use rope_pos: its
-    scores depend on distances, those of rel_pos and abs_pos on positions, which training did not see."""
+    """Encoder frames that a frame sees before it and after it; -1: all. With two limits, the scores
+    of attention take memory for one block of frames, whatever the length. For audio much longer
+    than in training use rope_pos: its scores depend on distances, those of rel_pos and abs_pos on
+    positions, which training did not see."""
 
     @model_validator(mode="after")
     def _context_is_possible(self) -> LimitedContextConf:
         if self.att_context_size == (-1, -1):
             return self
         if self.use_dynamic_chunk or self.static_chunk_size:
-            raise ValueError("att_context_size and chunks exclude each other: remove it, or the keys with `chunk`")
+            raise ValueError(
+                "att_context_size and chunks exclude each other: remove it, or the keys with "
+                "`chunk`"
+            )
         if self.selfattention_layer_type not in LIMITED:
             raise ValueError(
                 f"att_context_size needs a selfattention_layer_type of {', '.join(LIMITED)}, "
@@ -160,13 +175,16 @@ class ConformerEncoderConf(ConformerKeys, LimitedContextConf):
 
     conv_norm_eps: float = Field(default=1e-5, gt=0)
     conv_inner_factor: Annotated[int, Field(gt=0, multiple_of=2)] = 2
-    """Channels of the convolution before its gate, in units of output_size; the gate halves them."""
+    """Channels of the convolution before its gate, in units of output_size; the gate halves
+    them."""
     final_norm: bool = True
     """With normalize_before: a normalisation after the last layer."""
 
 
 class FireredConformerEncoderConf(ConformerEncoderConf):
-    """FireRedASR's conformer (Xu et al. 2025). WeNet's defaults for these two keys are those of other conformers."""
+    """FireRedASR's conformer (Xu et al. 2025). WeNet's defaults for these two keys are those of
+    other conformers.
+    """
 
     pos_enc_layer_type: Literal["rel_pos_firered"]  # pyright: ignore[reportGeneralTypeIssues]
     selfattention_layer_type: Literal["firered_rel_selfattn"]  # pyright: ignore[reportGeneralTypeIssues]
@@ -182,10 +200,13 @@ class DualConformerEncoderConf(ConformerKeys):
 
 
 class BranchEncoderConf(EncoderConf):
-    """Keys of both branchformers: attention and, in parallel, a perceptron with convolutional gating (cgMLP)."""
+    """Keys of both branchformers: attention and, in parallel, a perceptron with convolutional
+    gating (cgMLP).
+    """
 
     selfattention_layer_type: SelfAttention = Field(
-        "rel_selfattn", validation_alias=AliasChoices("selfattention_layer_type", "attention_layer_type")
+        "rel_selfattn",
+        validation_alias=AliasChoices("selfattention_layer_type", "attention_layer_type"),
     )
     """WeNet's recipes of 2022 and 2023 call this key `attention_layer_type`."""
     num_blocks: Positive = 12
@@ -199,16 +220,21 @@ class BranchEncoderConf(EncoderConf):
     causal: bool = False
     """The convolutions see no future frames; streaming needs this."""
     stochastic_depth_rate: PerBlock = 0.0
-    """Share of the training batches that skip a block; one number for all blocks, or a list with one for each."""
+    """Share of the training batches that skip a block; one number for all blocks, or a list with
+    one for each."""
 
     @model_validator(mode="after")
     def _one_for_each_block(self) -> BranchEncoderConf:
         for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, tuple) and len(value) != self.num_blocks:
-                raise ValueError(f"{name} has {len(value)} numbers for num_blocks {self.num_blocks}")
+                raise ValueError(
+                    f"{name} has {len(value)} numbers for num_blocks {self.num_blocks}"
+                )
         if max(self.of_blocks("stochastic_depth_rate")) == 1:
-            raise ValueError("stochastic_depth_rate 1 skips a block in every batch; use a rate below 1")
+            raise ValueError(
+                "stochastic_depth_rate 1 skips a block in every batch; use a rate below 1"
+            )
         odd_or_causal(self.causal, cgmlp_conv_kernel=self.cgmlp_conv_kernel)
         return self
 
@@ -224,11 +250,13 @@ class BranchformerEncoderConf(BranchEncoderConf):
     use_attn: bool = True
     use_cgmlp: bool = True
     merge_method: Literal["concat", "learned_ave", "fixed_ave"] = "concat"
-    """How to merge the branches: project their concatenation, or their mean with learned or fixed weights."""
+    """How to merge the branches: project their concatenation, or their mean with learned or fixed
+    weights."""
     cgmlp_weight: PerBlock = 0.5
     """fixed_ave: weight of the cgMLP; one number for all blocks, or a list with one for each."""
     attn_branch_drop_rate: PerBlock = 0.0
-    """learned_ave: share of the training batches that drop the attention branch; one number, or one for each block."""
+    """learned_ave: share of the training batches that drop the attention branch; one number, or one
+    for each block."""
 
     @model_validator(mode="after")
     def _has_a_branch(self) -> BranchformerEncoderConf:
@@ -244,7 +272,8 @@ class EBranchformerEncoderConf(BranchEncoderConf, FeedForwardConf):
     use_ffn: bool = True
     """A feed-forward module after the branches."""
     macaron_style: bool = True
-    """With use_ffn: a second feed-forward module before the branches; the outputs of both are halved."""
+    """With use_ffn: a second feed-forward module before the branches; the outputs of both are
+    halved."""
     merge_conv_kernel: Positive = 3
     """Kernel of the convolution over both branches, in encoder frames."""
     conv_bias: bool = True
@@ -263,7 +292,9 @@ def heads_divide(heads: int, name: str, width: int) -> None:
 
 
 def odd_or_causal(causal: bool, **kernels: int) -> None:
-    """Raise a ValueError for a kernel of even size, which has no centre frame, unless the convolution is causal."""
+    """Raise a ValueError for a kernel of even size, which has no centre frame, unless the
+    convolution is causal.
+    """
     for name, kernel in kernels.items():
         if not causal and kernel % 2 == 0:
             raise ValueError(f"{name} {kernel} is even: without `causal: true` it must be odd")
@@ -271,11 +302,15 @@ def odd_or_causal(causal: bool, **kernels: int) -> None:
 
 def _attention_fits(conf: EncoderConf) -> None:
     """Raise a ValueError if the attention module cannot have these positions or heads."""
-    if (conf.pos_enc_layer_type == "rope_pos") != (conf.selfattention_layer_type == "rope_abs_selfattn"):
+    if (conf.pos_enc_layer_type == "rope_pos") != (
+        conf.selfattention_layer_type == "rope_abs_selfattn"
+    ):
         raise ValueError("rope_pos (pos_enc_layer_type) and rope_abs_selfattn need one another")
     head_dim = conf.head_dim or conf.output_size // conf.attention_heads
     if conf.pos_enc_layer_type == "rope_pos" and head_dim % 2:
-        raise ValueError(f"rope_pos turns one half of a head against the other: head_dim {head_dim} is odd")
+        raise ValueError(
+            f"rope_pos turns one half of a head against the other: head_dim {head_dim} is odd"
+        )
     width = (conf.head_dim or 0) * conf.attention_heads
     if width not in (0, conf.output_size) and conf.selfattention_layer_type != "selfattn":
         raise ValueError(

@@ -1,4 +1,6 @@
-"""Config of a mixture of sources: a list of sources, or `sources` with options. NeMo's input_cfg files are read too."""
+"""Config of a mixture of sources: a list of sources, or `sources` with options. NeMo's input_cfg
+files are read too.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ Weight = Annotated[float, Field(gt=0)]
 Paths = str | tuple[str, ...]
 """One pattern of paths or several; a pattern may hold ranges and globs."""
 Buckets = Paths | tuple[tuple[str, ...], ...]
-"""Also NeMo's list of lists of paths. A weight beside a path is refused; write a source with its own weight instead."""
+"""Also NeMo's list of lists of paths. A weight beside a path is refused; write a source with its
+own weight instead."""
 PerBatch = bool | Literal["weighted", "round_robin", "zip"]
 
 KEYS = {
@@ -34,17 +37,25 @@ KEYS = {
     "tts_text": ("manifest_filepath",),
     "group": ("input_cfg",),
 }
-"""Required keys of each type of source. In a nemo source, `data_list` is another name of manifest_filepath."""
+"""Required keys of each type of source. In a nemo source, `data_list` is another name of
+manifest_filepath."""
 ALL_KEYS = frozenset(key for keys in KEYS.values() for key in keys)
 IGNORED = frozenset(
     [
-        *("shuffle", "shard_seed", "force_finite", "metadata_only", "max_open_streams", "lang_field"),
+        *(
+            "shuffle",
+            "shard_seed",
+            "force_finite",
+            "metadata_only",
+            "max_open_streams",
+            "lang_field",
+        ),
         *("tarred_random_access", "slice_length", "skip_missing_manifest_entries"),
     ]
 )
-"""Keys of NeMo that say in which order its loader reads a source. They are ignored, because the plan decides the order.
-Entries without audio and audio without an entry are listed and never stop a run, for any value of
-skip_missing_manifest_entries."""
+"""Keys of NeMo that say in which order its loader reads a source. They are ignored, because the
+plan decides the order. Entries without audio and audio without an entry are listed and never stop a
+run, for any value of skip_missing_manifest_entries."""
 NEMO_NAMES = {
     "tarred_audio_filepath": "tarred_audio_filepaths",
     "source_path": "source_paths",
@@ -76,12 +87,13 @@ class SourceConf(Section):
         "tts_text",
         "group",
     ]
-    """raw, shard: a data list; nemo: NeMo's manifest of audio files; nemo_tarred: tars and their manifests; lhotse_cuts
-    (NeMo calls it lhotse): a JSONL file of cuts; lhotse_shar: a folder of Lhotse's Shar; parquet: files of Hugging
-    Face's data sets, or folders of them; mds, litdata: shards of MosaicML's and chunks of Lightning's streaming data
-    sets, or folders of them; txt: text without audio, one text a line; txt_pair: two text files that are paired line by
-    line; tts_text: text that an operator of the user speaks, NeMo's manifests or plain text; group: sources with a
-    common weight and tags."""
+    """raw, shard: a data list; nemo: NeMo's manifest of audio files; nemo_tarred: tars and their
+    manifests; lhotse_cuts (NeMo calls it lhotse): a JSONL file of cuts; lhotse_shar: a folder of
+    Lhotse's Shar; parquet: files of Hugging Face's data sets, or folders of them; mds, litdata:
+    shards of MosaicML's and chunks of Lightning's streaming data sets, or folders of them; txt:
+    text without audio, one text a line; txt_pair: two text files that are paired line by line;
+    tts_text: text that an operator of the user speaks, NeMo's manifests or plain text; group:
+    sources with a common weight and tags."""
     data_list: str | None = None
     manifest_filepath: Buckets | None = None
     tarred_audio_filepaths: Buckets | None = None
@@ -91,7 +103,8 @@ class SourceConf(Section):
     source_paths: Paths | None = None
     target_paths: Paths | None = None
     questions_path: Paths | None = None
-    """txt_pair: text files of questions, one a line. Each pair gets one of them as its field `question`."""
+    """txt_pair: text files of questions, one a line. Each pair gets one of them as its field
+    `question`."""
     language: str | None = None
     source_language: str | None = None
     target_language: str | None = None
@@ -102,31 +115,33 @@ class SourceConf(Section):
     audio_locator_tag: str = "[audio]"
     """multimodal_conversation: stands for an audio turn in the text of a conversation."""
     speakers_filepath: Paths | None = None
-    """tts_text: files of speakers, separated by blanks or line ends. Each text gets one of them in each epoch as its
-    field `speaker`, unless its line states a `speaker`."""
+    """tts_text: files of speakers, separated by blanks or line ends. Each text gets one of them in
+    each epoch as its field `speaker`, unless its line states a `speaker`."""
     seconds_per_character: Annotated[float, Field(gt=0)] = 0.15
-    """tts_text: seconds of the longest speech of a character. The plan counts them, and 0.5 s for each text, unless a
-    line states its `duration`."""
+    """tts_text: seconds of the longest speech of a character. The plan counts them, and 0.5 s for
+    each text, unless a line states its `duration`."""
     text_field: str | None = None
-    """Name of the text in a manifest or a JSON member, or field of the text member in a tar. `txt;cls`: the first of
-    these that a sample has."""
+    """Name of the text in a manifest or a JSON member, or field of the text member in a tar.
+    `txt;cls`: the first of these that a sample has."""
     audio_field: str | None = None
-    """Field of the audio member, if the samples of a WebDataset tar have several; alternatives as in text_field."""
+    """Field of the audio member, if the samples of a WebDataset tar have several; alternatives as
+    in text_field."""
     rename: dict[str, str] = Field(default_factory=dict)
-    """shard: new names of fields, as `rename` of WebDataset: {audio: flac;wav, text: txt, speaker: spk.txt}. `audio`
-    and `text` are other ways to write audio_field and text_field."""
+    """shard: new names of fields, as `rename` of WebDataset: {audio: flac;wav, text: txt, speaker:
+    spk.txt}. `audio` and `text` are other ways to write audio_field and text_field."""
     key_ends: Literal["auto", "first", "last"] | None = None
-    """Dot at which the key of a member ends: last (ours and WeNet's), first (WebDataset's), or auto."""
+    """Dot at which the key of a member ends: last (ours and WeNet's), first (WebDataset's), or
+    auto."""
     input_cfg: tuple[SourceConf, ...] | str | None = None
     """The sources of a group, or the path of a file of sources."""
     weight: Weight | None = None
-    """Share among the sources of one level. Either all sources of a level have a weight, or none; without weights the
-    shares are proportional to the number of utterances."""
+    """Share among the sources of one level. Either all sources of a level have a weight, or none;
+    without weights the shares are proportional to the number of utterances."""
     repeat: Annotated[int, Field(gt=0)] = 1
     """Number of times that a source without a weight is read in one epoch."""
     batch_conf: BatchConf | None = None
-    """Batches of a source or group of the highest level, instead of `dataset_conf.batch_conf`. The mixture needs
-    `per_batch`, because every batch then holds samples of one entry only."""
+    """Batches of a source or group of the highest level, instead of `dataset_conf.batch_conf`. The
+    mixture needs `per_batch`, because every batch then holds samples of one entry only."""
     tags: dict[str, Any] = Field(default_factory=dict)
     """Fields set on every sample; the tags of an outer group override those of an inner source."""
 
@@ -144,7 +159,9 @@ class SourceConf(Section):
                 raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
             values[NEMO_NAMES[name]] = values.pop(name)
         values |= _fields_of_rename(values)
-        if isinstance(tag := values.get("audio_locator_tag"), list):  # [audio] without quotes is a list in yaml
+        if isinstance(
+            tag := values.get("audio_locator_tag"), list
+        ):  # [audio] without quotes is a list in yaml
             values["audio_locator_tag"] = f"[{', '.join(map(str, tag))}]"
         if values.get("type") == "nemo" and values.get("data_list") is not None:
             values["manifest_filepath"] = values.pop("data_list")
@@ -186,7 +203,8 @@ class SourceConf(Section):
         return getattr(self, key)
 
     def members(self) -> list[SourceConf]:
-        """The sources of a group, with the keys that they inherit. Reads the file if `input_cfg` is a path.
+        """The sources of a group, with the keys that they inherit. Reads the file if `input_cfg` is
+        a path.
 
         Raises:
             ConfigError: the file holds unknown keys or impossible values, or includes itself.
@@ -199,7 +217,9 @@ class SourceConf(Section):
         path = os.path.realpath(self.input_cfg)
         files = (*self._files, path)
         if path in self._files:
-            raise ConfigError(f"{self.input_cfg}: this file of sources includes itself: {' > '.join(files)}")
+            raise ConfigError(
+                f"{self.input_cfg}: this file of sources includes itself: {' > '.join(files)}"
+            )
         return [conf._inheriting(self, files) for conf in load_mixture(self.input_cfg).sources]
 
     def _inheriting(self, group: SourceConf, files: tuple[str, ...]) -> SourceConf:
@@ -213,7 +233,10 @@ class SourceConf(Section):
     def own_tags(self) -> dict[str, Any]:
         """`tags`, and the languages as tags."""
         names = ("language", "source_language", "target_language", "questions_language")
-        return {**{name: getattr(self, name) for name in names if getattr(self, name) is not None}, **self.tags}
+        return {
+            **{name: getattr(self, name) for name in names if getattr(self, name) is not None},
+            **self.tags,
+        }
 
 
 def _fields_of_rename(values: dict[str, Any]) -> dict[str, Any]:
@@ -225,7 +248,9 @@ def _fields_of_rename(values: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(rename := values.get("rename"), dict) or not rename:
         return {}
     if values.get("type") != "shard":
-        raise ValueError("rename goes with type: shard; for other types give text_field or audio_field")
+        raise ValueError(
+            "rename goes with type: shard; for other types give text_field or audio_field"
+        )
     fields: dict[str, Any] = {"rename": dict(rename)}
     for name, members in MEMBERS_OF.items():
         key, member = f"{name}_field", next((each for each in members if each in rename), None)
@@ -234,7 +259,9 @@ def _fields_of_rename(values: dict[str, Any]) -> dict[str, Any]:
         if name in rename:
             fields[key] = fields["rename"].pop(name)
         elif member and values.get(key) is None:
-            raise ValueError(f"rename: the {name} is named {name}: write {name}: {rename[member]}, not {member}")
+            raise ValueError(
+                f"rename: the {name} is named {name}: write {name}: {rename[member]}, not {member}"
+            )
     return fields
 
 
@@ -247,10 +274,11 @@ class MixtureConf(Section):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Shares are raised to 1 / temperature: above 1, small sources gain."""
     per_batch: PerBatch = False
-    """False: a batch may mix sources. With any other value a batch holds samples of one source only. True: weights are
-    shares of utterances. weighted: weights are shares of batches. round_robin: all sources have equally many batches,
-    and take turns. zip: every step has one batch of every entry of `sources` on every rank; its batches run one after
-    the other, as the pieces of one step."""
+    """False: a batch may mix sources. With any other value a batch holds samples of one source
+    only. True: weights are shares of utterances. weighted: weights are shares of batches.
+    round_robin: all sources have equally many batches, and take turns. zip: every step has one
+    batch of every entry of `sources` on every rank; its batches run one after the other, as the
+    pieces of one step."""
 
     @model_validator(mode="before")
     @classmethod
@@ -258,7 +286,10 @@ class MixtureConf(Section):
         if isinstance(values, (list, tuple)):
             return {"sources": values}
         if isinstance(values, dict) and "input_cfg" in values:
-            return {"sources": values["input_cfg"], **{k: v for k, v in values.items() if k != "input_cfg"}}
+            return {
+                "sources": values["input_cfg"],
+                **{k: v for k, v in values.items() if k != "input_cfg"},
+            }
         if not isinstance(values, (dict, MixtureConf)):
             raise ValueError(f"expected a list of sources, found {type(values).__name__}")
         return values
@@ -266,15 +297,24 @@ class MixtureConf(Section):
     @model_validator(mode="after")
     def _weighted_alike(self) -> MixtureConf:
         _check_weights(self.sources)
-        if self.per_batch in ("round_robin", "zip") and any(source.weight is not None for source in self.sources):
-            raise ValueError(f"per_batch {self.per_batch} gives every source as many batches: leave the weights out")
+        if self.per_batch in ("round_robin", "zip") and any(
+            source.weight is not None for source in self.sources
+        ):
+            raise ValueError(
+                f"per_batch {self.per_batch} gives every source as many batches: leave the weights "
+                "out"
+            )
         if not self.per_batch and any(source.batch_conf for source in self.sources):
-            raise ValueError("batch_conf of a source needs per_batch: true, weighted, round_robin or zip")
+            raise ValueError(
+                "batch_conf of a source needs per_batch: true, weighted, round_robin or zip"
+            )
         return self
 
     @property
     def has_entries(self) -> bool:
-        """Whether the sources of one group share batches: in `zip`, and if an entry has a `batch_conf`."""
+        """Whether the sources of one group share batches: in `zip`, and if an entry has a
+        `batch_conf`.
+        """
         return self.per_batch == "zip" or any(source.batch_conf for source in self.sources)
 
     def batch_confs(self, default: BatchConf) -> tuple[BatchConf, ...]:
@@ -288,13 +328,17 @@ def _check_weights(sources: tuple[SourceConf, ...]) -> None:
     """Raises: ValueError: some sources of a level have a weight, others have none."""
     weighted = [source for source in sources if source.weight is not None]
     if weighted and len(weighted) < len(sources):
-        raise ValueError(f"{len(weighted)} of {len(sources)} sources of one level have a weight: give all one, or none")
+        raise ValueError(
+            f"{len(weighted)} of {len(sources)} sources of one level have a weight: give all one, "
+            "or none"
+        )
 
 
 def load_mixture(path: str | Path) -> MixtureConf:
     """Read a mixture file.
 
     Raises:
-        ConfigError: the file cannot be read, or holds unknown keys or impossible values; the message names each.
+        ConfigError: the file cannot be read, or holds unknown keys or impossible values; the
+            message names each.
     """
     return parse(MixtureConf, read_yaml(path), str(path))

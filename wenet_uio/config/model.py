@@ -7,7 +7,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from wenet_uio.config.base import Section
-from wenet_uio.config.encoder import AttentionConf, DropoutRate, FeedForwardConf, NotNegative, Positive, Probability
+from wenet_uio.config.encoder import (
+    AttentionConf,
+    DropoutRate,
+    FeedForwardConf,
+    NotNegative,
+    Positive,
+    Probability,
+)
 
 
 class DecoderConf(AttentionConf, FeedForwardConf):
@@ -26,8 +33,12 @@ class DecoderConf(AttentionConf, FeedForwardConf):
 
     @property
     def source(self) -> AttentionConf:
-        """Keys of the attention over the encoder frames: with biases, whatever self-attention has."""
-        return AttentionConf(attention_heads=self.attention_heads, n_kv_head=self.n_kv_head, head_dim=self.head_dim)
+        """Keys of the attention over the encoder frames: with biases, whatever self-attention
+        has.
+        """
+        return AttentionConf(
+            attention_heads=self.attention_heads, n_kv_head=self.n_kv_head, head_dim=self.head_dim
+        )
 
 
 class TransformerDecoderConf(DecoderConf):
@@ -100,7 +111,9 @@ class WhisperConf(HybridConf):
 
 
 class CtlConf(WhisperConf):
-    """Weights of a model with CTC and attention that also compares frames with chunks to those with full context."""
+    """Weights of a model with CTC and attention that also compares frames with chunks to those with
+    full context.
+    """
 
     ctl_weight: float = Field(default=1.0, ge=0)
     """Weight of the contrastive loss."""
@@ -114,12 +127,15 @@ class ModelConf(WhisperConf):
     """Weights of a model with CTC and attention."""
 
     apply_non_blank_embedding: bool = False
-    """The decoder sees only encoder frames whose best CTC label is not blank, in training and rescoring."""
+    """The decoder sees only encoder frames whose best CTC label is not blank, in training and
+    rescoring."""
 
     @model_validator(mode="after")
     def _has_ctc_for_its_blanks(self) -> ModelConf:
         if self.apply_non_blank_embedding and self.ctc_weight == 0:
-            raise ValueError("apply_non_blank_embedding: CTC finds the blanks, so ctc_weight must be above 0")
+            raise ValueError(
+                "apply_non_blank_embedding: CTC finds the blanks, so ctc_weight must be above 0"
+            )
         return self
 
 

@@ -1,4 +1,6 @@
-"""The files that a train.yaml names: where they are, and copies of them beside the train.yaml of a run."""
+"""The files that a train.yaml names: where they are, and copies of them beside the train.yaml of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,26 @@ NAMED_FILES = {
     ("tokenizer_conf", "non_lang_syms_path"): "non_lang_syms.txt",
     ("cmvn_conf", "cmvn_file"): "global_cmvn",
 }
-"""{(section, key) whose value is a path: name of the copy in the folder of a run}; WeNet's models use these names."""
-OTHER_NAMES = {("whisper", "bpe_path"): "whisper.vocab", ("sentencepiece", "model_path"): "sentencepiece.model"}
+"""{(section, key) whose value is a path: name of the copy in the folder of a run}; WeNet's models
+use these names."""
+OTHER_NAMES = {
+    ("whisper", "bpe_path"): "whisper.vocab",
+    ("sentencepiece", "model_path"): "sentencepiece.model",
+}
 """{(tokenizer, key of its section): name of the copy, if it is not that of NAMED_FILES}."""
 
 log = logging.getLogger(__name__)
 
 
 def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> None:
-    """Replace the paths in the values of a yaml by paths that exist; a path that leads nowhere stays.
+    """Replace the paths in the values of a yaml by paths that exist; a path that leads nowhere
+    stays.
 
-    A path is first looked for relative to the folder of the yaml. Of a model, which may have been moved, it is then
-    looked for relative to each folder above, by its name in the folder, and as it is. Of a training it is looked for as
-    it is (relative to the working directory), and by its name in the folder. The log says which file is taken if the
-    file is neither relative to the yaml nor as it is.
+    A path is first looked for relative to the folder of the yaml. Of a model, which may have been
+    moved, it is then looked for relative to each folder above, by its name in the folder, and as it
+    is. Of a training it is looked for as it is (relative to the working directory), and by its name
+    in the folder. The log says which file is taken if the file is neither relative to the yaml nor
+    as it is.
 
     Args:
         values: content of the yaml, changed in place.
@@ -45,7 +53,9 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
     for conf, key, where, usual in _names_in(values):
         named = conf[key]
         for place in _places(named, usual, yaml_path.parent, of_model):
-            if place.is_file() or (place / usual).is_file():  # a tokenizer of Hugging Face may be named by its folder
+            if (
+                place.is_file() or (place / usual).is_file()
+            ):  # a tokenizer of Hugging Face may be named by its folder
                 if not _is_expected(place, named, yaml_path.parent):
                     log.warning("%s: %s.%s %s: %s is taken", yaml_path, where, key, named, place)
                 conf[key] = str(place)
@@ -53,14 +63,24 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
 
 
 def _names_in(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, str]]:
-    """Each name of a file in a yaml: the section, its key, where the section is, and the usual name of a copy."""
-    parts = [(name, values.get(name), values.get("tokenizer"), "") for name in ("tokenizer_conf", "cmvn_conf")]
+    """Each name of a file in a yaml: the section, its key, where the section is, and the usual name
+    of a copy.
+    """
+    parts = [
+        (name, values.get(name), values.get("tokenizer"), "")
+        for name in ("tokenizer_conf", "cmvn_conf")
+    ]
     for language, part in _languages(values).items():
         kind = part.get("tokenizer", "sentencepiece") if isinstance(part, dict) else None
         parts.append((f"tokenizer_conf.languages.{language}", part, kind, f"{language}."))
     for where, conf, kind, prefix in parts:
         for section, key in NAMED_FILES:
-            if where.startswith(section) and isinstance(conf, dict) and isinstance(conf.get(key), str) and conf[key]:
+            if (
+                where.startswith(section)
+                and isinstance(conf, dict)
+                and isinstance(conf.get(key), str)
+                and conf[key]
+            ):
                 yield conf, key, where, prefix + _usual_name(kind, section, key)
 
 
@@ -71,7 +91,9 @@ def _languages(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name_units(values: dict[str, Any], folder: Path) -> None:
-    """Name `units.txt` beside the yaml, in place, if the yaml names no units file, as WeNet's of 2021 to 2023."""
+    """Name `units.txt` beside the yaml, in place, if the yaml names no units file, as WeNet's of
+    2021 to 2023.
+    """
     tokenizer = values.setdefault("tokenizer_conf", {})
     if isinstance(tokenizer, dict) and tokenizer.get("symbol_table_path") is None:
         units = folder / NAMED_FILES["tokenizer_conf", "symbol_table_path"]
@@ -99,7 +121,8 @@ def copy_files(config: Config, folder: Path) -> Config:
     """Copy the files that the config names into the folder of a run.
 
     Returns:
-        The config with the names of the copies, relative to the folder. The path of a missing file stays.
+        The config with the names of the copies, relative to the folder. The path of a missing file
+        stays.
 
     Raises:
         OSError: a file cannot be copied.
@@ -110,14 +133,22 @@ def copy_files(config: Config, folder: Path) -> Config:
         if _copy(getattr(getattr(config, section), key), folder / name):
             changes.setdefault(section, {})[key] = name
     if languages := config.tokenizer_conf.languages:
-        copies = {language: _copy_of_language(language, conf, folder) for language, conf in languages.items()}
+        copies = {
+            language: _copy_of_language(language, conf, folder)
+            for language, conf in languages.items()
+        }
         changes.setdefault("tokenizer_conf", {})["languages"] = copies
     return config.model_copy(
-        update={section: getattr(config, section).model_copy(update=keys) for section, keys in changes.items()}
+        update={
+            section: getattr(config, section).model_copy(update=keys)
+            for section, keys in changes.items()
+        }
     )
 
 
-def _copy_of_language(language: str, conf: LanguageTokenizerConf, folder: Path) -> LanguageTokenizerConf:
+def _copy_of_language(
+    language: str, conf: LanguageTokenizerConf, folder: Path
+) -> LanguageTokenizerConf:
     """The section of one language of an aggregate, with the names of the copies."""
     names = {
         key: f"{language}.{_usual_name(conf.tokenizer, section, key)}"
@@ -125,7 +156,9 @@ def _copy_of_language(language: str, conf: LanguageTokenizerConf, folder: Path) 
         if section == "tokenizer_conf"
     }
     return conf.model_copy(
-        update={key: name for key, name in names.items() if _copy(getattr(conf, key), folder / name)}
+        update={
+            key: name for key, name in names.items() if _copy(getattr(conf, key), folder / name)
+        }
     )
 
 

@@ -15,4 +15,8 @@ def known_name(name: str, known: Collection[str]) -> str:
     if name in known:
         return name
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    raise ValueError(f"unknown; did you mean {nearest[0]!r}?" if nearest else f"unknown; known: {', '.join(known)}")
+    raise ValueError(
+        f"unknown; did you mean {nearest[0]!r}?"
+        if nearest
+        else f"unknown; known: {', '.join(known)}"
+    )

@@ -1,7 +1,8 @@
-"""NeMo's loader settings, `model.train_ds`, as keys of Config: `data`, `dataset_conf` and the length of an epoch.
+"""NeMo's loader settings, `model.train_ds`, as keys of Config: `data`, `dataset_conf` and the
+length of an epoch.
 
-Every key of NeMo's data-set document is read, or the log says in one line why it is not needed, or a ConfigError says
-in one line what to write instead.
+Every key of NeMo's data-set document is read, or the log says in one line why it is not needed, or
+a ConfigError says in one line what to write instead.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ OTHER_NAMES = {"training_ds": "train_ds"}
 
 
 def from_nemo(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert `train_ds` and `trainer` of NeMo, at the top of a yaml or under `model`, to keys of Config.
+    """Convert `train_ds` and `trainer` of NeMo, at the top of a yaml or under `model`, to keys of
+    Config.
 
     The log has a line for each key that is not needed.
 
@@ -32,7 +34,10 @@ def from_nemo(values: dict[str, Any], where: str) -> dict[str, Any]:
         ConfigError: a setting has no equal here; the message says what to write.
     """
     values, notes = _without_model(values, where), []
-    trainer, loaders = values.pop("trainer", None) or {}, {name: values.pop(name, None) for name in LOADERS}
+    trainer, loaders = (
+        values.pop("trainer", None) or {},
+        {name: values.pop(name, None) for name in LOADERS},
+    )
     _add_trainer(values, trainer, where, notes)
     for name in LOADERS[1:]:
         if loaders[name]:
@@ -45,7 +50,9 @@ def from_nemo(values: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def renamed(key: str) -> str:
-    """The dotted key of an override of NeMo without `+` and `model.`; other keys stay as they are."""
+    """The dotted key of an override of NeMo without `+` and `model.`; other keys stay as they
+    are.
+    """
     bare = key.lstrip("+")
     name = bare.removeprefix("model.").partition(".")[0]
     return bare.removeprefix("model.") if name in (*LOADERS, *OTHER_NAMES, "tokenizer") else bare
@@ -57,7 +64,8 @@ def _without_model(values: dict[str, Any], where: str) -> dict[str, Any]:
     if isinstance(model, dict):
         if others := sorted(set(model) - {*LOADERS, *OTHER_NAMES, "tokenizer"}):
             raise ConfigError(
-                f"{where}: model: a model of NeMo ({', '.join(others)}) is not read; write `model: asr_model` with "
+                f"{where}: model: a model of NeMo ({', '.join(others)}) is not read; write `model: "
+                "asr_model` with "
                 "encoder_conf, and train_ds at the top"
             )
         values = {**{key: value for key, value in values.items() if key != "model"}, **model}
@@ -73,12 +81,17 @@ def _opened(section: Any, where: str) -> dict[str, Any]:
     if isinstance(section, list):
         section = {"input_cfg": section}
     if not isinstance(section, dict):
-        raise ConfigError(f"{where}: train_ds: expected keys of NeMo's loader or the path of a yaml, found {section!r}")
+        raise ConfigError(
+            f"{where}: train_ds: expected keys of NeMo's loader or the path of a yaml, found "
+            f"{section!r}"
+        )
     section = _without_model(section, where)
     return without_null(section.get("train_ds", section))
 
 
-def _add_trainer(values: dict[str, Any], trainer: Mapping[str, Any], where: str, notes: list[str]) -> None:
+def _add_trainer(
+    values: dict[str, Any], trainer: Mapping[str, Any], where: str, notes: list[str]
+) -> None:
     """Add the lengths of an epoch and of the run, in place."""
     for key, value in trainer.items():
         if key == "limit_train_batches" and isinstance(value, int):
@@ -86,17 +99,25 @@ def _add_trainer(values: dict[str, Any], trainer: Mapping[str, Any], where: str,
         elif key == "max_steps":
             values["max_steps"] = value
         else:
-            notes.append(f"{where}: trainer.{key}: not needed here, because train.py has no trainer of Lightning")
+            notes.append(
+                f"{where}: trainer.{key}: not needed here, because train.py has no trainer of "
+                "Lightning"
+            )
 
 
-def _add_loader(values: dict[str, Any], section: dict[str, Any], where: str, notes: list[str]) -> None:
+def _add_loader(
+    values: dict[str, Any], section: dict[str, Any], where: str, notes: list[str]
+) -> None:
     """Add `data` and the keys of `dataset_conf`, in place."""
     if values.get("data"):
         raise ConfigError(f"{where}: data and train_ds both name training data: give one of them")
     where = f"{where}: train_ds"
     if values.get("tokenizer") == "aggregate" and "lang_field" in section:
         section = dict(section)
-        values["tokenizer_conf"] = {**(values.get("tokenizer_conf") or {}), "lang_field": section.pop("lang_field")}
+        values["tokenizer_conf"] = {
+            **(values.get("tokenizer_conf") or {}),
+            "lang_field": section.pop("lang_field"),
+        }
     data = data_of(section, where, notes)
     dataset = {**(values.get("dataset_conf") or {}), **_dataset_keys(section, where)}
     for name in ("filter_conf", "batch_conf"):
@@ -114,5 +135,7 @@ def _dataset_keys(section: Mapping[str, Any], where: str) -> dict[str, Any]:
         found["resample_conf"] = {"resample_rate": section["sample_rate"]}
     strategy = section.get("tarred_shard_strategy", "scatter")
     if strategy not in ("scatter", "replicate"):
-        raise ConfigError(f"{where}.tarred_shard_strategy: {strategy!r} is unknown; known: scatter, replicate")
+        raise ConfigError(
+            f"{where}.tarred_shard_strategy: {strategy!r} is unknown; known: scatter, replicate"
+        )
     return found if strategy == "scatter" else {**found, "partition": False}

@@ -39,16 +39,22 @@ ORDERS = {"synced_randomized": "synced", "fixed_order": "rising", "fully_randomi
 
 
 def filters_of(section: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The keys of `filter_conf` that a loader states. A list of `max_tps` becomes its largest number."""
+    """The keys of `filter_conf` that a loader states. A list of `max_tps` becomes its largest
+    number.
+    """
     found = {FILTERS[key]: section[key] for key in FILTERS if key in section}
     if isinstance(found.get("max_tps"), list):
         if not found["max_tps"]:
-            raise ConfigError(f"{where}.max_tps: the list is empty; write a number of tokens per second")
+            raise ConfigError(
+                f"{where}.max_tps: the list is empty; write a number of tokens per second"
+            )
         found["max_tps"] = max(found["max_tps"])
     return found
 
 
-def batch_conf_of(section: Mapping[str, Any], where: str, notes: list[str], *, text_only: bool) -> dict[str, Any]:
+def batch_conf_of(
+    section: Mapping[str, Any], where: str, notes: list[str], *, text_only: bool
+) -> dict[str, Any]:
     """The `batch_conf` of a loader.
 
     Args:
@@ -60,14 +66,23 @@ def batch_conf_of(section: Mapping[str, Any], where: str, notes: list[str], *, t
     Raises:
         ConfigError: the batches of the loader have no equal here; the message says what to write.
     """
-    batch = _text_batches(section, where, notes) if text_only else _audio_batches(section, where, notes)
-    for key in ("batch_tokens", "quadratic_factor", "use_semi_sorted_batching", "randomization_factor"):
+    batch = (
+        _text_batches(section, where, notes) if text_only else _audio_batches(section, where, notes)
+    )
+    for key in (
+        "batch_tokens",
+        "quadratic_factor",
+        "use_semi_sorted_batching",
+        "randomization_factor",
+    ):
         if key in section:
             batch[key] = section[key]
     if "bucketing_strategy" in section:
         strategy = section["bucketing_strategy"]
         if strategy not in ORDERS:
-            raise ConfigError(f"{where}.bucketing_strategy: {strategy!r} is unknown; known: {', '.join(ORDERS)}")
+            raise ConfigError(
+                f"{where}.bucketing_strategy: {strategy!r} is unknown; known: {', '.join(ORDERS)}"
+            )
         batch["length_order"] = ORDERS[strategy]
     return batch
 
@@ -93,7 +108,9 @@ def list_of(given: Any, count: int, where: str) -> list[Any]:
         ConfigError: `given` is no such list.
     """
     if not isinstance(given, list) or len(given) != count:
-        raise ConfigError(f"{where}: expected {count} numbers, one for each bucket, found {given!r}")
+        raise ConfigError(
+            f"{where}: expected {count} numbers, one for each bucket, found {given!r}"
+        )
     return given
 
 
@@ -102,13 +119,22 @@ def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> 
     if not section.get("use_bucketing", True):
         bins = None
     if sizes and not bins:
-        raise ConfigError(f"{where}.bucket_batch_size: needs bucket_duration_bins and use_bucketing: true")
+        raise ConfigError(
+            f"{where}.bucket_batch_size: needs bucket_duration_bins and use_bucketing: true"
+        )
     if bins and sizes:
         batch = {"batch_type": "bucket", "bucket_duration_bins": bins, "bucket_batch_size": sizes}
         tps = section.get("max_tps")
-        return batch | ({"max_tps": _max_tps_by_duration(tps, bins, where, notes)} if isinstance(tps, list) else {})
+        return batch | (
+            {"max_tps": _max_tps_by_duration(tps, bins, where, notes)}
+            if isinstance(tps, list)
+            else {}
+        )
     if bins:
-        notes.append(f"{where}.bucket_duration_bins: not needed here, because the plan sorts all utterances by length")
+        notes.append(
+            f"{where}.bucket_duration_bins: not needed here, because the plan sorts all utterances "
+            "by length"
+        )
     return _bounded_batches(section, where)
 
 
@@ -116,46 +142,74 @@ def _bounded_batches(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Batches without buckets."""
     if "batch_duration" in section:
         names = ("batch_duration", "quadratic_duration", "batch_size")
-        return {"batch_type": "dynamic", **{name: section[name] for name in names if name in section}}
+        return {
+            "batch_type": "dynamic",
+            **{name: section[name] for name in names if name in section},
+        }
     if "quadratic_duration" in section:
         raise ConfigError(f"{where}.quadratic_duration: needs batch_duration; write both")
-    return {"batch_type": "static", "batch_size": section["batch_size"]} if "batch_size" in section else {}
+    return (
+        {"batch_type": "static", "batch_size": section["batch_size"]}
+        if "batch_size" in section
+        else {}
+    )
 
 
-def _max_tps_by_duration(given: list[float], bins: list[Any], where: str, notes: list[str]) -> list[float]:
-    """One number for each duration. NeMo has one for each bucket; the largest of the buckets of a duration is taken."""
+def _max_tps_by_duration(
+    given: list[float], bins: list[Any], where: str, notes: list[str]
+) -> list[float]:
+    """One number for each duration. NeMo has one for each bucket; the largest of the buckets of a
+    duration is taken.
+    """
     durations = [end[0] if isinstance(end, list) else end for end in bins]
     distinct = sorted(set(durations))
     if len(given) in (len(distinct), len(bins)):
         if len(given) == len(distinct):
             return given
         notes.append(f"{where}.max_tps: each duration gets the largest number of its buckets")
-        return [max(tps for tps, end in zip(given, durations, strict=True) if end == each) for each in distinct]
-    raise ConfigError(f"{where}.max_tps: expected {len(bins)} numbers, one for each bucket, found {len(given)}")
+        return [
+            max(tps for tps, end in zip(given, durations, strict=True) if end == each)
+            for each in distinct
+        ]
+    raise ConfigError(
+        f"{where}.max_tps: expected {len(bins)} numbers, one for each bucket, found {len(given)}"
+    )
 
 
 def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """Batches of tokens or of a number of texts. Buckets of tokens become the smallest padded batch among them."""
+    """Batches of tokens or of a number of texts. Buckets of tokens become the smallest padded batch
+    among them.
+    """
     if "batch_tokens" in section:
         if "batch_size" in section:
-            notes.append(f"{where}.batch_size: not needed here, because batch_tokens bounds the batches")
+            notes.append(
+                f"{where}.batch_size: not needed here, because batch_tokens bounds the batches"
+            )
         return {"batch_type": "dynamic"}
     bins, sizes = section.get("bucket_duration_bins") or [], section.get("bucket_batch_size") or []
     if bins and len(bins) == len(sizes):
         tokens = _smallest_padded(bins, sizes)
         notes.append(
-            f"{where}.bucket_batch_size: read as batch_tokens: {tokens}, the smallest padded batch of its buckets"
+            f"{where}.bucket_batch_size: read as batch_tokens: {tokens}, the smallest padded batch "
+            "of its buckets"
         )
         return {"batch_type": "dynamic", "batch_tokens": tokens}
     if "bucket_batch_size" in section:
         raise ConfigError(
-            f"{where}.bucket_batch_size: needs as many bucket_duration_bins; or write batch_tokens: 4000 (tokens of a "
+            f"{where}.bucket_batch_size: needs as many bucket_duration_bins; or write "
+            "batch_tokens: 4000 (tokens of a "
             "batch) instead"
         )
-    return {"batch_type": "static", "batch_size": section["batch_size"]} if "batch_size" in section else {}
+    return (
+        {"batch_type": "static", "batch_size": section["batch_size"]}
+        if "batch_size" in section
+        else {}
+    )
 
 
 def _smallest_padded(bins: list[Any], sizes: list[int]) -> int:
-    """Tokens of the smallest padded batch of some buckets; a bucket of two numbers counts both texts of a pair."""
+    """Tokens of the smallest padded batch of some buckets; a bucket of two numbers counts both
+    texts of a pair.
+    """
     lengths = [sum(end) if isinstance(end, list) else end for end in bins]
     return min(round(length * size) for length, size in zip(lengths, sizes, strict=True))

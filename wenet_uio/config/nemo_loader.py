@@ -1,4 +1,6 @@
-"""One loader of NeMo, or several with `multi_config`, as `data` with `filter_conf` and `batch_conf`."""
+"""One loader of NeMo, or several with `multi_config`, as `data` with `filter_conf` and
+`batch_conf`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ NOT_NEEDED = {
     "pin_memory": "the loader decides it",
     "defer_setup": "the first rank of a node indexes the data while the others wait",
     "lang_field": "every field of a line stays with its sample",
-    "prompt_format": "model: whisper makes its prompt of the fields source_lang or lang, target_lang and task, and "
+    "prompt_format": "model: whisper makes its prompt of the fields source_lang or lang, "
+    "target_lang and task, and "
     "other models have none; write what a language model is to read into the texts",
     "force_finite": "an epoch is one pass",
     "metadata_only": "batches are planned from the index, without audio",
@@ -65,7 +68,11 @@ def data_of(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     Raises:
         ConfigError: a setting has no equal here; the message says what to write.
     """
-    return _joined(section, where, notes) if section.get("multi_config") else _single(section, where, notes)
+    return (
+        _joined(section, where, notes)
+        if section.get("multi_config")
+        else _single(section, where, notes)
+    )
 
 
 def without_null(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,38 +97,60 @@ def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
 
 
 def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """`data` of several loaders: a group for each, with batches of its own; their filters together."""
-    loaders = {key: value for key, value in section.items() if isinstance(value, dict) and key not in OTHERS}
+    """`data` of several loaders: a group for each, with batches of its own; their filters
+    together.
+    """
+    loaders = {
+        key: value
+        for key, value in section.items()
+        if isinstance(value, dict) and key not in OTHERS
+    }
     if not loaders:
-        raise ConfigError(f"{where}.multi_config: give the keys of each loader in a section, such as audio: and text:")
+        raise ConfigError(
+            f"{where}.multi_config: give the keys of each loader in a section, such as audio: and "
+            "text:"
+        )
     common = _common(section, loaders, where, notes)
     per_batch, weights = _fusion(section, list(loaders), where)
     groups: list[dict[str, Any]] = []
     filters: dict[str, Any] = {}
     for name, own in loaders.items():
         found = _single(without_null({**common, **own}), f"{where}.{name}", notes)
-        groups.append({**_group(found, f"{where}.{name}"), **({"weight": weights[name]} if weights else {})})
+        groups.append(
+            {**_group(found, f"{where}.{name}"), **({"weight": weights[name]} if weights else {})}
+        )
         _add_filters(filters, found["filter_conf"], f"{where}.{name}")
     return {"sources": groups, "per_batch": per_batch, "filter_conf": filters}
 
 
-def _common(section: Mapping[str, Any], loaders: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+def _common(
+    section: Mapping[str, Any], loaders: Mapping[str, Any], where: str, notes: list[str]
+) -> dict[str, Any]:
     """The keys that every loader inherits."""
-    common = {key: value for key, value in section.items() if key not in loaders and key not in OTHERS}
+    common = {
+        key: value for key, value in section.items() if key not in loaders and key not in OTHERS
+    }
     _check_keys(common, where, notes)
     return {key: value for key, value in common.items() if key not in NOT_NEEDED}
 
 
-def _fusion(section: Mapping[str, Any], names: list[str], where: str) -> tuple[str, dict[str, float]]:
+def _fusion(
+    section: Mapping[str, Any], names: list[str], where: str
+) -> tuple[str, dict[str, float]]:
     """`per_batch` of several loaders, and the weight of each if batches are drawn by weight."""
     fusion = section.get("sampler_fusion", "round_robin")
     if fusion not in PER_BATCH:
-        raise ConfigError(f"{where}.sampler_fusion: {fusion!r} is unknown; known: {', '.join(PER_BATCH)}")
+        raise ConfigError(
+            f"{where}.sampler_fusion: {fusion!r} is unknown; known: {', '.join(PER_BATCH)}"
+        )
     weights = section.get("sampler_weights") or [1.0] * len(names)
     if isinstance(weights, dict) and set(weights) == set(names):
         weights = [weights[name] for name in names]
     if not isinstance(weights, list) or len(weights) != len(names):
-        raise ConfigError(f"{where}.sampler_weights: expected a number for each of {', '.join(names)}, found {weights}")
+        raise ConfigError(
+            f"{where}.sampler_weights: expected a number for each of {', '.join(names)}, found "
+            f"{weights}"
+        )
     per_batch = PER_BATCH[fusion]
     return per_batch, dict(zip(names, weights, strict=True)) if per_batch == "weighted" else {}
 
@@ -129,9 +158,14 @@ def _fusion(section: Mapping[str, Any], names: list[str], where: str) -> tuple[s
 def _group(found: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The group of one loader of several."""
     if found.get("per_batch"):
-        raise ConfigError(f"{where}.bucketing_batch_size: write bucket_duration_bins and bucket_batch_size instead")
+        raise ConfigError(
+            f"{where}.bucketing_batch_size: write bucket_duration_bins and bucket_batch_size "
+            "instead"
+        )
     if "temperature" in found:
-        raise ConfigError(f"{where}.asr_tts_sampling_technique: temperature applies to a whole run; write random")
+        raise ConfigError(
+            f"{where}.asr_tts_sampling_technique: temperature applies to a whole run; write random"
+        )
     if not found["sources"]:
         raise ConfigError(f"{where}: names no data; write input_cfg or manifest_filepath")
     return {"type": "group", "input_cfg": found["sources"], "batch_conf": found["batch_conf"]}
@@ -146,7 +180,8 @@ def _add_filters(filters: dict[str, Any], own: Mapping[str, Any], where: str) ->
     for key, value in own.items():
         if filters.setdefault(key, value) != value:
             raise ConfigError(
-                f"{where}: filters apply to the whole run: {key} is {filters[key]} in another loader and {value} here; "
+                f"{where}: filters apply to the whole run: {key} is {filters[key]} in another "
+                f"loader and {value} here; "
                 "give both the wider bound"
             )
 

@@ -22,14 +22,19 @@ SOURCES = (
 
 
 def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """The sources that a loader names; ready-made buckets with weights or sizes are one source each.
+    """The sources that a loader names; ready-made buckets with weights or sizes are one source
+    each.
 
     Raises:
         ConfigError: the data cannot be read; the message says what to write.
     """
-    text_field = {name: value for name, value in _inherited(section).items() if name == "text_field"}
+    text_field = {
+        name: value for name, value in _inherited(section).items() if name == "text_field"
+    }
     if "input_cfg" in section:
-        return [{**_inherited(section), **source} for source in _listed(section["input_cfg"], where)]
+        return [
+            {**_inherited(section), **source} for source in _listed(section["input_cfg"], where)
+        ]
     for key, kind in (("cuts_path", "lhotse_cuts"), ("shar_path", "lhotse_shar")):
         if key in section:
             return [{"type": kind, key: section[key], **text_field}]
@@ -38,7 +43,11 @@ def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
 
 def _inherited(section: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of a loader that its sources have too."""
-    return {name: section[name] for name in ("text_field", "token_equivalent_duration") if name in section}
+    return {
+        name: section[name]
+        for name in ("text_field", "token_equivalent_duration")
+        if name in section
+    }
 
 
 def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
@@ -46,7 +55,10 @@ def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
     if isinstance(input_cfg, str):
         return [{"type": "group", "input_cfg": input_cfg}]
     if not isinstance(input_cfg, list) or not all(isinstance(source, dict) for source in input_cfg):
-        raise ConfigError(f"{where}.input_cfg: expected a list of sources or the path of a yaml, found {input_cfg!r}")
+        raise ConfigError(
+            f"{where}.input_cfg: expected a list of sources or the path of a yaml, found "
+            f"{input_cfg!r}"
+        )
     return input_cfg
 
 
@@ -65,15 +77,24 @@ def _of_files(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     return [{"type": kind, **files}]
 
 
-def _buckets(files: Mapping[str, Any], section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """Keys of a source for each ready-made bucket: its files, how often it is read, and its batch size."""
+def _buckets(
+    files: Mapping[str, Any], section: Mapping[str, Any], where: str
+) -> list[dict[str, Any]]:
+    """Keys of a source for each ready-made bucket: its files, how often it is read, and its batch
+    size.
+    """
     count = len(files["manifest_filepath"]) if isinstance(files["manifest_filepath"], list) else 0
-    if not count or not all(isinstance(each, list) and len(each) == count for each in files.values()):
+    if not count or not all(
+        isinstance(each, list) and len(each) == count for each in files.values()
+    ):
         raise ConfigError(
-            f"{where}: bucketing_batch_size and bucketing_weights need buckets: write {' and '.join(files)} as lists "
+            f"{where}: bucketing_batch_size and bucketing_weights need buckets: write "
+            f"{' and '.join(files)} as lists "
             "of lists, one list for each bucket"
         )
-    weights = list_of(section.get("bucketing_weights", [1] * count), count, f"{where}.bucketing_weights")
+    weights = list_of(
+        section.get("bucketing_weights", [1] * count), count, f"{where}.bucketing_weights"
+    )
     sizes = sizes_of_buckets(section, count, where)
     return [
         {key: each[number] for key, each in files.items()}

@@ -1,4 +1,6 @@
-"""Text that NeMo's hybrid ASR-TTS models speak, `train_ds.text_data`, as a source of type tts_text."""
+"""Text that NeMo's hybrid ASR-TTS models speak, `train_ds.text_data`, as a source of type
+tts_text.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,11 @@ from typing import Any
 
 from wenet_uio.config.base import ConfigError
 
-SAMPLING = ("asr_tts_sampling_technique", "asr_tts_sampling_temperature", "asr_tts_sampling_probabilities")
+SAMPLING = (
+    "asr_tts_sampling_technique",
+    "asr_tts_sampling_temperature",
+    "asr_tts_sampling_probabilities",
+)
 """How texts and audio are mixed. NeMo reads these keys in `train_ds` and in `text_data`."""
 SPEECH = ("text_data", *SAMPLING)
 """Keys of a loader with text to be spoken."""
@@ -24,7 +30,8 @@ DEFAULT_TEMPERATURE = 5
 def with_text_data(
     sources: list[dict[str, Any]], section: Mapping[str, Any], where: str, notes: list[str]
 ) -> dict[str, Any]:
-    """Keys of `data`: the sources of a loader and the text that is spoken, mixed as NeMo mixes them.
+    """Keys of `data`: the sources of a loader and the text that is spoken, mixed as NeMo mixes
+    them.
 
     Args:
         sources: sources of audio; may be empty.
@@ -54,24 +61,42 @@ def _mixed(
         return {"sources": [*sources, source], "temperature": temperature or DEFAULT_TEMPERATURE}
     audio = {"type": "group", "input_cfg": sources}
     weights = _weights(technique, shares, where)
-    return {"sources": [{**each, "weight": share} for each, share in zip((audio, source), weights, strict=True)]}
+    return {
+        "sources": [
+            {**each, "weight": share} for each, share in zip((audio, source), weights, strict=True)
+        ]
+    }
 
 
 def _weights(technique: str, shares: Any, where: str) -> Sequence[float]:
     """Shares of audio and of text."""
     if technique not in ("random", "round-robin"):
-        raise ConfigError(f"{where}.{SAMPLING[0]}: {technique!r} is unknown; known: random, round-robin, temperature")
+        raise ConfigError(
+            f"{where}.{SAMPLING[0]}: {technique!r} is unknown; known: random, round-robin, "
+            "temperature"
+        )
     weights = [1, 1] if technique == "round-robin" else shares
     if not isinstance(weights, list) or len(weights) != 2:
-        raise ConfigError(f"{where}.{SAMPLING[2]}: expected the shares of audio and of text, found {weights}")
+        raise ConfigError(
+            f"{where}.{SAMPLING[2]}: expected the shares of audio and of text, found {weights}"
+        )
     return weights
 
 
 def _check(text: Any, where: str, notes: list[str]) -> None:
     if not isinstance(text, Mapping) or not text.get(FILES[0]):
-        raise ConfigError(f"{where}: needs manifest_filepath, the texts to be spoken; found {text!r}")
+        raise ConfigError(
+            f"{where}: needs manifest_filepath, the texts to be spoken; found {text!r}"
+        )
     known = (*FILES, *SAMPLING, *NOT_NEEDED)
     if unknown := sorted(set(text) - set(known)):
         raise ConfigError(f"{where}.{unknown[0]}: unknown key; known: {', '.join(known)}")
-    notes.append(f"{where}: an operator must speak these texts; name it in dataset_conf.operators with after: decode")
-    notes += [f"{where}.{key}: not needed here, because {NOT_NEEDED[key]}" for key in NOT_NEEDED if key in text]
+    notes.append(
+        f"{where}: an operator must speak these texts; name it in dataset_conf.operators with "
+        "after: decode"
+    )
+    notes += [
+        f"{where}.{key}: not needed here, because {NOT_NEEDED[key]}"
+        for key in NOT_NEEDED
+        if key in text
+    ]

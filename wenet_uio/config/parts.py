@@ -1,4 +1,6 @@
-"""Which parts a kind of model has: parts that only this kind has, their defaults, and parts that it cannot have."""
+"""Which parts a kind of model has: parts that only this kind has, their defaults, and parts that it
+cannot have.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ POSSIBLE_PARTS: dict[str, dict[str, tuple[str | None, ...]]] = {
 
 
 def with_own_parts(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Add the default predictor and joint of models that have them; refuse these keys for other models.
+    """Add the default predictor and joint of models that have them; refuse these keys for other
+    models.
 
     Raises:
         ConfigError: a part is of another kind of model.
@@ -38,9 +41,12 @@ def with_own_parts(values: dict[str, Any], where: str) -> dict[str, Any]:
             if values.get(name) is not None and key not in defaults:
                 kinds = " or ".join(kind for kind, parts in DEFAULT_PARTS.items() if key in parts)
                 raise ConfigError(
-                    f"{where}: {name}: only a {kinds} has this key; add `model: {kinds.split()[0]}` or remove it"
+                    f"{where}: {name}: only a {kinds} has this key; add `model: "
+                    f"{kinds.split()[0]}` or remove it"
                 )
-    given = {key: value for key, value in values.items() if value is not None or key not in defaults}
+    given = {
+        key: value for key, value in values.items() if value is not None or key not in defaults
+    }
     return defaults | given
 
 
@@ -53,7 +59,9 @@ def check_parts(config: Config, where: str) -> None:
     for key, names in POSSIBLE_PARTS.get(config.model, {}).items():
         if getattr(config, key) not in names:
             known = " or ".join(str(name or "null") for name in names)
-            raise ConfigError(f"{where}: {key}: {getattr(config, key)}: model {config.model} needs {key}: {known}")
+            raise ConfigError(
+                f"{where}: {key}: {getattr(config, key)}: model {config.model} needs {key}: {known}"
+            )
     if config.decoder == "sanm_decoder" and config.model != "paraformer":
         raise ConfigError(f"{where}: decoder: sanm_decoder: only model paraformer has this decoder")
     if config.decoder is None and config.model != "sensevoice_small":
@@ -63,7 +71,9 @@ def check_parts(config: Config, where: str) -> None:
 
 
 def _check_chunks(config: Config, where: str) -> None:
-    """Raises: ConfigError: the encoder of a model that compares chunks with full context has no chunks."""
+    """Raises: ConfigError: the encoder of a model that compares chunks with full context has no
+    chunks.
+    """
     chunks: Any = config.encoder_conf
     if not (chunks.use_dynamic_chunk or chunks.static_chunk_size):
         raise ConfigError(
@@ -73,7 +83,8 @@ def _check_chunks(config: Config, where: str) -> None:
 
 
 def with_widths(config: Config, where: str) -> Config:
-    """Fill the widths that WeNet requires in the yaml: of a transducer's joint, and of a paraformer's predictor.
+    """Fill the widths that WeNet requires in the yaml: of a transducer's joint, and of a
+    paraformer's predictor.
 
     Raises:
         ConfigError: a given width differs.
@@ -90,5 +101,10 @@ def with_widths(config: Config, where: str) -> Config:
     if config.model != "paraformer" or predictor is None:
         return config
     if predictor.idim not in (None, width):
-        raise ConfigError(f"{where}: predictor_conf.idim: {predictor.idim}, but encoder_conf.output_size is {width}")
-    return config.model_copy(update={"predictor_conf": predictor.model_copy(update={"idim": width})})
+        raise ConfigError(
+            f"{where}: predictor_conf.idim: {predictor.idim}, but encoder_conf.output_size is "
+            f"{width}"
+        )
+    return config.model_copy(
+        update={"predictor_conf": predictor.model_copy(update={"idim": width})}
+    )

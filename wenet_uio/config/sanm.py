@@ -1,4 +1,6 @@
-"""Sections of Paraformer and SenseVoice: their encoders, decoder, predictors, models. Keys and defaults are WeNet's."""
+"""Sections of Paraformer and SenseVoice: their encoders, decoder, predictors, models. Keys and
+defaults are WeNet's.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ class MemoryConf(Section):
     @model_validator(mode="after")
     def _kernel_reaches_the_frame(self) -> MemoryConf:
         if self.past >= self.kernel_size:
-            raise ValueError(f"sanm_shfit {self.sanm_shfit} moves the kernel of {self.kernel_size} away from its frame")
+            raise ValueError(
+                f"sanm_shfit {self.sanm_shfit} moves the kernel of {self.kernel_size} away from "
+                "its frame"
+            )
         return self
 
     @property
@@ -79,7 +84,9 @@ class SanmEncoderWithTpConf(SanmEncoderConf):
 
 
 class SanmDecoderConf(StackConf, MemoryConf):
-    """Decoder that scores all tokens at once (Paraformer, Gao et al. 2022). Its width is the encoder's output_size."""
+    """Decoder that scores all tokens at once (Paraformer, Gao et al. 2022). Its width is the
+    encoder's output_size.
+    """
 
     linear_units: Positive = 2048
     """Width of the hidden layer of the feed-forward modules."""
@@ -102,7 +109,10 @@ class SanmDecoderConf(StackConf, MemoryConf):
     @model_validator(mode="after")
     def _all_blocks_attend(self) -> SanmDecoderConf:
         if self.att_layer_num != self.num_blocks:
-            raise ValueError(f"att_layer_num {self.att_layer_num} and num_blocks {self.num_blocks} must be the same")
+            raise ValueError(
+                f"att_layer_num {self.att_layer_num} and num_blocks {self.num_blocks} must be the "
+                "same"
+            )
         return self
 
     @property
@@ -112,7 +122,9 @@ class SanmDecoderConf(StackConf, MemoryConf):
 
 
 class CifPredictorConf(Section):
-    """Continuous integrate-and-fire (CIF, Dong and Xu 2020): how many tokens there are, and the frames of each."""
+    """Continuous integrate-and-fire (CIF, Dong and Xu 2020): how many tokens there are, and the
+    frames of each.
+    """
 
     idim: Positive | None = None
     """The encoder's output_size, which is also the default."""
@@ -128,7 +140,8 @@ class CifPredictorConf(Section):
     noise_threshold: Probability = 0.0
     """Subtracted from the weights."""
     tail_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.45
-    """Weight of one more frame after the last frame, so that an incomplete last token is given too."""
+    """Weight of one more frame after the last frame, so that an incomplete last token is given
+    too."""
     residual: bool = True
     """Add the input of the convolution to its output."""
     cnn_groups: NotNegative = 0
@@ -160,7 +173,8 @@ class ParaformerConf(Section):
     length_normalized_loss: bool = False
     """Loss of the decoder per token of a batch instead of per utterance."""
     sampler: bool = True
-    """In training, replace some inputs of the decoder by embeddings of the true tokens (Qian et al. 2021)."""
+    """In training, replace some inputs of the decoder by embeddings of the true tokens (Qian et al.
+    2021)."""
     sampling_ratio: Probability = 0.75
     """sampler: inputs that are replaced, as a share of the tokens that the decoder gets wrong."""
     add_eos: bool = True
@@ -169,7 +183,9 @@ class ParaformerConf(Section):
 
     @property
     def attention_weight(self) -> float:
-        """The decoder does not score token by token, so no mode of the attention decoder can use it."""
+        """The decoder does not score token by token, so no mode of the attention decoder can use
+        it.
+        """
         return 0.0
 
     @property

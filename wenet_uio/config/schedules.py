@@ -1,4 +1,6 @@
-"""Keys of learning rate schedules that WeNet does not have: `scheduler: WarmupCosine` and `scheduler: tri_stage`."""
+"""Keys of learning rate schedules that WeNet does not have: `scheduler: WarmupCosine` and
+`scheduler: tri_stage`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class WarmupCosineConf(Section):
     @model_validator(mode="after")
     def _falls(self) -> WarmupCosineConf:
         if self.warmup_steps >= self.max_steps:
-            raise ValueError(f"warmup_steps {self.warmup_steps} is not below max_steps {self.max_steps}")
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps} is not below max_steps {self.max_steps}"
+            )
         return self
 
 

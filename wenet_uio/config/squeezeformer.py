@@ -21,7 +21,9 @@ BlockIndices = NotNegative | tuple[NotNegative, ...]
 
 
 class SqueezeformerEncoderConf(ChunkConf):
-    """Squeezeformer (Kim et al. 2022): the frame rate is halved at block `reduce_idx` and restored at `recover_idx`."""
+    """Squeezeformer (Kim et al. 2022): the frame rate is halved at block `reduce_idx` and restored
+    at `recover_idx`.
+    """
 
     encoder_dim: Positive = 256
     """Width of the blocks."""
@@ -31,9 +33,11 @@ class SqueezeformerEncoderConf(ChunkConf):
     reduce_idx: BlockIndices | None = 5
     """Number of the block before which the rate is halved, or a list of them; null: never."""
     recover_idx: BlockIndices | None = 11
-    """Number of the block before which the rate is restored; a list has one entry for each `reduce_idx`."""
+    """Number of the block before which the rate is restored; a list has one entry for each
+    `reduce_idx`."""
     time_reduction_layer_type: Literal["conv1d", "stream"] = "conv1d"
-    """Convolution that halves the rate: over 5 frames (conv1d) or over 1 frame (stream, for streaming)."""
+    """Convolution that halves the rate: over 5 frames (conv1d) or over 1 frame (stream, for
+    streaming)."""
     feed_forward_expansion_factor: Positive = 4
     """Hidden width of the feed-forward modules, in units of encoder_dim."""
     dw_stride: bool = False
@@ -45,8 +49,8 @@ class SqueezeformerEncoderConf(ChunkConf):
     """After each module."""
     pos_enc_layer_type: Literal["rel_pos"] = "rel_pos"
     do_rel_shift: bool = True
-    """Shift the scores of positions as in Transformer-XL. Positions then count from the end of the utterance; streaming
-    needs false."""
+    """Shift the scores of positions as in Transformer-XL. Positions then count from the end of the
+    utterance; streaming needs false."""
     cnn_module_kernel: Positive = 31
     """Encoder frames."""
     cnn_norm_type: Literal["batch_norm", "layer_norm"] = "batch_norm"
@@ -70,11 +74,14 @@ class SqueezeformerEncoderConf(ChunkConf):
         changes = [*self.reduce_before, *self.recover_before]
         if len(self.reduce_before) != len(self.recover_before) or changes != sorted(set(changes)):
             raise ValueError(
-                f"reduce_idx {self.reduce_idx} and recover_idx {self.recover_idx}: expected two rising lists of the "
+                f"reduce_idx {self.reduce_idx} and recover_idx {self.recover_idx}: expected two "
+                "rising lists of the "
                 "same length, with every reduce_idx below every recover_idx"
             )
         if changes and changes[-1] >= self.num_blocks:
-            raise ValueError(f"recover_idx {self.recover_idx} is not below num_blocks {self.num_blocks}")
+            raise ValueError(
+                f"recover_idx {self.recover_idx} is not below num_blocks {self.num_blocks}"
+            )
         return self
 
     @property

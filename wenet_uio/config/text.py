@@ -20,18 +20,21 @@ class PartConf(Section):
     split_with_space: bool = False
     """char: the tokens are words between spaces instead of characters."""
     bpe_path: str | None = None
-    """bpe: the sentencepiece model. whisper: the vocabulary, which is `multilingual.tiktoken` or `gpt2.tiktoken` of
-    OpenAI, or `vocab.json` of Hugging Face; default: that of the installed package openai-whisper."""
+    """bpe: the sentencepiece model. whisper: the vocabulary, which is `multilingual.tiktoken` or
+    `gpt2.tiktoken` of OpenAI, or `vocab.json` of Hugging Face; default: that of the installed
+    package openai-whisper."""
     model_path: str | None = None
-    """huggingface: tokenizer.json, or its folder. sentencepiece: the model, whose ids are used as they are."""
+    """huggingface: tokenizer.json, or its folder. sentencepiece: the model, whose ids are used as
+    they are."""
     seg_dict_path: str | None = None
     """paraformer: dictionary with lines `word piece piece ...`."""
     non_lang_syms_path: str | None = None
     """File of non-language symbols such as {NOISE}, one per line. Each symbol is one token."""
     sample_alpha: Annotated[float, Field(ge=0)] | None = None
-    """bpe, sentencepiece: sub-word regularisation in training. The pieces of each word are drawn. A unigram model draws
-    with the probability P ** alpha (0.1 to 0.5). A BPE model leaves out a merge with the probability alpha (0.1). None:
-    always the best pieces. Not with batch_tokens, max_tps and min_tps, which need fixed numbers of tokens."""
+    """bpe, sentencepiece: sub-word regularisation in training. The pieces of each word are drawn. A
+    unigram model draws with the probability P ** alpha (0.1 to 0.5). A BPE model leaves out a merge
+    with the probability alpha (0.1). None: always the best pieces. Not with batch_tokens, max_tps
+    and min_tps, which need fixed numbers of tokens."""
     sample_nbest: Annotated[int, Field(gt=1)] = 16
     """Segmentations of a word that a unigram model draws from."""
     is_multilingual: bool = False
@@ -50,17 +53,20 @@ class TokenizerConf(PartConf):
     """Keys of all tokenizers."""
 
     languages: dict[Language, LanguageTokenizerConf] | None = None
-    """aggregate: the tokenizer of each language, in the order of their ids. Languages may share a file; each has ids of
-    its own."""
+    """aggregate: the tokenizer of each language, in the order of their ids. Languages may share a
+    file; each has ids of its own."""
     lang_field: str = "lang"
-    """aggregate: field of a sample, or tag of its source, that says the language of the text. Without this field it is
-    `target_language` (of a pair of texts), `target_lang` or `language`; that of the first text of a pair is
-    `source_language` or `source_lang`."""
+    """aggregate: field of a sample, or tag of its source, that says the language of the text.
+    Without this field it is `target_language` (of a pair of texts), `target_lang` or `language`;
+    that of the first text of a pair is `source_language` or `source_lang`."""
     special_tokens: dict[str, Annotated[int, Field(ge=0)]] | None = None
-    """Ids of <blank>, <unk>, <sos>, <eos>. Default of <sos> and <eos>: the unit <sos/eos>, else the last id."""
+    """Ids of <blank>, <unk>, <sos>, <eos>. Default of <sos> and <eos>: the unit <sos/eos>, else the
+    last id."""
 
     @model_validator(mode="after")
     def _has_languages(self) -> TokenizerConf:
         if self.languages is not None and not self.languages:
-            raise ValueError("languages is empty: write `en: {model_path: en.model}` for each language")
+            raise ValueError(
+                "languages is empty: write `en: {model_path: en.model}` for each language"
+            )
         return self

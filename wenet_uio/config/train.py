@@ -24,8 +24,8 @@ class OptimizerConf(Section):
     """Keys of every optimizer."""
 
     lr: Rate | tuple[Rate, ...] = 0.001
-    """Learning rate that the schedule multiplies. A list has one rate for each of `modules`, then the rate of all other
-    weights."""
+    """Learning rate that the schedule multiplies. A list has one rate for each of `modules`, then
+    the rate of all other weights."""
     modules: tuple[str, ...] = ()
     """Modules of the model with their own learning rate, such as `encoder.embed`."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
@@ -35,7 +35,8 @@ class OptimizerConf(Section):
     def _one_rate_each(self) -> OptimizerConf:
         if len(self.rates) != len(self.modules) + 1:
             raise ValueError(
-                f"{len(self.rates)} learning rates for {len(self.modules)} modules: give one rate for each module, "
+                f"{len(self.rates)} learning rates for {len(self.modules)} modules: give one rate "
+                "for each module, "
                 "then one for all other weights"
             )
         return self
@@ -57,22 +58,24 @@ class AdamWConf(AdamConf):
     """AdamW (Loshchilov and Hutter 2017, https://arxiv.org/abs/1711.05101)."""
 
     weight_decay: NotNegativeRate | tuple[NotNegativeRate, ...] = 0.01  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Each step subtracts learning rate * weight_decay * weight from every weight. A list has one decay for each of
-    `modules`, then the decay of all other weights."""
+    """Each step subtracts learning rate * weight_decay * weight from every weight. A list has one
+    decay for each of `modules`, then the decay of all other weights."""
 
     @model_validator(mode="after")
     def _one_decay_each(self) -> AdamWConf:
         decays = self.weight_decay
         if isinstance(decays, tuple) and len(decays) != len(self.modules) + 1:
             raise ValueError(
-                f"{len(decays)} weight decays for {len(self.modules)} modules: give one decay for each module, "
+                f"{len(decays)} weight decays for {len(self.modules)} modules: give one decay for "
+                "each module, "
                 "then one for all other weights"
             )
         return self
 
 
 class ScaledAdamConf(OptimizerConf):
-    """ScaledAdam (Yao et al. 2023, https://arxiv.org/abs/2310.11230): steps relative to the scale of each weight.
+    """ScaledAdam (Yao et al. 2023, https://arxiv.org/abs/2310.11230): steps relative to the scale
+    of each weight.
 
     It does not need `grad_clip`, which applies as well: give a large number.
     """
@@ -80,8 +83,8 @@ class ScaledAdamConf(OptimizerConf):
     lr: Rate | tuple[Rate, ...] = 0.045
     betas: tuple[Decay, Decay] = (0.9, 0.98)
     clipping_scale: Rate | None = 2.0
-    """Gradients above this multiple of the median norm of the last steps are scaled down to it; null: never. The norm
-    counts each gradient times the RMS (root mean square) of its weight."""
+    """Gradients above this multiple of the median norm of the last steps are scaled down to it;
+    null: never. The norm counts each gradient times the RMS (root mean square) of its weight."""
     clipping_update_period: Positive = 100
     """Steps between two estimates of the median."""
     scalar_lr_scale: Rate = 0.1
@@ -97,7 +100,9 @@ class ScaledAdamConf(OptimizerConf):
 
 
 class EdenConf(Section):
-    """The rate falls with the root of both the step and the epoch (Yao et al. 2023, section 3.5)."""
+    """The rate falls with the root of both the step and the epoch (Yao et al. 2023, section
+    3.5).
+    """
 
     lr_batches: Rate = 7500.0
     """Optimizer steps around which the rate begins to fall."""
@@ -110,7 +115,9 @@ class EdenConf(Section):
 
 
 class WarmupLrConf(Section):
-    """The rate rises linearly during the warm-up, then falls with the inverse square root of the step."""
+    """The rate rises linearly during the warm-up, then falls with the inverse square root of the
+    step.
+    """
 
     warmup_steps: NotNegative = 25000
     """Optimizer steps; 0: the rate falls from the first step."""
@@ -135,12 +142,20 @@ class NoamHoldAnnealingConf(Section):
     @model_validator(mode="after")
     def _one_length_each(self) -> NoamHoldAnnealingConf:
         for part in ("warmup", "hold"):
-            if getattr(self, f"{part}_steps") is not None and getattr(self, f"{part}_ratio") is not None:
+            if (
+                getattr(self, f"{part}_steps") is not None
+                and getattr(self, f"{part}_ratio") is not None
+            ):
                 raise ValueError(f"give {part}_steps or {part}_ratio, not both")
         if self.warmup_steps is None and self.warmup_ratio is None:
-            raise ValueError("warmup_steps or warmup_ratio is required: the rate falls relative to the warm-up")
+            raise ValueError(
+                "warmup_steps or warmup_ratio is required: the rate falls relative to the warm-up"
+            )
         if self.warmup + self.hold > self.max_steps:
-            raise ValueError(f"warm-up {self.warmup} and hold {self.hold} are longer than max_steps {self.max_steps}")
+            raise ValueError(
+                f"warm-up {self.warmup} and hold {self.hold} are longer than max_steps "
+                f"{self.max_steps}"
+            )
         return self
 
     @property
@@ -165,7 +180,11 @@ class LoraConf(Section):
     lora_dropout: Decay = 0.0
 
 
-OPTIM_CONFS: dict[str, type[OptimizerConf]] = {"adam": AdamConf, "adamw": AdamWConf, "scaled_adam": ScaledAdamConf}
+OPTIM_CONFS: dict[str, type[OptimizerConf]] = {
+    "adam": AdamConf,
+    "adamw": AdamWConf,
+    "scaled_adam": ScaledAdamConf,
+}
 SCHEDULER_CONFS: dict[str, type[Section]] = {
     "warmuplr": WarmupLrConf,
     "NoamHoldAnnealing": NoamHoldAnnealingConf,
@@ -185,24 +204,28 @@ class TrainKeys(RegularisationKeys):
     optim: str = "adam"
     optim_conf: OptimizerConf = AdamConf()
     scheduler: str = "warmuplr"
-    scheduler_conf: WarmupLrConf | NoamHoldAnnealingConf | WarmupCosineConf | TriStageConf | EdenConf = WarmupLrConf()
+    scheduler_conf: (
+        WarmupLrConf | NoamHoldAnnealingConf | WarmupCosineConf | TriStageConf | EdenConf
+    ) = WarmupLrConf()
     grad_clip: float = Field(default=50.0, gt=0)
     """Gradients with a larger global norm are scaled down to this norm."""
     accum_grad: Positive = 1
     """Batches per rank in one optimizer step."""
     max_epoch: Positive = 100
     max_steps: Positive | None = None
-    """Optimizer steps after which the run ends, if max_epoch does not end it earlier. A run that ended inside an epoch
-    goes on with this epoch if `max_steps` grows."""
+    """Optimizer steps after which the run ends, if max_epoch does not end it earlier. A run that
+    ended inside an epoch goes on with this epoch if `max_steps` grows."""
     patience: Positive | None = None
-    """The run ends after this many epochs without a lower validation loss (early stopping); null: never."""
+    """The run ends after this many epochs without a lower validation loss (early stopping); null:
+    never."""
     epoch_steps: Positive | None = None
-    """Optimizer steps of an epoch; the next epoch continues with the next batch. Null: an epoch is one pass over the
-    data."""
+    """Optimizer steps of an epoch; the next epoch continues with the next batch. Null: an epoch is
+    one pass over the data."""
     log_interval: Positive = 10
     """Optimizer steps between two points in TensorBoard and two lines in the log."""
     observe_interval: NotNegative = 1
-    """Epochs between two plots of attention and CTC for one utterance of the validation set; 0: no plots."""
+    """Epochs between two plots of attention and CTC for one utterance of the validation set; 0: no
+    plots."""
     report: bool = True
     """Write report.html when the run is complete; `tools/report_run.py` writes it at any time."""
     save_interval: Positive | None = None
@@ -212,20 +235,22 @@ class TrainKeys(RegularisationKeys):
     keep_best: NotNegative = 30
     """Number of epochs with the lowest validation loss whose weights also stay on disk."""
     max_nonfinite_steps: NotNegative = 20
-    """Consecutive steps that may be skipped because of an infinite or NaN gradient; one more stops the run."""
+    """Consecutive steps that may be skipped because of an infinite or NaN gradient; one more stops
+    the run."""
     dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
-    """Precision of the forward pass (automatic mixed precision); weights stay fp32. auto: bf16 if the device computes
-    with it, else fp32; a GPU computes products that stay fp32 in TF32."""
+    """Precision of the forward pass (automatic mixed precision); weights stay fp32. auto: bf16 if
+    the device computes with it, else fp32; a GPU computes products that stay fp32 in TF32."""
     use_amp: bool = False
     """WeNet's switch for mixed precision: bf16, or fp16 with `dtype: fp16`."""
     train_engine: str = "torch_ddp"
-    """torch_ddp: every rank holds the whole model; torch_fsdp: every rank holds a shard of the model; deepspeed: as
-    DeepSpeed's own config defines."""
+    """torch_ddp: every rank holds the whole model; torch_fsdp: every rank holds a shard of the
+    model; deepspeed: as DeepSpeed's own config defines."""
     join_micro_batches: NotNegative = 40_000
-    """On a GPU, the micro-batches of a step are joined up to this many frames, padding included; 0: never. If
-    they do not fit in memory together, fewer are joined."""
+    """On a GPU, the micro-batches of a step are joined up to this many frames, padding included; 0:
+    never. If they do not fit in memory together, fewer are joined."""
     torch_compile: bool = False
-    """Compile the layers of encoder and decoder on a GPU; ignored on a CPU, where compiled layers are slower."""
+    """Compile the layers of encoder and decoder on a GPU; ignored on a CPU, where compiled layers
+    are slower."""
     cudnn_attention: bool = False
     """Let a GPU use cuDNN's attention, which may make a plan for each new shape of batch."""
     freeze_modules: tuple[str, ...] = ()
@@ -250,7 +275,8 @@ class TrainKeys(RegularisationKeys):
     def _engine_fits(self) -> TrainKeys:
         if self.optim == "scaled_adam" and self.train_engine != "torch_ddp":
             raise ValueError(
-                f"optim scaled_adam needs the whole of each weight, and the ranks of train_engine {self.train_engine} "
+                "optim scaled_adam needs the whole of each weight, and the ranks of train_engine "
+                f"{self.train_engine} "
                 "share them: use torch_ddp"
             )
         return self

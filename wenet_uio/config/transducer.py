@@ -1,4 +1,6 @@
-"""`predictor_conf`, `joint_conf`, and `model_conf` of a transducer. Keys and defaults are WeNet's."""
+"""`predictor_conf`, `joint_conf`, and `model_conf` of a transducer. Keys and defaults are
+WeNet's.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +46,16 @@ class WindowPredictorConf(PredictorConf):
     @model_validator(mode="after")
     def _embedding_has_the_width_of_the_output(self) -> WindowPredictorConf:
         if self.embed_size != self.output_size:
-            raise ValueError(f"embed_size {self.embed_size} and output_size {self.output_size} must be the same")
+            raise ValueError(
+                f"embed_size {self.embed_size} and output_size {self.output_size} must be the same"
+            )
         return self
 
 
 class EmbeddingPredictorConf(WindowPredictorConf):
-    """Each embedding is weighted by its product with a learned vector of its position (Botros et al. 2021)."""
+    """Each embedding is weighted by its product with a learned vector of its position (Botros et
+    al. 2021).
+    """
 
     n_head: Positive = 4
     activation: Activation = "swish"
@@ -70,7 +76,8 @@ class JointConf(Section):
     pred_output_size: Positive | None = None
     """The predictor's output_size, which is also the default."""
     prejoin_linear: bool = True
-    """Project both inputs to join_dim before the sum. If false, both inputs must have the width join_dim."""
+    """Project both inputs to join_dim before the sum. If false, both inputs must have the width
+    join_dim."""
     postjoin_linear: bool = False
     """Apply a linear layer to the sum."""
     joint_mode: Literal["add"] = "add"
@@ -100,7 +107,9 @@ class TransducerConf(HybridConf):
     def _weights_sum_to_one(self) -> TransducerConf:
         total = self.transducer_weight + self.ctc_weight + self.attention_weight
         if abs(total - 1) > 1e-6:
-            raise ValueError(f"transducer_weight + ctc_weight + attention_weight is {total:g}, expected 1")
+            raise ValueError(
+                f"transducer_weight + ctc_weight + attention_weight is {total:g}, expected 1"
+            )
         return self
 
 

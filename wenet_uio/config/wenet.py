@@ -1,7 +1,8 @@
 """WeNet's yaml files: keys that only they have, and a train.yaml that WeNet reads.
 
-WeNet passes most sections to a function as keyword arguments, so it fails on a key that it does not know. It reads the
-top level, dataset_conf, batch_conf and tokenizer_conf by name and ignores further keys there.
+WeNet passes most sections to a function as keyword arguments, so it fails on a key that it does not
+know. It reads the top level, dataset_conf, batch_conf and tokenizer_conf by name and ignores
+further keys there.
 """
 
 from __future__ import annotations
@@ -19,9 +20,24 @@ if TYPE_CHECKING:
 
 OWN = "wenet_uio"
 """Top-level key for the keys of sections that WeNet does not know; WeNet ignores it."""
-_MODULES = ("layer_norm_type", "n_kv_head", "head_dim", "mlp_type", "mlp_bias", "n_expert", "n_expert_activated")
+_MODULES = (
+    "layer_norm_type",
+    "n_kv_head",
+    "head_dim",
+    "mlp_type",
+    "mlp_bias",
+    "n_expert",
+    "n_expert_activated",
+)
 OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("dataset_conf", "filter_conf"): ("min_duration", "max_duration", "min_tps", "max_tps", "min_tpt", "max_tpt"),
+    ("dataset_conf", "filter_conf"): (
+        "min_duration",
+        "max_duration",
+        "min_tps",
+        "max_tps",
+        "min_tpt",
+        "max_tpt",
+    ),
     ("dataset_conf", "fbank_conf"): (
         "low_freq",
         "high_freq",
@@ -40,7 +56,13 @@ OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 """{section: keys that WeNet's function for this section does not take}."""
 LATE_KEYS: dict[str, tuple[str, ...]] = {
-    "encoder_conf": (*_MODULES, "conv_inner_factor", "positionwise_conv_kernel_size", "final_norm", "concat_after"),
+    "encoder_conf": (
+        *_MODULES,
+        "conv_inner_factor",
+        "positionwise_conv_kernel_size",
+        "final_norm",
+        "concat_after",
+    ),
     "decoder_conf": (
         *_MODULES,
         "input_layer",
@@ -50,10 +72,16 @@ LATE_KEYS: dict[str, tuple[str, ...]] = {
         "src_key_bias",
         "src_value_bias",
     ),
-    "model_conf": ("apply_non_blank_embedding", "delay_penalty", "warmup_steps", "lm_only_scale", "am_only_scale"),
+    "model_conf": (
+        "apply_non_blank_embedding",
+        "delay_penalty",
+        "warmup_steps",
+        "lm_only_scale",
+        "am_only_scale",
+    ),
 }
-"""{section: keys that not all versions of WeNet take, and that a train.yaml has only with values other than the
-defaults}."""
+"""{section: keys that not all versions of WeNet take, and that a train.yaml has only with values
+other than the defaults}."""
 WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
     ("collate_conf",),
     ("raw_wav",),
@@ -89,23 +117,33 @@ OF_2021 = {
 log = logging.getLogger(__name__)
 
 
-def refuse_other_parts(values: Mapping[str, Any], where: str, known: Mapping[str, tuple[str, ...]]) -> None:
+def refuse_other_parts(
+    values: Mapping[str, Any], where: str, known: Mapping[str, tuple[str, ...]]
+) -> None:
     """Refuse a config that names parts of WeNet that do not exist here.
 
     Args:
         known: {key: names of the parts that exist here}.
 
     Raises:
-        ConfigError: one line with these parts. Their keys are not checked, because they are unknown too.
+        ConfigError: one line with these parts. Their keys are not checked, because they are unknown
+            too.
     """
-    others = [key for key, names in OTHER_PARTS.items() if isinstance(values.get(key), str) and values[key] in names]
+    others = [
+        key
+        for key, names in OTHER_PARTS.items()
+        if isinstance(values.get(key), str) and values[key] in names
+    ]
     if others:
-        named = "; ".join(f"{key}: {values[key]} (known: {', '.join(known[key])})" for key in others)
+        named = "; ".join(
+            f"{key}: {values[key]} (known: {', '.join(known[key])})" for key in others
+        )
         raise ConfigError(f"{where}: WeNet's parts that do not exist here: {named}")
 
 
 def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert the content of a yaml, of any version of WeNet or of this project, to the keys of Config.
+    """Convert the content of a yaml, of any version of WeNet or of this project, to the keys of
+    Config.
 
     The log has one line with the keys that change nothing here.
 
@@ -136,14 +174,16 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
 def to_wenet(config: Config) -> dict[str, Any]:
     """The content of a train.yaml that WeNet reads; `from_wenet` is the inverse.
 
-    Keys that WeNet does not know are left out where they have their default. The others go to the section `wenet_uio`,
-    so WeNet computes as if they had their defaults. At the top level a key is left out if it is null by default and
-    null.
+    Keys that WeNet does not know are left out where they have their default. The others go to the
+    section `wenet_uio`, so WeNet computes as if they had their defaults. At the top level a key is
+    left out if it is null by default and null.
     """
     dump = config.model_dump(mode="json")
     top = type(config).model_fields
     values: dict[str, Any] = {
-        key: value for key, value in dump.items() if value is not None or top[key].default is not None
+        key: value
+        for key, value in dump.items()
+        if value is not None or top[key].default is not None
     }
     for section, names in LATE_KEYS.items():
         values[section] |= _set_apart(config, values, (section,), names)
@@ -156,19 +196,27 @@ def to_wenet(config: Config) -> dict[str, Any]:
 
 
 def add_last_id(values: dict[str, Any], where: str) -> None:
-    """Add <sos> and <eos> to the yaml of a trained model of WeNet that has no special_tokens, in place.
+    """Add <sos> and <eos> to the yaml of a trained model of WeNet that has no special_tokens, in
+    place.
 
-    WeNet then takes the last id, whatever units.txt says. A train.yaml of this project always has the key.
+    WeNet then takes the last id, whatever units.txt says. A train.yaml of this project always has
+    the key.
     """
     size = values.get("output_dim") or values.get("vocab_size")
     tokenizer = values.setdefault("tokenizer_conf", {})
     if isinstance(size, int) and isinstance(tokenizer, dict) and "special_tokens" not in tokenizer:
         tokenizer["special_tokens"] = {"<sos>": size - 1, "<eos>": size - 1}
-        log.info("%s: no special_tokens, so <sos> and <eos> are the last id %d, as in WeNet", where, size - 1)
+        log.info(
+            "%s: no special_tokens, so <sos> and <eos> are the last id %d, as in WeNet",
+            where,
+            size - 1,
+        )
 
 
 def _own_sections(config: Config, values: dict[str, Any]) -> dict[str, Any]:
-    """Remove the keys of OWN_KEYS from `values`, in place; sections of those without their default."""
+    """Remove the keys of OWN_KEYS from `values`, in place; sections of those without their
+    default.
+    """
     own: dict[str, Any] = {}
     for path, names in OWN_KEYS.items():
         if kept := _set_apart(config, values, path, names):
@@ -179,18 +227,26 @@ def _own_sections(config: Config, values: dict[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _set_apart(config: Config, values: dict[str, Any], path: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
-    """Remove the keys `names` of the section at `path` from `values`, in place; those without their default."""
+def _set_apart(
+    config: Config, values: dict[str, Any], path: tuple[str, ...], names: tuple[str, ...]
+) -> dict[str, Any]:
+    """Remove the keys `names` of the section at `path` from `values`, in place; those without their
+    default.
+    """
     section, conf = values, config
     for key in path:
         section, conf = section[key], getattr(conf, key)
     fields = type(conf).model_fields
     found = {name: section.pop(name) for name in names if name in section}
-    return {name: value for name, value in found.items() if getattr(conf, name) != fields[name].default}
+    return {
+        name: value for name, value in found.items() if getattr(conf, name) != fields[name].default
+    }
 
 
 def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Add the keys of `more` to `values` in place, and those of its sections to the sections there."""
+    """Add the keys of `more` to `values` in place, and those of its sections to the sections
+    there.
+    """
     for key, value in more.items():
         if isinstance(value, dict) and isinstance(values.get(key), dict):
             _merge(values[key], value)
@@ -202,7 +258,11 @@ def _has_keys_of_2021(values: Mapping[str, Any]) -> bool:
     """Whether dataset_conf has keys of 2021, and none of the sections that replaced them."""
     dataset = values.get("dataset_conf")
     sections = set(OF_2021.values())
-    return isinstance(dataset, dict) and bool(OF_2021.keys() & dataset.keys()) and not sections & dataset.keys()
+    return (
+        isinstance(dataset, dict)
+        and bool(OF_2021.keys() & dataset.keys())
+        and not sections & dataset.keys()
+    )
 
 
 def _renew_dataset(values: dict[str, Any]) -> None:
@@ -221,11 +281,19 @@ def _move_collate(collate: dict[str, Any], dataset: dict[str, Any]) -> None:
     for key in ("spec_aug", "speed_perturb", "spec_sub", "spec_sub_conf"):
         if key in collate:
             dataset.setdefault(key, collate[key])
-    masks = {key: value for key, value in _section(collate, "spec_aug_conf").items() if key != "warp_for_time"}
+    masks = {
+        key: value
+        for key, value in _section(collate, "spec_aug_conf").items()
+        if key != "warp_for_time"
+    }
     dataset.setdefault("spec_aug_conf", masks)
     features = _section(collate, "feature_extraction_conf")
     kind = features.get("feature_type", "fbank")
-    names = {"mel_bins": "num_mel_bins", "frame_length": "frame_length", "frame_shift": "frame_shift"}
+    names = {
+        "mel_bins": "num_mel_bins",
+        "frame_length": "frame_length",
+        "frame_shift": "frame_shift",
+    }
     conf = {new: features[old] for old, new in names.items() if old in features}
     conf["dither"] = _section(collate, "wav_distortion_conf").get("wav_dither", 0.0)
     dataset.setdefault("feats_type", kind)
@@ -239,20 +307,30 @@ def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _move_cmvn(values: dict[str, Any]) -> None:
-    """Move `cmvn_file` and `is_json_cmvn`, which WeNet wrote at the top until 2023, to cmvn_conf, in place."""
+    """Move `cmvn_file` and `is_json_cmvn`, which WeNet wrote at the top until 2023, to cmvn_conf,
+    in place.
+    """
     given = {key: values.pop(key) for key in ("cmvn_file", "is_json_cmvn") if key in values}
     if given.get("cmvn_file") and values.get("cmvn_conf") is None:
         values["cmvn"] = "global_cmvn"
         values["cmvn_conf"] = given
     conf = values.get("cmvn_conf")
-    if isinstance(conf, dict) and conf.get("is_json_cmvn", True) is None:  # as WeNet writes it without CMVN
+    if (
+        isinstance(conf, dict) and conf.get("is_json_cmvn", True) is None
+    ):  # as WeNet writes it without CMVN
         del conf["is_json_cmvn"]
 
 
 def _move_split_with_space(values: dict[str, Any]) -> None:
-    """Move `split_with_space`, which was in dataset_conf before there was tokenizer_conf, in place."""
+    """Move `split_with_space`, which was in dataset_conf before there was tokenizer_conf, in
+    place.
+    """
     dataset = values.get("dataset_conf")
-    if isinstance(dataset, dict) and "split_with_space" in dataset and values.get("tokenizer_conf") is None:
+    if (
+        isinstance(dataset, dict)
+        and "split_with_space" in dataset
+        and values.get("tokenizer_conf") is None
+    ):
         values["tokenizer_conf"] = {"split_with_space": dataset.pop("split_with_space")}
 
 
@@ -260,7 +338,9 @@ def _rename_labels(values: dict[str, Any], names: Mapping[str, str]) -> None:
     """Rename special tokens, in place: WeNet's firered calls two of them otherwise."""
     conf = _section(values, "tokenizer_conf")
     if isinstance(conf.get("special_tokens"), dict):
-        conf["special_tokens"] = {names.get(label, label): number for label, number in conf["special_tokens"].items()}
+        conf["special_tokens"] = {
+            names.get(label, label): number for label, number in conf["special_tokens"].items()
+        }
 
 
 def _drop(values: dict[str, Any], path: tuple[str, ...]) -> bool:

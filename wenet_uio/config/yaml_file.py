@@ -1,4 +1,6 @@
-"""Reading yaml files that a user wrote: bounded in size, so that no file takes all memory or time."""
+"""Reading yaml files that a user wrote: bounded in size, so that no file takes all memory or
+time.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ MOST_BYTES = 1 << 24
 MOST_VALUES = 1 << 20
 """Values of a file, where an alias counts as all the values that it stands for."""
 PLAIN = re.compile(r"(?:(?:[\w \"#$%&'()*+,./:;<=@^~{}\[\]-]|(?<=\w)>){0,120}(?:\n|\Z))*", re.ASCII)
-"""Short lines without what the parsers of PyYAML read differently: tabs, `!`, `?`, `|`, and `>` before a value."""
+"""Short lines without what the parsers of PyYAML read differently: tabs, `!`, `?`, `|`, and `>`
+before a value."""
 MERGE = "tag:yaml.org,2002:merge"
 """Tag of the key `<<`."""
 
@@ -26,7 +29,8 @@ def read_yaml(path: str | Path) -> Any:
     """Read the only document of a yaml file.
 
     Raises:
-        ConfigError: the file cannot be read, is not UTF-8 or not yaml, or is too large; the message begins with `path`.
+        ConfigError: the file cannot be read, is not UTF-8 or not yaml, or is too large; the message
+            begins with `path`.
     """
     try:
         with open(path, "rb") as file:
@@ -55,21 +59,28 @@ def parse_yaml(text: str, where: str) -> Any:
         if node is None:
             return None
         if _size(node, {}) > MOST_VALUES:
-            raise yaml.YAMLError(f"more than {MOST_VALUES} values; do its aliases (*name) repeat each other?")
+            raise yaml.YAMLError(
+                f"more than {MOST_VALUES} values; do its aliases (*name) repeat each other?"
+            )
         if twice := _given_twice(node):
             raise yaml.YAMLError(twice)
         return loader.construct_document(node)
     except RecursionError:
         raise ConfigError(f"{where}: its values are nested too deeply") from None
-    except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: 2024-13-01 is no date
+    except (
+        yaml.YAMLError,
+        ValueError,
+        OverflowError,
+    ) as error:  # ValueError: 2024-13-01 is no date
         raise ConfigError(f"{where}: not yaml: {' '.join(str(error).split())}") from None
 
 
 def _composed(text: str) -> tuple[Any, yaml.Node | None]:
     """The loader of a text, and its only document.
 
-    PyYAML's parser in C is five times as fast. It sees only texts that both parsers read alike and in which nothing can
-    be nested so deeply that it would crash. Messages are those of the parser in Python.
+    PyYAML's parser in C is five times as fast. It sees only texts that both parsers read alike and
+    in which nothing can be nested so deeply that it would crash. Messages are those of the parser
+    in Python.
     """
     is_flat = len(text) < 1 << 16 and sum(map(text.count, "[{")) < 50
     if is_flat and hasattr(yaml, "CSafeLoader") and PLAIN.fullmatch(text):
@@ -83,14 +94,17 @@ def _composed(text: str) -> tuple[Any, yaml.Node | None]:
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
     """Number of values that a node stands for, at most MOST_VALUES + 1.
 
-    Values are counted before they are made: aliases of aliases, and merges of them, grow exponentially.
+    Values are counted before they are made: aliases of aliases, and merges of them, grow
+    exponentially.
 
     Args:
         node: the node to count.
         sizes: {id of a node: its size} of the nodes counted so far, so that aliases take no time.
     """
     if id(node) not in sizes:
-        sizes[id(node)] = MOST_VALUES + 1  # until its parts are counted: an alias of itself is endless
+        sizes[id(node)] = (
+            MOST_VALUES + 1
+        )  # until its parts are counted: an alias of itself is endless
         parts: list[yaml.Node] = []
         if isinstance(node, yaml.SequenceNode):
             parts = node.value
@@ -101,7 +115,8 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
 
 
 def _given_twice(node: yaml.Node) -> str:
-    """A key that a mapping has twice, with its lines; empty if there is none. PyYAML would take the last value.
+    """A key that a mapping has twice, with its lines; empty if there is none. PyYAML would take the
+    last value.
 
     Several merges (`<<`) in one mapping are no error, because all of them count.
     """
@@ -115,7 +130,9 @@ def _given_twice(node: yaml.Node) -> str:
             left.extend(node.value)
         elif isinstance(node, yaml.MappingNode):
             left.extend(value for pair in node.value for value in pair)
-            if found := _repeated([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]):
+            if found := _repeated(
+                [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            ):
                 return found
     return ""
 

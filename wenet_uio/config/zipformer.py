@@ -1,4 +1,6 @@
-"""`encoder_conf` of the Zipformer. Keys are the options of icefall's recipe; defaults are its medium size."""
+"""`encoder_conf` of the Zipformer. Keys are the options of icefall's recipe; defaults are its
+medium size.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,11 @@ class StackConf(NamedTuple):
 
 
 class ZipformerEncoderConf(Section):
-    """Zipformer (Yao et al. 2023, https://arxiv.org/abs/2310.11230): stacks of layers at several frame rates.
+    """Zipformer (Yao et al. 2023, https://arxiv.org/abs/2310.11230): stacks of layers at several
+    frame rates.
 
-    The input layer lowers the frame rate by 2, and the output is lowered by 2 again. Most keys have one number for each
-    stack, or one for all stacks.
+    The input layer lowers the frame rate by 2, and the output is lowered by 2 again. Most keys have
+    one number for each stack, or one for all stacks.
     """
 
     downsampling_factor: OfStacks = (1, 2, 4, 8, 4, 2)
@@ -46,7 +49,8 @@ class ZipformerEncoderConf(Section):
     """Channels that training never masks; the others are zeros in some of the utterances."""
     num_encoder_layers: OfStacks = (2, 2, 3, 4, 3, 2)
     feedforward_dim: OfStacks = (512, 768, 1024, 1536, 1024, 768)
-    """Hidden width of the second of three feed-forward modules; the others have 3/4 and 5/4 of it."""
+    """Hidden width of the second of three feed-forward modules; the others have 3/4 and 5/4 of
+    it."""
     num_heads: OfStacks = (4, 4, 4, 8, 4, 4)
     query_head_dim: OfStacks = (32,)
     pos_head_dim: OfStacks = (4,)
@@ -65,18 +69,21 @@ class ZipformerEncoderConf(Section):
     dropout_rate: DropoutRate = 0.1
     """Dropout after the first 20,000 steps; it begins with three times this rate."""
     warmup_batches: Positive = 4000
-    """Steps in which the stacks begin to learn, one after the other: before its turn, half of the utterances skip a
-    layer."""
+    """Steps in which the stacks begin to learn, one after the other: before its turn, half of the
+    utterances skip a layer."""
     schedule_speed: float = Field(default=1.0, gt=0)
-    """Steps by which dropout, balancers and the other schedules advance in an optimizer step. The published schedules
-    count batches of 600 s: with batches of 60 s, 0.1 is the same pace. Short trainings need a larger number."""
+    """Steps by which dropout, balancers and the other schedules advance in an optimizer step. The
+    published schedules count batches of 600 s: with batches of 60 s, 0.1 is the same pace. Short
+    trainings need a larger number."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
 
     @field_validator("*", mode="before")
     @classmethod
     def _as_list(cls, value: object, info: object) -> object:
-        """One number for all stacks may stand without a list, as in icefall's command lines "2,2,3"."""
+        """One number for all stacks may stand without a list, as in icefall's command lines
+        "2,2,3".
+        """
         name = getattr(info, "field_name", "")
         lists = (*StackConf._fields, "chunk_size", "left_context_frames")
         if name in lists and isinstance(value, int):
@@ -90,16 +97,22 @@ class ZipformerEncoderConf(Section):
         for name in StackConf._fields:
             if len(getattr(self, name)) not in (1, self.num_stacks):
                 raise ValueError(
-                    f"{name} has {len(getattr(self, name))} numbers for {self.num_stacks} stacks (downsampling_factor)"
+                    f"{name} has {len(getattr(self, name))} numbers for {self.num_stacks} stacks "
+                    "(downsampling_factor)"
                 )
         for stack in self.stacks:
             _check_stack(stack)
         if not self.chunk_size or not self.left_context_frames:
-            raise ValueError("chunk_size and left_context_frames need a number each; -1 is the whole utterance")
-        wrong = [size for size in self.chunk_size if size != -1 and (size < 1 or size % self.chunk_unit)]
+            raise ValueError(
+                "chunk_size and left_context_frames need a number each; -1 is the whole utterance"
+            )
+        wrong = [
+            size for size in self.chunk_size if size != -1 and (size < 1 or size % self.chunk_unit)
+        ]
         if self.causal and wrong:
             raise ValueError(
-                f"chunk_size {wrong[0]}: expected -1 or a multiple of {self.chunk_unit}, by which the stacks lower the "
+                f"chunk_size {wrong[0]}: expected -1 or a multiple of {self.chunk_unit}, by which "
+                "the stacks lower the "
                 "frame rate"
             )
         return self
@@ -113,7 +126,9 @@ class ZipformerEncoderConf(Section):
     def stacks(self) -> tuple[StackConf, ...]:
         """Sizes of each stack."""
         columns = (getattr(self, name) for name in StackConf._fields)
-        return tuple(map(StackConf, *(each * (self.num_stacks if len(each) == 1 else 1) for each in columns)))
+        return tuple(
+            map(StackConf, *(each * (self.num_stacks if len(each) == 1 else 1) for each in columns))
+        )
 
     @property
     def chunk_unit(self) -> int:
@@ -141,6 +156,11 @@ def _check_stack(stack: StackConf) -> None:
     if stack.cnn_module_kernel % 2 == 0:
         raise ValueError(f"cnn_module_kernel {stack.cnn_module_kernel} is even: it must be odd")
     if stack.encoder_unmasked_dim > stack.encoder_dim:
-        raise ValueError(f"encoder_unmasked_dim {stack.encoder_unmasked_dim} is above encoder_dim {stack.encoder_dim}")
+        raise ValueError(
+            f"encoder_unmasked_dim {stack.encoder_unmasked_dim} is above encoder_dim "
+            f"{stack.encoder_dim}"
+        )
     if stack.encoder_dim % 4 or stack.feedforward_dim % 4:
-        raise ValueError("encoder_dim and feedforward_dim must be multiples of 4: some modules have 3/4 of them")
+        raise ValueError(
+            "encoder_dim and feedforward_dim must be multiples of 4: some modules have 3/4 of them"
+        )

@@ -1,4 +1,6 @@
-"""A converted model: the content of its train.yaml and its weights, and how both become a folder of a model."""
+"""A converted model: the content of its train.yaml and its weights, and how both become a folder of
+a model.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,18 @@ class Converted:
     weights: Mapping[str, torch.Tensor]
     """Weights by our names. Those of parts that the source does not have are missing."""
     new: tuple[str, ...] = ()
-    """Beginnings of the names of weights that the source does not have; they get the values of a new model."""
+    """Beginnings of the names of weights that the source does not have; they get the values of a
+    new model."""
     notes: tuple[str, ...] = field(default=())
     """What a user should know, a line each."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """{name: content} of files that the train.yaml names and that the source has in another form."""
+    """{name: content} of files that the train.yaml names and that the source has in another
+    form."""
 
 
 def write_model(converted: Converted, folder: Path) -> int:
-    """Write train.yaml, final.pt and the files that the train.yaml names; returns the number of weights.
+    """Write train.yaml, final.pt and the files that the train.yaml names; returns the number of
+    weights.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -52,7 +57,11 @@ def write_model(converted: Converted, folder: Path) -> int:
         config = parse_config(values, str(folder / TRAIN_CONFIG))
         torch.manual_seed(0)
         model = build_model(config)
-        new = {name: value for name, value in model.state_dict().items() if name.startswith(converted.new)}
+        new = {
+            name: value
+            for name, value in model.state_dict().items()
+            if name.startswith(converted.new)
+        }
         fill(model, new | dict(converted.weights), "the converted weights")
         folder.mkdir(parents=True, exist_ok=True)
         save_config(copy_files(config, folder), folder / TRAIN_CONFIG)
@@ -74,7 +83,10 @@ def _with_files(converted: Converted, folder: Path) -> dict[str, Any]:
 
 
 def renamed(
-    weights: Mapping[str, torch.Tensor], table: Mapping[str, str], layers: Mapping[str, int], unused: tuple[str, ...]
+    weights: Mapping[str, torch.Tensor],
+    table: Mapping[str, str],
+    layers: Mapping[str, int],
+    unused: tuple[str, ...],
 ) -> dict[str, torch.Tensor]:
     """Weights by our names, in float32.
 
@@ -110,7 +122,14 @@ def renamed(
 def _numbered(table: Mapping[str, str], layers: Mapping[str, int]) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for theirs, ours in table.items():
-        count = next((count for start, count in layers.items() if "{}" in theirs and theirs.startswith(start)), None)
+        count = next(
+            (
+                count
+                for start, count in layers.items()
+                if "{}" in theirs and theirs.startswith(start)
+            ),
+            None,
+        )
         numbers = [""] if count is None else map(str, range(count))
         pairs += [(theirs.replace("{}", number), ours.replace("{}", number)) for number in numbers]
     return pairs
@@ -118,5 +137,7 @@ def _numbered(table: Mapping[str, str], layers: Mapping[str, int]) -> list[tuple
 
 def layers_in(weights: Mapping[str, torch.Tensor], stem: str) -> int:
     """Number of layers whose weights begin with `stem`, such as `encoder.blocks.`."""
-    numbers = [int(match[1]) for name in weights if (match := re.match(rf"{re.escape(stem)}(\d+)\.", name))]
+    numbers = [
+        int(match[1]) for name in weights if (match := re.match(rf"{re.escape(stem)}(\d+)\.", name))
+    ]
     return max(numbers, default=-1) + 1

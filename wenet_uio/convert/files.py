@@ -12,7 +12,10 @@ import torch
 from wenet_uio.convert.safetensors import read_safetensors
 from wenet_uio.models.weights import first_sentence, load_checked
 
-WEIGHTS: dict[str, Callable[[Path], Any]] = {"model.safetensors": read_safetensors, "pytorch_model.bin": load_checked}
+WEIGHTS: dict[str, Callable[[Path], Any]] = {
+    "model.safetensors": read_safetensors,
+    "pytorch_model.bin": load_checked,
+}
 """{name of the weights in a folder of Hugging Face: reads them}."""
 
 
@@ -28,7 +31,9 @@ def read_checkpoint(path: Path) -> Any:
     except OSError:
         raise
     except Exception as error:  # torch raises errors of many types
-        raise ValueError(f"{path}: no checkpoint that is safe to load ({first_sentence(error)})") from None
+        raise ValueError(
+            f"{path}: no checkpoint that is safe to load ({first_sentence(error)})"
+        ) from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -63,9 +68,13 @@ def read_folder_weights(folder: Path) -> dict[str, torch.Tensor]:
             for part in sorted(set(_parts(index).values())):
                 found |= _tensors(folder / part, read)
             if missing := _parts(index).keys() - found.keys():
-                raise ValueError(f"{index}: its parts lack {min(missing)}; download the model again")
+                raise ValueError(
+                    f"{index}: its parts lack {min(missing)}; download the model again"
+                )
             return found
-    raise FileNotFoundError(f"{folder}: no weights in it; expected {' or '.join(WEIGHTS)}, or an index of parts")
+    raise FileNotFoundError(
+        f"{folder}: no weights in it; expected {' or '.join(WEIGHTS)}, or an index of parts"
+    )
 
 
 def _parts(index: Path) -> dict[str, str]:
@@ -82,11 +91,17 @@ def _tensors(path: Path, read: Callable[[Path], Any]) -> dict[str, torch.Tensor]
 
 
 def check_state_dict(path: Path, weights: object) -> None:
-    """Raise a ValueError if `weights`, which stood in the file `path`, are no tensors by name, or not all finite."""
+    """Raise a ValueError if `weights`, which stood in the file `path`, are no tensors by name, or
+    not all finite.
+    """
     if not isinstance(weights, dict):
         raise ValueError(f"{path}: expected a state dict, found {type(weights).__name__}")
     for name, weight in weights.items():
         if not isinstance(name, str) or not isinstance(weight, torch.Tensor):
-            raise ValueError(f"{path}: expected tensors by name, found {type(weight).__name__} under {name!r}")
+            raise ValueError(
+                f"{path}: expected tensors by name, found {type(weight).__name__} under {name!r}"
+            )
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
-            raise ValueError(f"{path}: {name} has values that are infinite or NaN; download the model again")
+            raise ValueError(
+                f"{path}: {name} has values that are infinite or NaN; download the model again"
+            )

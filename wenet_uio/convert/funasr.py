@@ -1,4 +1,6 @@
-"""Paraformer in the layout of FunASR: a folder with config.yaml, model.pt, am.mvn, tokens.json and seg_dict."""
+"""Paraformer in the layout of FunASR: a folder with config.yaml, model.pt, am.mvn, tokens.json and
+seg_dict.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,21 @@ _DECODER_LAYER = (
     *("self_attn.fsmn_block", "norm2", "norm3"),
 )
 SAME = (
-    *(f"{stack}.{{}}.{name}" for stack in ("encoder.encoders0", "encoder.encoders") for name in _ENCODER_LAYER),
+    *(
+        f"{stack}.{{}}.{name}"
+        for stack in ("encoder.encoders0", "encoder.encoders")
+        for name in _ENCODER_LAYER
+    ),
     *(f"decoder.decoders.{{}}.{name}" for name in _DECODER_LAYER),
     *(f"decoder.decoders3.{{}}.{name}" for name in _LAST_LAYER),
     *("encoder.after_norm", "decoder.after_norm", "decoder.output_layer"),
 )
 """Modules whose names are ours too."""
 OTHERS = {
-    "cif_predictor": {"predictor.cif_conv1d": "predictor.cif_conv1d", "predictor.cif_output": "predictor.cif_output"},
+    "cif_predictor": {
+        "predictor.cif_conv1d": "predictor.cif_conv1d",
+        "predictor.cif_output": "predictor.cif_output",
+    },
     "paraformer_predictor": {
         "predictor.cif_conv1d": "predictor.predictor.cif_conv1d",
         "predictor.cif_output": "predictor.predictor.cif_output",
@@ -77,7 +86,8 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
 
     Args:
         path: the folder.
-        vocabulary: file of the tokens; None: tokens.json or tokens.txt in the folder, or those of config.yaml.
+        vocabulary: file of the tokens; None: tokens.json or tokens.txt in the folder, or those of
+            config.yaml.
 
     Raises:
         OSError: a file is missing or cannot be read.
@@ -85,8 +95,14 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
     """
     theirs = read_yaml(path / "config.yaml")
     if not isinstance(theirs, dict):
-        raise ValueError(f"{path / 'config.yaml'}: expected keys with values, found {type(theirs).__name__}")
-    predictor, weights, tokens = _check_parts(theirs), _read_weights(path), _read_tokens(path, theirs, vocabulary)
+        raise ValueError(
+            f"{path / 'config.yaml'}: expected keys with values, found {type(theirs).__name__}"
+        )
+    predictor, weights, tokens = (
+        _check_parts(theirs),
+        _read_weights(path),
+        _read_tokens(path, theirs, vocabulary),
+    )
     values = _values(theirs, predictor, tokens)
     table = {name: name for name in SAME} | OTHERS[predictor]
     values["model_conf"]["sampler"] = "decoder.embed.0.weight" in weights
@@ -110,17 +126,32 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
 
 def _check_parts(theirs: Mapping[str, Any]) -> str:
     """Our name of the predictor; refuse a model with parts that do not exist here."""
-    for key, known in (("model", MODELS), ("encoder", ENCODERS), ("decoder", DECODERS), ("predictor", PREDICTORS)):
+    for key, known in (
+        ("model", MODELS),
+        ("encoder", ENCODERS),
+        ("decoder", DECODERS),
+        ("predictor", PREDICTORS),
+    ):
         if theirs.get(key) not in tuple(known):
-            raise ValueError(f"config.yaml: {key} {theirs.get(key)}: only {' or '.join(known)} can be converted")
+            raise ValueError(
+                f"config.yaml: {key} {theirs.get(key)}: only {' or '.join(known)} can be converted"
+            )
     conf = _section(theirs, "predictor_conf")
     kind = PREDICTORS[theirs["predictor"]]
-    if kind == "paraformer_predictor" and (conf.get("upsample_type") != "cnn_blstm" or conf.get("use_cif1_cnn", True)):
-        raise ValueError("config.yaml: predictor_conf: only upsample_type cnn_blstm with use_cif1_cnn false is known")
+    if kind == "paraformer_predictor" and (
+        conf.get("upsample_type") != "cnn_blstm" or conf.get("use_cif1_cnn", True)
+    ):
+        raise ValueError(
+            "config.yaml: predictor_conf: only upsample_type cnn_blstm with use_cif1_cnn false is "
+            "known"
+        )
     frontend = _section(theirs, "frontend_conf")
     found = (frontend.get("lfr_m", 1), frontend.get("lfr_n", 1))
     if found != (STACKED, SHIFT):
-        raise ValueError(f"config.yaml: frontend_conf: lfr_m, lfr_n {found}: only {(STACKED, SHIFT)} can be converted")
+        raise ValueError(
+            f"config.yaml: frontend_conf: lfr_m, lfr_n {found}: only {(STACKED, SHIFT)} can be "
+            "converted"
+        )
     return kind
 
 
@@ -128,10 +159,22 @@ def _values(theirs: Mapping[str, Any], predictor: str, tokens: Sequence[str]) ->
     """The content of our train.yaml."""
     frontend, model_conf = _section(theirs, "frontend_conf"), _section(theirs, "model_conf")
     predictor_class = CifPredictorConf if predictor == "cif_predictor" else ParaformerPredictorConf
-    # The convolution of FunASR's predictor has one group and no residual; a missing tail_threshold is 0.
-    predictor_conf = {"tail_threshold": 0.0, **_section(theirs, "predictor_conf"), "cnn_groups": 1, "residual": False}
-    fbank_conf = {"num_mel_bins": frontend.get("n_mels", 80), "window_type": frontend.get("window", "hamming")}
-    fbank_conf |= {name: frontend.get(name, default) for name, default in (("frame_length", 25), ("frame_shift", 10))}
+    # The convolution of FunASR's predictor has one group and no residual; a missing tail_threshold
+    # is 0.
+    predictor_conf = {
+        "tail_threshold": 0.0,
+        **_section(theirs, "predictor_conf"),
+        "cnn_groups": 1,
+        "residual": False,
+    }
+    fbank_conf = {
+        "num_mel_bins": frontend.get("n_mels", 80),
+        "window_type": frontend.get("window", "hamming"),
+    }
+    fbank_conf |= {
+        name: frontend.get(name, default)
+        for name, default in (("frame_length", 25), ("frame_shift", 10))
+    }
     return {
         "input_dim": STACKED * fbank_conf["num_mel_bins"],
         "output_dim": len(tokens),
@@ -152,7 +195,9 @@ def _values(theirs: Mapping[str, Any], predictor: str, tokens: Sequence[str]) ->
         "tokenizer_conf": {
             "symbol_table_path": "units.txt",
             "seg_dict_path": "seg_dict",
-            "special_tokens": {name: _place(tokens, name) for name in ("<blank>", "<sos>", "<eos>", "<unk>")},
+            "special_tokens": {
+                name: _place(tokens, name) for name in ("<blank>", "<sos>", "<eos>", "<unk>")
+            },
         },
         "dataset_conf": {
             "resample_conf": {"resample_rate": frontend.get("fs", 16000)},
@@ -170,7 +215,11 @@ def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def _known(section: Mapping[str, Any], conf: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """The keys of a section that our section has too; the others belong to FunASR's code."""
-    return {name: value for name, value in section.items() if name in conf.model_fields and name not in without}
+    return {
+        name: value
+        for name, value in section.items()
+        if name in conf.model_fields and name not in without
+    }
 
 
 def _place(tokens: Sequence[str], name: str) -> int:
@@ -184,18 +233,24 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     weights = read_checkpoint(file)
     if isinstance(weights, dict) and isinstance(weights.get("state_dict"), dict):  # of a training
         weights = weights["state_dict"]
-    if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
+    if not isinstance(weights, dict) or not all(
+        isinstance(value, torch.Tensor) for value in weights.values()
+    ):
         raise ValueError(f"{file}: expected a state dict, found {type(weights).__name__}")
     return weights
 
 
 def _read_tokens(path: Path, theirs: Mapping[str, Any], vocabulary: Path | None) -> list[str]:
-    """The tokens in the order of their ids, with our names of those that start and end an utterance."""
+    """The tokens in the order of their ids, with our names of those that start and end an
+    utterance.
+    """
     names = [vocabulary] if vocabulary else [path / "tokens.json", path / "tokens.txt"]
     file = next((each for each in names if each.is_file()), None)
     tokens: Any = _listed(file) if file else theirs.get("token_list")
     if tokens is None:
-        raise FileNotFoundError(f"{path}: no tokens; expected tokens.json, tokens.txt, or token_list in config.yaml")
+        raise FileNotFoundError(
+            f"{path}: no tokens; expected tokens.json, tokens.txt, or token_list in config.yaml"
+        )
     if not _are_names(tokens):
         raise ValueError(f"{file or 'token_list'}: expected a list of tokens")
     return [TOKENS.get(token) or token for token in tokens]
@@ -214,20 +269,30 @@ def _listed(file: Path) -> Any:
 
 
 def _cmvn(path: Path) -> dict[str, Any]:
-    """Sums of one frame with the mean and variance of am.mvn, a network of Kaldi with AddShift and Rescale.
+    """Sums of one frame with the mean and variance of am.mvn, a network of Kaldi with AddShift and
+    Rescale.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it has another form.
     """
     found = [
-        re.search(rf"<{part}>[^\[]*\[([^\]]*)\]", path.read_text(encoding="utf-8")) for part in ("AddShift", "Rescale")
+        re.search(rf"<{part}>[^\[]*\[([^\]]*)\]", path.read_text(encoding="utf-8"))
+        for part in ("AddShift", "Rescale")
     ]
     if not all(found):
         raise ValueError(f"{path}: expected <AddShift> and <Rescale> with numbers in [ ]")
     shift, scale = (
-        torch.tensor([float(word) for word in each[1].split()], dtype=torch.float64) for each in found if each
+        torch.tensor([float(word) for word in each[1].split()], dtype=torch.float64)
+        for each in found
+        if each
     )
     if len(shift) != len(scale):
-        raise ValueError(f"{path}: {len(shift)} numbers of <AddShift>, but {len(scale)} of <Rescale>")
-    return {"mean_stat": (-shift).tolist(), "var_stat": (scale**-2 + shift**2).tolist(), "frame_num": 1}
+        raise ValueError(
+            f"{path}: {len(shift)} numbers of <AddShift>, but {len(scale)} of <Rescale>"
+        )
+    return {
+        "mean_stat": (-shift).tolist(),
+        "var_stat": (scale**-2 + shift**2).tolist(),
+        "frame_num": 1,
+    }

@@ -1,4 +1,6 @@
-"""A Zipformer of icefall with CTC: `pretrained.pt` and `tokens.txt` -> a folder of a model here, and back."""
+"""A Zipformer of icefall with CTC: `pretrained.pt` and `tokens.txt` -> a folder of a model here,
+and back.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,18 @@ from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.search.recogniser import load_model_config
 
 WEIGHTS, TOKENS, PIECES = "pretrained.pt", "tokens.txt", "bpe.model"
-PREFIXES = {"encoder_embed.": "encoder.embed.", "encoder.": "encoder.", "ctc_output.1.": "ctc.ctc_lo."}
+PREFIXES = {
+    "encoder_embed.": "encoder.embed.",
+    "encoder.": "encoder.",
+    "ctc_output.1.": "ctc.ctc_lo.",
+}
 """{beginning of icefall's names: ours}, the longer first."""
 OURS_ALONE = ("decoder.", "encoder.global_cmvn.")
 POS_HEAD_DIM = 4
 """icefall's default; the weights have only its product with the number of heads."""
 LOUDER = 2.0 * math.log(32768.0)
-"""icefall computes log-mel features from samples of -1 to 1, here they are of 16 bits: this is the difference."""
+"""icefall computes log-mel features from samples of -1 to 1, here they are of 16 bits: this is the
+difference."""
 
 
 def is_icefall(path: Path) -> bool:
@@ -35,7 +42,8 @@ def is_icefall(path: Path) -> bool:
 
 
 def from_icefall(path: Path, vocabulary: Path | None) -> Converted:
-    """Convert a folder with pretrained.pt and tokens.txt, or such a file; `vocabulary`: another tokens.txt.
+    """Convert a folder with pretrained.pt and tokens.txt, or such a file; `vocabulary`: another
+    tokens.txt.
 
     Raises:
         OSError: a file cannot be read.
@@ -43,7 +51,11 @@ def from_icefall(path: Path, vocabulary: Path | None) -> Converted:
     """
     file = path / WEIGHTS if path.is_dir() else path
     weights = _read_weights(file)
-    used = {ours: weight.float() for name, weight in weights.items() if (ours := _renamed(name, PREFIXES))}
+    used = {
+        ours: weight.float()
+        for name, weight in weights.items()
+        if (ours := _renamed(name, PREFIXES))
+    }
     others = sorted({name.split(".")[0] for name in weights if not _renamed(name, PREFIXES)})
     tokens = _read_tokens(vocabulary or file.with_name(TOKENS), len(weights["ctc_output.1.weight"]))
     bins = _bins(weights)
@@ -59,10 +71,14 @@ def _read_weights(file: Path) -> dict[str, torch.Tensor]:
     weights = read_checkpoint(file)
     if isinstance(weights, dict) and isinstance(weights.get("model"), dict):
         weights = weights["model"]
-    if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
+    if not isinstance(weights, dict) or not all(
+        isinstance(value, torch.Tensor) for value in weights.values()
+    ):
         raise ValueError(f"expected a state dict, found {type(weights).__name__}")
     if "ctc_output.1.weight" not in weights:
-        raise ValueError("no weights ctc_output: only a zipformer that was trained with CTC can be converted")
+        raise ValueError(
+            "no weights ctc_output: only a zipformer that was trained with CTC can be converted"
+        )
     return weights
 
 
@@ -75,20 +91,33 @@ def to_icefall(folder: Path, output: Path) -> int:
     """
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=True)  # no operator runs here
     if config.encoder != "zipformer":
-        raise ValueError(f"{folder}: encoder {config.encoder}: icefall has the names of a zipformer only")
-    weights = read_weights(folder / FINAL_WEIGHTS)
-    mean, istd = (weights.get(f"encoder.global_cmvn.{name}", torch.zeros(1)) for name in ("mean", "istd"))
-    if not torch.allclose(mean, torch.tensor(LOUDER)) or not torch.allclose(istd, torch.ones(1), atol=1e-3):
         raise ValueError(
-            f"{folder}: icefall normalises no features: only a model that came from there, or was trained with the "
+            f"{folder}: encoder {config.encoder}: icefall has the names of a zipformer only"
+        )
+    weights = read_weights(folder / FINAL_WEIGHTS)
+    mean, istd = (
+        weights.get(f"encoder.global_cmvn.{name}", torch.zeros(1)) for name in ("mean", "istd")
+    )
+    if not torch.allclose(mean, torch.tensor(LOUDER)) or not torch.allclose(
+        istd, torch.ones(1), atol=1e-3
+    ):
+        raise ValueError(
+            f"{folder}: icefall normalises no features: only a model that came from there, or was "
+            "trained with the "
             "global_cmvn of such a model, can go back"
         )
     back = {ours: theirs for theirs, ours in PREFIXES.items()}
-    theirs = {_renamed(name, back): weight for name, weight in weights.items() if not name.startswith(OURS_ALONE)}
+    theirs = {
+        _renamed(name, back): weight
+        for name, weight in weights.items()
+        if not name.startswith(OURS_ALONE)
+    }
     output.mkdir(parents=True, exist_ok=True)
     with written_aside(output / WEIGHTS) as file:
         torch.save({"model": theirs}, file)
-    units = Path(config.tokenizer_conf.symbol_table_path or folder / "units.txt").read_text(encoding="utf-8")
+    units = Path(config.tokenizer_conf.symbol_table_path or folder / "units.txt").read_text(
+        encoding="utf-8"
+    )
     with written_aside(output / TOKENS, "w") as file:
         file.write(units)
     return sum(weight.numel() for weight in theirs.values())
@@ -96,20 +125,33 @@ def to_icefall(folder: Path, output: Path) -> int:
 
 def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
     """The name with another beginning; empty if no beginning fits."""
-    return next((ours + name[len(theirs) :] for theirs, ours in prefixes.items() if name.startswith(theirs)), "")
+    return next(
+        (
+            ours + name[len(theirs) :]
+            for theirs, ours in prefixes.items()
+            if name.startswith(theirs)
+        ),
+        "",
+    )
 
 
 def _sizes(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """encoder_conf from the shapes of the weights."""
-    names = [f"encoder.encoders.{place}." for place in range(layers_in(weights, "encoder.encoders."))]
+    names = [
+        f"encoder.encoders.{place}." for place in range(layers_in(weights, "encoder.encoders."))
+    ]
     try:
         stacks = [_stack(weights, name) for name in names]
-        pos_dim = next(weight.size(1) for name, weight in weights.items() if name.endswith("linear_pos.weight"))
+        pos_dim = next(
+            weight.size(1) for name, weight in weights.items() if name.endswith("linear_pos.weight")
+        )
     except (KeyError, StopIteration) as error:
         raise ValueError(f"not the weights of a zipformer: {error} is missing") from None
     return {
         **{name: [stack[name] for stack in stacks] for name in stacks[0]},
-        "encoder_unmasked_dim": min(stack["encoder_dim"] for stack in stacks),  # training only: weights do not tell it
+        "encoder_unmasked_dim": min(
+            stack["encoder_dim"] for stack in stacks
+        ),  # training only: weights do not tell it
         "pos_head_dim": POS_HEAD_DIM,
         "pos_dim": pos_dim,
         "causal": any(name.endswith("chunkwise_conv.weight") for name in weights),
@@ -130,19 +172,28 @@ def _stack(weights: Mapping[str, torch.Tensor], start: str) -> dict[str, int]:
         "encoder_dim": weights[f"{layer}norm.bias"].numel(),
         "feedforward_dim": weights[f"{layer}feed_forward2.in_proj.weight"].size(0),
         "num_heads": heads,
-        "query_head_dim": (weights[f"{layer}self_attn_weights.in_proj.weight"].size(0) // heads - POS_HEAD_DIM) // 2,
+        "query_head_dim": (
+            weights[f"{layer}self_attn_weights.in_proj.weight"].size(0) // heads - POS_HEAD_DIM
+        )
+        // 2,
         "value_head_dim": weights[f"{layer}self_attn1.in_proj.weight"].size(0) // heads,
-        "cnn_module_kernel": weights[chunkwise if chunkwise in weights else f"{kernel}weight"].size(2),
+        "cnn_module_kernel": weights[chunkwise if chunkwise in weights else f"{kernel}weight"].size(
+            2
+        ),
     }
 
 
 def _bins(weights: Mapping[str, torch.Tensor]) -> int:
     """Number of features: the convolutions leave a quarter, rounded; icefall's recipes have 80."""
-    width = weights["encoder_embed.out.weight"].size(1) // weights["encoder_embed.conv.7.bias"].numel()
+    width = (
+        weights["encoder_embed.out.weight"].size(1) // weights["encoder_embed.conv.7.bias"].numel()
+    )
     return 4 * width + 4
 
 
-def _values(encoder_conf: dict[str, Any], bins: int, tokens: list[str], pieces: Path) -> dict[str, Any]:
+def _values(
+    encoder_conf: dict[str, Any], bins: int, tokens: list[str], pieces: Path
+) -> dict[str, Any]:
     """The content of our train.yaml."""
     tokenizer: dict[str, Any] = {"symbol_table_path": "units.txt"}
     ends = tokens.index("<sos/eos>") if "<sos/eos>" in tokens else 0
@@ -165,7 +216,10 @@ def _values(encoder_conf: dict[str, Any], bins: int, tokens: list[str], pieces: 
         "cmvn_conf": {"cmvn_file": "global_cmvn", "is_json_cmvn": True},
         "tokenizer": "bpe" if pieces.is_file() else "char",
         "tokenizer_conf": tokenizer,
-        "dataset_conf": {"resample_conf": {"resample_rate": 16000}, "fbank_conf": fbank.model_dump()},
+        "dataset_conf": {
+            "resample_conf": {"resample_rate": 16000},
+            "fbank_conf": fbank.model_dump(),
+        },
     }
 
 

@@ -23,9 +23,13 @@ class Layout(NamedTuple):
 
 LAYOUTS: dict[str, Layout] = {
     "openai": Layout("a .pt file of a Whisper of OpenAI", whisper.is_openai, whisper.from_openai),
-    "huggingface": Layout("a folder of a Whisper of Hugging Face", whisper.is_hugging_face, whisper.from_hugging_face),
+    "huggingface": Layout(
+        "a folder of a Whisper of Hugging Face", whisper.is_hugging_face, whisper.from_hugging_face
+    ),
     "funasr": Layout("a folder of a Paraformer of FunASR", funasr.is_funasr, funasr.from_funasr),
-    "icefall": Layout("a folder of a Zipformer of icefall with CTC", icefall.is_icefall, icefall.from_icefall),
+    "icefall": Layout(
+        "a folder of a Zipformer of icefall with CTC", icefall.is_icefall, icefall.from_icefall
+    ),
 }
 """{name on the command line: layout}."""
 
@@ -50,4 +54,6 @@ def convert(path: Path, layout: str | None = None, vocabulary: Path | None = Non
     try:
         return LAYOUTS[names[0]].convert(path, vocabulary)
     except ValueError as error:
-        raise ValueError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
+        raise ValueError(
+            str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
+        ) from None

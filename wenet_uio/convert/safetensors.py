@@ -1,4 +1,6 @@
-"""Reads files of safetensors, the format of weights of Hugging Face: a JSON header, then the tensors."""
+"""Reads files of safetensors, the format of weights of Hugging Face: a JSON header, then the
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,13 @@ def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
     try:
         entries = json.loads(header)
         entries.pop("__metadata__", None)
-        return {name: _tensor(content, entry, LENGTH + length, size) for name, entry in entries.items()}
+        return {
+            name: _tensor(content, entry, LENGTH + length, size) for name, entry in entries.items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise ValueError(f"{path}: damaged or incomplete ({type(error).__name__}: {error})") from None
+        raise ValueError(
+            f"{path}: damaged or incomplete ({type(error).__name__}: {error})"
+        ) from None
 
 
 def _tensor(content: mmap.mmap, entry: dict[str, Any], start: int, size: int) -> torch.Tensor:
@@ -53,7 +59,9 @@ def _tensor(content: mmap.mmap, entry: dict[str, Any], start: int, size: int) ->
     first, last = (start + offset for offset in entry["data_offsets"])
     count = torch.Size(shape).numel()
     if not start <= first <= last <= size or last - first != count * dtype.itemsize:
-        raise ValueError("a tensor ends behind the end of the file, or its size is not that of its shape")
+        raise ValueError(
+            "a tensor ends behind the end of the file, or its size is not that of its shape"
+        )
     if not count:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(content, dtype=dtype, count=count, offset=first).view(shape)

@@ -10,7 +10,12 @@ from typing import Any
 import torch
 
 from wenet_uio.convert.converted import Converted, renamed
-from wenet_uio.convert.files import check_state_dict, read_checkpoint, read_folder_weights, read_json
+from wenet_uio.convert.files import (
+    check_state_dict,
+    read_checkpoint,
+    read_folder_weights,
+    read_json,
+)
 from wenet_uio.models.embedding import LEARNED_POSITIONS, WHISPER_TABLE_LENGTH
 from wenet_uio.text.whisper import installed_vocabulary, read_ranks
 from wenet_uio.text.whisper_tokens import ENGLISH_TEXT_TOKENS, TEXT_TOKENS, special_tokens
@@ -24,7 +29,8 @@ CONFIG_FILE = "config.json"
 VOCABULARIES = ("vocab.json", "multilingual.tiktoken", "gpt2.tiktoken")
 """Names of vocabularies that are looked for beside the weights."""
 LANGUAGES_OF = {51864: 99, 51865: 99, 51866: 100}
-"""{size of the vocabulary: number of languages}; the first is that of models that know English only."""
+"""{size of the vocabulary: number of languages}; the first is that of models that know English
+only."""
 
 
 def _layer(theirs: str, ours: str, names: Mapping[str, str]) -> dict[str, str]:
@@ -33,11 +39,17 @@ def _layer(theirs: str, ours: str, names: Mapping[str, str]) -> dict[str, str]:
 
 def _attention(theirs: str, ours: str, projections: tuple[str, ...]) -> dict[str, str]:
     kinds = ("linear_q", "linear_k", "linear_v", "linear_out")
-    return {f"{theirs}.{name}": f"{ours}.{our}" for name, our in zip(projections, kinds, strict=True)}
+    return {
+        f"{theirs}.{name}": f"{ours}.{our}" for name, our in zip(projections, kinds, strict=True)
+    }
 
 
 _OF_OPENAI = ("query", "key", "value", "out")
-_OPENAI_FEED_FORWARD = {"mlp.0": "feed_forward.w_1", "mlp.2": "feed_forward.w_2", "attn_ln": "norm1"}
+_OPENAI_FEED_FORWARD = {
+    "mlp.0": "feed_forward.w_1",
+    "mlp.2": "feed_forward.w_2",
+    "attn_ln": "norm1",
+}
 _OPENAI_SELF = _attention("attn", "self_attn", _OF_OPENAI) | _OPENAI_FEED_FORWARD
 OPENAI = {
     "encoder.conv1": "encoder.embed.conv.0",
@@ -183,7 +195,9 @@ def from_openai(path: Path, vocabulary: Path | None) -> Converted:
     """
     content = read_checkpoint(path)
     if not isinstance(content, dict) or not {"dims", "model_state_dict"} <= content.keys():
-        raise ValueError(f"{path}: expected dims and model_state_dict, as a Whisper of OpenAI has them")
+        raise ValueError(
+            f"{path}: expected dims and model_state_dict, as a Whisper of OpenAI has them"
+        )
     dims, weights = content["dims"], content["model_state_dict"]
     if not isinstance(dims, dict):
         raise ValueError(f"{path}: dims: expected sizes by name, found {type(dims).__name__}")
@@ -199,25 +213,34 @@ def from_openai(path: Path, vocabulary: Path | None) -> Converted:
 
 def is_hugging_face(path: Path) -> bool:
     """Whether `path` is the folder of a Whisper of Hugging Face."""
-    return (path / CONFIG_FILE).is_file() and read_json(path / CONFIG_FILE).get("model_type") == "whisper"
+    return (path / CONFIG_FILE).is_file() and read_json(path / CONFIG_FILE).get(
+        "model_type"
+    ) == "whisper"
 
 
 def from_hugging_face(path: Path, vocabulary: Path | None) -> Converted:
-    """Convert a folder of Hugging Face: config.json, and model.safetensors or pytorch_model.bin or their parts.
+    """Convert a folder of Hugging Face: config.json, and model.safetensors or pytorch_model.bin or
+    their parts.
 
     Raises:
         OSError: a file cannot be read.
         ValueError: a file has another content, or the model has parts that ours cannot have.
     """
     sizes = _sizes_of(read_json(path / CONFIG_FILE), path / CONFIG_FILE)
-    weights = {name.removeprefix("model."): weight for name, weight in read_folder_weights(path).items()}
+    weights = {
+        name.removeprefix("model."): weight for name, weight in read_folder_weights(path).items()
+    }
     layers = {"encoder.": sizes.n_audio_layer, "decoder.": sizes.n_text_layer}
-    return _converted(sizes, renamed(weights, HUGGING_FACE, layers, ("proj_out.weight",)), path, vocabulary)
+    return _converted(
+        sizes, renamed(weights, HUGGING_FACE, layers, ("proj_out.weight",)), path, vocabulary
+    )
 
 
 def _sizes_of(values: Mapping[str, Any], path: Path) -> Sizes:
     if values.get("scale_embedding") or values.get("activation_function", "gelu") != "gelu":
-        raise ValueError(f"{path}: only Whisper with gelu and without scale_embedding can be converted")
+        raise ValueError(
+            f"{path}: only Whisper with gelu and without scale_embedding can be converted"
+        )
     names = {
         "num_mel_bins": ("n_mels",),
         "max_source_positions": ("n_audio_ctx",),
@@ -236,14 +259,20 @@ def _sizes_of(values: Mapping[str, Any], path: Path) -> Sizes:
     return Sizes(**{ours: values[name] for name, several in names.items() for ours in several})
 
 
-def _converted(sizes: Sizes, weights: dict[str, torch.Tensor], folder: Path, vocabulary: Path | None) -> Converted:
+def _converted(
+    sizes: Sizes, weights: dict[str, torch.Tensor], folder: Path, vocabulary: Path | None
+) -> Converted:
     for name in ("encoder.embed.pos_enc.pe", "decoder.embed.1.pe"):
         weights[name] = weights[name].unsqueeze(0)
     embedding = weights["decoder.embed.0.weight"]
     weights["decoder.output_layer.weight"] = embedding
     weights["decoder.output_layer.bias"] = torch.zeros(len(embedding))
-    found = vocabulary or next((folder / name for name in VOCABULARIES if (folder / name).is_file()), None)
-    notes = ["CTC is not trained: decode with --mode attention, or fine-tune with ctc_weight above 0"]
+    found = vocabulary or next(
+        (folder / name for name in VOCABULARIES if (folder / name).is_file()), None
+    )
+    notes = [
+        "CTC is not trained: decode with --mode attention, or fine-tune with ctc_weight above 0"
+    ]
     if found is None:
         try:
             found = Path(installed_vocabulary(multilingual=sizes.n_vocab != min(LANGUAGES_OF)))
@@ -255,8 +284,13 @@ def _converted(sizes: Sizes, weights: dict[str, torch.Tensor], folder: Path, voc
 
 
 def _check_vocabulary(path: Path, *, multilingual: bool) -> None:
-    """Raise a ValueError if the file is no vocabulary of byte pairs, or that of the other kind of Whisper."""
+    """Raise a ValueError if the file is no vocabulary of byte pairs, or that of the other kind of
+    Whisper.
+    """
     kinds = {TEXT_TOKENS: "multilingual", ENGLISH_TEXT_TOKENS: "English only"}
     expected, count = TEXT_TOKENS if multilingual else ENGLISH_TEXT_TOKENS, len(read_ranks(path))
     if count in kinds and count != expected:
-        raise ValueError(f"{path}: the vocabulary of a model that is {kinds[count]}; this model is {kinds[expected]}")
+        raise ValueError(
+            f"{path}: the vocabulary of a model that is {kinds[count]}; this model is "
+            f"{kinds[expected]}"
+        )

@@ -1,7 +1,7 @@
 """Unified IO: data lists to batches. This is the public face of the data layer.
 
-`build_loader` gives the batches of a list; `dataset.py` shows the whole flow. The names below are loaded when they are
-used: packing and planning do not import torch.
+`build_loader` gives the batches of a list; `dataset.py` shows the whole flow. The names below are
+loaded when they are used: packing and planning do not import torch.
 """
 
 from __future__ import annotations

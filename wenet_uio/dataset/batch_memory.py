@@ -1,7 +1,9 @@
-"""The memory of a batch: all its tensors lie in one buffer, which a worker allocates in shared memory and fills once.
+"""The memory of a batch: all its tensors lie in one buffer, which a worker allocates in shared
+memory and fills once.
 
-Every buffer that crosses processes costs a file descriptor and some system calls, so a batch has one buffer only. A
-batch with deferred features has two: the waveforms and the tensors that belong to them lie in a second buffer.
+Every buffer that crosses processes costs a file descriptor and some system calls, so a batch has
+one buffer only. A batch with deferred features has two: the waveforms and the tensors that belong
+to them lie in a second buffer.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ Place = tuple[int, int, Sequence[int], Sequence[int], torch.dtype]
 """Place of a tensor: number of its buffer, offset in elements, shape, strides, type."""
 
 
-def empty_tensors(shapes: Mapping[str, tuple[Sequence[int], torch.dtype]]) -> dict[str, torch.Tensor]:
+def empty_tensors(
+    shapes: Mapping[str, tuple[Sequence[int], torch.dtype]],
+) -> dict[str, torch.Tensor]:
     """Allocate tensors of the given shapes and types in one buffer, without filling them.
 
     In a DataLoader worker the buffer is in shared memory.
@@ -57,22 +61,36 @@ def _shared(size: int) -> torch.UntypedStorage:
 
 
 def to_buffers(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Place]]:
-    """The buffers that hold the tensors, each buffer once, and the place of every tensor; nothing is copied."""
+    """The buffers that hold the tensors, each buffer once, and the place of every tensor; nothing
+    is copied.
+    """
     buffers: dict[int, torch.Tensor] = {}
     places: dict[str, Any] = {}
     for name, tensor in tensors.items():
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in buffers:
-            buffers[storage.data_ptr()] = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+            buffers[storage.data_ptr()] = torch.empty(
+                0, dtype=torch.uint8, device=tensor.device
+            ).set_(storage)
         number = list(buffers).index(storage.data_ptr())
-        places[name] = (number, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        places[name] = (
+            number,
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+            tensor.dtype,
+        )
     return list(buffers.values()), places
 
 
-def from_buffers(buffers: Sequence[torch.Tensor], places: Mapping[str, Place]) -> dict[str, torch.Tensor]:
+def from_buffers(
+    buffers: Sequence[torch.Tensor], places: Mapping[str, Place]
+) -> dict[str, torch.Tensor]:
     """The tensors that `to_buffers` was called with; they share the memory of `buffers`."""
     return {
-        name: torch.empty(0, dtype=dtype).set_(buffers[number].untyped_storage(), offset, shape, stride)
+        name: torch.empty(0, dtype=dtype).set_(
+            buffers[number].untyped_storage(), offset, shape, stride
+        )
         for name, (number, offset, shape, stride, dtype) in places.items()
     }
 
@@ -80,7 +98,9 @@ def from_buffers(buffers: Sequence[torch.Tensor], places: Mapping[str, Place]) -
 def copied(
     tensors: Mapping[str, torch.Tensor], copy: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Copy tensors by `copy`: buffers of the host at once, unless the tensors are a small part of their buffers."""
+    """Copy tensors by `copy`: buffers of the host at once, unless the tensors are a small part of
+    their buffers.
+    """
     if any(tensor.device.type != "cpu" for tensor in tensors.values()):
         return {name: copy(tensor) for name, tensor in tensors.items()}
     buffers, places = to_buffers(tensors)

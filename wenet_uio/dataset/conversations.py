@@ -1,4 +1,6 @@
-"""Reading a conversation: its text turns become labels, its audio turns features, in their order."""
+"""Reading a conversation: its text turns become labels, its audio turns features, in their
+order.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,29 @@ from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.formats.conversations import tokens_of_audio
-from wenet_uio.dataset.types import AUDIO_TURN, AudioTurn, Example, Operator, SkipSample, Utterance, waveform_of
+from wenet_uio.dataset.types import (
+    AUDIO_TURN,
+    AudioTurn,
+    Example,
+    Operator,
+    SkipSample,
+    Utterance,
+    waveform_of,
+)
 
 ASSISTANT = "assistant"
 """Role whose turns are the output of a model; the turns of all others are its input, as in NeMo."""
 
 
 def read_conversation(
-    utterance: Utterance, random: int, speed: float, chain: Sequence[Operator], channel: int | Literal["mix"]
+    utterance: Utterance,
+    random: int,
+    speed: float,
+    chain: Sequence[Operator],
+    channel: int | Literal["mix"],
 ) -> Example:
-    """The example of a conversation. `labels` are those of the text turns, with AUDIO_TURN for each audio turn.
+    """The example of a conversation. `labels` are those of the text turns, with AUDIO_TURN for each
+    audio turn.
 
     Args:
         utterance: has turns.
@@ -32,15 +47,17 @@ def read_conversation(
         channel: of the audio.
 
     Raises:
-        AudioError, OSError: audio cannot be read. SkipSample: audio is shorter than its line states, or an operator
-            leaves the conversation out.
+        AudioError, OSError: audio cannot be read. SkipSample: audio is shorter than its line
+            states, or an operator leaves the conversation out.
     """
     operators = [operator for operator in chain if not isinstance(operator, (Tokenize, Filter))]
     labels: list[int] = []
     heard: list[Example] = []
     tokens = {True: 0, False: 0}  # of the assistant, and of others
     assert utterance.turns is not None
-    for number, (turn, role) in enumerate(zip(utterance.turns, utterance.extra["roles"], strict=True)):
+    for number, (turn, role) in enumerate(
+        zip(utterance.turns, utterance.extra["roles"], strict=True)
+    ):
         if isinstance(turn, str):
             own = _labels(turn, utterance, chain)
             labels += own
@@ -66,7 +83,12 @@ def read_conversation(
 def _labels(text: str, utterance: Utterance, chain: Sequence[Operator]) -> list[int]:
     """The labels of a text turn."""
     example = Example(utterance.key, text, None, TEXT_ONLY, 0, extra=utterance.extra)
-    return [unit for operator in chain if isinstance(operator, Tokenize) for unit in operator(example).labels]
+    return [
+        unit
+        for operator in chain
+        if isinstance(operator, Tokenize)
+        for unit in operator(example).labels
+    ]
 
 
 def _check_tokens(chain: Sequence[Operator], said: int, heard: int) -> None:

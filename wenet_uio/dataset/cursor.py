@@ -19,7 +19,18 @@ from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.dataset.randomness import key_of
 
 STATE_KEYS = frozenset(
-    ("epoch", "data_pass", "position", "steps_done", "seed", "lanes", "offsets", "corpus", "measure", "partition")
+    (
+        "epoch",
+        "data_pass",
+        "position",
+        "steps_done",
+        "seed",
+        "lanes",
+        "offsets",
+        "corpus",
+        "measure",
+        "partition",
+    )
 )
 """Keys of the states of all versions."""
 IN_EARLIER_STATES = {"planner": 1, "micro_batches": 0, "synced": None, "group_shards": 1}
@@ -41,11 +52,12 @@ class Work:
 
 
 class Cursor:
-    """The position of one rank: epoch, pass over the data, batch. It plans the passes and saves its state.
+    """The position of one rank: epoch, pass over the data, batch. It plans the passes and saves its
+    state.
 
-    An epoch is one pass over the data. With `epoch_steps` an epoch is that many steps, and the next epoch continues
-    where the last one stopped. When the last step of a pass or an epoch has been yielded, the cursor is at the start of
-    the next one.
+    An epoch is one pass over the data. With `epoch_steps` an epoch is that many steps, and the next
+    epoch continues where the last one stopped. When the last step of a pass or an epoch has been
+    yielded, the cursor is at the start of the next one.
     """
 
     def __init__(
@@ -60,8 +72,10 @@ class Cursor:
         """Start at the first batch of the first epoch.
 
         Args:
-            reshuffle: every pass over the data has an order of its own; otherwise all have the order of the first.
-            partition: the ranks share the data; otherwise every rank reads all of it, in its own order.
+            reshuffle: every pass over the data has an order of its own; otherwise all have the
+                order of the first.
+            partition: the ranks share the data; otherwise every rank reads all of it, in its own
+                order.
         """
         self.corpus, self.measure = corpus, measure
         self.passes = Passes(corpus)
@@ -85,7 +99,9 @@ class Cursor:
         found = self._plans.get(data_pass)
         if found is None or found.division != division:
             found = self._planned(data_pass, division)
-            current = {number: plan for number, plan in self._plans.items() if number == self.data_pass}
+            current = {
+                number: plan for number, plan in self._plans.items() if number == self.data_pass
+            }
             self._plans = {**current, data_pass: found}
         return found
 
@@ -97,7 +113,12 @@ class Cursor:
             if plan.corpus is corpus and plan.division == division:
                 return plan.of_epoch(seed, epoch)
         return EpochPlan(
-            corpus, self.measure, seed=seed, epoch=epoch, division=division, same_length=not self.partition
+            corpus,
+            self.measure,
+            seed=seed,
+            epoch=epoch,
+            division=division,
+            same_length=not self.partition,
         )
 
     def __len__(self) -> int:
@@ -115,7 +136,8 @@ class Cursor:
         return plan.steps_from(0, self.world_size)
 
     def upcoming(self) -> Iterator[tuple[tuple[int, int], Work]]:
-        """The work from here to the end of the epoch, each with its (pass, position). The cursor does not move.
+        """The work from here to the end of the epoch, each with its (pass, position). The cursor
+        does not move.
 
         Raises:
             ValueError: `epoch_steps` ask for a pass without batches.
@@ -127,22 +149,36 @@ class Cursor:
                 data_pass, position = data_pass + 1, 0
                 plan = self.plan_of(data_pass)
             if not plan.num_batches:
-                raise ValueError(f"{self.corpus.data_list}: pass {data_pass} has no batch; widen the filters")
-            for work in islice(works(plan, plan.step(position, self.world_size, self.rank)), yielded, None):
+                raise ValueError(
+                    f"{self.corpus.data_list}: pass {data_pass} has no batch; widen the filters"
+                )
+            for work in islice(
+                works(plan, plan.step(position, self.world_size, self.rank)), yielded, None
+            ):
                 yield (data_pass, position), work
             position, yielded = position + self.world_size, 0
 
     def yielded_of_step(self) -> list[Work]:
         """The micro-batches of the current step that have been yielded."""
-        step = self.plan.step(self.position, self.world_size, self.rank) if self.micro_batches else None
+        step = (
+            self.plan.step(self.position, self.world_size, self.rank)
+            if self.micro_batches
+            else None
+        )
         return list(islice(works(self.plan, step), self.micro_batches)) if step else []
 
     def advance(self, closes_step: bool) -> None:
-        """Count one batch as yielded. After the last step of a pass or an epoch the next one begins."""
+        """Count one batch as yielded. After the last step of a pass or an epoch the next one
+        begins.
+        """
         if not closes_step:
             self.micro_batches += 1
             return
-        self.position, self.micro_batches, self.steps_done = self.position + self.world_size, 0, self.steps_done + 1
+        self.position, self.micro_batches, self.steps_done = (
+            self.position + self.world_size,
+            0,
+            self.steps_done + 1,
+        )
         pass_ends = self.position >= self.plan.num_batches
         if pass_ends:
             self._begin_pass(self.data_pass + 1)
@@ -165,15 +201,17 @@ class Cursor:
         self.division = self._fresh_division
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, valid for any world size and number of workers: a few hundred bytes, and 30 for each source of
-        a mixture.
+        """The position, valid for any world size and number of workers: a few hundred bytes, and 30
+        for each source of a mixture.
 
         Raises:
-            ValueError: some micro-batches of a step have been yielded, and other ranks share that step.
+            ValueError: some micro-batches of a step have been yielded, and other ranks share that
+                step.
         """
         if self.micro_batches and not self._alone:
             raise ValueError(
-                "the state of several ranks can only be taken at the end of a step: after a batch whose closes_step is "
+                "the state of several ranks can only be taken at the end of a step: after a batch "
+                "whose closes_step is "
                 "true"
             )
         return {
@@ -201,8 +239,8 @@ class Cursor:
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
         """Continue where `state` was taken.
 
-        A changed data set, batch policy or planner is accepted at the start of a pass. Within a pass it is refused,
-        unless `allow_changes` restarts that pass.
+        A changed data set, batch policy or planner is accepted at the start of a pass. Within a
+        pass it is refused, unless `allow_changes` restarts that pass.
 
         Raises:
             ValueError: what changed, and what to do about it; or the state is not one of this data.
@@ -212,12 +250,16 @@ class Cursor:
         inside = state["position"] or state["micro_batches"]
         if changed and inside and not allow_changes:
             raise ValueError(
-                f"{' and '.join(changed)} changed since the checkpoint, which is inside epoch {state['epoch']}: "
-                "restore the former one; or restart that pass over the data with --allow_data_changes; or start a new "
+                f"{' and '.join(changed)} changed since the checkpoint, which is inside epoch "
+                f"{state['epoch']}: "
+                "restore the former one; or restart that pass over the data with "
+                "--allow_data_changes; or start a new "
                 "run from the weights with --checkpoint"
             )
         if state["micro_batches"] and not self._alone and not changed:
-            raise ValueError("the data state was taken inside a step of one rank: resume it on one rank")
+            raise ValueError(
+                "the data state was taken inside a step of one rank: resume it on one rank"
+            )
         self.epoch, self.seed = state["epoch"], state["seed"]
         self._begin_pass(state["data_pass"])
         if inside and not changed:
@@ -231,14 +273,16 @@ class Cursor:
     def _check_position(self) -> None:
         if self.position and self.position >= self.plan.num_batches:
             raise ValueError(
-                f"{self.corpus.data_list}: the data state is damaged: its position {self.position} is past the end of "
+                f"{self.corpus.data_list}: the data state is damaged: its position {self.position} "
+                "is past the end of "
                 f"pass {self.data_pass}, which has {self.plan.num_batches} batches"
             )
 
     def _changes_since(self, state: dict[str, Any]) -> list[str]:
         if missing := ", ".join(sorted(STATE_KEYS - state.keys())):
             raise ValueError(
-                f"the data state was saved by another version of wenet_uio (it lacks {missing}): start a new run from "
+                f"the data state was saved by another version of wenet_uio (it lacks {missing}): "
+                "start a new run from "
                 "the weights with --checkpoint"
             )
         now = {**self._identity(), "planner": _division_of(state).planner}
@@ -247,7 +291,8 @@ class Cursor:
             "measure": "dataset_conf (batches, filters, speeds)",
             "partition": "partition",
             "reshuffle": "shuffle",
-            "planner": f"the planner of wenet_uio (version {state['planner']}, now {now['planner']})",
+            "planner": f"the planner of wenet_uio (version {state['planner']}, now "
+            f"{now['planner']})",
         }
         return [text for name, text in described.items() if state[name] != now[name]]
 
@@ -260,4 +305,6 @@ def works(plan: EpochPlan, batch: PlannedBatch) -> Iterator[Work]:
     """The micro-batches of a planned batch."""
     for number, piece in enumerate(batch.pieces, 1):
         shards, rows = origin(plan.corpus, piece.shards, piece.rows)
-        yield Work(batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds)
+        yield Work(
+            batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds
+        )

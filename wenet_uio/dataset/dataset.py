@@ -55,8 +55,8 @@ def build_loader(
 ) -> Loader:
     """Build the loader of one process.
 
-    Training shuffles, filters and augments. Otherwise every utterance is read once an epoch, without augmentation, and
-    after a `break` the next loop begins again at the first batch.
+    Training shuffles, filters and augments. Otherwise every utterance is read once an epoch,
+    without augmentation, and after a `break` the next loop begins again at the first batch.
 
         loader = build_loader("data/train/data.list", "raw", config, tokenizer, training=True)
         for epoch in range(3):
@@ -64,11 +64,12 @@ def build_loader(
                 print(batch.keys, batch.feats.shape)
 
     Args:
-        data_list: path of a raw or shard list, of the type `data_type`; or a mixture: a yaml file or its content.
+        data_list: path of a raw or shard list, of the type `data_type`; or a mixture: a yaml file
+            or its content.
         data_type: `raw` or `shard`; a mixture states the type of each source itself.
         config: its `dataset_conf` holds the batch policy, the filters and the chain.
-        tokenizer: turns texts into labels: a Tokenizer, or a function from a text to label ids. None: features alone,
-            without labels and filters of tokens.
+        tokenizer: turns texts into labels: a Tokenizer, or a function from a text to label ids.
+            None: features alone, without labels and filters of tokens.
         options: rank, workers, seed, a collate function and more.
 
     Raises:
@@ -77,13 +78,19 @@ def build_loader(
     """
     conf = config.dataset_conf
     labels = CallableTokenizer(tokenizer) if callable(tokenizer) else tokenizer
-    corpus, measure = open_for(config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS)
+    corpus, measure = open_for(
+        config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS
+    )
     require_speaker(corpus, conf.operators, training=training)
     if corpus.has_features:
         check_features(corpus, conf, training=training)
     chains = Chains(
-        build_chain(conf, labels, training=training, defer_features=options.defer_features, corpus=corpus),
-        build_chain(conf, labels, training=training, signal="features") if corpus.has_features else (),
+        build_chain(
+            conf, labels, training=training, defer_features=options.defer_features, corpus=corpus
+        ),
+        build_chain(conf, labels, training=training, signal="features")
+        if corpus.has_features
+        else (),
         build_text_chain(conf, labels, training=training),
     )
     keep_int16 = options.defer_features and not conf.operators
@@ -112,15 +119,16 @@ def build_chain(
 ) -> tuple[Operator, ...]:
     """Build the operators from a decoded waveform to features and labels.
 
-    The chain of evaluation is shorter: it has no filter and no augmentation. The chain of stored features lacks the
-    steps that change or read a waveform, also those of the user.
+    The chain of evaluation is shorter: it has no filter and no augmentation. The chain of stored
+    features lacks the steps that change or read a waveform, also those of the user.
 
         for operator in build_chain(config.dataset_conf, tokenizer, training=False):
             example = operator(example)
 
     Args:
         tokenizer: turns texts into labels; None leaves examples without labels.
-        defer_features: put waveforms into the batch; `Batch.to` computes the features on its device.
+        defer_features: put waveforms into the batch; `Batch.to` computes the features on its
+            device.
         corpus: the training data, if utterances are mixed with others of it.
         signal: what the chain begins with.
 
@@ -130,7 +138,11 @@ def build_chain(
     """
     augments = training and not defer_features
     augment = augmentations(conf, training=augments)
-    features = (Defer.of(conf, training=training),) if defer_features else feature_operators(conf, training=training)
+    features = (
+        (Defer.of(conf, training=training),)
+        if defer_features
+        else feature_operators(conf, training=training)
+    )
     chain: dict[Place, tuple[Operator, ...]] = {
         "decode": (),
         "tokenize": (Tokenize(tokenizer, training),) if tokenizer else (),
@@ -146,7 +158,9 @@ def build_chain(
     if signal == "features":
         chain |= dict.fromkeys((*WAVEFORM_PLACES, "features"), ())
     for own in conf.operators:
-        if (training or own.evaluation) and not (signal == "features" and own.after in WAVEFORM_PLACES):
+        if (training or own.evaluation) and not (
+            signal == "features" and own.after in WAVEFORM_PLACES
+        ):
             chain[own.after] += (user_operator(own),)
     return _joined(chain, two_views=augments and conf.views.number == 2)
 
@@ -159,7 +173,9 @@ def _joined(chain: dict[Place, tuple[Operator, ...]], *, two_views: bool) -> tup
     return (*once, TwoViews(twice)) if two_views else once
 
 
-def build_text_chain(conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool) -> tuple[Operator, ...]:
+def build_text_chain(
+    conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool
+) -> tuple[Operator, ...]:
     """Build the operators for texts without audio."""
     if tokenizer is None:
         return ()

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 
 class DeferredExample(Protocol):
-    """Replaces the features of an Example that the accelerator will compute; made by `chain.deferred.Defer`."""
+    """Replaces the features of an Example that the accelerator will compute; made by
+    `chain.deferred.Defer`.
+    """
 
     @property
     def frames(self) -> int:
@@ -19,7 +21,9 @@ class DeferredExample(Protocol):
 
 
 class DeferredFeatures(Protocol):
-    """Replaces the features of a Batch that the accelerator will compute; see `chain.deferred.PaddedWaveforms`."""
+    """Replaces the features of a Batch that the accelerator will compute; see
+    `chain.deferred.PaddedWaveforms`.
+    """
 
     @property
     def dim(self) -> int:

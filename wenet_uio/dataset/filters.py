@@ -37,8 +37,12 @@ def token_rate_filters(
     return filters
 
 
-def token_ratio_filters(conf: FilterConf, tokens: int, source_tokens: int) -> list[tuple[str, np.ndarray]]:
-    """Filters on tokens of the second text of a pair per token of the first: (reason, whether it applies)."""
+def token_ratio_filters(
+    conf: FilterConf, tokens: int, source_tokens: int
+) -> list[tuple[str, np.ndarray]]:
+    """Filters on tokens of the second text of a pair per token of the first: (reason, whether it
+    applies).
+    """
     ratio = np.asarray(tokens / max(source_tokens, 1))
     filters = [("min_tpt", ratio < conf.min_tpt)]
     if conf.max_tpt is not None:

@@ -44,18 +44,24 @@ def frame_count(conf: DatasetConf) -> FrameCount:
     if conf.feats_type == "log_mel_spectrogram":
         mel = conf.log_mel_spectrogram_conf
         fixed = rate * mel.max_duration if mel.pad_or_trim else None
-        return FrameCount(rate, mel.hop_length, mel.hop_length, True, 0 if fixed else mel.padding, fixed)
+        return FrameCount(
+            rate, mel.hop_length, mel.hop_length, True, 0 if fixed else mel.padding, fixed
+        )
     feats = conf.mfcc_conf if conf.feats_type == "mfcc" else conf.fbank_conf
     window, shift = (int(rate * ms * 0.001) for ms in (feats.frame_length, feats.frame_shift))
     return FrameCount(rate, window, shift, feats.snip_edges)
 
 
-def resampled_length(num_samples: np.ndarray, source_rate: np.ndarray | int, target_rate: int) -> np.ndarray:
+def resampled_length(
+    num_samples: np.ndarray, source_rate: np.ndarray | int, target_rate: int
+) -> np.ndarray:
     """Number of samples after resampling: ceil(n * target / source)."""
     return -(-num_samples * target_rate // source_rate)
 
 
 def seconds_of(example: Example) -> float:
-    """Seconds of the waveform of an example, or of its stored features, before the chain changes them."""
+    """Seconds of the waveform of an example, or of its stored features, before the chain changes
+    them.
+    """
     signal = example.waveform if example.feats is None else example.feats
     return 0.0 if signal is None else len(signal) / example.sample_rate

@@ -19,7 +19,8 @@ NOT_INDEXED = "not_indexed"
 class Ledger:
     """A file with one JSON line for each bad sample. All ranks of a run append to the same file.
 
-    A line holds the data list, the pass over the data, the batch, the key, the reason and the details:
+    A line holds the data list, the pass over the data, the batch, the key, the reason and the
+    details:
 
         ledger = Ledger("exp/conformer/bad_samples.jsonl")
         loader = build_loader(..., options=LoaderOptions(ledger=ledger))
@@ -29,19 +30,29 @@ class Ledger:
         self.path = Path(path)
         self._before: set[tuple[str, str, str]] | None = None
 
-    def write(self, data_list: str, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
+    def write(
+        self, data_list: str, data_pass: int, batch: int, key: str, reason: str, detail: str
+    ) -> None:
         """Append one line, at once."""
         place = {"list": data_list, "pass": data_pass, "batch": batch}
         append_line(self.path, {**place, "key": key, "reason": reason, "detail": detail})
 
-    def write_once(self, data_list: str, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
-        """Append one line, unless an earlier start of the run wrote the same list, key and reason."""
+    def write_once(
+        self, data_list: str, data_pass: int, batch: int, key: str, reason: str, detail: str
+    ) -> None:
+        """Append one line, unless an earlier start of the run wrote the same list, key and
+        reason.
+        """
         if self._before is None:
-            self._before = {(line["list"], line["key"], line["reason"]) for line in read_lines(self.path)}
+            self._before = {
+                (line["list"], line["key"], line["reason"]) for line in read_lines(self.path)
+            }
         if (data_list, key, reason) not in self._before:
             self.write(data_list, data_pass, batch, key, reason, detail)
 
-    def forget(self, data_list: str, data_pass: int = 0, batch: int = 0, kept: Collection[str] = ()) -> None:
+    def forget(
+        self, data_list: str, data_pass: int = 0, batch: int = 0, kept: Collection[str] = ()
+    ) -> None:
         """Remove the lines of a list from this position on, as its samples are read again.
 
         One rank calls this before any rank writes.
@@ -63,15 +74,20 @@ class Ledger:
 
 
 def tally(batches: Iterable[Batch]) -> Counter[str]:
-    """Count the samples of batches: `planned`, `read`, and those left out as `filtered/reason` and `bad/reason`.
+    """Count the samples of batches: `planned`, `read`, and those left out as `filtered/reason` and
+    `bad/reason`.
 
-    `unreadable_noise` counts the draws of noise that cannot be read; it is a part of no other count.
+    `unreadable_noise` counts the draws of noise that cannot be read; it is a part of no other
+    count.
     """
     counts: Counter[str] = Counter()
     for batch in batches:
         counts["planned"] += batch.planned
         counts["read"] += len(batch)
-        counts.update(f"{'filtered' if sample.filtered else 'bad'}/{sample.reason}" for sample in batch.skipped)
+        counts.update(
+            f"{'filtered' if sample.filtered else 'bad'}/{sample.reason}"
+            for sample in batch.skipped
+        )
         if batch.unreadable:
             counts["unreadable_noise"] += len(batch.unreadable)
     return counts
@@ -92,13 +108,21 @@ class Account:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields for the yaml of an epoch; draws of noise only if there were any."""
-        return {name: value for name, value in asdict(self).items() if name != "unreadable_noise" or value}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name != "unreadable_noise" or value
+        }
 
     def scalars(self) -> dict[str, float]:
         """The numbers by name, for TensorBoard."""
         parts = {"filtered": self.filtered, "bad": self.bad}
         totals = {part: sum(reasons.values()) for part, reasons in parts.items()}
-        by_reason = {f"{part}_{reason}": count for part, reasons in parts.items() for reason, count in reasons.items()}
+        by_reason = {
+            f"{part}_{reason}": count
+            for part, reasons in parts.items()
+            for reason, count in reasons.items()
+        }
         noise = {"unreadable_noise": self.unreadable_noise} if self.unreadable_noise else {}
         return {"all": self.all, "read": self.read, **totals, **by_reason, **noise}
 
@@ -113,13 +137,19 @@ class Account:
 
 
 def reconciled(counts: Mapping[str, int]) -> Account:
-    """Make the account of an epoch from the counts of all ranks: `tally` of the batches plus `Loader.left_out`.
+    """Make the account of an epoch from the counts of all ranks: `tally` of the batches plus
+    `Loader.left_out`.
 
     Raises:
-        RuntimeError: the totals differ: a sample was lost or came twice, which is a bug in this project.
+        RuntimeError: the totals differ: a sample was lost or came twice, which is a bug in this
+            project.
     """
     parts = {
-        part: {name.split("/", 1)[1]: count for name, count in counts.items() if name.startswith(f"{part}/") and count}
+        part: {
+            name.split("/", 1)[1]: count
+            for name, count in counts.items()
+            if name.startswith(f"{part}/") and count
+        }
         for part in ("filtered", "bad")
     }
     account = Account(
@@ -130,6 +160,7 @@ def reconciled(counts: Mapping[str, int]) -> Account:
     )
     if account.all != account.read + sum(account.filtered.values()) + sum(account.bad.values()):
         raise RuntimeError(
-            f"the counts of an epoch do not add up, which is a bug in wenet_uio; please report it: {dict(counts)}"
+            "the counts of an epoch do not add up, which is a bug in wenet_uio; please report it: "
+            f"{dict(counts)}"
         )
     return account

@@ -1,4 +1,6 @@
-"""The loader: the batches of one rank, read by torch's DataLoader, with a state of a few integers."""
+"""The loader: the batches of one rank, read by torch's DataLoader, with a state of a few
+integers.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,13 @@ LEAST_BAD = 10
 class Loader:
     """Iterates over the batches of one rank, from its position to the end of the epoch.
 
-    Every rank yields the same number of steps. The state counts the batches that were yielded, so batches that workers
-    have read and nobody has taken are read again after a restart. An epoch ends when its last step has been yielded:
-    `epoch` then grows by one, and `len` is that of the next epoch.
+    Every rank yields the same number of steps. The state counts the batches that were yielded, so
+    batches that workers have read and nobody has taken are read again after a restart. An epoch
+    ends when its last step has been yielded: `epoch` then grows by one, and `len` is that of the
+    next epoch.
 
-    A loader has one iterator at a time. A new one continues after the last batch that was yielded; in evaluation it
-    begins at the first batch.
+    A loader has one iterator at a time. A new one continues after the last batch that was yielded;
+    in evaluation it begins at the first batch.
     """
 
     def __init__(
@@ -50,7 +53,8 @@ class Loader:
 
         Args:
             max_bad_ratio: share of the samples of an epoch that may be bad before the run stops.
-            restarts: an iterator after one that was left early begins at the first batch of the epoch.
+            restarts: an iterator after one that was left early begins at the first batch of the
+                epoch.
 
         Raises:
             ListError: the index lists more bad samples than `max_bad_ratio` allows.
@@ -68,7 +72,8 @@ class Loader:
         if self.corpus.is_remote:
             self.prefetch = Prefetch()
             weakref.finalize(self, self.prefetch.close)
-        # The schedule does not refer to this loader: without a cycle of references, workers end with their loader.
+        # The schedule does not refer to this loader: without a cycle of references, workers end
+        # with their loader.
         self._options = options
         self._workers = Workers(reader, options, _Schedule(cursor, self.prefetch))
 
@@ -79,13 +84,16 @@ class Loader:
 
     @property
     def steps_done(self) -> int:
-        """Steps of the current epoch before this position. With `len(self)` they are the steps of the whole epoch."""
+        """Steps of the current epoch before this position. With `len(self)` they are the steps of
+        the whole epoch.
+        """
         return self.cursor.steps_done
 
     def __len__(self) -> int:
         """Steps that a new iterator yields; equal on every rank.
 
-        They are those from here to the end of the epoch; in evaluation, once iterated, those of a whole epoch.
+        They are those from here to the end of the epoch; in evaluation, once iterated, those of a
+        whole epoch.
         """
         return self.cursor.steps_of_epoch() if self._begins_again() else len(self.cursor)
 
@@ -93,7 +101,8 @@ class Loader:
         """The batches from here to the end of the epoch.
 
         Raises:
-            RuntimeError: the position was set, or another iterator was begun, before the last step of this one.
+            RuntimeError: the position was set, or another iterator was begun, before the last step
+                of this one.
         """
         cursor = self.cursor
         if self._begins_again():
@@ -110,14 +119,17 @@ class Loader:
         while steps:
             if self._reading is not reading:
                 raise RuntimeError(
-                    f"{self.corpus.data_list}: a newer iterator has taken over, or the position was set; a loader has "
+                    f"{self.corpus.data_list}: a newer iterator has taken over, or the position "
+                    "was set; a loader has "
                     "one iterator at a time"
                 )
             batch = next(batches)
             for sample in batch.skipped:
                 if not sample.filtered:
                     bad += 1
-                    self._write(cursor.data_pass, batch.index, sample.key, sample.reason, sample.detail)
+                    self._write(
+                        cursor.data_pass, batch.index, sample.key, sample.reason, sample.detail
+                    )
                     self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
             self._name_unreadable(batch)
             cursor.advance(batch.closes_step)
@@ -125,11 +137,14 @@ class Loader:
             yield batch.collated if self._is_collated else batch
 
     def _begins_again(self) -> bool:
-        """Whether a new iterator begins at the first batch of the epoch, because an earlier one has begun there."""
+        """Whether a new iterator begins at the first batch of the epoch, because an earlier one has
+        begun there.
+        """
         return self._restarts and self._reading is not None
 
     def share(self, number: int, shares: int) -> Iterator[Batch]:
-        """Every `shares`-th batch of this pass, from batch `number` on, for processes that do not step together.
+        """Every `shares`-th batch of this pass, from batch `number` on, for processes that do not
+        step together.
 
         The loader does not move. Remote audio is fetched when it is read, not ahead.
         """
@@ -150,7 +165,8 @@ class Loader:
         self.cursor.set_epoch(epoch)
 
     def left_out(self, epoch: int) -> Counter[str]:
-        """This rank's share of an epoch's utterances (`all`) and of those that were not planned, by reason.
+        """This rank's share of an epoch's utterances (`all`) and of those that were not planned, by
+        reason.
 
         Empty for an epoch that was not one whole pass over the data, or that has not ended.
         """
@@ -158,22 +174,32 @@ class Loader:
         if cursor.epoch_steps is not None or cursor.epoch != epoch + 1:
             return Counter()
         corpus = cursor.passes.corpus_of(cursor.data_pass - 1)
-        if self._left_out is None or corpus is not self.corpus:  # a plain list leaves out the same in every pass
+        if (
+            self._left_out is None or corpus is not self.corpus
+        ):  # a plain list leaves out the same in every pass
             filtered = cursor.measure.filtered(corpus, cursor.rank, cursor.world_size)
             bad = len(self.corpus.bad) if cursor.rank == 0 else 0
             own = corpus.samples[cursor.rank :: cursor.world_size]
-            self._left_out = Counter({f"filtered/{reason}": count for reason, count in filtered.items()})
-            self._left_out.update({"all": int(own.sum(dtype="int64")) + bad, f"bad/{NOT_INDEXED}": bad})
+            self._left_out = Counter(
+                {f"filtered/{reason}": count for reason, count in filtered.items()}
+            )
+            self._left_out.update(
+                {"all": int(own.sum(dtype="int64")) + bad, f"bad/{NOT_INDEXED}": bad}
+            )
         return self._left_out
 
     def data_record(self) -> dict[str, Any]:
-        """The data list, the number of its utterances, and their hours; of a mixture, those of all sources."""
+        """The data list, the number of its utterances, and their hours; of a mixture, those of all
+        sources.
+        """
         corpus = self.corpus
         hours = round(corpus.total_seconds / 3600, 4)
         return {"list": corpus.data_list, "utterances": corpus.num_samples, "hours": hours}
 
     def utterance_seconds(self) -> dict[str, float]:
-        """Median, 95th percentile (`most`) and maximum (`longest`) of the lengths of utterances, in seconds."""
+        """Median, 95th percentile (`most`) and maximum (`longest`) of the lengths of utterances, in
+        seconds.
+        """
         return utterance_seconds(self.corpus)
 
     def state_dict(self) -> dict[str, Any]:
@@ -188,28 +214,40 @@ class Loader:
         cursor, self._reading = self.cursor, None
         cursor.load_state_dict(state, allow_changes=allow_changes)
         if self._ledger is not None and cursor.rank == 0:
-            refs = [ref for work in cursor.yielded_of_step() for ref in zip(work.shards, work.rows, strict=True)]
+            refs = [
+                ref
+                for work in cursor.yielded_of_step()
+                for ref in zip(work.shards, work.rows, strict=True)
+            ]
             kept = {self.corpus.key(SampleRef(int(shard), int(row))) for shard, row in refs}
             if kept:
                 kept |= {key for key, _ in self.corpus.bad}
             self._ledger.forget(self.corpus.data_list, cursor.data_pass, cursor.position, kept)
 
     def _name_unreadable(self, batch: Batch) -> None:
-        """Log and list each noise that cannot be read, once in this process. Its utterances were read."""
+        """Log and list each noise that cannot be read, once in this process. Its utterances were
+        read.
+        """
         for noise in batch.unreadable:
             if noise.key not in self._unreadable:
                 self._unreadable.add(noise.key)
-                warn_once(f"noise {noise.key} cannot be read, other noise takes its place: {noise.detail}")
+                warn_once(
+                    f"noise {noise.key} cannot be read, other noise takes its place: {noise.detail}"
+                )
                 if self._ledger is not None:
                     place = self.cursor.data_pass, batch.index
-                    self._ledger.write_once(self.corpus.data_list, *place, noise.key, noise.reason, noise.detail)
+                    self._ledger.write_once(
+                        self.corpus.data_list, *place, noise.key, noise.reason, noise.detail
+                    )
 
     def _write(self, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
         if self._ledger is None:
             return
         if self.cursor.reshuffle:
             self._ledger.write(self.corpus.data_list, data_pass, batch, key, reason, detail)
-        elif not data_pass:  # evaluation repeats the first pass, also after restarts: one line for each bad sample
+        elif (
+            not data_pass
+        ):  # evaluation repeats the first pass, also after restarts: one line for each bad sample
             self._ledger.write_once(self.corpus.data_list, data_pass, batch, key, reason, detail)
 
     def _check(self, bad: float, example: str) -> None:
@@ -217,7 +255,8 @@ class Loader:
         samples = self.corpus.num_samples + len(self.corpus.bad)
         if bad > max(LEAST_BAD, self._max_bad_ratio * samples / self.cursor.world_size):
             raise ListError(
-                f"{self.corpus.data_list}: {math.ceil(bad)} bad samples in epoch {self.epoch}, more than max_bad_ratio "
+                f"{self.corpus.data_list}: {math.ceil(bad)} bad samples in epoch {self.epoch}, "
+                "more than max_bad_ratio "
                 f"{self._max_bad_ratio:g} allows; {example}"
             )
 

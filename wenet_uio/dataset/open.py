@@ -1,6 +1,7 @@
 """Open any data as one corpus: a raw list, a shard list, or a mixture of sources.
 
-`open_corpus` opens data. `open_for` opens data as a config plans it, with token counts if the config needs them.
+`open_corpus` opens data. `open_for` opens data as a config plans it, with token counts if the
+config needs them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.corpus.tts_corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.formats.data_list import DataType, ListError
 from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
-from wenet_uio.text.tokenizer import AnyTokenizer, Tokenizer, build_tokenizer, makes_one_token_a_character
+from wenet_uio.text.tokenizer import (
+    AnyTokenizer,
+    Tokenizer,
+    build_tokenizer,
+    makes_one_token_a_character,
+)
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
@@ -62,15 +68,21 @@ def open_for(
         tokenizer = build_tokenizer(config)
     _check_counting(tokenizer if counting else None)
     exact = tokenizer.exact_length if tokenizer is not None else makes_one_token_a_character(config)
-    measure = measure_of(conf, training=training, text_length_is_tokens=counting or exact, by_entry=by_entry)
+    measure = measure_of(
+        conf, training=training, text_length_is_tokens=counting or exact, by_entry=by_entry
+    )
     return open_corpus(data, data_type, measure, tokenizer if counting else None), measure
 
 
 def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple[Corpus, Measure]:
-    """An open corpus as training plans it: with token counts if `conf` needs them, and the measure of its batches."""
+    """An open corpus as training plans it: with token counts if `conf` needs them, and the measure
+    of its batches.
+    """
     counting = needs_token_counts(conf)
     _check_counting(tokenizer if counting else None)
-    measure = measure_of(conf, training=True, text_length_is_tokens=counting or tokenizer.exact_length)
+    measure = measure_of(
+        conf, training=True, text_length_is_tokens=counting or tokenizer.exact_length
+    )
     return _counted(corpus, tokenizer if counting else None), measure
 
 
@@ -78,7 +90,8 @@ def _check_counting(tokenizer: AnyTokenizer | None) -> None:
     """Raises: ListError: tokens are to be counted, but their number differs between epochs."""
     if tokenizer is not None and tokenizer.samples:
         raise ListError(
-            "tokenizer_conf.sample_alpha changes the number of tokens in each epoch, but batch_tokens, max_tps and "
+            "tokenizer_conf.sample_alpha changes the number of tokens in each epoch, but "
+            "batch_tokens, max_tps and "
             "min_tps of dataset_conf need it before planning: remove these keys, or sample_alpha"
         )
 
@@ -86,7 +99,8 @@ def _check_counting(tokenizer: AnyTokenizer | None) -> None:
 def open_filtered(
     conf: DatasetConf, data: str | MixtureConf, data_type: DataType, tokenizer: Tokenizer | None
 ) -> tuple[Corpus, Measure]:
-    """Open data, and the measure that filters it, for tools that choose the batches: `conf.batch_conf` is ignored.
+    """Open data, and the measure that filters it, for tools that choose the batches:
+    `conf.batch_conf` is ignored.
 
     With a tokenizer, `text_length` of the rows counts tokens.
     """
@@ -96,15 +110,19 @@ def open_filtered(
 
 
 def open_corpus(
-    data: str | MixtureConf, data_type: DataType, measure: Measure | None = None, tokenizer: AnyTokenizer | None = None
+    data: str | MixtureConf,
+    data_type: DataType,
+    measure: Measure | None = None,
+    tokenizer: AnyTokenizer | None = None,
 ) -> Corpus:
-    """Open a raw list, a shard list, or a mixture of sources. A list without an index is indexed first.
+    """Open a raw list, a shard list, or a mixture of sources. A list without an index is indexed
+    first.
 
     Args:
         data: path of a list, path of a yaml file of sources, or the parsed sources.
         data_type: type of the list; ignored for a mixture.
-        measure: cost of samples; needed if `per_batch` turns weights into shares of batches. Without a measure, weights
-            are shares of utterances.
+        measure: cost of samples; needed if `per_batch` turns weights into shares of batches.
+            Without a measure, weights are shares of utterances.
         tokenizer: with a tokenizer, `text_length` of the rows counts tokens; without, characters.
 
     Raises:
@@ -112,7 +130,9 @@ def open_corpus(
     """
     if isinstance(data, str) and Path(data).suffix not in MIXTURE_SUFFIXES:
         return _counted(open_list(data, data_type), tokenizer)
-    name, conf = (data, load_mixture(data)) if isinstance(data, str) else ("data of the config", data)
+    name, conf = (
+        (data, load_mixture(data)) if isinstance(data, str) else ("data of the config", data)
+    )
     leaves = _leaves(conf.sources, {}, tokenizer)
     measures = _measures(name, leaves, measure)
     shares = _shares(leaves, conf, measures)
@@ -126,11 +146,17 @@ def open_corpus(
 
 def _parsed(data: str | MixtureConf) -> str | MixtureConf:
     """The sources, if `data` is the path of a file of sources; else `data`."""
-    return load_mixture(data) if isinstance(data, str) and Path(data).suffix in MIXTURE_SUFFIXES else data
+    return (
+        load_mixture(data)
+        if isinstance(data, str) and Path(data).suffix in MIXTURE_SUFFIXES
+        else data
+    )
 
 
 def _counted(corpus: Corpus, tokenizer: AnyTokenizer | None) -> Corpus:
-    return corpus if tokenizer is None or tokenizer.exact_length else TokenCounted(corpus, tokenizer)
+    return (
+        corpus if tokenizer is None or tokenizer.exact_length else TokenCounted(corpus, tokenizer)
+    )
 
 
 @dataclass(frozen=True)
@@ -147,13 +173,21 @@ class _Leaf:
     """Number of the source or group of the highest level that the corpus belongs to."""
 
 
-def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: AnyTokenizer | None) -> list[_Leaf]:
+def _leaves(
+    confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: AnyTokenizer | None
+) -> list[_Leaf]:
     """The corpora of the sources of one level and of all levels below; their shares sum to one."""
     levels = [
-        [replace(leaf, entry=number) for leaf in _leaves_of(conf, {**conf.own_tags, **tags}, tokenizer)]
+        [
+            replace(leaf, entry=number)
+            for leaf in _leaves_of(conf, {**conf.own_tags, **tags}, tokenizer)
+        ]
         for number, conf in enumerate(confs)
     ]
-    weights = [conf.weight or sum(leaf.size for leaf in leaves) for conf, leaves in zip(confs, levels, strict=True)]
+    weights = [
+        conf.weight or sum(leaf.size for leaf in leaves)
+        for conf, leaves in zip(confs, levels, strict=True)
+    ]
     return [
         replace(leaf, share=leaf.share * weight / sum(weights))
         for weight, leaves in zip(weights, levels, strict=True)
@@ -161,7 +195,9 @@ def _leaves(confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: AnyTok
     ]
 
 
-def _leaves_of(conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer | None) -> list[_Leaf]:
+def _leaves_of(
+    conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer | None
+) -> list[_Leaf]:
     """The corpora of one source or group; their shares sum to one."""
     if conf.type == "group":
         leaves = _leaves(conf.members(), tags, tokenizer)
@@ -169,11 +205,16 @@ def _leaves_of(conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer |
         own = tokenizer and tokenizer.with_tags(tags)
         corpora = [_counted(corpus, own) for corpus in open_source(conf)]
         total = sum(corpus.num_samples for corpus in corpora)
-        leaves = [_Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags) for corpus in corpora]
+        leaves = [
+            _Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags)
+            for corpus in corpora
+        ]
     return [replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves]
 
 
-def _shares(leaves: Sequence[_Leaf], conf: MixtureConf, measures: Sequence[Measure | None]) -> list[float]:
+def _shares(
+    leaves: Sequence[_Leaf], conf: MixtureConf, measures: Sequence[Measure | None]
+) -> list[float]:
     """Share of the utterances of a pass of each corpus; they sum to one.
 
     Args:
@@ -183,19 +224,24 @@ def _shares(leaves: Sequence[_Leaf], conf: MixtureConf, measures: Sequence[Measu
     """
     shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
     # The sources of an entry share its batches in proportion to their utterances.
-    entries = np.asarray([leaf.entry for leaf in leaves]) if conf.has_entries else np.arange(len(leaves))
+    entries = (
+        np.asarray([leaf.entry for leaf in leaves]) if conf.has_entries else np.arange(len(leaves))
+    )
     of_entry = np.bincount(entries, shares)
     if conf.per_batch in ("round_robin", "zip"):
         shares = shares / of_entry[entries]
         of_entry = np.bincount(entries, shares)
     if conf.per_batch in ("weighted", "round_robin", "zip") and None not in measures:
-        # The shares are of batches. The cheaper the utterances of an entry are, the more of them fill a batch.
+        # The shares are of batches. The cheaper the utterances of an entry are, the more of them
+        # fill a batch.
         costs = _mean_costs(leaves, measures, str(conf.per_batch))
         shares = shares / (np.bincount(entries, shares * costs) / of_entry)[entries]
     return list(shares / shares.sum())
 
 
-def _mean_costs(leaves: Sequence[_Leaf], measures: Sequence[Measure | None], per_batch: str) -> np.ndarray:
+def _mean_costs(
+    leaves: Sequence[_Leaf], measures: Sequence[Measure | None], per_batch: str
+) -> np.ndarray:
     """Mean cost of an utterance of each corpus, as a share of a batch.
 
     Raises:
@@ -207,7 +253,8 @@ def _mean_costs(leaves: Sequence[_Leaf], measures: Sequence[Measure | None], per
         costs[number] = measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples
         if not costs[number]:
             raise ListError(
-                f"{leaf.corpus.data_list}: dataset_conf.filter_conf leaves no utterance for its share of the batches "
+                f"{leaf.corpus.data_list}: dataset_conf.filter_conf leaves no utterance for its "
+                "share of the batches "
                 f"(per_batch: {per_batch}); widen the filters or remove the source"
             )
     return costs
@@ -222,11 +269,14 @@ def _measures(name: str, leaves: Sequence[_Leaf], measure: Measure | None) -> li
 
 
 def _check_text_policy(name: str, leaf: _Leaf, measure: Measure | None) -> None:
-    """Raises: ListError: a corpus is text without audio, and the batch policy does not say how to batch text."""
+    """Raises: ListError: a corpus is text without audio, and the batch policy does not say how to
+    batch text.
+    """
     if measure is None or not leaf.corpus.has_text_only or measure.policy.has_batches_of_text:
         return
     raise ListError(
-        f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens, or batch_type: static"
+        f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens, or "
+        "batch_type: static"
     )
 
 
@@ -240,7 +290,10 @@ def open_source(conf: SourceConf) -> list[Corpus]:
         return [TextCorpus(path) for path in expanded(conf.files("paths"))]
     if conf.type == "multimodal_conversation":
         seconds, tag = conf.token_equivalent_duration or 0.08, conf.audio_locator_tag
-        return [ConversationCorpus(path, seconds, tag) for path in expanded(conf.files("manifest_filepath"))]
+        return [
+            ConversationCorpus(path, seconds, tag)
+            for path in expanded(conf.files("manifest_filepath"))
+        ]
     if conf.type == "txt_pair":
         return _open_pairs(conf)
     if conf.type == "tts_text":
@@ -261,4 +314,7 @@ def _open_pairs(conf: SourceConf) -> list[Corpus]:
     if len(targets) != len(sources):
         raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
     questions = questions_of(expanded(conf.questions_path)) if conf.questions_path else ()
-    return [TextCorpus(target, source, questions) for target, source in zip(targets, sources, strict=True)]
+    return [
+        TextCorpus(target, source, questions)
+        for target, source in zip(targets, sources, strict=True)
+    ]

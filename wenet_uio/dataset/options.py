@@ -26,7 +26,8 @@ class LoaderOptions:
     prefetch: int = 8
     """Batches that each worker keeps ready."""
     pin_memory: bool = False
-    """Copy batches to pinned memory, from where they move to a GPU asynchronously. Ignored without a GPU."""
+    """Copy batches to pinned memory, from where they move to a GPU asynchronously. Ignored without
+    a GPU."""
     seed: int = 777
     """Seed of the order of the data and of augmentation; equal on all ranks."""
     epoch_steps: int | None = None
@@ -36,11 +37,13 @@ class LoaderOptions:
     ledger: Ledger | None = None
     """The file that lists bad samples; None lists them nowhere."""
     collate: Callable[[Sequence[Example]], Any] | None = None
-    """Makes what the loader yields from the examples of a batch, in a data worker; examples that cannot be read are
-    missing. None: a padded `Batch`."""
+    """Makes what the loader yields from the examples of a batch, in a data worker; examples that
+    cannot be read are missing. None: a padded `Batch`."""
 
     def __post_init__(self) -> None:
         if self.collate is not None and self.defer_features:
-            raise ValueError("collate needs features that the data workers compute: defer_features must be False")
+            raise ValueError(
+                "collate needs features that the data workers compute: defer_features must be False"
+            )
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank {self.rank} is outside a world of {self.world_size}")

@@ -1,8 +1,9 @@
-"""Counter-based randomness: a draw is a function of its key and counter only, so the order of draws has no effect.
+"""Counter-based randomness: a draw is a function of its key and counter only, so the order of draws
+has no effect.
 
-`key_of(seed, epoch)` is the key of an epoch. Draws for a sample depend on this key and on the hash of the key of the
-sample. The plan makes these draws: speed and augmentation of a sample are the same on any rank and worker, and after
-any resume.
+`key_of(seed, epoch)` is the key of an epoch. Draws for a sample depend on this key and on the hash
+of the key of the sample. The plan makes these draws: speed and augmentation of a sample are the
+same on any rank and worker, and after any resume.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ SHUFFLE, SPEED, PLACE, BLOCK, ROW, PHASE, AUGMENTATION = range(7)
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """Finaliser of SplitMix64: a bijection of 64-bit integers that looks random (Steele et al., OOPSLA 2014)."""
+    """Finaliser of SplitMix64: a bijection of 64-bit integers that looks random (Steele et al.,
+    OOPSLA 2014).
+    """
     values = values.astype(U64, copy=True)
     values += U64(GOLDEN)
     values = (values ^ (values >> U64(30))) * U64(0xBF58476D1CE4E5B9)

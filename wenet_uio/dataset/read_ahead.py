@@ -1,4 +1,6 @@
-"""Which remote objects the prefetch process fetches next: a window over the plan that moves with the cursor."""
+"""Which remote objects the prefetch process fetches next: a window over the plan that moves with
+the cursor.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,11 @@ class Fetches(Protocol):
 
 
 class ReadAhead:
-    """Asks for the remote objects that the next batches need, and drops those of batches that were yielded.
+    """Asks for the remote objects that the next batches need, and drops those of batches that were
+    yielded.
 
-    Of remote shards the window holds the current and the next group of each lane. Of remote files it holds the batches
-    that were handed to workers.
+    Of remote shards the window holds the current and the next group of each lane. Of remote files
+    it holds the batches that were handed to workers.
     """
 
     def __init__(self, cursor: Cursor, prefetch: Fetches) -> None:
@@ -46,7 +49,9 @@ class ReadAhead:
             yield work
 
     def _move_to(self, place: tuple[int, int], work: Work) -> None:
-        """Move the window: `work`, at `place` (pass, position), is about to be handed to a worker."""
+        """Move the window: `work`, at `place` (pass, position), is about to be handed to a
+        worker.
+        """
         data_pass, position = place
         yielded = (self._cursor.data_pass, self._cursor.position)
         if data_pass != self._pass:
@@ -66,11 +71,15 @@ class ReadAhead:
         if files := self._cursor.corpus.remote_files(work.shards, work.rows):
             self._handed_out += 1
             self._prefetch.want(f"batch {self._handed_out}", "files", files)
-            self._batches.append((f"batch {self._handed_out}", (data_pass, position + self._cursor.world_size)))
+            self._batches.append(
+                (f"batch {self._handed_out}", (data_pass, position + self._cursor.world_size))
+            )
 
     def _enter(self, data_pass: int, position: int) -> None:
         cursor, self._pass = self._cursor, data_pass
         self._plan = cursor.plan_of(data_pass)
         number = self._plan.lanes
-        self._lanes = sorted({(position + cursor.rank + step * cursor.world_size) % number for step in range(number)})
+        self._lanes = sorted(
+            {(position + cursor.rank + step * cursor.world_size) % number for step in range(number)}
+        )
         self._coming = self._plan.shards_ahead(position, self._lanes)

@@ -1,4 +1,6 @@
-"""The reader: a planned micro-batch becomes a padded batch. It runs in the workers of the loader."""
+"""The reader: a planned micro-batch becomes a padded batch. It runs in the workers of the
+loader.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.frames import seconds_of
 from wenet_uio.dataset.speaking import example_to_speak, spoken
 from wenet_uio.dataset.stored_features import wrong_width
-from wenet_uio.dataset.types import Batch, Example, Operator, SampleRef, Skipped, SkipSample, Utterance
+from wenet_uio.dataset.types import (
+    Batch,
+    Example,
+    Operator,
+    SampleRef,
+    Skipped,
+    SkipSample,
+    Utterance,
+)
 
 READERS = 8
 """Samples of a batch that a worker fetches at the same time from remote stores."""
@@ -47,7 +57,9 @@ class Chains(NamedTuple):
 
 
 class BatchReader(Dataset[Batch]):
-    """Reads the samples of planned work, runs them through the chain, and pads them. Holds no position."""
+    """Reads the samples of planned work, runs them through the chain, and pads them. Holds no
+    position.
+    """
 
     def __init__(
         self,
@@ -75,7 +87,8 @@ class BatchReader(Dataset[Batch]):
         skipped: list[Skipped] = []
         seconds = 0.0
         refs = [
-            SampleRef(int(s), int(r), float(v)) for s, r, v in zip(work.shards, work.rows, work.speeds, strict=True)
+            SampleRef(int(s), int(r), float(v))
+            for s, r, v in zip(work.shards, work.rows, work.speeds, strict=True)
         ]
         for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
             try:
@@ -89,7 +102,9 @@ class BatchReader(Dataset[Batch]):
                 examples.append(example)
                 seconds += duration
             except SkipSample as skip:
-                skipped.append(Skipped(self.corpus.key(ref), skip.reason, skip.detail, skip.filtered))
+                skipped.append(
+                    Skipped(self.corpus.key(ref), skip.reason, skip.detail, skip.filtered)
+                )
         batch = pad(examples if self.collate is None else (), self.feature_dim)
         if self.collate is not None:
             batch.collated = self.collate(examples)
@@ -99,7 +114,9 @@ class BatchReader(Dataset[Batch]):
         return batch
 
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
-        """A function for each sample that reads it. Remote samples are being fetched when this returns."""
+        """A function for each sample that reads it. Remote samples are being fetched when this
+        returns.
+        """
         if not self.corpus.is_remote:
             return [partial(self.corpus.read, ref) for ref in refs]
         if self._pool is None:  # threads do not survive a fork: each process makes its own
@@ -117,10 +134,16 @@ class BatchReader(Dataset[Batch]):
             utterance = read()
             if utterance.turns is not None:
                 return read_conversation(
-                    utterance, seed >> 1, ref.speed, self.chains.audio, self.conf.singal_channel_conf.channel
+                    utterance,
+                    seed >> 1,
+                    ref.speed,
+                    self.chains.audio,
+                    self.conf.singal_channel_conf.channel,
                 )
             if utterance.to_speak is not None:
-                return example_to_speak(utterance, seed >> 1, ref.speed, _indexed_seconds(rows, ref))
+                return example_to_speak(
+                    utterance, seed >> 1, ref.speed, _indexed_seconds(rows, ref)
+                )
             if utterance.audio is None:
                 return Example(
                     utterance.key,
@@ -160,7 +183,9 @@ class BatchReader(Dataset[Batch]):
 
 
 def unreadable_of(example: Example) -> tuple[Skipped, ...]:
-    """The noise that was drawn for an example, or for the turns of a conversation, and cannot be read."""
+    """The noise that was drawn for an example, or for the turns of a conversation, and cannot be
+    read.
+    """
     return sum((turn.unreadable for turn in example.turns or ()), example.unreadable)
 
 

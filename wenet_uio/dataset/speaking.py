@@ -1,4 +1,6 @@
-"""Texts that an operator of the user speaks: the example that the operator gets, and the check of what it returns."""
+"""Texts that an operator of the user speaks: the example that the operator gets, and the check of
+what it returns.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,13 @@ from wenet_uio.dataset.types import Example, Operator, SkipSample, ToSpeak, Utte
 
 def require_speaker(corpus: Corpus, operators: Sequence[OperatorConf], *, training: bool) -> None:
     """Raises: ConfigError: the corpus has texts to speak, and no operator can speak them."""
-    if corpus.has_tts_text and not any(own.after == "decode" and (training or own.evaluation) for own in operators):
+    if corpus.has_tts_text and not any(
+        own.after == "decode" and (training or own.evaluation) for own in operators
+    ):
         also = "" if training else " and evaluation: true"
         raise ConfigError(
-            f"{corpus.data_list}: sources of type tts_text need an operator that speaks their texts: name it in "
+            f"{corpus.data_list}: sources of type tts_text need an operator that speaks their "
+            "texts: name it in "
             f"dataset_conf.operators with after: decode{also}"
         )
 
@@ -37,11 +42,21 @@ def example_to_speak(utterance: Utterance, random: int, speed: float, seconds: f
         extra["speaker"] = Random(f"speaker {random}").choice(utterance.speakers)
     speaker = extra.get("speaker")
     to_speak = ToSpeak(utterance.to_speak, None if speaker is None else str(speaker), seconds)
-    return Example(utterance.key, utterance.text, None, TEXT_ONLY, random, speed=speed, extra=extra, to_speak=to_speak)
+    return Example(
+        utterance.key,
+        utterance.text,
+        None,
+        TEXT_ONLY,
+        random,
+        speed=speed,
+        extra=extra,
+        to_speak=to_speak,
+    )
 
 
 def spoken(example: Example, operators: Iterator[Operator]) -> Example:
-    """Run operators until one has spoken the text; the rest of the operators remains in the iterator.
+    """Run operators until one has spoken the text; the rest of the operators remains in the
+    iterator.
 
     Raises:
         SkipSample: the speech is longer than planned, or an operator leaves the sample out.
@@ -55,7 +70,8 @@ def spoken(example: Example, operators: Iterator[Operator]) -> Example:
     if seconds > to_speak.seconds:
         raise SkipSample(
             "longer_than_planned",
-            f"{seconds:.2f} s of speech, {to_speak.seconds:.2f} s planned; raise seconds_per_character of the source, "
+            f"{seconds:.2f} s of speech, {to_speak.seconds:.2f} s planned; raise "
+            "seconds_per_character of the source, "
             "or give the line a duration",
         )
     return example

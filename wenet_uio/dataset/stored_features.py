@@ -21,17 +21,23 @@ def wrong_width(found: int, expected: int) -> str:
 
 
 def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None:
-    """Check the first stored features of a corpus, and say which steps of the config do not apply to them.
+    """Check the first stored features of a corpus, and say which steps of the config do not apply
+    to them.
 
     Raises:
         ListError: the features have not the width that `conf` states.
     """
-    corpora = [source.corpus for source in corpus.sources] if isinstance(corpus, Mixture) else [corpus]
+    corpora = (
+        [source.corpus for source in corpus.sources] if isinstance(corpus, Mixture) else [corpus]
+    )
     for each in corpora:
         if each.has_features:
             _check_width(each, conf)
     if names := ", ".join(_left_out(conf, training=training)):
-        warn_once(f"{corpus.data_list}: stored features are read as they are; what needs audio is left out: {names}")
+        warn_once(
+            f"{corpus.data_list}: stored features are read as they are; what needs audio is left "
+            f"out: {names}"
+        )
 
 
 def _left_out(conf: DatasetConf, *, training: bool) -> list[str]:

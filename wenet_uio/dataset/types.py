@@ -1,4 +1,6 @@
-"""The types of a sample on its way from the plan to training: SampleRef -> Utterance -> Example -> Batch."""
+"""The types of a sample on its way from the plan to training: SampleRef -> Utterance -> Example ->
+Batch.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +55,14 @@ class Utterance:
 
     key: str
     audio: bytes | memoryview | str | None
-    """Encoded bytes (shard mode), the path of a file (raw mode), or None if the sample is text without audio."""
+    """Encoded bytes (shard mode), the path of a file (raw mode), or None if the sample is text
+    without audio."""
     text: str
     start: float = 0.0
     """Seconds from the start of the audio; reading starts here."""
     end: float | None = None
-    """Seconds from the start of the audio; reading stops here. None reads to the end of the audio."""
+    """Seconds from the start of the audio; reading stops here. None reads to the end of the
+    audio."""
     source: str | None = None
     """First text of a pair of texts; `text` is the second."""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -78,9 +82,9 @@ class Example:
     key: str
     text: str
     waveform: torch.Tensor | None
-    """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits, the accelerator
-    computes the features, and the config names no operators of the user. None for text without audio, for stored
-    features, and after the features are computed."""
+    """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits,
+    the accelerator computes the features, and the config names no operators of the user. None for
+    text without audio, for stored features, and after the features are computed."""
     sample_rate: int
     """Hz; of stored features FRAME_RATE."""
     random: int
@@ -103,7 +107,8 @@ class Example:
     turns: tuple[Example, ...] | None = None
     """The audio turns of a conversation, with features; None: the sample is no conversation."""
     to_speak: ToSpeak | None = None
-    """Set if an operator of the user makes the waveform from a text; None: the sample has audio, or is text alone."""
+    """Set if an operator of the user makes the waveform from a text; None: the sample has audio, or
+    is text alone."""
     unreadable: tuple[Skipped, ...] = ()
     """Noise that was drawn for the sample and cannot be read."""
 
@@ -115,8 +120,14 @@ def waveform_of(example: Example) -> torch.Tensor:
         ValueError: the example is text without audio, or its features are already computed.
     """
     if example.waveform is None:
-        text = "no operator after `decode` spoke its text" if example.to_speak else "it is text without audio"
-        raise ValueError(f"{example.key}: no waveform; {text}, or its features are already computed")
+        text = (
+            "no operator after `decode` spoke its text"
+            if example.to_speak
+            else "it is text without audio"
+        )
+        raise ValueError(
+            f"{example.key}: no waveform; {text}, or its features are already computed"
+        )
     return example.waveform
 
 
@@ -127,7 +138,9 @@ def feats_of(example: Example) -> torch.Tensor:
         ValueError: the features are not computed yet, or the accelerator computes them.
     """
     if example.feats is None:
-        raise ValueError(f"{example.key}: no features; compute them before this operator, and in the worker")
+        raise ValueError(
+            f"{example.key}: no features; compute them before this operator, and in the worker"
+        )
     return example.feats
 
 
@@ -143,11 +156,14 @@ class Skipped:
     reason: str
     detail: str = ""
     filtered: bool = False
-    """True: a filter of the user rejects the sample. False: bad data, which counts against max_bad_ratio."""
+    """True: a filter of the user rejects the sample. False: bad data, which counts against
+    max_bad_ratio."""
 
 
 class SkipSample(Exception):  # noqa: N818 - a decision of an operator, not an error
-    """Raise this in an operator to leave a sample out, see `Skipped`; other exceptions are bugs and stop the run."""
+    """Raise this in an operator to leave a sample out, see `Skipped`; other exceptions are bugs and
+    stop the run.
+    """
 
     def __init__(self, reason: str, detail: str = "", *, filtered: bool = False) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -160,13 +176,14 @@ class Batch:
 
     keys: tuple[str, ...]
     feats: torch.Tensor
-    """(B, T, F) float32, padded with 0. T is 0 for text without audio. F is 0 until `to` computes deferred features.
-    Of conversations (A, T, F): the audio turns of the first conversation, then those of the second, and so on."""
+    """(B, T, F) float32, padded with 0. T is 0 for text without audio. F is 0 until `to` computes
+    deferred features. Of conversations (A, T, F): the audio turns of the first conversation, then
+    those of the second, and so on."""
     feats_lengths: torch.Tensor
     """(B,) int64, frames; of conversations (A,)."""
     target: torch.Tensor
-    """(B, U) int64, padded with -1. In conversations AUDIO_TURN stands for an audio turn: the k-th of them, row by row,
-    is row k of `feats`."""
+    """(B, U) int64, padded with -1. In conversations AUDIO_TURN stands for an audio turn: the k-th
+    of them, row by row, is row k of `feats`."""
     target_lengths: torch.Tensor
     """(B,) int64."""
     seconds: float = 0.0
@@ -178,7 +195,8 @@ class Batch:
     index: int = -1
     """t: number of the batch in the plan of the epoch."""
     closes_step: bool = True
-    """A batch above the bound is split into several micro-batches of one step; False for all but the last of them."""
+    """A batch above the bound is split into several micro-batches of one step; False for all but
+    the last of them."""
     texts: tuple[str, ...] = ()
     """Transcripts as stored, in the order of `keys`."""
     extra: tuple[dict[str, Any], ...] = ()
@@ -205,7 +223,9 @@ class Batch:
         return bool(self.keys) and self.feats.size(1) == 0
 
     def to(self, device: torch.device | str) -> Batch:
-        """The batch on `device`, copied without blocking from pinned memory; deferred features are computed there."""
+        """The batch on `device`, copied without blocking from pinned memory; deferred features are
+        computed there.
+        """
         return self.copied_to(device).with_features()
 
     def copied_to(self, device: torch.device | str) -> Batch:
@@ -213,7 +233,9 @@ class Batch:
         return self._copied(lambda tensor: tensor.to(device, non_blocking=True))
 
     def used_on(self, stream: torch.cuda.Stream) -> None:
-        """Keep the memory of the tensors until `stream` has used them, which is not the stream that made them."""
+        """Keep the memory of the tensors until `stream` has used them, which is not the stream that
+        made them.
+        """
         for tensor in self._tensors().values():
             tensor.record_stream(stream)
 
@@ -235,30 +257,48 @@ class Batch:
         named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
         share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
         own = self._with(tensors)
-        return replace(own, seconds=self.seconds * share, skipped=(), planned=len(named["keys"]), **named)
+        return replace(
+            own, seconds=self.seconds * share, skipped=(), planned=len(named["keys"]), **named
+        )
 
     def pin_memory(self) -> Batch:
         """The batch in pinned memory; the pinning thread of the DataLoader calls this."""
         return self._copied(lambda tensor: tensor.pin_memory())
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        """Pickle each shared buffer once, so that a batch crosses processes as few file descriptors."""
+        """Pickle each shared buffer once, so that a batch crosses processes as few file
+        descriptors.
+        """
         from wenet_uio.dataset.batch_memory import to_buffers  # imports torch
 
         tensors = self._tensors()
         return _from_pickle, (self._with(dict.fromkeys(tensors)).__dict__, *to_buffers(tensors))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        names = ("feats", "other_feats", "feats_lengths", "target", "target_lengths", "source", "source_lengths")
+        names = (
+            "feats",
+            "other_feats",
+            "feats_lengths",
+            "target",
+            "target_lengths",
+            "source",
+            "source_lengths",
+        )
         found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.deferred is not None:
-            found.update((f"deferred.{name}", tensor) for name, tensor in self.deferred.tensors().items())
+            found.update(
+                (f"deferred.{name}", tensor) for name, tensor in self.deferred.tensors().items()
+            )
         return found
 
     def _with(self, tensors: Mapping[str, torch.Tensor | None]) -> Batch:
-        changes: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if "." not in name}
+        changes: dict[str, Any] = {
+            name: tensor for name, tensor in tensors.items() if "." not in name
+        }
         if self.deferred is not None:
-            others = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if "." in name}
+            others = {
+                name.partition(".")[2]: tensor for name, tensor in tensors.items() if "." in name
+            }
             changes["deferred"] = self.deferred.with_tensors(others)
         return replace(self, **changes)
 

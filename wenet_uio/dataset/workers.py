@@ -1,4 +1,6 @@
-"""The processes that read batches for one rank. A worker that crashes costs the samples that crash it, not the run."""
+"""The processes that read batches for one rank. A worker that crashes costs the samples that crash
+it, not the run.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,17 @@ log = logging.getLogger(__name__)
 class Workers:
     """Reads work in worker processes, or in this process if the options ask for no workers.
 
-    After a crash, new workers read the batches that were in progress again. They are careful (`wenet_uio.crashes`): a
-    sample that crashes its decoder becomes a bad sample of its batch. Then other workers read on as before.
+    After a crash, new workers read the batches that were in progress again. They are careful
+    (`wenet_uio.crashes`): a sample that crashes its decoder becomes a bad sample of its batch. Then
+    other workers read on as before.
     """
 
-    def __init__(self, reader: Dataset, options: LoaderOptions, work: Callable[[], Iterator[Work]]) -> None:
-        """Read with `reader`. Each call of `work` gives the work from the first batch that was not yielded on."""
+    def __init__(
+        self, reader: Dataset, options: LoaderOptions, work: Callable[[], Iterator[Work]]
+    ) -> None:
+        """Read with `reader`. Each call of `work` gives the work from the first batch that was not
+        yielded on.
+        """
         self._work = work
         self._in_progress = options.num_workers * options.prefetch
         self._data_loader = partial(
@@ -56,19 +63,27 @@ class Workers:
             try:
                 yield from _batches(self._loader)
                 return
-            except GeneratorExit:  # also when the interpreter ends, and the module has lost its names
+            except (
+                GeneratorExit
+            ):  # also when the interpreter ends, and the module has lost its names
                 raise
             except _WorkerEndedError as ended:
-                log.warning("a data worker crashed (%s): reading the batches in progress again, with care", ended)
+                log.warning(
+                    "a data worker crashed (%s): reading the batches in progress again, with care",
+                    ended,
+                )
             self._loader = self._start()  # the other workers of the former loader end
-            careful = self._data_loader(sampler=_Sampler(self._work, self._in_progress), worker_init_fn=_start_careful)
+            careful = self._data_loader(
+                sampler=_Sampler(self._work, self._in_progress), worker_init_fn=_start_careful
+            )
             try:
                 yield from _batches(careful)
             except GeneratorExit:
                 raise
             except _WorkerEndedError as ended:
                 raise ChildProcessError(
-                    f"a data worker crashed ({ended}), and not in a decoder of audio: look at operators of dataset_conf"
+                    f"a data worker crashed ({ended}), and not in a decoder of audio: look at "
+                    "operators of dataset_conf"
                 ) from None
             del careful  # ends its workers
 
@@ -93,8 +108,8 @@ class _WorkerEndedError(Exception):
 def _batches(loader: DataLoader) -> Iterator[Batch]:
     """The batches of a loader. The death of a worker is an error when the next batch is due.
 
-    torch handles SIGCHLD with a function that raises this error at any place of the main thread. So its function is
-    replaced, and ours raises only during the wait for a batch.
+    torch handles SIGCHLD with a function that raises this error at any place of the main thread. So
+    its function is replaced, and ours raises only during the wait for a batch.
 
     Raises:
         _WorkerEndedError: a worker crashed.
@@ -132,7 +147,11 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
         raise
     except SharedMemoryError:  # its message contains the stack of the worker
         raise SharedMemoryError(NO_SHARED_MEMORY) from None
-    except (RuntimeError, ConnectionError, EOFError):  # torch raises one of these after the death of a worker
+    except (
+        RuntimeError,
+        ConnectionError,
+        EOFError,
+    ):  # torch raises one of these after the death of a worker
         time.sleep(DYING)
         _require_alive(loader)
         raise
@@ -145,7 +164,8 @@ def _require_alive(loader: DataLoader) -> None:
         raise _WorkerEndedError(described(crash))
     if -signal.SIGKILL in ends:
         raise ChildProcessError(
-            "a data worker was killed (SIGKILL), most likely because memory ran out: use fewer --num_workers, a lower "
+            "a data worker was killed (SIGKILL), most likely because memory ran out: use fewer "
+            "--num_workers, a lower "
             "--prefetch or smaller batches"
         )
 
@@ -156,7 +176,9 @@ def _start_careful(number: int) -> None:
 
 
 def _end_with_the_rank(_: int) -> None:
-    """Make a worker ignore SIGTERM unless its rank sent it: a cluster's scheduler may signal every process of a job."""
+    """Make a worker ignore SIGTERM unless its rank sent it: a cluster's scheduler may signal every
+    process of a job.
+    """
     if not hasattr(signal, "sigwaitinfo"):  # macOS
         return
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])

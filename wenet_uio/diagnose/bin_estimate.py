@@ -1,4 +1,6 @@
-"""Estimate bins of duration (and of tokens within them) for `batch_type: bucket` from the index of a corpus."""
+"""Estimate bins of duration (and of tokens within them) for `batch_type: bucket` from the index of
+a corpus.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ class BinEstimate:
     """Bins for `batch_conf`, and the utterances they were estimated from."""
 
     ends: list[float] | list[list[float]]
-    """Upper ends of the bins, inclusive: seconds, or [seconds, tokens]; seconds are rounded up to ms."""
+    """Upper ends of the bins, inclusive: seconds, or [seconds, tokens]; seconds are rounded up to
+    ms."""
     max_tps: list[float]
-    """Largest tokens per second of each bin of duration, rounded up; empty without bins of tokens."""
+    """Largest tokens per second of each bin of duration, rounded up; empty without bins of
+    tokens."""
     utterances: int
     outliers: int
     """Utterances left out because of their tokens per second."""
@@ -42,9 +46,14 @@ class BinEstimate:
 
 
 def estimate_bins(
-    data_list: str | MixtureConf, data_type: DataType, config: Config, num_bins: int, num_token_bins: int | None = None
+    data_list: str | MixtureConf,
+    data_type: DataType,
+    config: Config,
+    num_bins: int,
+    num_token_bins: int | None = None,
 ) -> BinEstimate:
-    """Estimate bins of equal amounts of audio over the utterances that the filters of the config keep.
+    """Estimate bins of equal amounts of audio over the utterances that the filters of the config
+    keep.
 
     Args:
         num_bins: bins of duration.
@@ -59,11 +68,20 @@ def estimate_bins(
     seconds, tokens, filtered = _lengths(Passes(opened).corpus_of(0), measure)
     if not len(seconds):
         reasons = ", ".join(f"{count} by {reason}" for reason, count in filtered.items())
-        raise ValueError(f"no utterance with audio is left; the filters leave out: {reasons or 'none'}")
-    # The plan counts begun milliseconds: so the longest utterance fits, and no two bins have one end.
+        raise ValueError(
+            f"no utterance with audio is left; the filters leave out: {reasons or 'none'}"
+        )
+    # The plan counts begun milliseconds: so the longest utterance fits, and no two bins have one
+    # end.
     seconds = np.ceil(np.round(1000 * seconds, 6)) / 1000
     if not num_token_bins:
-        return BinEstimate([round(end, 3) for end in duration_bins(seconds, num_bins)], [], len(seconds), 0, filtered)
+        return BinEstimate(
+            [round(end, 3) for end in duration_bins(seconds, num_bins)],
+            [],
+            len(seconds),
+            0,
+            filtered,
+        )
     bins = token_bins(seconds, tokens, num_bins, num_token_bins)
     ends = [[round(end, 3), most] for end, most in bins.ends]
     max_tps = [math.ceil(100 * limit) / 100 for limit in bins.max_tps]
@@ -71,7 +89,9 @@ def estimate_bins(
 
 
 def _lengths(corpus: Corpus, measure: Measure) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
-    """Seconds and tokens (or characters) of the utterances with audio that are kept, and why others are not."""
+    """Seconds and tokens (or characters) of the utterances with audio that are kept, and why others
+    are not.
+    """
     seconds, tokens = [], []
     filtered: Counter[str] = Counter()
     for shard in range(corpus.num_shards):

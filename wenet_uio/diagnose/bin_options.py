@@ -1,4 +1,6 @@
-"""Options of estimate_duration_bins.py, ours and those of NeMo's two scripts, as data and config."""
+"""Options of estimate_duration_bins.py, ours and those of NeMo's two scripts, as data and
+config.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from wenet_uio.config.nemo_tokenizer import MODEL
 
 NOT_NEEDED = {
     "num_examples": "the index has the lengths of all utterances",
-    "prompt_format": "the plan counts the tokens of texts alone, and a prompt adds as many tokens to each",
+    "prompt_format": "the plan counts the tokens of texts alone, and a prompt adds as many tokens "
+    "to each",
     "prompt": "the plan counts the tokens of texts alone, and a prompt adds as many tokens to each",
 }
 """{option of NeMo that changes nothing here: because …}."""
@@ -25,27 +28,55 @@ NOT_NEEDED = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options; NeMo's spellings are the second ones."""
     parser.add_argument(
-        "data_list", help="data list, yaml that mixes several, or manifests with weights: [[a.json,0.7],[b.json,0.3]]"
+        "data_list",
+        help="data list, yaml that mixes several, or manifests with weights: "
+        "[[a.json,0.7],[b.json,0.3]]",
     )
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list (default: %(default)s)"
+        "--data_type",
+        choices=("raw", "shard"),
+        default="raw",
+        help="type of the data list (default: %(default)s)",
     )
     parser.add_argument("--config", help="train.yaml: its filter_conf and tokenizer are used")
     parser.add_argument(
-        "--num_bins", "--buckets", "-b", type=int, default=30, help="bins of duration (default: %(default)s)"
+        "--num_bins",
+        "--buckets",
+        "-b",
+        type=int,
+        default=30,
+        help="bins of duration (default: %(default)s)",
     )
     parser.add_argument(
-        "--num_token_bins", "--sub-buckets", "-s", type=int, help="bins of tokens within each bin of duration"
+        "--num_token_bins",
+        "--sub-buckets",
+        "-s",
+        type=int,
+        help="bins of tokens within each bin of duration",
     )
     parser.add_argument(
-        "--tokenizer", "-t", nargs="+", metavar="MODEL", help="sentencepiece models, instead of the config's tokenizer"
+        "--tokenizer",
+        "-t",
+        nargs="+",
+        metavar="MODEL",
+        help="sentencepiece models, instead of the config's tokenizer",
     )
-    parser.add_argument("--langs", "-a", nargs="+", metavar="LANG", help="language of each of several models")
-    parser.add_argument("--lang_field", "--lang-field", help="field with the language of a text (default: lang)")
-    parser.add_argument("--min_duration", "-l", type=float, help="leave out shorter utterances (seconds)")
-    parser.add_argument("--max_duration", "-u", type=float, help="leave out longer utterances (seconds)")
+    parser.add_argument(
+        "--langs", "-a", nargs="+", metavar="LANG", help="language of each of several models"
+    )
+    parser.add_argument(
+        "--lang_field", "--lang-field", help="field with the language of a text (default: lang)"
+    )
+    parser.add_argument(
+        "--min_duration", "-l", type=float, help="leave out shorter utterances (seconds)"
+    )
+    parser.add_argument(
+        "--max_duration", "-u", type=float, help="leave out longer utterances (seconds)"
+    )
     for name, short in (("num_examples", "-n"), ("prompt_format", "-f"), ("prompt", "-p")):
-        parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", short, help="of NeMo; changes nothing here")
+        parser.add_argument(
+            f"--{name}", f"--{name.replace('_', '-')}", short, help="of NeMo; changes nothing here"
+        )
 
 
 def data_of(text: str) -> str | MixtureConf:
@@ -61,15 +92,23 @@ def data_of(text: str) -> str | MixtureConf:
     except yaml.YAMLError:
         found = None
     if not isinstance(found, list) or not found:
-        raise ValueError(f"{text}: expected manifests with weights, such as [[a.json,0.7],[b.json,0.3]]")
+        raise ValueError(
+            f"{text}: expected manifests with weights, such as [[a.json,0.7],[b.json,0.3]]"
+        )
     sources = [_source(each, text) for each in found]
     return parse(MixtureConf, {"sources": sources}, "manifests")
 
 
 def _source(each: Any, text: str) -> dict[str, Any]:
     path, *weight = each if isinstance(each, list) else [each]
-    if not isinstance(path, str) or len(weight) > 1 or not all(isinstance(one, (int, float)) for one in weight):
-        raise ValueError(f"{text}: expected a manifest, or a manifest and its weight, found {each!r}")
+    if (
+        not isinstance(path, str)
+        or len(weight) > 1
+        or not all(isinstance(one, (int, float)) for one in weight)
+    ):
+        raise ValueError(
+            f"{text}: expected a manifest, or a manifest and its weight, found {each!r}"
+        )
     return {"type": "nemo", "manifest_filepath": path, **({"weight": weight[0]} if weight else {})}
 
 
@@ -92,7 +131,9 @@ def config_of(options: argparse.Namespace) -> Config:
     config = load_config(options.config, overrides) if options.config else _defaults(options)
     if not options.tokenizer:
         own_field = {"lang_field": options.lang_field} if options.lang_field else {}
-        return config.model_copy(update={"tokenizer_conf": config.tokenizer_conf.model_copy(update=own_field)})
+        return config.model_copy(
+            update={"tokenizer_conf": config.tokenizer_conf.model_copy(update=own_field)}
+        )
     own = parse_config(_tokenizer_keys(options), "--tokenizer")
     return config.model_copy(
         update={
@@ -106,7 +147,12 @@ def config_of(options: argparse.Namespace) -> Config:
 
 def _defaults(options: argparse.Namespace) -> Config:
     """A config without a file: only the bounds of the options filter, as in NeMo's scripts."""
-    bounds = {"max_length": 10**9, "min_length": 1, "token_max_length": 10**9, "max_output_input_ratio": 10**9}
+    bounds = {
+        "max_length": 10**9,
+        "min_length": 1,
+        "token_max_length": 10**9,
+        "max_output_input_ratio": 10**9,
+    }
     bounds["min_output_input_ratio"] = 0
     given = {name: getattr(options, name) for name in ("min_duration", "max_duration")}
     found = {name: value for name, value in given.items() if value is not None}
@@ -121,7 +167,9 @@ def _tokenizer_keys(options: argparse.Namespace) -> dict[str, Any]:
             raise ValueError(f"--tokenizer names {len(models)} models: give as many --langs")
         return {"tokenizer": "sentencepiece", "tokenizer_conf": {"model_path": models[0]}}
     if len(options.langs) != len(models):
-        raise ValueError(f"--tokenizer names {len(models)} models, --langs {len(options.langs)} languages")
+        raise ValueError(
+            f"--tokenizer names {len(models)} models, --langs {len(options.langs)} languages"
+        )
     languages = {
         language: {"tokenizer": "sentencepiece", "model_path": model}
         for language, model in zip(options.langs, models, strict=True)

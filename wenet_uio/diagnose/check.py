@@ -3,8 +3,9 @@
 opened_for_check   data list   -> corpus, and findings for the shards and samples that the corpus leaves out
 check_corpus       corpus      -> Report: what training would lose, what is suspect, figures
 
-`findings.py` lists the kinds of findings. `check_shards.py` checks shards, and `check_samples.py` single samples. This
-module checks the list as a whole: duplicate keys, limits of outliers, filters, rare sample rates, unused units.
+`findings.py` lists the kinds of findings. `check_shards.py` checks shards, and `check_samples.py`
+single samples. This module checks the list as a whole: duplicate keys, limits of outliers, filters,
+rare sample rates, unused units.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ JOBS_A_PROCESS = 32
 FEWEST_FOR_OUTLIERS = 20
 """A smaller corpus has no outliers."""
 FENCE = 3.0
-"""Outliers lie this many quartile ranges beyond the quartiles, on a logarithmic scale (Tukey's outer fences)."""
+"""Outliers lie this many quartile ranges beyond the quartiles, on a logarithmic scale (Tukey's
+outer fences)."""
 NARROWEST = 0.1
-"""Least quartile range, in powers of ten: even among equal durations, an outlier is half or twice as long."""
+"""Least quartile range, in powers of ten: even among equal durations, an outlier is half or twice
+as long."""
 HASHES_A_PASS = 1 << 23
 """Number of key hashes in memory at a time, when duplicates are searched."""
 SPECIAL = {BLANK, UNKNOWN, SOS_EOS, "<sos>", "<eos>"}
@@ -52,11 +55,17 @@ class Reading:
     tokenizer: Tokenizer | None = None
     """None: texts are not compared with units."""
     filters: bool = False
-    """True: with a tokenizer, the report counts the utterances that `conf.filter_conf` leaves out."""
+    """True: with a tokenizer, the report counts the utterances that `conf.filter_conf` leaves
+    out."""
 
 
 def check_corpus(
-    corpus: Corpus, not_indexed: list[Finding], reading: Reading, *, audio: bool = True, processes: int = 1
+    corpus: Corpus,
+    not_indexed: list[Finding],
+    reading: Reading,
+    *,
+    audio: bool = True,
+    processes: int = 1,
 ) -> Report:
     """Check every sample.
 
@@ -81,7 +90,9 @@ def check_corpus(
     usual = {"seconds": usual_range(report.seconds), "speech": usual_range(report.speech)}
     checker = Checker(corpus, reading.conf, reading.tokenizer, measure, planned, audio, **usual)
     seen = _gather(report, _check_in_processes(checker, processes))
-    if reading.tokenizer is not None and not isinstance(reading.tokenizer.splitter, OwnUnits | AggregateSplitter):
+    if reading.tokenizer is not None and not isinstance(
+        reading.tokenizer.splitter, OwnUnits | AggregateSplitter
+    ):
         report.unseen = sorted(reading.tokenizer.symbols.keys() - seen - SPECIAL)
     return report
 
@@ -97,9 +108,11 @@ def _add_distributions(report: Report, corpus: Corpus) -> None:
 
 
 def _planned(corpus: Corpus, reading: Reading) -> tuple[Measure | None, Corpus]:
-    """The measure whose filters apply, if any, and the corpus that the plan would read, with tokens counted if needed.
+    """The measure whose filters apply, if any, and the corpus that the plan would read, with tokens
+    counted if needed.
 
-    If the plan does not know the numbers of tokens, the checks of single samples apply the filters on tokens.
+    If the plan does not know the numbers of tokens, the checks of single samples apply the filters
+    on tokens.
     """
     if reading.tokenizer is None or not reading.filters:
         return None, corpus
@@ -142,7 +155,9 @@ def _check_in_processes(checker: Checker, processes: int) -> Iterator[Part]:
 
 
 def _duplicates(corpus: Corpus) -> Iterator[Finding]:
-    """Find samples whose key occurred before. Each pass compares a part of all hashes, which bounds the memory."""
+    """Find samples whose key occurred before. Each pass compares a part of all hashes, which bounds
+    the memory.
+    """
     parts = -(-corpus.num_samples // HASHES_A_PASS)
     for number in range(parts):
         columns = (corpus.rows(shard).key_hash for shard in range(corpus.num_shards))
@@ -157,12 +172,19 @@ def _duplicates(corpus: Corpus) -> Iterator[Finding]:
             for row in np.flatnonzero(np.isin(rows.key_hash, repeated)).tolist():
                 key = rows.key(row)
                 if key in met:
-                    yield Finding("duplicate_key", key, f"occurs again as sample {row} of shard {shard}", (shard, row))
+                    yield Finding(
+                        "duplicate_key",
+                        key,
+                        f"occurs again as sample {row} of shard {shard}",
+                        (shard, row),
+                    )
                 met.add(key)
 
 
 def usual_range(histogram: LogHistogram) -> Fences:
-    """The limits beyond which values are outliers; infinite if there are fewer than `FEWEST_FOR_OUTLIERS` values."""
+    """The limits beyond which values are outliers; infinite if there are fewer than
+    `FEWEST_FOR_OUTLIERS` values.
+    """
     if histogram.counts.sum() < FEWEST_FOR_OUTLIERS:
         return Fences(-np.inf, np.inf)
     low, high = (float(np.log10(histogram.quantile(share))) for share in (0.25, 0.75))

@@ -14,7 +14,8 @@ from wenet_uio.files import digest_of
 
 
 def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
-    """Find shards that hold other samples than when their list was indexed, because other data was packed over them.
+    """Find shards that hold other samples than when their list was indexed, because other data was
+    packed over them.
 
     Damaged shards, and lists that changed since they were indexed, are left to other checks.
     """
@@ -25,7 +26,9 @@ def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
     ends = columns["path_end"].astype(np.int64).tolist()
     paths = columns["paths"].tobytes()
     found = []
-    for first, end, digest, samples in zip([0, *ends], ends, columns["digest"], columns["samples"], strict=False):
+    for first, end, digest, samples in zip(
+        [0, *ends], ends, columns["digest"], columns["samples"], strict=False
+    ):
         shard = paths[first:end].decode()
         try:
             rows, bad = index_shard(shard, data_list, layout)

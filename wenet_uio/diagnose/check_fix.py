@@ -27,17 +27,18 @@ Lost = dict[int, set[int]]
 
 
 def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -> int:
-    """Write the list `out` without lost samples, and `out.left_out.jsonl` with key, kind and detail of each loss.
+    """Write the list `out` without lost samples, and `out.left_out.jsonl` with key, kind and detail
+    of each loss.
 
-    A raw list keeps its other lines unchanged. A shard list keeps its shards without a loss; the sound samples of the
-    other shards are copied to the folder `out.shards`.
+    A raw list keeps its other lines unchanged. A shard list keeps its shards without a loss; the
+    sound samples of the other shards are copied to the folder `out.shards`.
 
     Returns:
         the number of utterances in `out`.
 
     Raises:
-        ListError: `out` is the checked list; the list is a mixture; a raw list would move to another folder; or a shard
-            with a loss is not a plain local tar.
+        ListError: `out` is the checked list; the list is a mixture; a raw list would move to
+            another folder; or a shard with a loss is not a plain local tar.
     """
     if Path(out).resolve() == Path(data_list).resolve():
         raise ListError(f"--fix {out}: is the list itself; name another file")
@@ -49,7 +50,8 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
     if isinstance(corpus, RawCorpus):
         if Path(out).parent.resolve() != Path(data_list).parent.resolve():
             raise ListError(
-                f"--fix {out}: put the new list into the folder of {data_list}; paths in the list may be relative to it"
+                f"--fix {out}: put the new list into the folder of {data_list}; paths in the list "
+                "may be relative to it"
             )
         left = _write_raw(corpus, lost, out)
     elif isinstance(corpus, ShardCorpus):
@@ -79,7 +81,9 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
     for shard in range(corpus.num_shards):
         files = corpus.files(shard)
         rows = corpus.rows(shard)
-        kept = {int(offset) for row, offset in enumerate(rows.audio_offset) if row not in lost[shard]}
+        kept = {
+            int(offset) for row, offset in enumerate(rows.audio_offset) if row not in lost[shard]
+        }
         if not kept:
             continue
         left += len(rows) - len(lost[shard])
@@ -88,10 +92,16 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
             continue
         if files.manifest or not files.is_plain:
             raise ListError(
-                f"--fix: {files.tar} is remote, compressed or has a manifest: repair the shard at its source"
+                f"--fix: {files.tar} is remote, compressed or has a manifest: repair the shard at "
+                "its source"
             )
         copy = Path(f"{out}.shards") / f"{shard:09d}_{Path(files.tar).name}"
-        _copy_samples(objects.without_scheme(files.tar), {rows.key(row) for row in range(len(rows))}, kept, copy)
+        _copy_samples(
+            objects.without_scheme(files.tar),
+            {rows.key(row) for row in range(len(rows))},
+            kept,
+            copy,
+        )
         lines.append(f"{copy}\n")
     with written_aside(out, "w") as file:
         file.writelines(lines)
@@ -113,7 +123,11 @@ def _copy_samples(path: str, keys: set[str], kept: set[int], copy: Path) -> None
         return key
 
     members, _ = read_members(path)
-    with open(path, "rb") as source, written_aside(copy) as file, tarfile.open(fileobj=file, mode="w") as target:
+    with (
+        open(path, "rb") as source,
+        written_aside(copy) as file,
+        tarfile.open(fileobj=file, mode="w") as target,
+    ):
         for _, sample in itertools.groupby(members, key_of):
             sample = list(sample)
             if all(member.offset not in kept for member in sample):
@@ -128,5 +142,9 @@ def _copy_samples(path: str, keys: set[str], kept: set[int], copy: Path) -> None
 def _write_ledger(losses: Iterable[Finding], path: str) -> None:
     with written_aside(path, "w") as file:
         for finding in losses:
-            line = {"key": shown(finding.key), "kind": finding.kind, "detail": shown(finding.detail)}
+            line = {
+                "key": shown(finding.key),
+                "kind": finding.kind,
+                "detail": shown(finding.detail),
+            }
             file.write(json.dumps(line, ensure_ascii=False) + "\n")

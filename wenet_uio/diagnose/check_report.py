@@ -39,7 +39,9 @@ def as_text(report: Report) -> str:
                 lines += [f"    {finding.key}: {finding.detail}" for finding in named[kind][:NAMED]]
                 if (more := report.counts[kind] - NAMED) > 0:
                     lines.append(f"    and {more} more")
-    lines.append(f"training would lose {report.losses}" if report.losses else "training would lose nothing")
+    lines.append(
+        f"training would lose {report.losses}" if report.losses else "training would lose nothing"
+    )
     return "\n".join(lines)
 
 
@@ -54,7 +56,9 @@ def _figures(report: Report) -> Iterator[str]:
         rates = ", ".join(f"{count} at {rate} Hz" for rate, count in report.rates.most_common())
         yield f"sample rates: {rates}"
     if report.filtered:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(report.filtered.items()))
+        reasons = ", ".join(
+            f"{count} {reason}" for reason, count in sorted(report.filtered.items())
+        )
         yield f"left out by filter_conf: {reasons}"
 
 
@@ -96,7 +100,10 @@ def write_html(path: str, report: Report, reader: BatchReader, title: str) -> No
         histograms=data_uri(_histograms(report), "image/png"),
         sections=_sections(report, reader),
     )
-    with careful(), written_aside(path, "w") as file:  # audio that crashed a worker is among the findings
+    with (
+        careful(),
+        written_aside(path, "w") as file,
+    ):  # audio that crashed a worker is among the findings
         file.writelines(page)
 
 
@@ -115,7 +122,9 @@ def _rows(findings: list[Finding], reader: BatchReader) -> Iterator[_Row]:
 
 
 def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
-    """The beginning of the audio of a sample, as a data URI, and the text; (None, "") for an unreadable sample."""
+    """The beginning of the audio of a sample, as a data URI, and the text; (None, "") for an
+    unreadable sample.
+    """
     if finding.place is None:
         return None, ""
     ref = SampleRef(*finding.place)
@@ -126,7 +135,9 @@ def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
     if example.waveform is None:
         return None, example.text
     waveform = example.waveform[: SECONDS_PLAYED * example.sample_rate].numpy()
-    return data_uri(encode_audio(waveform[:, None], example.sample_rate, "wav"), "audio/wav"), example.text
+    return data_uri(
+        encode_audio(waveform[:, None], example.sample_rate, "wav"), "audio/wav"
+    ), example.text
 
 
 def _histograms(report: Report) -> bytes:
@@ -134,12 +145,18 @@ def _histograms(report: Report) -> bytes:
     from matplotlib.figure import Figure  # slow to import
 
     figure = Figure(figsize=(13, 3.6))
-    figure.subplots_adjust(0.065, 0.15, 0.99, 0.91, 0.25)  # a layout that is computed takes as long as the drawing
-    for axes, (name, histogram, unit) in zip(figure.subplots(1, 3), _distributions(report), strict=True):
+    figure.subplots_adjust(
+        0.065, 0.15, 0.99, 0.91, 0.25
+    )  # a layout that is computed takes as long as the drawing
+    for axes, (name, histogram, unit) in zip(
+        figure.subplots(1, 3), _distributions(report), strict=True
+    ):
         axes.set(title=name.capitalize(), xlabel=unit, ylabel="utterances")
         if histogram.counts.any():
             used = histogram.counts.nonzero()[0]
-            axes.stairs(histogram.counts[: used[-1] + 1], histogram.edges()[: used[-1] + 2], fill=True)
+            axes.stairs(
+                histogram.counts[: used[-1] + 1], histogram.edges()[: used[-1] + 2], fill=True
+            )
             axes.set(xscale="log", xlim=(histogram.quantile(0) / 1.2, histogram.quantile(1) * 1.2))
     figure.savefig(file := io.BytesIO(), format="png", dpi=110)
     return file.getvalue()

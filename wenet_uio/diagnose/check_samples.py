@@ -16,7 +16,11 @@ from wenet_uio.audio.read import INT16_SCALE, OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filters, token_rate_filters
+from wenet_uio.dataset.filters import (
+    FILTER_FRAMES_PER_SECOND,
+    token_count_filters,
+    token_rate_filters,
+)
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.reader import BatchReader
@@ -82,15 +86,21 @@ class Part:
 
 
 def _ends_too_late(utterance: Utterance, example: Example) -> str | None:
-    """Why a segment ends after its audio; None if it does not. Such turns of conversations are bad samples already."""
+    """Why a segment ends after its audio; None if it does not. Such turns of conversations are bad
+    samples already.
+    """
     if example.waveform is None:
         return None
-    return why_past_the_end(utterance.start, utterance.end, len(example.waveform) / example.sample_rate)
+    return why_past_the_end(
+        utterance.start, utterance.end, len(example.waveform) / example.sample_rate
+    )
 
 
 @dataclass(frozen=True)
 class Checker:
-    """Checks rows of a corpus. It can be pickled: workers receive it with each job and open the corpus again."""
+    """Checks rows of a corpus. It can be pickled: workers receive it with each job and open the
+    corpus again.
+    """
 
     corpus: Corpus
     conf: DatasetConf
@@ -108,7 +118,9 @@ class Checker:
     """Usual characters per second."""
 
     def check(self, job: Sequence[Span]) -> Part:
-        """Check some rows, in a worker process. Sets the number of torch threads of the process to 1."""
+        """Check some rows, in a worker process. Sets the number of torch threads of the process to
+        1.
+        """
         torch.set_num_threads(1)
         reader = BatchReader(self.corpus, self.conf)
         part = Part()
@@ -134,7 +146,9 @@ class Checker:
                 if kept is None or kept[row]:
                     self._filter_tokens(part, len(tokens), seconds)
 
-    def _tokens(self, part: Part, place: tuple[int, int], key: str, text: str, fields: Mapping[str, Any]) -> list[str]:
+    def _tokens(
+        self, part: Part, place: tuple[int, int], key: str, text: str, fields: Mapping[str, Any]
+    ) -> list[str]:
         """The tokens of a text, checked; none if its language is not known."""
         assert self.tokenizer is not None
         try:
@@ -145,8 +159,12 @@ class Checker:
         self._check_tokens(part, place, key, text, tokens)
         return tokens
 
-    def _check_audio(self, part: Part, reader: BatchReader, ref: SampleRef) -> tuple[str, Mapping[str, Any]]:
-        """Check the audio of a sample if audio is checked, and return the text and the other fields."""
+    def _check_audio(
+        self, part: Part, reader: BatchReader, ref: SampleRef
+    ) -> tuple[str, Mapping[str, Any]]:
+        """Check the audio of a sample if audio is checked, and return the text and the other
+        fields.
+        """
         if not self.audio:
             return self._text(ref)
         utterances: list[Utterance] = []
@@ -167,7 +185,9 @@ class Checker:
             decibels = f"{20 * np.log10(level):.0f} dB" if level else "all samples are zero"
             part.findings.append(Finding("silent", key, decibels, place))
         if clipped > CLIPPED:
-            part.findings.append(Finding("clipped", key, f"{clipped:.1%} of the samples at full scale", place))
+            part.findings.append(
+                Finding("clipped", key, f"{clipped:.1%} of the samples at full scale", place)
+            )
         return example.text, example.extra
 
     def _read(self, utterances: list[Utterance], ref: SampleRef) -> Utterance:
@@ -184,8 +204,12 @@ class Checker:
                 raise
             raise SkipSample("unreadable", str(error)) from None
 
-    def _check_text(self, part: Part, place: tuple[int, int], key: str, text: str, seconds: float | None) -> None:
-        """Compare a text with the duration of its audio; `seconds` is None for text without audio."""
+    def _check_text(
+        self, part: Part, place: tuple[int, int], key: str, text: str, seconds: float | None
+    ) -> None:
+        """Compare a text with the duration of its audio; `seconds` is None for text without
+        audio.
+        """
         if seconds is None:
             return
         if self.seconds.exclude(seconds):
@@ -197,7 +221,9 @@ class Checker:
             detail = f"{speech:.3g} characters per second: {len(text)} in {seconds:.2f} s: {text[:SHOWN_TEXT]}"
             part.findings.append(Finding("characters_per_second", key, detail, place))
 
-    def _check_tokens(self, part: Part, place: tuple[int, int], key: str, text: str, tokens: list[str]) -> None:
+    def _check_tokens(
+        self, part: Part, place: tuple[int, int], key: str, text: str, tokens: list[str]
+    ) -> None:
         """Find tokens that the tokenizer has no unit for."""
         assert self.tokenizer is not None
         part.seen.update(tokens)
@@ -207,14 +233,20 @@ class Checker:
             part.findings.append(Finding("space_to_unknown", key, text[:SHOWN_TEXT], place))
         if unknown:
             named = " ".join(list(unknown)[:SHOWN_TOKENS])
-            part.findings.append(Finding("unknown_unit", key, f"{named} in: {text[:SHOWN_TEXT]}", place))
+            part.findings.append(
+                Finding("unknown_unit", key, f"{named} in: {text[:SHOWN_TEXT]}", place)
+            )
 
     def _filter_tokens(self, part: Part, tokens: int, seconds: float | None) -> None:
-        """Count an utterance that training filters by its tokens, unless the plan has applied these filters already."""
+        """Count an utterance that training filters by its tokens, unless the plan has applied these
+        filters already.
+        """
         if self.measure is None or self.measure.text_length_is_tokens:
             return
         filters = token_count_filters(self.conf.filter_conf, tokens)
         if seconds is not None:
-            filters += token_rate_filters(self.conf.filter_conf, tokens, seconds * FILTER_FRAMES_PER_SECOND)
+            filters += token_rate_filters(
+                self.conf.filter_conf, tokens, seconds * FILTER_FRAMES_PER_SECOND
+            )
         if reason := next((reason for reason, is_out in filters if is_out), None):
             part.filtered[reason] += 1

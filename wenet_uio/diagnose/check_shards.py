@@ -1,4 +1,6 @@
-"""The part of a check that looks at whole shards: open a list although some of its shards are broken."""
+"""The part of a check that looks at whole shards: open a list although some of its shards are
+broken.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     """Open a list or mixture as a corpus without its broken shards.
 
     Yields:
-        the corpus, and findings for broken and empty shards and for samples that could not be indexed.
+        the corpus, and findings for broken and empty shards and for samples that could not be
+        indexed.
 
     Raises:
         ListError: there is no such list, or no shard of the list can be read.
@@ -52,7 +55,9 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     findings = _findings_of(checked, changed)
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
-        if changed or any(shard.is_broken for shard in checked):  # the index of the list stays as it is
+        if changed or any(
+            shard.is_broken for shard in checked
+        ):  # the index of the list stays as it is
             opened = f"{folder}/whole.list"
             _write_whole(opened, shards, checked, data_list)
             findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
@@ -71,14 +76,19 @@ def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_lis
     whole = [shard for shard, found in zip(shards, checked, strict=True) if not found.is_broken]
     if not whole:
         first = checked[0].findings[0]
-        raise ListError(f"{data_list}: none of its shards can be read ({first.key}: {first.detail})")
+        raise ListError(
+            f"{data_list}: none of its shards can be read ({first.key}: {first.detail})"
+        )
     Path(path).write_text("\n".join(whole), encoding="utf-8")
 
 
 def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
     """Findings for the samples of a corpus that could not be indexed, and for damaged shards."""
     tars = {ShardFiles.parse(shard).tar for shard in shards}
-    return [Finding("broken_shard" if key in tars else NOT_INDEXED, key, reason) for key, reason in corpus.bad]
+    return [
+        Finding("broken_shard" if key in tars else NOT_INDEXED, key, reason)
+        for key, reason in corpus.bad
+    ]
 
 
 def _shards_of(data_list: str) -> tuple[list[str], list[tuple[str, str]]]:
@@ -103,7 +113,9 @@ class _Checked(NamedTuple):
 
 
 def _check_mixture(path: str) -> list[Finding]:
-    """Scan the shards of all sources of a mixture; findings for missing shards and for wrong indexes."""
+    """Scan the shards of all sources of a mixture; findings for missing shards and for wrong
+    indexes.
+    """
     findings: list[Finding] = []
     for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
         if data_type == "shard":
@@ -114,10 +126,14 @@ def _check_mixture(path: str) -> list[Finding]:
 
 
 def _findings_of(checked: list[_Checked], changed: list[Finding]) -> list[Finding]:
-    """Findings for shards. Of a shard that the list's index calls changed, nothing is said about its own index."""
+    """Findings for shards. Of a shard that the list's index calls changed, nothing is said about
+    its own index.
+    """
     of_changed = {finding.key for finding in changed}
     found = (finding for shard in checked for finding in shard.findings)
-    return [each for each in found if each.kind != "stale_index" or each.key not in of_changed] + changed
+    return [
+        each for each in found if each.kind != "stale_index" or each.key not in of_changed
+    ] + changed
 
 
 def _check_shards(shards: list[str], data_list: str, layout: Layout) -> list[_Checked]:
@@ -127,7 +143,9 @@ def _check_shards(shards: list[str], data_list: str, layout: Layout) -> list[_Ch
 
 
 def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
-    """Report a shard that is missing, unreadable, empty or not as indexed; a wrong index is made again."""
+    """Report a shard that is missing, unreadable, empty or not as indexed; a wrong index is made
+    again.
+    """
     files = ShardFiles.parse(shard)
     try:
         rows, bad = index_shard(shard, data_list, layout, "all")
@@ -150,12 +168,16 @@ def _lost_with(files: ShardFiles) -> list[Finding]:
 
 
 def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> None:
-    """Make the index of a list again if it has other samples, or fewer bad samples, than the shards of the list."""
+    """Make the index of a list again if it has other samples, or fewer bad samples, than the shards
+    of the list.
+    """
     if any(shard.is_broken for shard in checked):
         return
     columns, meta = read_columns(ensure_index(data_list, "shard", layout))
     known = {(key, reason) for key, reason in meta["bad"]}
-    is_same = columns["digest"].tolist() == [shard.digest for shard in checked if shard.digest is not None]
+    is_same = columns["digest"].tolist() == [
+        shard.digest for shard in checked if shard.digest is not None
+    ]
     if not is_same or any(problem not in known for shard in checked for problem in shard.bad):
         with locked(data_list):
             build_index(data_list, "shard", layout=layout)

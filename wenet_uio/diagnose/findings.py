@@ -12,24 +12,30 @@ from wenet_uio.diagnose.histogram import LogHistogram
 LOSSES = {
     "broken_shard": "shards that are missing or damaged",
     "empty_shard": "shards without samples",
-    "changed_shard": "shards that hold other samples than when their list was indexed: other data was packed over them",
-    NOT_INDEXED: "missing or unreadable audio, audio without text, text without audio, lines that are not JSON",
+    "changed_shard": "shards that hold other samples than when their list was indexed: other data "
+    "was packed over them",
+    NOT_INDEXED: "missing or unreadable audio, audio without text, text without audio, lines that "
+    "are not JSON",
     "unreadable": "audio that cannot be decoded",
     "changed_length": "audio whose length differs from its header or from the data list",
     "duplicate_key": "keys that occur more than once; results hold one utterance per key",
     "empty_text": "audio with an empty text",
-    "unknown_language": "texts whose language is not stated, or has no tokenizer in tokenizer_conf.languages",
+    "unknown_language": "texts whose language is not stated, or has no tokenizer in "
+    "tokenizer_conf.languages",
 }
 """Kinds of findings that cost training a sample or a shard, with their meaning."""
 SUSPECTS = {
-    "stale_index": "shards whose index had other samples than the tar: the check made the index again",
+    "stale_index": "shards whose index had other samples than the tar: the check made the index "
+    "again",
     "silent": "audio below -60 dB of full scale",
     "clipped": "audio with more than 0.1 % of its samples at full scale",
-    "past_the_end": "segments that end after their audio: training reads the part that there is, with the whole text",
+    "past_the_end": "segments that end after their audio: training reads the part that there is, "
+    "with the whole text",
     "other_rate": "sample rates that differ from the majority",
     "duration": "audio far shorter or longer than the other utterances",
     "characters_per_second": "far fewer or more characters per second than in the other utterances",
-    "space_to_unknown": "texts with spaces, although no unit is a space: remove the spaces, or add a unit for them",
+    "space_to_unknown": "texts with spaces, although no unit is a space: remove the spaces, or add "
+    "a unit for them",
     "unknown_unit": "texts with tokens that are not in the units file",
 }
 """Kinds of findings that are unusual but usable, with their meaning."""
@@ -61,7 +67,8 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
     """Number of findings by kind."""
     filtered: Counter[str] = field(default_factory=Counter)
-    """Utterances that filter_conf leaves out, by reason. They are not losses: the config asks for it."""
+    """Utterances that filter_conf leaves out, by reason. They are not losses: the config asks for
+    it."""
     rates: Counter[int] = field(default_factory=Counter)
     """Number of utterances by sample rate in Hz."""
     unknown: Counter[str] = field(default_factory=Counter)
@@ -88,7 +95,11 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """The report as JSON-able values; `counts` has every kind, also those without findings."""
-        distributions = {"duration": self.seconds, "characters_per_second": self.speech, "level": self.level}
+        distributions = {
+            "duration": self.seconds,
+            "characters_per_second": self.speech,
+            "level": self.level,
+        }
         return {
             "utterances": self.utterances,
             "hours": round(self.hours, 4),

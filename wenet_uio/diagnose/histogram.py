@@ -43,4 +43,7 @@ class LogHistogram:
         """Quantiles by share, to three digits; empty without values."""
         if not self.counts.any():
             return {}
-        return {f"{share:g}": float(f"{self.quantile(share):.3g}") for share in (0.01, 0.25, 0.5, 0.75, 0.99)}
+        return {
+            f"{share:g}": float(f"{self.quantile(share):.3g}")
+            for share in (0.01, 0.25, 0.5, 0.75, 0.99)
+        }

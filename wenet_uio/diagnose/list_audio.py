@@ -12,13 +12,18 @@ from wenet_uio.scoring.html_report import Audio
 
 
 def audio_of(data_list: str, data_type: DataType) -> Audio:
-    """A function that reads the waveform of a key of the list; it gives None for other keys and for text without audio.
+    """A function that reads the waveform of a key of the list; it gives None for other keys and for
+    text without audio.
 
     Raises:
         ListError: the list cannot be used.
     """
     corpus = open_list(data_list, data_type)
-    refs = (SampleRef(shard, row) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard]))
+    refs = (
+        SampleRef(shard, row)
+        for shard in range(corpus.num_shards)
+        for row in range(corpus.samples[shard])
+    )
     places = {corpus.key(ref): ref for ref in refs}
 
     def audio(key: str) -> tuple[np.ndarray, int] | None:

@@ -41,14 +41,16 @@ class PlanSeries:
     cost: np.ndarray
     """(batches,) percent of the bound; above 100 for a batch that runs as several micro-batches."""
     mix: np.ndarray
-    """(parts, sources) planned utterances in consecutive parts of the epoch with equally many batches."""
+    """(parts, sources) planned utterances in consecutive parts of the epoch with equally many
+    batches."""
     skew: np.ndarray
     """(steps,) cost of the most expensive rank divided by the mean of the ranks."""
     sources: tuple[str, ...]
 
 
 class PlanCollector:
-    """Collects the numbers of the plots from each batch of an epoch; pass it to `report_plan` as `on_batch`.
+    """Collects the numbers of the plots from each batch of an epoch; pass it to `report_plan` as
+    `on_batch`.
 
     `corpus` is the corpus of that epoch (`Passes.corpus_of`).
     """
@@ -64,7 +66,9 @@ class PlanCollector:
         self._frames += [piece.frames.astype(np.int32) for piece in batch.pieces]
         self._shards += [piece.shards.astype(np.int32) for piece in batch.pieces]
         frames = sum(int(piece.frames.sum()) for piece in batch.pieces)
-        self._batches.append((len(batch), frames, sum(piece.padded_frames for piece in batch.pieces), batch.cost))
+        self._batches.append(
+            (len(batch), frames, sum(piece.padded_frames for piece in batch.pieces), batch.cost)
+        )
         self._last.append(batch)
 
     def series(self) -> PlanSeries:
@@ -74,12 +78,21 @@ class PlanCollector:
         parts = max(1, min(MIX_PARTS, count))
         part = np.repeat(np.arange(count) * parts // max(1, count), sizes)
         source = self._sources.numbers(np.concatenate(self._shards))
-        mix = np.bincount(part * len(names) + source, minlength=parts * len(names)).reshape(parts, len(names))
+        mix = np.bincount(part * len(names) + source, minlength=parts * len(names)).reshape(
+            parts, len(names)
+        )
         rest = list(self._last)[len(self._last) - count % self._world_size :]
         shift, rate = self._measure.frame_count.shift, self._measure.frame_count.sample_rate
-        padding, cost = 100 * (padded - frames) / np.maximum(1, padded), 100 * costs / self._measure.policy.bound
-        skew = skew_of_steps(costs, [piece for batch in rest for piece in batch.pieces], self._world_size)
-        return PlanSeries(np.concatenate(self._frames) * (shift / rate), padding, cost, mix, skew, names)
+        padding, cost = (
+            100 * (padded - frames) / np.maximum(1, padded),
+            100 * costs / self._measure.policy.bound,
+        )
+        skew = skew_of_steps(
+            costs, [piece for batch in rest for piece in batch.pieces], self._world_size
+        )
+        return PlanSeries(
+            np.concatenate(self._frames) * (shift / rate), padding, cost, mix, skew, names
+        )
 
 
 def check_plot_path(path: str) -> None:
@@ -93,15 +106,22 @@ def check_plot_path(path: str) -> None:
 
 
 def write_plot(path: str, series: PlanSeries, figures: dict[str, object], title: str) -> None:
-    """Write the plots as .png, or as a page (.html) with a table of `figures`, those of the report."""
+    """Write the plots as .png, or as a page (.html) with a table of `figures`, those of the
+    report.
+    """
     plots = _plots(series, title)
     if Path(path).suffix != ".html":
         with written_aside(path) as file:
             file.write(plots)
         return
-    texts = {name: json.dumps(value) if isinstance(value, dict) else str(value) for name, value in figures.items()}
+    texts = {
+        name: json.dumps(value) if isinstance(value, dict) else str(value)
+        for name, value in figures.items()
+    }
     with written_aside(path, "w") as file:
-        file.writelines(render("plan", title=title, figures=texts, plots=data_uri(plots, "image/png")))
+        file.writelines(
+            render("plan", title=title, figures=texts, plots=data_uri(plots, "image/png"))
+        )
 
 
 def _plots(series: PlanSeries, title: str) -> bytes:
@@ -121,7 +141,9 @@ def _plots(series: PlanSeries, title: str) -> bytes:
         axes[name].axvline(mean, color="black", linestyle="--")
         axes[name].set(title=f"{what}: mean {mean:.2f} {unit}", xlabel=unit, ylabel=counted)
     _plot_mix(series, axes["mix"], axes["names"])
-    axes["skew"].set(title="Step skew: costliest rank / mean", xlabel="step", ylabel="ratio of costs")
+    axes["skew"].set(
+        title="Step skew: costliest rank / mean", xlabel="step", ylabel="ratio of costs"
+    )
     axes["skew"].plot(series.skew, ".", markersize=3)
     axes["skew"].ticklabel_format(useOffset=False)
     figure.savefig(file := io.BytesIO(), format="png", dpi=110)
@@ -135,8 +157,16 @@ def _plot_mix(series: PlanSeries, mix: Axes, legend: Axes) -> None:
     shares = 100 * series.mix.sum(axis=0) / max(1, series.mix.sum())
     names = [series.sources[number][-SHOWN_NAME:].replace("$", r"\$") for number in largest]
     labels = [f"{share:.1f} % {name}" for share, name in zip(shares[largest], names, strict=True)]
-    edges, percent = np.linspace(0, 100, len(series.mix) + 1), np.pad(percent, ((0, 0), (0, 1)), "edge")
+    edges, percent = (
+        np.linspace(0, 100, len(series.mix) + 1),
+        np.pad(percent, ((0, 0), (0, 1)), "edge"),
+    )
     bands = mix.stackplot(edges, percent, step="post")
-    mix.set(title="Mix of sources, % of utterances", xlabel="% of the epoch", xlim=(0, 100), ylim=(0, 100))
+    mix.set(
+        title="Mix of sources, % of utterances",
+        xlabel="% of the epoch",
+        xlim=(0, 100),
+        ylim=(0, 100),
+    )
     legend.axis("off")
     legend.legend(bands, labels, loc="center left", reverse=True)

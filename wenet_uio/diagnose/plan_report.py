@@ -1,4 +1,6 @@
-"""A dry run of the data: plan a whole epoch from the index alone, without audio, and account for every utterance."""
+"""A dry run of the data: plan a whole epoch from the index alone, without audio, and account for
+every utterance.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +45,19 @@ class PlanReport:
     duplicated: int
     """Utterances planned more than once."""
     over_bound: int
-    """Pieces of batches that cost more than the bound; only evaluation allows them, for single long utterances."""
+    """Pieces of batches that cost more than the bound; only evaluation allows them, for single long
+    utterances."""
     skew: float
-    """Cost of the most expensive rank of a step divided by the mean of its ranks, averaged over the steps."""
+    """Cost of the most expensive rank of a step divided by the mean of its ranks, averaged over the
+    steps."""
     frame_skew: float
-    """Padded frames of the rank of a step that has most, divided by the mean of its ranks, averaged over the steps.
-    Static batches have one cost, so that only their frames differ."""
+    """Padded frames of the rank of a step that has most, divided by the mean of its ranks, averaged
+    over the steps. Static batches have one cost, so that only their frames differ."""
     same_shard: float
     """Probability that two samples of one batch come from the same shard."""
     order_correlation: float
-    """Correlation of the batch numbers of each sample in this epoch and in the next. For a mixture, both epochs are
-    planned with the samples of this epoch."""
+    """Correlation of the batch numbers of each sample in this epoch and in the next. For a mixture,
+    both epochs are planned with the samples of this epoch."""
     mates_again: float
     """Probability that two samples of one batch are in one batch in the next epoch too."""
     length_correlation: float
@@ -103,7 +107,9 @@ def report_plan(
     whole = plan.num_batches // world_size * world_size
     rest = [piece for index in range(whole, plan.num_batches) for piece in plan.batch(index).pieces]
     skew = skew_of_steps(account.costs, rest, world_size)
-    frame_skew = skew_of_steps(account.padded, rest, world_size, size_of=attrgetter("padded_frames"))
+    frame_skew = skew_of_steps(
+        account.padded, rest, world_size, size_of=attrgetter("padded_frames")
+    )
     filtered = plan.filtered()
     planned = int(np.count_nonzero(account.times_planned))
     order_correlation, mates_again = _next_epoch(account.places, plan.of_epoch(seed, epoch + 1))
@@ -143,7 +149,8 @@ class _Account:
         """(samples,) number of the batch of each sample, from 1; 0 for one that is not planned."""
         self.costs, self.padded = np.zeros((2, plan.num_batches), np.int64)
         self.same_shard = np.full(plan.num_batches, np.nan)
-        """(batches,) probability that two samples come from the same shard; NaN for a batch of one sample."""
+        """(batches,) probability that two samples come from the same shard; NaN for a batch of one
+        sample."""
         self.lengths = np.zeros(plan.num_batches)
         """(batches,) mean frames of the samples."""
         self.frames = self.over_bound = 0
@@ -163,8 +170,12 @@ class _Account:
             keys += [self._corpus.key(SampleRef(*ref)) for ref in refs]
         self.digest.update(("\n".join(keys) + "\n\n").encode())
         self.costs[batch.index] = batch.cost
-        self.lengths[batch.index] = sum(int(piece.frames.sum()) for piece in batch.pieces) / max(1, len(keys))
-        counts = np.unique(np.concatenate([piece.shards for piece in batch.pieces]), return_counts=True)[1]
+        self.lengths[batch.index] = sum(int(piece.frames.sum()) for piece in batch.pieces) / max(
+            1, len(keys)
+        )
+        counts = np.unique(
+            np.concatenate([piece.shards for piece in batch.pieces]), return_counts=True
+        )[1]
         if pairs := len(keys) * (len(keys) - 1):
             self.same_shard[batch.index] = (counts * (counts - 1)).sum() / pairs
 
@@ -172,12 +183,16 @@ class _Account:
         """Seconds of audio of the planned utterances, as stored."""
         return sum(
             float(self._corpus.rows(shard).seconds[self.times_planned[start:end] > 0].sum())
-            for shard, (start, end) in enumerate(zip(self._starts[:-1], self._starts[1:], strict=True))
+            for shard, (start, end) in enumerate(
+                zip(self._starts[:-1], self._starts[1:], strict=True)
+            )
         )
 
     def by_source(self) -> dict[str, int]:
         """Planned utterances by source."""
-        shards = np.repeat(np.arange(self._corpus.num_shards), self._corpus.samples)[self.times_planned > 0]
+        shards = np.repeat(np.arange(self._corpus.num_shards), self._corpus.samples)[
+            self.times_planned > 0
+        ]
         sources = sources_of(self._corpus)
         counts = np.bincount(sources.numbers(shards), minlength=len(sources.names))
         return dict(zip(sources.names, counts.tolist(), strict=True))
@@ -218,7 +233,9 @@ def _pairs(groups: np.ndarray) -> int:
 
 
 def _correlation(values: np.ndarray, others: np.ndarray | None = None) -> float:
-    """Correlation with other values, or of each value with the next one; 0 if there is nothing to correlate."""
+    """Correlation with other values, or of each value with the next one; 0 if there is nothing to
+    correlate.
+    """
     left, right = (values, others) if others is not None else (values[:-1], values[1:])
     if len(left) < 2 or not left.std() or not right.std():
         return 0.0
@@ -226,13 +243,18 @@ def _correlation(values: np.ndarray, others: np.ndarray | None = None) -> float:
 
 
 def skew_of_steps(
-    costs: np.ndarray, rest: list[Piece], world_size: int, size_of: Callable[[Piece], int] = attrgetter("cost")
+    costs: np.ndarray,
+    rest: list[Piece],
+    world_size: int,
+    size_of: Callable[[Piece], int] = attrgetter("cost"),
 ) -> np.ndarray:
-    """Cost of the most expensive rank divided by the mean of all ranks, (steps,); steps without cost are left out.
+    """Cost of the most expensive rank divided by the mean of all ranks, (steps,); steps without
+    cost are left out.
 
     Args:
         costs: (batches,) costs of the batches of the epoch.
-        rest: pieces of an incomplete last step, which the ranks share; empty if every step is complete.
+        rest: pieces of an incomplete last step, which the ranks share; empty if every step is
+            complete.
         size_of: the cost of a piece.
     """
     whole = len(costs) // world_size * world_size

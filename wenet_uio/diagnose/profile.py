@@ -1,4 +1,6 @@
-"""Measure where the time of a batch goes, step by step, in one process; and advise what to change."""
+"""Measure where the time of a batch goes, step by step, in one process; and advise what to
+change.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,47 @@ from wenet_uio.dataset.types import Batch, Example, SampleRef, Utterance
 
 Item = TypeVar("Item")
 
-PLAN, READ, DECODE, PAD, DEVICE = "plan", "read", "decode", "pad and the rest", "features on the device"
-"""The steps that are not operators of the chain. The steps of operators have the names of their classes."""
+PLAN, READ, DECODE, PAD, DEVICE = (
+    "plan",
+    "read",
+    "decode",
+    "pad and the rest",
+    "features on the device",
+)
+"""The steps that are not operators of the chain. The steps of operators have the names of their
+classes."""
 ADVICE = {
     PLAN: (0.2, "batches are small: raise max_frames_in_batch or batch_size if memory allows"),
-    READ: (0.25, "storage is slow: pack shards (make_shard_list.py) on a local disk, or set WENET_UIO_CACHE to one"),
-    DECODE: (0.3, "pack 16-bit wav (make_shard_list.py --audio_format wav) if there is room: it needs no decoding"),
+    READ: (
+        0.25,
+        "storage is slow: pack shards (make_shard_list.py) on a local disk, or set WENET_UIO_CACHE "
+        "to one",
+    ),
+    DECODE: (
+        0.3,
+        "pack 16-bit wav (make_shard_list.py --audio_format wav) if there is room: it needs no "
+        "decoding",
+    ),
     "Resample": (0.1, "pack audio at resample_rate (make_shard_list.py --resample HZ)"),
     "SpeedPerturb": (0.3, "use fewer speeds in speed_perturb_conf, or more workers"),
     "Tokenize": (0.2, "texts are long: use a tokenizer with a smaller model, or more workers"),
-    "ComputeFbank": (0.5, "with a GPU, `feature_device: accelerator` takes the features off the workers"),
-    "ComputeMfcc": (0.5, "with a GPU, `feature_device: accelerator` takes the features off the workers"),
-    "ComputeLogMelSpectrogram": (0.5, "with a GPU, `feature_device: accelerator` takes the features off the workers"),
+    "ComputeFbank": (
+        0.5,
+        "with a GPU, `feature_device: accelerator` takes the features off the workers",
+    ),
+    "ComputeMfcc": (
+        0.5,
+        "with a GPU, `feature_device: accelerator` takes the features off the workers",
+    ),
+    "ComputeLogMelSpectrogram": (
+        0.5,
+        "with a GPU, `feature_device: accelerator` takes the features off the workers",
+    ),
     "UserOperator": (0.3, "your own operators are slow: reduce their work for each utterance"),
-    PAD: (0.3, "many short utterances: this work is per utterance, whatever its length; use more workers"),
+    PAD: (
+        0.3,
+        "many short utterances: this work is per utterance, whatever its length; use more workers",
+    ),
 }
 """For each step: the share of the time from which a change is worthwhile, and the change."""
 MUCH_PADDING = 0.05
@@ -84,8 +113,12 @@ class Profile:
             "audio_seconds_per_second": round(self.speed, 1),
             "first_batch_seconds": round(self.first_batch_seconds, 3),
             "padding": round(self.padding, 4),
-            "ms_per_batch": {step: round(1000 * s / self.batches, 3) for step, s in self.seconds.items()},
-            "share": {step: round(seconds / self.total, 4) for step, seconds in self.seconds.items()},
+            "ms_per_batch": {
+                step: round(1000 * s / self.batches, 3) for step, s in self.seconds.items()
+            },
+            "share": {
+                step: round(seconds / self.total, 4) for step, seconds in self.seconds.items()
+            },
             "advice": self.advice(),
         }
 
@@ -95,8 +128,10 @@ class Profile:
         for step, seconds in self.seconds.items():
             yield f"{step:<28}{1000 * seconds / self.batches:11.2f}{seconds / self.total:8.1%}"
         yield (
-            f"{self.batches} batches, {self.audio_seconds / 3600:.2f} hours: {self.speed:.0f} audio seconds per second "
-            f"in one process; {self.padding:.1%} padding; first batch after {self.first_batch_seconds:.2f} s"
+            f"{self.batches} batches, {self.audio_seconds / 3600:.2f} hours: {self.speed:.0f} "
+            "audio seconds per second "
+            f"in one process; {self.padding:.1%} padding; first batch after "
+            f"{self.first_batch_seconds:.2f} s"
         )
 
 
@@ -127,9 +162,14 @@ def profile(make_loader: Callable[[], Loader], batches: int, device: str = "cpu"
             batch = reader[work]
         batch = _compute_deferred(batch, device, clock)
         audio, count = audio + batch.seconds, count + 1
-        frames, padded = frames + int(batch.feats_lengths.sum()), padded + batch.feats.shape[0] * batch.feats.shape[1]
+        frames, padded = (
+            frames + int(batch.feats_lengths.sum()),
+            padded + batch.feats.shape[0] * batch.feats.shape[1],
+        )
     if not count:
-        raise ValueError(f"{loader.corpus.data_list}: has only one batch; a profile needs two or more")
+        raise ValueError(
+            f"{loader.corpus.data_list}: has only one batch; a profile needs two or more"
+        )
     return Profile(count, audio, 1 - frames / max(1, padded), first, clock.seconds)
 
 
@@ -139,7 +179,8 @@ class _Clock:
     def __init__(self, seconds: dict[str, float]) -> None:
         self.seconds = seconds
         self._inner = [0.0]
-        """For each open step, the time of the steps inside it; the first entry is for steps outside of any."""
+        """For each open step, the time of the steps inside it; the first entry is for steps outside
+        of any."""
 
     @contextmanager
     def __call__(self, step: str) -> Iterator[None]:
@@ -167,7 +208,10 @@ class _TimedReader(BatchReader):
 
     def __init__(self, reader: BatchReader, clock: _Clock) -> None:
         chains = Chains(
-            *(tuple(_timed(operator, _name(operator), clock) for operator in chain) for chain in reader.chains)
+            *(
+                tuple(_timed(operator, _name(operator), clock) for operator in chain)
+                for chain in reader.chains
+            )
         )
         super().__init__(reader.corpus, reader.conf, chains, reader.keep_int16)
         self._clock = clock

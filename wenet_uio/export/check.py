@@ -1,7 +1,8 @@
-"""Compare an exported model with its checkpoint: log-probabilities, and recognised tokens of real utterances.
+"""Compare an exported model with its checkpoint: log-probabilities, and recognised tokens of real
+utterances.
 
-`recognise_all` decodes utterances with the checkpoint, `compare` decodes them with the exported model and lists the
-differences, and `judge` raises an error if the differences exceed the limits.
+`recognise_all` decodes utterances with the checkpoint, `compare` decodes them with the exported
+model and lists the differences, and `judge` raises an error if the differences exceed the limits.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ class Limits:
     token_errors: float = 0.0
     """Tokens that differ, in % of the checkpoint's tokens."""
     tie: float = 0.0
-    """If no log-probability differs by more than this, any number of tokens may differ: their scores were almost
-    equal."""
+    """If no log-probability differs by more than this, any number of tokens may differ: their
+    scores were almost equal."""
 
 
 INT8 = Limits(log_prob=math.inf, token_errors=10.0, tie=1.0)
-"""Rounding to int8 changes small log-probabilities a lot, so only the tokens are compared. The hypotheses of a model
-with little training have almost equal scores, hence the limit `tie`."""
+"""Rounding to int8 changes small log-probabilities a lot, so only the tokens are compared. The
+hypotheses of a model with little training have almost equal scores, hence the limit `tie`."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class Agreement:
     """Number of utterances."""
     differences: tuple[Difference, ...]
     largest: float
-    """Largest absolute difference of a log-probability: of CTC, or the decoder's mean over a hypothesis."""
+    """Largest absolute difference of a log-probability: of CTC, or the decoder's mean over a
+    hypothesis."""
     tokens: int
     """Number of tokens that the checkpoint recognised, in all modes."""
 
@@ -94,32 +96,44 @@ class Agreement:
     @property
     def token_errors(self) -> float:
         """Substituted, deleted and inserted tokens, in % of the checkpoint's tokens."""
-        pairs = ((map(str, found.checkpoint), map(str, found.exported)) for found in self.differences)
-        errors = sum(Counts.of(align(list(tokens), list(others))).errors for tokens, others in pairs)
+        pairs = (
+            (map(str, found.checkpoint), map(str, found.exported)) for found in self.differences
+        )
+        errors = sum(
+            Counts.of(align(list(tokens), list(others))).errors for tokens, others in pairs
+        )
         return 100.0 * errors / max(1, self.tokens)
 
 
 def utterances(batches: Iterable[Batch]) -> Iterator[tuple[str, torch.Tensor]]:
     """Key and features (1, T, F) without padding of each utterance."""
     for batch in batches:
-        for key, feats, length in zip(batch.keys, batch.feats, batch.feats_lengths.tolist(), strict=True):
+        for key, feats, length in zip(
+            batch.keys, batch.feats, batch.feats_lengths.tolist(), strict=True
+        ):
             yield key, feats[:length].unsqueeze(0)
 
 
 @torch.inference_mode()
 def recognise_all(
-    model: ASRModel, examples: Iterable[tuple[str, torch.Tensor]], limit: int, options: DecodeOptions
+    model: ASRModel,
+    examples: Iterable[tuple[str, torch.Tensor]],
+    limit: int,
+    options: DecodeOptions,
 ) -> list[Reference]:
     """Decode the first `limit` examples (key, feats (1, T, F)) with the checkpoint.
 
-    Examples shorter than one window of the input layer have no encoder frames and are skipped. If `options` has chunks,
-    short examples are joined, because a model without any cache would pass a check within one chunk.
+    Examples shorter than one window of the input layer have no encoder frames and are skipped. If
+    `options` has chunks, short examples are joined, because a model without any cache would pass a
+    check within one chunk.
 
     Raises:
         ValueError: no example is long enough.
     """
     model.eval()
-    long_enough = (example for example in examples if example[1].size(1) > model.encoder.embed.right_context)
+    long_enough = (
+        example for example in examples if example[1].size(1) > model.encoder.embed.right_context
+    )
     chosen = list(islice(long_enough, limit))
     if options.decoding_chunk_size > 0:
         chosen = joined(chosen, _frames_to_check(model, options))
@@ -131,19 +145,28 @@ def recognise_all(
         decoder_score = _decoder_score(model, encoder_out, tokens[RESCORING])
         references.append(Reference(key, feats, log_probs, decoder_score, tokens))
     if not references:
-        raise ValueError("no utterance to check the exported model with: give a --check_data with longer utterances")
+        raise ValueError(
+            "no utterance to check the exported model with: give a --check_data with longer "
+            "utterances"
+        )
     return references
 
 
-def joined(examples: Sequence[tuple[str, torch.Tensor]], frames: int) -> list[tuple[str, torch.Tensor]]:
-    """Append to each example (key, feats (1, T, F)) the examples after it, in a circle, to at least `frames` frames."""
+def joined(
+    examples: Sequence[tuple[str, torch.Tensor]], frames: int
+) -> list[tuple[str, torch.Tensor]]:
+    """Append to each example (key, feats (1, T, F)) the examples after it, in a circle, to at least
+    `frames` frames.
+    """
     found = []
     for number, (key, feats) in enumerate(examples):
         parts, length = [feats], feats.size(1)
         while length < frames:
             parts.append(examples[(number + len(parts)) % len(examples)][1])
             length += parts[-1].size(1)
-        found.append((f"{key} and {len(parts) - 1} more" if len(parts) > 1 else key, torch.cat(parts, dim=1)))
+        found.append(
+            (f"{key} and {len(parts) - 1} more" if len(parts) > 1 else key, torch.cat(parts, dim=1))
+        )
     return found
 
 
@@ -165,11 +188,14 @@ def compare(
         encoder_out, found = _encode(exported, reference.feats, options)
         if found.shape != reference.log_probs.shape:
             raise ValueError(
-                f"{reference.key}: the exported model returns log-probabilities of shape {tuple(found.shape)}, the "
+                f"{reference.key}: the exported model returns log-probabilities of shape "
+                f"{tuple(found.shape)}, the "
                 f"checkpoint {tuple(reference.log_probs.shape)}"
             )
         found_differences = [(reference.log_probs - found).abs().max().item()]
-        recognised = {GREEDY: ctc_greedy_search(found, _lengths(found), exported.blank)[0][0].tokens}
+        recognised = {
+            GREEDY: ctc_greedy_search(found, _lengths(found), exported.blank)[0][0].tokens
+        }
         if RESCORING in modes:
             assert isinstance(exported, ExportedModel), "model.onnx of sherpa-onnx has no decoder"
             score = _decoder_score(exported, encoder_out, reference.tokens[RESCORING])
@@ -197,7 +223,8 @@ def agreement_of(
     """Compare the first `limit` examples (key, feats (1, T, F)), one by one.
 
     Args:
-        compare_one: returns the largest difference of scores, the number of tokens, and a difference of tokens.
+        compare_one: returns the largest difference of scores, the number of tokens, and a
+            difference of tokens.
 
     Raises:
         ValueError: there is no example.
@@ -214,7 +241,9 @@ def agreement_of(
     return Agreement(checked, tuple(differences), largest, tokens)
 
 
-def judge(path: str, agreement: Agreement, limits: Limits, detokenize: Callable[[Tokens], str]) -> str:
+def judge(
+    path: str, agreement: Agreement, limits: Limits, detokenize: Callable[[Tokens], str]
+) -> str:
     """Describe in one line how far the exported model agrees with the checkpoint.
 
     Args:
@@ -227,7 +256,8 @@ def judge(path: str, agreement: Agreement, limits: Limits, detokenize: Callable[
         ValueError: the differences exceed `limits`.
     """
     line = (
-        f"{agreement.utterances - agreement.differing} of {agreement.utterances} utterances as the checkpoint decodes "
+        f"{agreement.utterances - agreement.differing} of {agreement.utterances} utterances as the "
+        "checkpoint decodes "
         f"them; largest difference of a log-probability {agreement.largest:.2g}"
     )
     if agreement.differences:
@@ -236,9 +266,14 @@ def judge(path: str, agreement: Agreement, limits: Limits, detokenize: Callable[
         line += f"; {agreement.token_errors:.2f} % of the tokens differ; "
         line += f"{first.key} in {first.mode}: {texts[0]!r} became {texts[1]!r}"
     if agreement.token_errors > limits.token_errors and not agreement.largest <= limits.tie:
-        raise ValueError(f"{path}: not written: more than {limits.token_errors:g} % of the tokens differ: {line}")
+        raise ValueError(
+            f"{path}: not written: more than {limits.token_errors:g} % of the tokens differ: {line}"
+        )
     if not agreement.largest <= limits.log_prob:
-        raise ValueError(f"{path}: not written: log-probabilities differ by more than {limits.log_prob:g}: {line}")
+        raise ValueError(
+            f"{path}: not written: log-probabilities differ by more than {limits.log_prob:g}: "
+            f"{line}"
+        )
     return f"{path}: {line}"
 
 
@@ -247,13 +282,18 @@ def _encode(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Encoder frames (1, T', D) and CTC log-probabilities (1, T', V) of an utterance."""
     encoder_out, _ = model.encode(
-        feats, torch.tensor([feats.size(1)]), options.decoding_chunk_size, options.num_decoding_left_chunks
+        feats,
+        torch.tensor([feats.size(1)]),
+        options.decoding_chunk_size,
+        options.num_decoding_left_chunks,
     )
     return encoder_out, model.ctc_log_probs(encoder_out)
 
 
 def _frames_to_check(model: ASRModel, options: DecodeOptions) -> int:
-    """Feature frames that fill the left context and cross BOUNDARIES further boundaries of chunks."""
+    """Feature frames that fill the left context and cross BOUNDARIES further boundaries of
+    chunks.
+    """
     chunks = max(options.num_decoding_left_chunks, 0) + 1 + BOUNDARIES
     embed = model.encoder.embed
     return chunks * options.decoding_chunk_size * embed.subsampling_rate + embed.right_context
@@ -270,15 +310,23 @@ def _rescored(
     """Best hypothesis of attention rescoring."""
     lengths = _lengths(encoder_out)
     nbests = ctc_prefix_beam_search(log_probs, lengths, options.beam_size, model.blank)
-    reverse_weight = _reverse_weight(model) if options.reverse_weight is None else options.reverse_weight
-    return attention_rescoring(model, nbests, (encoder_out, lengths), options.ctc_weight, reverse_weight)[0][0].tokens
+    reverse_weight = (
+        _reverse_weight(model) if options.reverse_weight is None else options.reverse_weight
+    )
+    return attention_rescoring(
+        model, nbests, (encoder_out, lengths), options.ctc_weight, reverse_weight
+    )[0][0].tokens
 
 
-def _decoder_score(model: ASRModel | ExportedModel, encoder_out: torch.Tensor, tokens: Tokens) -> float:
+def _decoder_score(
+    model: ASRModel | ExportedModel, encoder_out: torch.Tensor, tokens: Tokens
+) -> float:
     """Mean log-probability of the tokens and their end, with the reverse_weight of the model."""
     nbests = [[Hypothesis(tokens, 0.0)]]
     reverse_weight = _reverse_weight(model)
-    rescored = attention_rescoring(model, nbests, (encoder_out, _lengths(encoder_out)), 0.0, reverse_weight)
+    rescored = attention_rescoring(
+        model, nbests, (encoder_out, _lengths(encoder_out)), 0.0, reverse_weight
+    )
     return rescored[0][0].score / (len(tokens) + 1)
 
 

@@ -1,4 +1,6 @@
-"""Common part of the commands export_jit.py and export_onnx.py: options, the trained model, the check of an export."""
+"""Common part of the commands export_jit.py and export_onnx.py: options, the trained model, the
+check of an export.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +35,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "check", "an export is written only if it recognises real audio as the checkpoint does"
     )
-    group.add_argument("--check_data", required=True, help="data list of the audio, such as data/test/data.list")
     group.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of --check_data (%(default)s)"
+        "--check_data", required=True, help="data list of the audio, such as data/test/data.list"
     )
-    group.add_argument("--num_check", type=int, default=20, help="number of utterances (%(default)s)")
+    group.add_argument(
+        "--data_type",
+        choices=("raw", "shard"),
+        default="raw",
+        help="type of --check_data (%(default)s)",
+    )
+    group.add_argument(
+        "--num_check", type=int, default=20, help="number of utterances (%(default)s)"
+    )
     group.add_argument(
         "--tolerance",
         type=float,
         default=Limits.log_prob,
-        help="float models: largest accepted difference of a log-probability (%(default)s); no token may differ",
+        help="float models: largest accepted difference of a log-probability (%(default)s); no "
+        "token may differ",
     )
     group.add_argument(
         "--int8_tolerance",
         type=float,
         default=INT8.token_errors,
-        help="int8 models: largest accepted share of tokens that differ, in %% (%(default)s); any share is accepted if "
+        help="int8 models: largest accepted share of tokens that differ, in %% (%(default)s); any "
+        "share is accepted if "
         f"no log-probability differs by more than {INT8.tie:g}",
     )
 
@@ -56,7 +67,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def streaming_chunks(
     model: ASRModel, size: int | None, left: int, check: Callable[[ASRModel, Chunks], None]
 ) -> tuple[Chunks | None, str]:
-    """Chunks of `size` encoder frames; without a size, chunks that fit the model, or None and why it cannot stream.
+    """Chunks of `size` encoder frames; without a size, chunks that fit the model, or None and why
+    it cannot stream.
 
     Args:
         check: raises a ValueError for chunks that the model or its runtimes do not support.
@@ -96,12 +108,15 @@ class Trained:
     def examples(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Key and features (1, T, F) of the utterances of --check_data."""
         arguments = self.arguments
-        loader = build_loader(arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False)
+        loader = build_loader(
+            arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False
+        )
         return utterances(loader)
 
 
 def load_trained(arguments: argparse.Namespace) -> Trained:
-    """Load config, weights and tokenizer that the arguments name; warn about operators that no export contains.
+    """Load config, weights and tokenizer that the arguments name; warn about operators that no
+    export contains.
 
     Raises:
         ValueError: an argument or the config is invalid, or the weights are those of another model.
@@ -111,11 +126,16 @@ def load_trained(arguments: argparse.Namespace) -> Trained:
         raise ValueError(f"--num_check: expected 1 or more, found {arguments.num_check}")
     config = load_model_config(arguments.config, trust_code=arguments.trust_code)
     if named := operators_of_decoding(config):
-        print(f"warning: exported models have no operators; the runtime must do the same: {named}", file=sys.stderr)
+        print(
+            f"warning: exported models have no operators; the runtime must do the same: {named}",
+            file=sys.stderr,
+        )
     model = build_trained(config, arguments.checkpoint).eval()
     if model.skips_blanks:
         print(
-            "warning: the decoder of a runtime sees frames of blanks too: rescoring gives other scores", file=sys.stderr
+            "warning: the decoder of a runtime sees frames of blanks too: rescoring gives other "
+            "scores",
+            file=sys.stderr,
         )
         model.skips_blanks = False
     return Trained(config, model, build_tokenizer(config), arguments)

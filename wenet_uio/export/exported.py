@@ -1,6 +1,7 @@
 """Exported models with the interface of ASRModel that the searches need.
 
-The classes call an exported model as its runtime does: one utterance at a time, with the same inputs.
+The classes call an exported model as its runtime does: one utterance at a time, with the same
+inputs.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from wenet_uio.models.asr_model import ASRModel
 _NOTHING = torch.zeros(0, 0, 0, 0)
 
 
-def windows(feats: torch.Tensor, chunk_size: int, rate: int, right_context: int) -> Iterator[torch.Tensor]:
-    """Cut features (1, T, F) as runtimes do: each window gives `chunk_size` encoder frames, the last window fewer."""
+def windows(
+    feats: torch.Tensor, chunk_size: int, rate: int, right_context: int
+) -> Iterator[torch.Tensor]:
+    """Cut features (1, T, F) as runtimes do: each window gives `chunk_size` encoder frames, the
+    last window fewer.
+    """
     if chunk_size <= 0:
         yield feats
         return
@@ -41,7 +46,9 @@ class ExportedDecoder:
         reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See TransformerDecoder.forward. The runtime computes mask and reversed tokens itself."""
-        return self.runtime.forward_attention_decoder(ys_in_pad, ys_in_lens, memory[:1], reverse_weight)
+        return self.runtime.forward_attention_decoder(
+            ys_in_pad, ys_in_lens, memory[:1], reverse_weight
+        )
 
 
 class ExportedModel:
@@ -73,8 +80,12 @@ class ExportedModel:
         outputs: list[torch.Tensor] = []
         offset = 0
         keep = chunk_size * num_decoding_left_chunks if chunk_size > 0 else -1
-        for window in windows(feats, chunk_size, runtime.subsampling_rate(), runtime.right_context()):
-            output, att_cache, cnn_cache = runtime.forward_encoder_chunk(window, offset, keep, att_cache, cnn_cache)
+        for window in windows(
+            feats, chunk_size, runtime.subsampling_rate(), runtime.right_context()
+        ):
+            output, att_cache, cnn_cache = runtime.forward_encoder_chunk(
+                window, offset, keep, att_cache, cnn_cache
+            )
             outputs.append(output)
             offset += output.size(1)
         return torch.cat(outputs, dim=1), torch.tensor([offset])
@@ -85,7 +96,9 @@ class ExportedModel:
 
 
 class OnnxModel:
-    """One ONNX file: named tensors as inputs, a list of tensors as output, and the metadata of the file."""
+    """One ONNX file: named tensors as inputs, a list of tensors as output, and the metadata of the
+    file.
+    """
 
     def __init__(self, content: bytes) -> None:
         self.session = open_session(content)
@@ -93,19 +106,29 @@ class OnnxModel:
         self.inputs = [node.name for node in self.session.get_inputs()]
 
     def __call__(self, **inputs: torch.Tensor) -> list[torch.Tensor]:
-        """Run the model. Inputs that the file does not have are ignored; outputs are in the order of the file."""
+        """Run the model. Inputs that the file does not have are ignored; outputs are in the order
+        of the file.
+        """
         given = {name: inputs[name].numpy() for name in self.inputs}
         return [torch.from_numpy(output) for output in self.session.run(None, given)]
 
     def start(self) -> tuple[int, torch.Tensor, torch.Tensor]:
-        """Size and content of the caches at the start of an utterance, as C++ runtimes create them from the metadata.
+        """Size and content of the caches at the start of an utterance, as C++ runtimes create them
+        from the metadata.
 
         Returns:
             Encoder frames of the attention cache, attention cache, convolution cache.
         """
         chunk, left, blocks, heads, width, kernel = (
             int(self.metadata[name])
-            for name in ("chunk_size", "left_chunks", "num_blocks", "head", "output_size", "cnn_module_kernel")
+            for name in (
+                "chunk_size",
+                "left_chunks",
+                "num_blocks",
+                "head",
+                "output_size",
+                "cnn_module_kernel",
+            )
         )
         cache = chunk * max(left, 0)
         return (
@@ -115,14 +138,18 @@ class OnnxModel:
         )
 
     def heard(self, offset: int, cache: int) -> torch.Tensor:
-        """Mask (1, 1, cache + chunk): False for entries of the cache that hold no frame after `offset` frames."""
+        """Mask (1, 1, cache + chunk): False for entries of the cache that hold no frame after
+        `offset` frames.
+        """
         mask = torch.ones(1, 1, cache + max(int(self.metadata["chunk_size"]), 0), dtype=torch.bool)
         mask[:, :, : max(cache - offset, 0)] = False
         return mask
 
 
 class WenetOnnx:
-    """encoder.onnx, ctc.onnx and decoder.onnx with the methods of final.zip; calls them as WeNet's C++ runtime does."""
+    """encoder.onnx, ctc.onnx and decoder.onnx with the methods of final.zip; calls them as WeNet's
+    C++ runtime does.
+    """
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
         self.encoder, self.ctc, self.decoder = (
@@ -157,9 +184,16 @@ class WenetOnnx:
         return bool(self._number("is_bidirectional_decoder"))
 
     def forward_encoder_chunk(
-        self, xs: torch.Tensor, offset: int, required_cache_size: int, att_cache: torch.Tensor, cnn_cache: torch.Tensor
+        self,
+        xs: torch.Tensor,
+        offset: int,
+        required_cache_size: int,
+        att_cache: torch.Tensor,
+        cnn_cache: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See RuntimeModel.forward_encoder_chunk. The metadata of the export defines the size of the cache."""
+        """See RuntimeModel.forward_encoder_chunk. The metadata of the export defines the size of
+        the cache.
+        """
         cache, att_start, cnn_start = self.encoder.start()
         first = offset == 0
         output, att_cache, cnn_cache = self.encoder(
@@ -177,20 +211,31 @@ class WenetOnnx:
         return self.ctc(hidden=xs)[0]
 
     def forward_attention_decoder(
-        self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, reverse_weight: float
+        self,
+        hyps: torch.Tensor,
+        hyps_lens: torch.Tensor,
+        encoder_out: torch.Tensor,
+        reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See RuntimeModel.forward_attention_decoder. Both decoders run; the caller combines their scores."""
+        """See RuntimeModel.forward_attention_decoder. Both decoders run; the caller combines their
+        scores.
+        """
         score, r_score = self.decoder(hyps=hyps, hyps_lens=hyps_lens, encoder_out=encoder_out)
         return score, r_score
 
 
 class SherpaOnnx:
-    """model.onnx, called as sherpa-onnx calls it. Its outputs are log-probabilities instead of encoder frames."""
+    """model.onnx, called as sherpa-onnx calls it. Its outputs are log-probabilities instead of
+    encoder frames.
+    """
 
     def __init__(self, content: bytes, model: ASRModel) -> None:
         self.graph = OnnxModel(content)
         self.blank = model.blank
-        self.rate, self.right_context = model.encoder.embed.subsampling_rate, model.encoder.embed.right_context
+        self.rate, self.right_context = (
+            model.encoder.embed.subsampling_rate,
+            model.encoder.embed.right_context,
+        )
 
     def encode(
         self,

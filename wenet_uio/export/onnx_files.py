@@ -1,4 +1,6 @@
-"""Convert graphs to the bytes of ONNX files, float or int8, and load such files. Needs onnx and onnxruntime."""
+"""Convert graphs to the bytes of ONNX files, float or int8, and load such files. Needs onnx and
+onnxruntime.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,15 @@ def to_onnx(graph: Graph) -> bytes:
     """The content of a float ONNX file, with the graph's metadata.
 
     Raises:
-        ValueError: onnx is missing, or the inputs of the exported graph differ from those of `graph`.
+        ValueError: onnx is missing, or the inputs of the exported graph differ from those of
+            `graph`.
     """
     onnx, _ = require_onnx()
     content = io.BytesIO()
     with warnings.catch_warnings():
-        # Only the exporter for traced graphs supports named axes without another package. It warns of sizes in `if`
-        # conditions: onnx_graphs avoids them, and the check on real audio would find any that remain.
+        # Only the exporter for traced graphs supports named axes without another package. It warns
+        # of sizes in `if` conditions: onnx_graphs avoids them, and the check on real audio would
+        # find any that remain.
         warnings.simplefilter("ignore", DeprecationWarning)
         # torch.jit.__all__ lacks TracerWarning, although torch documents how to filter it.
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # pyright: ignore[reportPrivateImportUsage]
@@ -67,7 +71,10 @@ def to_onnx(graph: Graph) -> bytes:
     onnx.checker.check_model(model)
     found = [node.name for node in model.graph.input]
     if found != list(graph.inputs):
-        raise ValueError(f"the exported graph has the inputs {found}, but the runtime passes {list(graph.inputs)}")
+        raise ValueError(
+            f"the exported graph has the inputs {found}, but the runtime passes "
+            f"{list(graph.inputs)}"
+        )
     return model.SerializeToString()
 
 
@@ -78,11 +85,16 @@ def to_int8(content: bytes) -> bytes:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "int8.onnx")
-        logging.disable(logging.WARNING)  # onnxruntime advises to fold constants; the exporter has done that
+        logging.disable(
+            logging.WARNING
+        )  # onnxruntime advises to fold constants; the exporter has done that
         try:
             # uint8: products of uint8 and int8 overflow on CPUs with AVX2 but without VNNI.
             quantize_dynamic(
-                onnx.load_from_string(content), path, op_types_to_quantize=["MatMul"], weight_type=QuantType.QUInt8
+                onnx.load_from_string(content),
+                path,
+                op_types_to_quantize=["MatMul"],
+                weight_type=QuantType.QUInt8,
             )
         finally:
             logging.disable(logging.NOTSET)

@@ -1,4 +1,6 @@
-"""Graphs to export to ONNX: three for WeNet's C++ runtime, one for sherpa-onnx, each offline or streaming."""
+"""Graphs to export to ONNX: three for WeNet's C++ runtime, one for sherpa-onnx, each offline or
+streaming.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +67,14 @@ def check_chunks(model: ASRModel, chunks: Chunks) -> None:
     if encoder.obstacle:
         raise ValueError(encoder.obstacle)
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
-        raise ValueError("this model was trained with full context only; train with use_dynamic_chunk: true")
+        raise ValueError(
+            "this model was trained with full context only; train with use_dynamic_chunk: true"
+        )
     static = encoder.static_chunk_size
     if static not in (0, chunks.size):
-        raise ValueError(f"this model was trained with chunks of {static}: use --chunk_size {static}")
+        raise ValueError(
+            f"this model was trained with chunks of {static}: use --chunk_size {static}"
+        )
 
 
 def check_onnx_chunks(model: ASRModel, chunks: Chunks) -> None:
@@ -81,21 +87,30 @@ def check_onnx_chunks(model: ASRModel, chunks: Chunks) -> None:
     encoder = model.encoder
     if encoder.chunk_unit > 1:
         raise ValueError(
-            "ONNX runtimes count frames and caches by the rate of the last layer, but this encoder lowers the frame "
+            "ONNX runtimes count frames and caches by the rate of the last layer, but this encoder "
+            "lowers the frame "
             "rate or joins frames to groups: stream with TorchScript"
         )
     if encoder.width != encoder.output_size:
         raise ValueError(
-            f"runtimes create caches of the width of the encoder's output, {encoder.output_size}, but the layers of "
+            f"runtimes create caches of the width of the encoder's output, {encoder.output_size}, "
+            "but the layers of "
             f"this model have the width {encoder.width}: train with equal widths"
         )
     if encoder.heads * encoder.head_dim != encoder.width:
         raise ValueError(
-            "runtimes create caches of all heads, but heads of this model share keys: train without n_kv_head"
+            "runtimes create caches of all heads, but heads of this model share keys: train "
+            "without n_kv_head"
         )
-    if isinstance(encoder, SqueezeformerEncoder) and chunks.size % (rate := 2 ** len(encoder.reduce_before)):
-        # Another chunk size may give a chunk without frames at the lowest rate. A trace cannot skip layers then.
-        raise ValueError(f"this model lowers the frame rate: --chunk_size {chunks.size} is not a multiple of {rate}")
+    if isinstance(encoder, SqueezeformerEncoder) and chunks.size % (
+        rate := 2 ** len(encoder.reduce_before)
+    ):
+        # Another chunk size may give a chunk without frames at the lowest rate. A trace cannot skip
+        # layers then.
+        raise ValueError(
+            f"this model lowers the frame rate: --chunk_size {chunks.size} is not a multiple of "
+            f"{rate}"
+        )
 
 
 def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str, Graph]:
@@ -132,13 +147,22 @@ def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str,
             metadata,
         ),
         "ctc.onnx": Graph(
-            CtcModule(model), {"hidden": frames}, ("probs",), {"hidden": {1: "T"}, "probs": {1: "T"}}, metadata
+            CtcModule(model),
+            {"hidden": frames},
+            ("probs",),
+            {"hidden": {1: "T"}, "probs": {1: "T"}},
+            metadata,
         ),
         "decoder.onnx": Graph(
             DecoderModule(model),
             hyps | {"encoder_out": frames},
             ("score", "r_score"),
-            {"hyps": per_token, "hyps_lens": {0: "BEAM"}, "encoder_out": {1: "T"}, "score": per_token}
+            {
+                "hyps": per_token,
+                "hyps_lens": {0: "BEAM"},
+                "encoder_out": {1: "T"},
+                "score": per_token,
+            }
             | ({"r_score": per_token} if model.decoder.bidirectional else {}),
             metadata,
         ),
@@ -146,7 +170,9 @@ def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str,
 
 
 def sherpa_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
-    """Graph for sherpa-onnx: features -> CTC log-probabilities. sherpa-onnx has no growing cache (left -1)."""
+    """Graph for sherpa-onnx: features -> CTC log-probabilities. sherpa-onnx has no growing cache
+    (left -1).
+    """
     model = traceable(model)
     metadata = {
         "model_type": "wenet_ctc",
@@ -198,7 +224,8 @@ def _metadata(model: ASRModel, chunks: Chunks) -> dict[str, object]:
         "head": encoder.heads,
         "num_blocks": len(encoder.encoders),
         "output_size": encoder.output_size,
-        "cnn_module_kernel": encoder.cnn_cache_frames + 1,  # runtimes create caches of cnn_module_kernel - 1 frames
+        "cnn_module_kernel": encoder.cnn_cache_frames
+        + 1,  # runtimes create caches of cnn_module_kernel - 1 frames
         "right_context": encoder.embed.right_context,
         "vocab_size": model.vocab_size,
     }
@@ -211,7 +238,9 @@ def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[st
     layers = len(encoder.encoders)
     return {
         "chunk": torch.randn(
-            1, (size - 1) * encoder.embed.subsampling_rate + encoder.embed.right_context + 1, feature_dim
+            1,
+            (size - 1) * encoder.embed.subsampling_rate + encoder.embed.right_context + 1,
+            feature_dim,
         ),
         "offset": torch.tensor(cache + size),
         "required_cache_size": torch.tensor(cache),

@@ -1,7 +1,8 @@
-"""The modules that are traced for ONNX graphs: parts of a model with the inputs and outputs that runtimes use.
+"""The modules that are traced for ONNX graphs: parts of a model with the inputs and outputs that
+runtimes use.
 
-The exporter traces a module: the graph has the operations of one call with example inputs. The example decides every
-`if`, and a number becomes a constant unless the module passes it as a tensor.
+The exporter traces a module: the graph has the operations of one call with example inputs. The
+example decides every `if`, and a number becomes a constant unless the module passes it as a tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ EncodedChunk = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def traceable(model: ASRModel) -> ASRModel:
-    """A copy of the model without its table of positions: a trace would limit utterances to the length of the table."""
+    """A copy of the model without its table of positions: a trace would limit utterances to the
+    length of the table.
+    """
     model = copy.deepcopy(model).eval()
     for module in model.modules():
         if isinstance(module, RelPositionalEncoding):
@@ -50,9 +53,13 @@ class OfflineModule(nn.Module):
         self.ctc = model.ctc
 
     def forward(self, x: torch.Tensor, x_lens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (N, T, F) of lengths x_lens (N,) -> log-probabilities (N, T', V), lengths (N,)."""
+        """Features x (N, T, F) of lengths x_lens (N,) -> log-probabilities (N, T', V), lengths
+        (N,).
+        """
         window = x.new_zeros(x.size(0), self.encoder.embed.right_context + 1, x.size(2))
-        x = torch.cat((x, window[:, x.size(1) :]), dim=1)  # Encoder.forward pads in an `if`, which a trace cannot keep
+        x = torch.cat(
+            (x, window[:, x.size(1) :]), dim=1
+        )  # Encoder.forward pads in an `if`, which a trace cannot keep
         encoder_out, lengths = self.encoder(x, x_lens)
         return self.ctc.log_softmax(encoder_out), lengths
 
@@ -60,8 +67,9 @@ class OfflineModule(nn.Module):
 class ChunkModule(nn.Module):
     """Encoder.forward_chunk with tensors instead of numbers, for a cache of fixed size.
 
-    Runtimes fill the cache with zeros at the start and hide the zeros with att_mask. They add the size of the cache to
-    the offset. Positions count from the first frame of the utterance, as in training, so the size is subtracted again.
+    Runtimes fill the cache with zeros at the start and hide the zeros with att_mask. They add the
+    size of the cache to the offset. Positions count from the first frame of the utterance, as in
+    training, so the size is subtracted again.
     """
 
     def __init__(self, model: ASRModel, ctc: bool) -> None:
@@ -80,14 +88,19 @@ class ChunkModule(nn.Module):
     ) -> EncodedChunk:
         """Features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
         size = required_cache_size.reshape(())
-        # forward_chunk declares int for TorchScript. A trace needs tensors: it would store an int as a constant.
+        # forward_chunk declares int for TorchScript. A trace needs tensors: it would store an int
+        # as a constant.
         encode: Callable[..., EncodedChunk] = self.encoder.forward_chunk
-        out, att_cache, cnn_cache = encode(chunk, offset.reshape(()) - size, size, att_cache, cnn_cache, att_mask)
+        out, att_cache, cnn_cache = encode(
+            chunk, offset.reshape(()) - size, size, att_cache, cnn_cache, att_mask
+        )
         return out if self.ctc is None else self.ctc.log_softmax(out), att_cache, cnn_cache
 
 
 class UnmaskedChunkModule(nn.Module):
-    """Encoder.forward_chunk with a cache that is empty at the start and keeps all frames (keep -1) or none (keep 0)."""
+    """Encoder.forward_chunk with a cache that is empty at the start and keeps all frames (keep -1)
+    or none (keep 0).
+    """
 
     def __init__(self, model: ASRModel, keep: int) -> None:
         super().__init__()
@@ -95,10 +108,16 @@ class UnmaskedChunkModule(nn.Module):
         self.keep = keep
 
     def forward(
-        self, chunk: torch.Tensor, offset: torch.Tensor, att_cache: torch.Tensor, cnn_cache: torch.Tensor
+        self,
+        chunk: torch.Tensor,
+        offset: torch.Tensor,
+        att_cache: torch.Tensor,
+        cnn_cache: torch.Tensor,
     ) -> EncodedChunk:
         """Features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
-        encode: Callable[..., EncodedChunk] = self.encoder.forward_chunk  # with a tensor as offset, as in ChunkModule
+        encode: Callable[..., EncodedChunk] = (
+            self.encoder.forward_chunk
+        )  # with a tensor as offset, as in ChunkModule
         return encode(chunk, offset, self.keep, att_cache, cnn_cache)
 
 
@@ -109,14 +128,18 @@ class WholeModule(nn.Module):
         super().__init__()
         self.encoder = model.encoder
 
-    def forward(self, chunk: torch.Tensor, att_cache: torch.Tensor, cnn_cache: torch.Tensor) -> EncodedChunk:
+    def forward(
+        self, chunk: torch.Tensor, att_cache: torch.Tensor, cnn_cache: torch.Tensor
+    ) -> EncodedChunk:
         """Features (1, T, F) of an utterance -> encoder frames (1, T', D), caches."""
         lengths = torch.ones(1, dtype=torch.int64) * chunk.size(1)
         return self.encoder(chunk, lengths)[0], att_cache + 0.0, cnn_cache + 0.0
 
 
 class DecoderModule(nn.Module):
-    """Hypotheses and encoder frames -> log-probabilities of both decoders; the runtime combines them."""
+    """Hypotheses and encoder frames -> log-probabilities of both decoders; the runtime combines
+    them.
+    """
 
     def __init__(self, model: ASRModel) -> None:
         super().__init__()
@@ -127,4 +150,6 @@ class DecoderModule(nn.Module):
         self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See RuntimeModel.forward_attention_decoder."""
-        return self.model.forward_attention_decoder(hyps, hyps_lens, encoder_out, self.reverse_weight)
+        return self.model.forward_attention_decoder(
+            hyps, hyps_lens, encoder_out, self.reverse_weight
+        )

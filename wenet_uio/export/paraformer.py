@@ -31,8 +31,8 @@ GREEDY = "paraformer_greedy_search"
 class ParaformerModule(nn.Module):
     """Features -> log-probabilities of all tokens, and their numbers.
 
-    sherpa-onnx takes the tokens of an utterance up to the first <eos> and does not look at their number, so <eos> is
-    the best label after the last token.
+    sherpa-onnx takes the tokens of an utterance up to the first <eos> and does not look at their
+    number, so <eos> is the best label after the last token.
     """
 
     def __init__(self, model: Paraformer) -> None:
@@ -43,11 +43,17 @@ class ParaformerModule(nn.Module):
         self.end: torch.Tensor
         self.register_buffer("end", end)
 
-    def forward(self, speech: torch.Tensor, speech_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features (N, T, F) of lengths (N,) int32 -> log-probabilities (N, U, V), numbers of tokens (N,) int32."""
+    def forward(
+        self, speech: torch.Tensor, speech_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features (N, T, F) of lengths (N,) int32 -> log-probabilities (N, U, V), numbers of
+        tokens (N,) int32.
+        """
         model = self.model
         encoder_out, lengths = model.encoder(*low_frame_rate(speech, speech_lengths.long()))
-        weights = model.predictor.weigh_frames(encoder_out, length_mask(lengths, encoder_out.size(1)))
+        weights = model.predictor.weigh_frames(
+            encoder_out, length_mask(lengths, encoder_out.size(1))
+        )
         embeds, counts, _ = model.predictor.find(encoder_out, weights, lengths)
         logits = model.decoder(encoder_out, lengths, embeds, counts)
         inside = length_mask(counts, logits.size(1)).unsqueeze(2)
@@ -57,14 +63,17 @@ class ParaformerModule(nn.Module):
 def paraformer_graph(model: Paraformer, feature_dim: int) -> Graph:
     """Graph for sherpa-onnx. It stacks and normalises the frames itself, as the checkpoint does.
 
-    By its metadata, sherpa-onnx stacks 1 frame and normalises with mean 0 and deviation 1. Its own stacking begins
-    three frames later and loses the last frames of an utterance.
+    By its metadata, sherpa-onnx stacks 1 frame and normalises with mean 0 and deviation 1. Its own
+    stacking begins three frames later and loses the last frames of an utterance.
     """
     copied = traceable(model)
     assert isinstance(copied, Paraformer)
     return Graph(
         ParaformerModule(copied),
-        {"speech": torch.randn(2, 60, feature_dim), "speech_lengths": torch.tensor([60, 50], dtype=torch.int32)},
+        {
+            "speech": torch.randn(2, 60, feature_dim),
+            "speech_lengths": torch.tensor([60, 50], dtype=torch.int32),
+        },
         ("logits", "token_num"),
         {
             "speech": {0: "N", 1: "T"},
@@ -95,7 +104,8 @@ def paraformer_tokens(tokenizer: Tokenizer, model: Paraformer) -> str:
     words = isinstance(splitter, CharSplitter) and splitter.split_with_space
     if not words and not isinstance(splitter, SegDictSplitter):
         raise ValueError(
-            "sherpa-onnx writes a space between the units of a paraformer: train with tokenizer paraformer, or with "
+            "sherpa-onnx writes a space between the units of a paraformer: train with tokenizer "
+            "paraformer, or with "
             "tokenizer_conf.split_with_space"
         )
     names = {model.sos: "<s>"} | {model.eos: "</s>"}
@@ -107,7 +117,8 @@ def paraformer_tokens(tokenizer: Tokenizer, model: Paraformer) -> str:
 def compare_paraformer(
     content: bytes, model: Paraformer, examples: Iterable[tuple[str, torch.Tensor]], limit: int
 ) -> Agreement:
-    """Decode the first `limit` examples (key, feats (1, T, F)) with the graph as sherpa-onnx does, and with the model.
+    """Decode the first `limit` examples (key, feats (1, T, F)) with the graph as sherpa-onnx does,
+    and with the model.
 
     Raises:
         ValueError: there is no example.
@@ -122,9 +133,17 @@ def compare_paraformer(
         difference = math.inf
         if int(numbers[0]) == int(predicted.counts[0]):
             inside = slice(int(numbers[0]))
-            difference = (log_probs[0, inside] - found[0, inside]).abs().amax().item() if int(numbers[0]) else 0.0
+            difference = (
+                (log_probs[0, inside] - found[0, inside]).abs().amax().item()
+                if int(numbers[0])
+                else 0.0
+            )
         others = _until(found[0].argmax(dim=1).tolist(), model.eos)
-        return difference, len(expected), Difference(key, GREEDY, expected, others) if others != expected else None
+        return (
+            difference,
+            len(expected),
+            Difference(key, GREEDY, expected, others) if others != expected else None,
+        )
 
     return agreement_of(examples, limit, compare_one)
 
@@ -134,8 +153,14 @@ def _until(tokens: list[int], eos: int) -> Tokens:
 
 
 def refuse_sanm(model: ASRModel) -> None:
-    """Raise a ValueError for a model with a SANM encoder, for which there is no export of this kind."""
+    """Raise a ValueError for a model with a SANM encoder, for which there is no export of this
+    kind.
+    """
     if isinstance(model, Paraformer):
-        raise ValueError("a paraformer is exported for sherpa-onnx only: export_onnx.py --runtimes sherpa")
+        raise ValueError(
+            "a paraformer is exported for sherpa-onnx only: export_onnx.py --runtimes sherpa"
+        )
     if isinstance(model.encoder, SanmEncoder):
-        raise ValueError("a model with a SANM encoder has no export, except a paraformer for sherpa-onnx")
+        raise ValueError(
+            "a model with a SANM encoder has no export, except a paraformer for sherpa-onnx"
+        )

@@ -1,4 +1,6 @@
-"""Requirements of sherpa-onnx in addition to the model: the file tokens.txt, and features with its settings."""
+"""Requirements of sherpa-onnx in addition to the model: the file tokens.txt, and features with its
+settings.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +11,39 @@ from wenet_uio.text.symbols import WORD_START
 from wenet_uio.text.tokenizer import Tokenizer
 
 FBANK = FbankConf(high_freq=-400, snip_edges=False)
-"""Feature settings of sherpa-onnx 2.0 for WeNet's models; number of bins and sample rate are arguments of its API."""
+"""Feature settings of sherpa-onnx 2.0 for WeNet's models; number of bins and sample rate are
+arguments of its API."""
 BLANKS = ("<blk>", "<eps>", "<blank>")
 """Names that sherpa-onnx accepts for the blank."""
 
 
 def tokens_file(tokenizer: Tokenizer, blank: int) -> str:
-    """The text of tokens.txt: `symbol id` lines. If units are words, each symbol starts with ▁, the sign of a space.
+    """The text of tokens.txt: `symbol id` lines. If units are words, each symbol starts with ▁, the
+    sign of a space.
 
     Raises:
-        ValueError: the name of the blank is not one that sherpa-onnx accepts, or the tokenizer is an aggregate.
+        ValueError: the name of the blank is not one that sherpa-onnx accepts, or the tokenizer is
+            an aggregate.
     """
     if isinstance(tokenizer, AggregateTokenizer):
-        raise ValueError("tokens.txt of sherpa-onnx cannot hold the units of an aggregate tokenizer")
+        raise ValueError(
+            "tokens.txt of sherpa-onnx cannot hold the units of an aggregate tokenizer"
+        )
     symbols = sorted(tokenizer.symbols.items(), key=lambda item: item[1])
     name = next((symbol for symbol, unit in symbols if unit == blank), None)
     if name not in BLANKS:
-        raise ValueError(f"sherpa-onnx needs a blank named {', '.join(BLANKS)}; unit {blank} is {name!r}")
+        raise ValueError(
+            f"sherpa-onnx needs a blank named {', '.join(BLANKS)}; unit {blank} is {name!r}"
+        )
     words = isinstance(tokenizer.splitter, CharSplitter) and tokenizer.splitter.split_with_space
     marks = {symbol: WORD_START if words and unit != blank else "" for symbol, unit in symbols}
     return "".join(f"{marks[symbol]}{symbol} {unit}\n" for symbol, unit in symbols)
 
 
 def feature_differences(conf: DatasetConf, expected: FbankConf = FBANK) -> list[str]:
-    """Feature settings of the model that differ from sherpa-onnx, as `key: value, value in sherpa-onnx`."""
+    """Feature settings of the model that differ from sherpa-onnx, as `key: value, value in
+    sherpa-onnx`.
+    """
     if conf.feats_type != "fbank":
         return [f"feats_type: {conf.feats_type}, fbank in sherpa-onnx"]
     ours, theirs = conf.fbank_conf.model_dump(), expected.model_dump()

@@ -1,4 +1,6 @@
-"""Export to TorchScript for WeNet's C++ runtime: a scripted module with the methods that the runtime calls."""
+"""Export to TorchScript for WeNet's C++ runtime: a scripted module with the methods that the
+runtime calls.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,11 @@ class RuntimeModel(nn.Module):
 
     @torch.jit.export
     def forward_attention_decoder(
-        self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, reverse_weight: float = 0.0
+        self,
+        hyps: torch.Tensor,
+        hyps_lens: torch.Tensor,
+        encoder_out: torch.Tensor,
+        reverse_weight: float = 0.0,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Score the hypotheses of one utterance; see Decoder.score_hypotheses."""
         return self.decoder.score_hypotheses(hyps, hyps_lens, encoder_out, self.eos, reverse_weight)
@@ -87,13 +93,18 @@ def to_torchscript(model: ASRModel, *, quantize: bool = False) -> bytes:
     """
     inter = model.encoder.inter_ctc
     if inter is not None and inter.conditioning is not None:
-        raise ValueError(f"{NO_CHUNKS}, or export whole utterances to ONNX: the runtime encodes chunks with caches")
+        raise ValueError(
+            f"{NO_CHUNKS}, or export whole utterances to ONNX: the runtime encodes chunks with "
+            "caches"
+        )
     runtime: nn.Module = RuntimeModel(model).eval()
     with warnings.catch_warnings():
         # torch recommends torch.export, but the runtime loads only TorchScript.
         warnings.simplefilter("ignore", DeprecationWarning)
         if quantize:
-            runtime = torch.ao.quantization.quantize_dynamic(runtime, {nn.Linear}, dtype=torch.qint8)
+            runtime = torch.ao.quantization.quantize_dynamic(
+                runtime, {nn.Linear}, dtype=torch.qint8
+            )
         content = io.BytesIO()
         torch.jit.save(torch.jit.script(runtime), content)
     return content.getvalue()

@@ -1,4 +1,6 @@
-"""Export of a Whisper for sherpa-onnx: encoder.onnx and decoder.onnx with its metadata, tokens.txt, and their check."""
+"""Export of a Whisper for sherpa-onnx: encoder.onnx and decoder.onnx with its metadata, tokens.txt,
+and their check.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class CrossKeys(nn.Module):
 
 
 class CachedDecoder(nn.Module):
-    """Some tokens after those before -> scores of the next tokens; the caches have room for all positions."""
+    """Some tokens after those before -> scores of the next tokens; the caches have room for all
+    positions.
+    """
 
     def __init__(self, model: Whisper) -> None:
         super().__init__()
@@ -88,7 +92,10 @@ class CachedDecoder(nn.Module):
             new_values.append(values[number].scatter(1, rows, attention.linear_v(normed)))
             key, value = attention.split_heads(new_keys[-1]), attention.split_heads(new_values[-1])
             x = x + attention.attend_memory(normed, key, value, bias)
-            key, value = source.split_heads(cross_keys[number]), source.split_heads(cross_values[number])
+            key, value = (
+                source.split_heads(cross_keys[number]),
+                source.split_heads(cross_values[number]),
+            )
             x = x + source.attend_memory(layer.norm2(x), key, value, no_bias)
             x = x + layer.feed_forward(layer.norm3(x))
         return self.decoder._output(x), torch.stack(new_keys), torch.stack(new_values)
@@ -101,8 +108,15 @@ def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> di
         ValueError: sherpa-onnx does not support the decoder or the tokenizer.
     """
     decoder, encoder = model.decoder, model.encoder
-    if decoder.max_tokens is None or not decoder.normalize_before or decoder.key_heads != _heads(model):
-        raise ValueError("sherpa-onnx needs a decoder with embed_learnable_pe and normalize_before, without n_kv_head")
+    if (
+        decoder.max_tokens is None
+        or not decoder.normalize_before
+        or decoder.key_heads != _heads(model)
+    ):
+        raise ValueError(
+            "sherpa-onnx needs a decoder with embed_learnable_pe and normalize_before, without "
+            "n_kv_head"
+        )
     metadata = _metadata(model, tokenizer, feature_dim)
     model = _traceable(model)
     layers, width = len(model.decoder.decoders), encoder.output_size
@@ -129,7 +143,11 @@ def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> di
             ("logits", "out_n_layer_self_k_cache", "out_n_layer_self_v_cache"),
             {"tokens": {0: "n_audio", 1: "n_tokens"}, "logits": {0: "n_audio", 1: "n_tokens"}}
             | dict.fromkeys(names.values(), frames)
-            | {f"{way}_n_layer_self_{name}_cache": batch for way in ("in", "out") for name in caches},
+            | {
+                f"{way}_n_layer_self_{name}_cache": batch
+                for way in ("in", "out")
+                for name in caches
+            },
             metadata,
         ),
     }
@@ -148,7 +166,9 @@ def _heads(model: Whisper) -> int:
 def _metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[str, object]:
     """What sherpa-onnx reads from both files."""
     if not isinstance(tokenizer.splitter, WhisperSplitter):
-        raise ValueError("sherpa-onnx reads a whisper with tokenizer whisper only, whose tokens are byte pairs")
+        raise ValueError(
+            "sherpa-onnx reads a whisper with tokenizer whisper only, whose tokens are byte pairs"
+        )
     tokens, encoder = model.tokens, model.encoder
     sizes = {
         "n_mels": feature_dim,
@@ -187,30 +207,42 @@ def _joined(values: Iterable[object]) -> str:
 def whisper_tokens_file(tokenizer: Tokenizer, eot: int) -> str:
     """The text of tokens.txt: the bytes of each text token as base64, and its id."""
     pairs = sorted((unit, symbol) for symbol, unit in tokenizer.symbols.items() if unit < eot)
-    return "".join(f"{base64.b64encode(bytes_of(symbol)).decode()} {unit}\n" for unit, symbol in pairs)
+    return "".join(
+        f"{base64.b64encode(bytes_of(symbol)).decode()} {unit}\n" for unit, symbol in pairs
+    )
 
 
 def whisper_feature_differences(conf: DatasetConf) -> list[str]:
-    """Feature settings of the model that differ from sherpa-onnx, as `key: value, value in sherpa-onnx`."""
+    """Feature settings of the model that differ from sherpa-onnx, as `key: value, value in
+    sherpa-onnx`.
+    """
     if conf.feats_type != "log_mel_spectrogram":
         return [f"feats_type: {conf.feats_type}, log_mel_spectrogram in sherpa-onnx"]
     ours, theirs = conf.log_mel_spectrogram_conf, LogMelSpectrogramConf()
     found = [
-        f"log_mel_spectrogram_conf.{key}: {getattr(ours, key)}, {getattr(theirs, key)} in sherpa-onnx"
+        f"log_mel_spectrogram_conf.{key}: {getattr(ours, key)}, {getattr(theirs, key)} in "
+        "sherpa-onnx"
         for key in ("n_fft", "hop_length")
         if getattr(ours, key) != getattr(theirs, key)
     ]
     rate = conf.resample_conf.resample_rate
-    return found + ([f"resample_conf.resample_rate: {rate}, 16000 in sherpa-onnx"] if rate != 16000 else [])
+    return found + (
+        [f"resample_conf.resample_rate: {rate}, 16000 in sherpa-onnx"] if rate != 16000 else []
+    )
 
 
 @torch.inference_mode()
 def compare_whisper(
-    contents: Mapping[str, bytes], model: Whisper, examples: Iterable[tuple[str, torch.Tensor]], limit: int
+    contents: Mapping[str, bytes],
+    model: Whisper,
+    examples: Iterable[tuple[str, torch.Tensor]],
+    limit: int,
 ) -> Agreement:
-    """Compare the scores of exported and trained model for the texts that the trained model recognises.
+    """Compare the scores of exported and trained model for the texts that the trained model
+    recognises.
 
-    As sherpa-onnx does, features end with TAIL frames of zeros, and the prompt comes before the text.
+    As sherpa-onnx does, features end with TAIL frames of zeros, and the prompt comes before the
+    text.
 
     Raises:
         ValueError: there is no example.
@@ -218,7 +250,9 @@ def compare_whisper(
     encoder, decoder = (open_session(contents[name]) for name in FILES)
 
     def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
-        expected, found = _both_scores(model, encoder, decoder, nn.functional.pad(feats, (0, 0, 0, TAIL)))
+        expected, found = _both_scores(
+            model, encoder, decoder, nn.functional.pad(feats, (0, 0, 0, TAIL))
+        )
         difference = (found - expected).abs().max().item()
         if torch.equal(expected.argmax(1), found.argmax(1)):
             return difference, len(expected), None
@@ -231,13 +265,19 @@ def compare_whisper(
 def _both_scores(
     model: Whisper, encoder: InferenceSession, decoder: InferenceSession, feats: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities (U, V) of the text that the trained model recognises, by the trained and the exported model."""
+    """Log-probabilities (U, V) of the text that the trained model recognises, by the trained and
+    the exported model.
+    """
     lengths = torch.tensor([feats.size(1)])
-    ((best, *_),) = decode(model, feats, lengths, ["attention"], DecodeOptions(beam_size=1))["attention"]
+    ((best, *_),) = decode(model, feats, lengths, ["attention"], DecodeOptions(beam_size=1))[
+        "attention"
+    ]
     prompt = model.tokens.prompt(best.language or "en")
     tokens = torch.tensor([[*prompt, *best.tokens]])[:, : model.decoder.max_tokens]
     encoder_out, _ = model.encode(feats, lengths)
-    expected, _ = model.forward_attention_decoder(tokens, torch.tensor([tokens.size(1)]), encoder_out)
+    expected, _ = model.forward_attention_decoder(
+        tokens, torch.tensor([tokens.size(1)]), encoder_out
+    )
     cross = encoder.run(None, {"mel": feats.transpose(1, 2).numpy()})
     found = _scores(decoder, tokens, len(prompt), cross).log_softmax(2)
     first = len(prompt) - 1
@@ -249,7 +289,9 @@ def _text(scores: torch.Tensor, eot: int) -> tuple[int, ...]:
     return tuple(token for token in scores.argmax(1).tolist() if token < eot)
 
 
-def _scores(decoder: InferenceSession, tokens: torch.Tensor, prompt: int, cross: Sequence[Any]) -> torch.Tensor:
+def _scores(
+    decoder: InferenceSession, tokens: torch.Tensor, prompt: int, cross: Sequence[Any]
+) -> torch.Tensor:
     """Logits (1, U, V): the prompt in one call, then token by token."""
     known = {each.name: each.shape for each in decoder.get_inputs()}
     layers, _, positions, width = known["in_n_layer_self_k_cache"]

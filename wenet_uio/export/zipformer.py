@@ -1,4 +1,6 @@
-"""A model with a Zipformer for sherpa-onnx: its graphs, offline and streaming, and the check against the checkpoint."""
+"""A model with a Zipformer for sherpa-onnx: its graphs, offline and streaming, and the check
+against the checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,19 @@ from wenet_uio.models.zipformer import ZipformerEncoder
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
 
 LOUDER = 2.0 * math.log(32768.0)
-"""Difference of log-mel features: sherpa-onnx computes those of a zipformer from samples of -1 to 1, not of 16 bits."""
+"""Difference of log-mel features: sherpa-onnx computes those of a zipformer from samples of -1 to
+1, not of 16 bits."""
 STREAMING_BINS = 80
 """sherpa-onnx creates the first state of a streaming zipformer for this number of features."""
 GREEDY = "ctc_greedy_search"
-NAMES = ("cached_key", "cached_nonlin_attn", "cached_val1", "cached_val2", "cached_conv1", "cached_conv2")
+NAMES = (
+    "cached_key",
+    "cached_nonlin_attn",
+    "cached_val1",
+    "cached_val2",
+    "cached_conv1",
+    "cached_conv2",
+)
 """Names of the caches of a layer, in the order of ZipformerLayer.forward."""
 TIME_FIRST = (0, 2, 3)
 """Caches that sherpa-onnx has as (C, N, …); the gated frames are (1, N, C, …)."""
@@ -37,19 +47,27 @@ def check_zipformer_chunks(model: ASRModel, chunks: Chunks) -> None:
     unit, bins = model.encoder.chunk_unit, _encoder(model).layout.edge_shape[2]
     if chunks.size % unit:
         raise ValueError(
-            f"--chunk_size {chunks.size} is not a multiple of {unit}, by which this encoder lowers the rate"
+            f"--chunk_size {chunks.size} is not a multiple of {unit}, by which this encoder lowers "
+            "the rate"
         )
     if chunks.left < 1:
-        raise ValueError(f"--num_decoding_left_chunks {chunks.left}: a zipformer in sherpa-onnx needs 1 or more")
+        raise ValueError(
+            f"--num_decoding_left_chunks {chunks.left}: a zipformer in sherpa-onnx needs 1 or more"
+        )
     if bins != (STREAMING_BINS - 3) // 4:
-        raise ValueError(f"sherpa-onnx streams zipformers of {STREAMING_BINS} features only: num_mel_bins")
+        raise ValueError(
+            f"sherpa-onnx streams zipformers of {STREAMING_BINS} features only: num_mel_bins"
+        )
 
 
 def refuse_causal_zipformer(model: ASRModel) -> None:
-    """Raise a ValueError for a causal zipformer, whose last 60 ms WeNet's runtime would not decode."""
+    """Raise a ValueError for a causal zipformer, whose last 60 ms WeNet's runtime would not
+    decode.
+    """
     if isinstance(model.encoder, ZipformerEncoder) and model.encoder.causal:
         raise ValueError(
-            "WeNet's runtime would not decode the last 60 ms of each utterance with a causal zipformer: export it by "
+            "WeNet's runtime would not decode the last 60 ms of each utterance with a causal "
+            "zipformer: export it by "
             "export_onnx.py for sherpa-onnx"
         )
 
@@ -62,15 +80,21 @@ class ZipformerOffline(nn.Module):
         self.whole = OfflineModule(model)
 
     def forward(self, x: torch.Tensor, x_lens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (N, T, F) of lengths x_lens (N,) -> log-probabilities (N, T', V), lengths (N,)."""
+        """Features x (N, T, F) of lengths x_lens (N,) -> log-probabilities (N, T', V), lengths
+        (N,).
+        """
         return self.whole(x + LOUDER, x_lens)
 
 
 class ZipformerChunk(nn.Module):
-    """One chunk of N streams, with a state of fixed size; zeros in it are hidden until they hold frames."""
+    """One chunk of N streams, with a state of fixed size; zeros in it are hidden until they hold
+    frames.
+    """
 
     def __init__(self, model: ASRModel, left: int) -> None:
-        """Create the module; `left`: frames of the input layer that attention sees before the chunk."""
+        """Create the module; `left`: frames of the input layer that attention sees before the
+        chunk.
+        """
         super().__init__()
         self.encoder, self.ctc, self.left = _encoder(model), model.ctc, left
 
@@ -78,7 +102,8 @@ class ZipformerChunk(nn.Module):
         """Features (N, T, F) -> log-probabilities (N, chunk / 2, V) and the states after the chunk.
 
         Args:
-            states: six caches for each layer, the past of the input layer, and the number of frames seen (N,).
+            states: six caches for each layer, the past of the input layer, and the number of frames
+                seen (N,).
         """
         encoder = self.encoder
         *caches, before, seen = states
@@ -89,7 +114,9 @@ class ZipformerChunk(nn.Module):
         frames = encoder.embed.finish(convolved)
         size = frames.size(1)
         empty = torch.arange(self.left) < self.left - seen.unsqueeze(1)
-        blocked = torch.cat((empty, empty.new_zeros(1, 1).expand(x.size(0), size)), dim=1)[:, None, None]
+        blocked = torch.cat((empty, empty.new_zeros(1, 1).expand(x.size(0), size)), dim=1)[
+            :, None, None
+        ]
         ours = [_swapped(place % len(NAMES), cache) for place, cache in enumerate(caches)]
         stacks, at = [], 0
         for count in encoder.layout.counts:
@@ -97,7 +124,10 @@ class ZipformerChunk(nn.Module):
             at += count * len(NAMES)
         out, presents = encoder.run_stacks(frames, None, blocked, size, stacks)
         after = [
-            _swapped(place % len(NAMES), present if place % len(NAMES) > 3 else present[:, size // factor :])
+            _swapped(
+                place % len(NAMES),
+                present if place % len(NAMES) > 3 else present[:, size // factor :],
+            )
             for factor, stack in zip(encoder.factors, presents, strict=True)
             for place, present in enumerate(stack)
         ]
@@ -124,12 +154,22 @@ def zipformer_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
     copied = traceable(model)
     if chunks != OFFLINE:
         return _streaming_graph(copied, feature_dim, chunks)
-    metadata = {"model_type": "zipformer2_ctc", "version": 1, "model_author": "wenet_uio", "comment": "non-streaming"}
+    metadata = {
+        "model_type": "zipformer2_ctc",
+        "version": 1,
+        "model_author": "wenet_uio",
+        "comment": "non-streaming",
+    }
     return Graph(
         ZipformerOffline(copied),
         {"x": torch.randn(2, 80, feature_dim), "x_lens": torch.tensor([80, 61])},
         ("log_probs", "log_probs_len"),
-        {"x": {0: "N", 1: "T"}, "x_lens": {0: "N"}, "log_probs": {0: "N", 1: "T_OUT"}, "log_probs_len": {0: "N"}},
+        {
+            "x": {0: "N", 1: "T"},
+            "x_lens": {0: "N"},
+            "log_probs": {0: "N", 1: "T_OUT"},
+            "log_probs_len": {0: "N"},
+        },
         metadata,
     )
 
@@ -173,7 +213,9 @@ def batch_dim(name: str) -> int:
 
 
 def start_states(encoder: ZipformerEncoder, left: int) -> dict[str, torch.Tensor]:
-    """States at the start of an utterance by name, as sherpa-onnx creates them; `left`: frames of left context."""
+    """States at the start of an utterance by name, as sherpa-onnx creates them; `left`: frames of
+    left context.
+    """
     layout, states, layer = encoder.layout, {}, 0
     for place, factor in enumerate(layout.factors):
         for _ in range(layout.counts[place]):
@@ -189,9 +231,14 @@ def start_states(encoder: ZipformerEncoder, left: int) -> dict[str, torch.Tensor
 
 @torch.inference_mode()
 def compare_zipformer(
-    content: bytes, model: ASRModel, examples: Iterable[tuple[str, torch.Tensor]], limit: int, chunks: Chunks
+    content: bytes,
+    model: ASRModel,
+    examples: Iterable[tuple[str, torch.Tensor]],
+    limit: int,
+    chunks: Chunks,
 ) -> Agreement:
-    """Run the first `limit` examples (key, feats (1, T, F)) with the graph as sherpa-onnx does, and with the model.
+    """Run the first `limit` examples (key, feats (1, T, F)) with the graph as sherpa-onnx does, and
+    with the model.
 
     In chunks, only whole chunks are compared: sherpa-onnx does not decode the last incomplete one.
 
@@ -202,7 +249,9 @@ def compare_zipformer(
 
     def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
         lengths = torch.tensor([feats.size(1)])
-        expected, _ = model.encode(feats, lengths, chunks.size, chunks.left, simulate_streaming=chunks != OFFLINE)
+        expected, _ = model.encode(
+            feats, lengths, chunks.size, chunks.left, simulate_streaming=chunks != OFFLINE
+        )
         log_probs = model.ctc_log_probs(expected)
         if chunks == OFFLINE:
             found = graph(x=feats - LOUDER, x_lens=lengths)[0]
@@ -213,7 +262,11 @@ def compare_zipformer(
             return math.inf, 0, None
         texts = [_greedy(each, model.blank) for each in (log_probs, found)]
         difference = (log_probs - found).abs().amax().item() if found.numel() else 0.0
-        return difference, len(texts[0]), Difference(key, GREEDY, *texts) if texts[0] != texts[1] else None
+        return (
+            difference,
+            len(texts[0]),
+            Difference(key, GREEDY, *texts) if texts[0] != texts[1] else None,
+        )
 
     return agreement_of(examples, limit, compare_one)
 
@@ -222,7 +275,9 @@ def _greedy(log_probs: torch.Tensor, blank: int) -> tuple[int, ...]:
     return ctc_greedy_search(log_probs, torch.tensor([log_probs.size(1)]), blank)[0][0].tokens
 
 
-def _streamed(graph: OnnxModel, encoder: ZipformerEncoder, feats: torch.Tensor, chunks: Chunks) -> torch.Tensor:
+def _streamed(
+    graph: OnnxModel, encoder: ZipformerEncoder, feats: torch.Tensor, chunks: Chunks
+) -> torch.Tensor:
     """Log-probabilities (1, T', V) of the whole chunks of an utterance."""
     window, shift = int(graph.metadata["T"]), int(graph.metadata["decode_chunk_len"])
     states, outputs = start_states(encoder, chunks.cache), [torch.zeros(1, 0, 1)] * 0

@@ -1,4 +1,6 @@
-"""Neural networks of the recogniser: encoders, decoders, CTC, transducer, and the model that combines them."""
+"""Neural networks of the recogniser: encoders, decoders, CTC, transducer, and the model that
+combines them.
+"""
 
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_model, build_trained

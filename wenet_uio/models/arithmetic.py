@@ -16,8 +16,12 @@ AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(device: torch.device, dtype: str) -> AbstractContextManager:
-    """A context in which matrix products of fp32 weights are computed in `dtype`, a name of AUTOCAST."""
-    return nullcontext() if AUTOCAST[dtype] is None else torch.autocast(device.type, AUTOCAST[dtype])
+    """A context in which matrix products of fp32 weights are computed in `dtype`, a name of
+    AUTOCAST.
+    """
+    return (
+        nullcontext() if AUTOCAST[dtype] is None else torch.autocast(device.type, AUTOCAST[dtype])
+    )
 
 
 def dtype_for(dtype: str, device: torch.device) -> str:
@@ -51,10 +55,14 @@ def has_bf16(device: torch.device) -> bool:
 def _cpu_gains() -> bool:
     """Measure matrix products for 20 ms.
 
-    With AVX512-BF16 alone, some processors of Intel need twice the time of fp32; those of AMD are faster in bf16.
+    With AVX512-BF16 alone, some processors of Intel need twice the time of fp32; those of AMD are
+    faster in bf16.
     """
     least = dict.fromkeys((torch.float32, torch.bfloat16), float("inf"))
-    layers = {dtype: (torch.ones(1024, 256, dtype=dtype), torch.ones(256, 256, dtype=dtype)) for dtype in least}
+    layers = {
+        dtype: (torch.ones(1024, 256, dtype=dtype), torch.ones(256, 256, dtype=dtype))
+        for dtype in least
+    }
     for _ in range(9):
         for dtype, (x, weight) in layers.items():
             began = time.perf_counter()

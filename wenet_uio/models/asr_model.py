@@ -47,9 +47,9 @@ class ASRModel(nn.Module):
     """Hybrid model with CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020).
 
     `transducer_weight`, `parallel_weight`: weights of losses that only subclasses have.
-    `interctc_weight`: share of the CTC loss of blocks in the middle of the encoder, if it has an `inter_ctc`.
-    `cr_weight`: weight of the divergence between two views; the engine raises it in the warm-up.
-    `leading_frames`: encoder frames before those of the speech.
+    `interctc_weight`: share of the CTC loss of blocks in the middle of the encoder, if it has an
+    `inter_ctc`. `cr_weight`: weight of the divergence between two views; the engine raises it in
+    the warm-up. `leading_frames`: encoder frames before those of the speech.
     """
 
     def __init__(
@@ -89,28 +89,37 @@ class ASRModel(nn.Module):
         """Compute the losses of a batch with at least one utterance.
 
         Args:
-            feats: (B, T, F); T = 0 for text without audio, which trains the decoder as a language model.
-            feats_lengths: (B,) frames; these and target_lengths should be on the CPU, beside features on any device.
+            feats: (B, T, F); T = 0 for text without audio, which trains the decoder as a language
+                model.
+            feats_lengths: (B,) frames; these and target_lengths should be on the CPU, beside
+                features on any device.
             target: (B, U) padded with ignore_id.
             target_lengths: (B,).
             prompts: (B, P) tokens with which the decoder starts, of `prompts`; None: sos.
             views: 2: rows n and n + B / 2 are augmented views of one utterance.
 
         Returns:
-            0-d tensors, means over the utterances: `loss`, the sum with `loss_weights` of `loss_ctc`, `loss_att`,
-            `loss_interctc` (blocks in the middle) and `loss_cr` (divergence of two views); and `th_accuracy`, the share
-            of tokens that the decoder predicts correctly from the tokens before. A loss with weight 0 is None.
+            0-d tensors, means over the utterances: `loss`, the sum with `loss_weights` of
+                `loss_ctc`, `loss_att`,
+            `loss_interctc` (blocks in the middle) and `loss_cr` (divergence of two views); and
+            `th_accuracy`, the share of tokens that the decoder predicts correctly from the tokens
+            before. A loss with weight 0 is None.
         """
         if prompts is None:
             prompts = target.new_full((len(target), 1), self.sos)
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths, prompts)
         if self.encoder.inter_ctc is None:
-            return self._losses(*encoded(self, feats, feats_lengths), target, target_lengths, prompts, views)
+            return self._losses(
+                *encoded(self, feats, feats_lengths), target, target_lengths, prompts, views
+            )
         with self.encoder.inter_ctc.collecting() as between:
             encoder_out, lengths = encoded(self, feats, feats_lengths)
         losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
-        loss, loss_interctc = losses["loss"], self.encoder.inter_ctc.loss(between, target, target_lengths)
+        loss, loss_interctc = (
+            losses["loss"],
+            self.encoder.inter_ctc.loss(between, target, target_lengths),
+        )
         assert loss is not None
         loss = loss + self.interctc_weight * self.ctc_weight * loss_interctc
         return {**losses, "loss": loss, "loss_interctc": loss_interctc}
@@ -118,11 +127,17 @@ class ASRModel(nn.Module):
     def prompts(
         self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
     ) -> torch.Tensor | None:
-        """The tokens with which the decoder starts, of utterances with these texts, fields and keys; None: sos."""
+        """The tokens with which the decoder starts, of utterances with these texts, fields and
+        keys; None: sos.
+        """
         return None
 
-    def inputs(self, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features (B, T, F) and lengths (B,) -> the input of the encoder and its lengths; here the features."""
+    def inputs(
+        self, feats: torch.Tensor, feats_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features (B, T, F) and lengths (B,) -> the input of the encoder and its lengths; here the
+        features.
+        """
         return feats, feats_lengths
 
     def input_lengths(self, feats_lengths: torch.Tensor) -> torch.Tensor:
@@ -133,13 +148,19 @@ class ASRModel(nn.Module):
     def loss_weights(self) -> dict[str, float]:
         """Weights of the losses that `loss` is the sum of."""
         inter = self.interctc_weight
-        weights = {"att": self.attention_weight, "ctc": (1.0 - inter) * self.ctc_weight, "rnnt": self.transducer_weight}
+        weights = {
+            "att": self.attention_weight,
+            "ctc": (1.0 - inter) * self.ctc_weight,
+            "rnnt": self.transducer_weight,
+        }
         weights |= {"interctc": inter * self.ctc_weight, "cr": self.cr_weight}
         return {f"loss_{name}": weight for name, weight in weights.items()}
 
     @property
     def loss_names(self) -> tuple[str, ...]:
-        """Names of the values of `forward` that are not None: `loss`, then the losses with a weight above 0."""
+        """Names of the values of `forward` that are not None: `loss`, then the losses with a weight
+        above 0.
+        """
         names = [name for name, weight in self.loss_weights.items() if weight > 0.0]
         return ("loss", *names, *(["th_accuracy"] if self.attention_weight > 0.0 else []))
 
@@ -157,7 +178,9 @@ class ASRModel(nn.Module):
         loss, losses = self._ctc_losses(encoder_out, lengths, target, target_lengths, views)
         if self.attention_weight > 0.0:
             memory, memory_lengths = self.decoder_frames(encoder_out, lengths)
-            loss_att, th_accuracy = self._attention_loss(memory, memory_lengths, target, target_lengths, prompts)
+            loss_att, th_accuracy = self._attention_loss(
+                memory, memory_lengths, target, target_lengths, prompts
+            )
             loss = loss + self.attention_weight * loss_att
         return {"loss": loss, "loss_att": loss_att, **losses, "th_accuracy": th_accuracy}
 
@@ -169,7 +192,9 @@ class ASRModel(nn.Module):
         target_lengths: torch.Tensor,
         views: int,
     ) -> tuple[torch.Tensor, Losses]:
-        """The weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and `loss_cr` of two views."""
+        """The weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and
+        `loss_cr` of two views.
+        """
         loss = encoder_out.new_zeros((), dtype=torch.float32)
         if self.ctc_weight == 0.0:
             return loss, {"loss_ctc": None}
@@ -178,9 +203,14 @@ class ASRModel(nn.Module):
             loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
             return loss + weight * loss_ctc, {"loss_ctc": loss_ctc}
         loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
-        return loss + weight * loss_ctc + self.cr_weight * loss_cr, {"loss_ctc": loss_ctc, "loss_cr": loss_cr}
+        return loss + weight * loss_ctc + self.cr_weight * loss_cr, {
+            "loss_ctc": loss_ctc,
+            "loss_cr": loss_cr,
+        }
 
-    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
+    def _text_loss(
+        self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor
+    ) -> Losses:
         """Losses of text without audio: the decoder attends to one frame of zeros."""
         nothing = self.ctc.ctc_lo.weight.new_zeros(len(target), 1, self.ctc.ctc_lo.in_features)
         lengths = torch.ones_like(target_lengths)
@@ -196,14 +226,20 @@ class ASRModel(nn.Module):
         target_lengths: torch.Tensor,
         prompts: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss of the decoder, and the share of tokens that the left-to-right decoder predicts correctly."""
-        lengths, target_lengths = (each.to(target.device, non_blocking=True) for each in (lengths, target_lengths))
+        """Loss of the decoder, and the share of tokens that the left-to-right decoder predicts
+        correctly.
+        """
+        lengths, target_lengths = (
+            each.to(target.device, non_blocking=True) for each in (lengths, target_lengths)
+        )
         valid = target != self.ignore_id
         tokens = torch.cat((prompts, target.masked_fill(~valid, self.eos)), dim=1)
         token_lengths = target_lengths + prompts.size(1)
         backward = reversed_hypotheses(tokens, token_lengths, self.eos)
         memory_mask = length_mask(lengths, encoder_out.size(1)).unsqueeze(1)
-        left, right = self.decoder(encoder_out, memory_mask, tokens, token_lengths, backward, self.reverse_weight)
+        left, right = self.decoder(
+            encoder_out, memory_mask, tokens, token_lengths, backward, self.reverse_weight
+        )
         labels = self._labels(tokens, token_lengths)
         loss = self.attention_loss(left, labels)
         if right.dim() == 3:
@@ -233,27 +269,42 @@ class ASRModel(nn.Module):
             feats_lengths: (B,) frames.
             decoding_chunk_size: encoder frames of a chunk; -1: full context.
             num_decoding_left_chunks: chunks seen before the current chunk; -1: all.
-            simulate_streaming: encode each utterance alone, chunk by chunk with caches, as a streaming runtime does.
+            simulate_streaming: encode each utterance alone, chunk by chunk with caches, as a
+                streaming runtime does.
 
         Returns:
-            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length are zeros.
+            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length are
+            zeros.
 
         Raises:
             ValueError: the model does not support these chunks.
         """
         if decoding_chunk_size == 0:
-            raise ValueError("decoding_chunk_size 0: expected -1 (full context) or a number of encoder frames")
-        if decoding_chunk_size > 0 and not (self.encoder.use_dynamic_chunk or self.encoder.static_chunk_size):
             raise ValueError(
-                f"decoding_chunk_size {decoding_chunk_size}: this model was trained with full context only; "
+                "decoding_chunk_size 0: expected -1 (full context) or a number of encoder frames"
+            )
+        if decoding_chunk_size > 0 and not (
+            self.encoder.use_dynamic_chunk or self.encoder.static_chunk_size
+        ):
+            raise ValueError(
+                f"decoding_chunk_size {decoding_chunk_size}: this model was trained with full "
+                "context only; "
                 "use -1, or train with use_dynamic_chunk"
             )
         if simulate_streaming:
-            return self._encode_streams(feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks)
-        return self.encoder(*self.inputs(feats, feats_lengths), decoding_chunk_size, num_decoding_left_chunks)
+            return self._encode_streams(
+                feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks
+            )
+        return self.encoder(
+            *self.inputs(feats, feats_lengths), decoding_chunk_size, num_decoding_left_chunks
+        )
 
     def _encode_streams(
-        self, feats: torch.Tensor, feats_lengths: torch.Tensor, decoding_chunk_size: int, num_left_chunks: int
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        decoding_chunk_size: int,
+        num_left_chunks: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Encode each utterance chunk by chunk; see `encode`."""
         encoder = self.encoder
@@ -263,28 +314,37 @@ class ASRModel(nn.Module):
         if encoder.obstacle:
             raise ValueError(f"simulate_streaming: {encoder.obstacle}")
         outputs = [
-            encoder.forward_chunk_by_chunk(utterance[:length].unsqueeze(0), chunk_size, num_left_chunks)[0]
+            encoder.forward_chunk_by_chunk(
+                utterance[:length].unsqueeze(0), chunk_size, num_left_chunks
+            )[0]
             for utterance, length in zip(feats, feats_lengths.tolist(), strict=True)
         ]
         lengths = torch.tensor([len(output) for output in outputs], device=feats.device)
         return nn.utils.rnn.pad_sequence(outputs, batch_first=True), lengths
 
-    def decoder_frames(self, encoder_out: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Frames that the decoder sees in training and rescoring: all, or with `skips_blanks` those without blank.
+    def decoder_frames(
+        self, encoder_out: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Frames that the decoder sees in training and rescoring: all, or with `skips_blanks` those
+        without blank.
 
         Args:
             encoder_out: (B, T', D).
             lengths: (B,) frames.
 
         Returns:
-            Frames (B, T'', D) and lengths (B,). An utterance without such frames has one frame of zeros.
+            Frames (B, T'', D) and lengths (B,). An utterance without such frames has one frame of
+            zeros.
         """
         if not self.skips_blanks:
             return encoder_out, lengths
         with torch.no_grad():
             labels = self.ctc.log_softmax(encoder_out).argmax(dim=2)
-        kept = (labels != self.blank) & length_mask(lengths.to(labels.device, non_blocking=True), encoder_out.size(1))
-        # In training, an accelerator computes on padding rather than let the host wait for the largest count.
+        kept = (labels != self.blank) & length_mask(
+            lengths.to(labels.device, non_blocking=True), encoder_out.size(1)
+        )
+        # In training, an accelerator computes on padding rather than let the host wait for the
+        # largest count.
         in_full_length = self.training and encoder_out.device.type != "cpu"
         frames, counts = selected_frames(encoder_out, kept, in_full_length)
         return frames, counts.clamp(min=1)
@@ -294,7 +354,11 @@ class ASRModel(nn.Module):
         return self.ctc.log_softmax(encoder_out, blank_penalty)
 
     def forward_attention_decoder(
-        self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, reverse_weight: float = 0.0
+        self,
+        hyps: torch.Tensor,
+        hyps_lens: torch.Tensor,
+        encoder_out: torch.Tensor,
+        reverse_weight: float = 0.0,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities of the hypotheses of one utterance; see Decoder.score_hypotheses."""
         return self.decoder.score_hypotheses(hyps, hyps_lens, encoder_out, self.eos, reverse_weight)

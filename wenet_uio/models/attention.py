@@ -1,6 +1,7 @@
 """Multi-head attention through scaled_dot_product_attention.
 
-H is the number of heads of queries, G that of keys and values (G = H unless heads share keys), d the width of a head.
+H is the number of heads of queries, G that of keys and values (G = H unless heads share keys), d
+the width of a head.
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ class MultiHeadedAttention(nn.Module):
         self.linear_out = nn.Linear(width, dim, bias=conf.query_bias)
 
     def split_heads(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, T, heads * d) -> (B, heads, T, d); H heads of queries or G heads of keys and values."""
+        """(B, T, heads * d) -> (B, heads, T, d); H heads of queries or G heads of keys and
+        values.
+        """
         return x.view(x.size(0), x.size(1), -1, self.head_dim).transpose(1, 2)
 
     def spread(self, x: torch.Tensor) -> torch.Tensor:
-        """Keys or values (B, G, K, d) -> (B, H, K, d): a head of keys serves H / G neighbouring heads of queries."""
+        """Keys or values (B, G, K, d) -> (B, H, K, d): a head of keys serves H / G neighbouring
+        heads of queries.
+        """
         if self.shared_by == 1:
             return x
         return x.repeat_interleave(self.shared_by, dim=1)
@@ -53,7 +58,9 @@ class MultiHeadedAttention(nn.Module):
         bias: torch.Tensor | None,
         scale: float | None = None,
     ) -> torch.Tensor:
-        """Queries (B, H, Q, d), keys and values (B, H, K, d), bias that broadcasts to (B, H, Q, K) -> (B, Q, D)."""
+        """Queries (B, H, Q, d), keys and values (B, H, K, d), bias that broadcasts to (B, H, Q, K)
+        -> (B, Q, D).
+        """
         dropout_rate = self.dropout_rate if self.training else 0.0
         if self.limited:
             heads = attended_nearby(query, key, value, bias, self.context, dropout_rate, scale)
@@ -65,21 +72,30 @@ class MultiHeadedAttention(nn.Module):
         self, x: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Let x (B, T, D) attend over a memory that `project_memory` projected -> (B, T, D)."""
-        return self.attend(self.split_heads(self.linear_q(x)), self.spread(key), self.spread(value), bias)
+        return self.attend(
+            self.split_heads(self.linear_q(x)), self.spread(key), self.spread(value), bias
+        )
 
     def forward(
-        self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Self-attention.
 
         Args:
             x: (B, T, D).
-            bias: added to the scores, broadcasts to (B, H, T, K); None: every frame sees every frame.
+            bias: added to the scores, broadcasts to (B, H, T, K); None: every frame sees every
+                frame.
             pos_emb: (1, K, D), used by RelPositionMultiHeadedAttention only.
-            past: (B, G, C, 2 d) keys and values of the C frames before x, so K = C + T; None outside of streaming.
+            past: (B, G, C, 2 d) keys and values of the C frames before x, so K = C + T; None
+                outside of streaming.
 
         Returns:
-            (B, T, D), and keys and values of the past and of x: (B, G, K, 2 d), or None outside of streaming.
+            (B, T, D), and keys and values of the past and of x: (B, G, K, 2 d), or None outside of
+            streaming.
         """
         key, value, present = self.remember(x, past)
         return self.attend_memory(x, key, value, bias), present
@@ -90,7 +106,8 @@ class MultiHeadedAttention(nn.Module):
         """Append the keys and values of x (B, T, D) to those of `past`.
 
         Returns:
-            Keys and values (B, G, K, d), and both in one tensor (B, G, K, 2 d), or None without a past.
+            Keys and values (B, G, K, d), and both in one tensor (B, G, K, 2 d), or None without a
+            past.
         """
         key, value = self.project_memory(x)
         return self.append(key, value, past)
@@ -106,11 +123,13 @@ class MultiHeadedAttention(nn.Module):
 
 
 class RelPositionMultiHeadedAttention(MultiHeadedAttention):
-    """Self-attention with learned biases for content (u) and position (v), as in Transformer-XL but without its shift.
+    """Self-attention with learned biases for content (u) and position (v), as in Transformer-XL but
+    without its shift.
 
-    The score of query i and key j is (q_i + u) k_j + (q_i + v) p_j. Because p depends only on the key, this equals
-    (q_i + u) (k_j + p_j) + (v - u) p_j. So positions are added to the keys, and the second term is one number per head
-    and key. It is a bias, or a feature of the keys (see `with_term`).
+    The score of query i and key j is (q_i + u) k_j + (q_i + v) p_j. Because p depends only on the
+    key, this equals (q_i + u) (k_j + p_j) + (v - u) p_j. So positions are added to the keys, and
+    the second term is one number per head and key. It is a bias, or a feature of the keys (see
+    `with_term`).
     """
 
     def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
@@ -129,10 +148,14 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
         past: torch.Tensor | None = None,
         padded: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward; `padded` is used by ShiftedRelPositionMultiHeadedAttention only."""
+        """See MultiHeadedAttention.forward; `padded` is used by
+        ShiftedRelPositionMultiHeadedAttention only.
+        """
         key, value, present = self.remember(x, past)
         position = self.split_heads(self.linear_pos(pos_emb))
-        term = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2))  # (1, H, K, 1)
+        term = torch.matmul(
+            position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2)
+        )  # (1, H, K, 1)
         query = self.split_heads(self.linear_q(x) + self.pos_bias_u.flatten())
         key, value = self.spread(key) + position, self.spread(value)
         if self.needs_bias_without_gradient(x):
@@ -149,7 +172,8 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
 
 
 class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
-    """Relative attention with the shift of Transformer-XL over positions 0 .. K - 1, as in WeNet's squeezeformer.
+    """Relative attention with the shift of Transformer-XL over positions 0 .. K - 1, as in WeNet's
+    squeezeformer.
 
     For j <= i, the position of query i and key j in an utterance of K frames is (K - 1) - (i - j).
     """
@@ -169,13 +193,15 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         """See MultiHeadedAttention.forward.
 
         Args:
-            padded: (B, T, 1) bool, True where x is padding. With `masks_padding` positions count from the end of each
-                utterance, not from the end of the batch. None: no padding.
+            padded: (B, T, 1) bool, True where x is padding. With `masks_padding` positions count
+                from the end of each utterance, not from the end of the batch. None: no padding.
         """
         key, value, present = self.remember(x, past)
         position = self.split_heads(self.linear_pos(pos_emb))
         query = self.project_query(x)
-        scores = torch.matmul(self.split_heads(query + self.pos_bias_v.flatten()), position.transpose(2, 3))
+        scores = torch.matmul(
+            self.split_heads(query + self.pos_bias_v.flatten()), position.transpose(2, 3)
+        )
         shifted = self.shift(scores, padded)[:, :, :, : key.size(2)] * self.head_dim**-0.5
         if bias is not None:
             shifted = shifted + bias
@@ -187,7 +213,9 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         return self.linear_q(x)
 
     def shift(self, scores: torch.Tensor, padded: torch.Tensor | None = None) -> torch.Tensor:
-        """Shift each row of scores (B, H, Q, K) one place further to the left than the row below (Dai et al. 2019)."""
+        """Shift each row of scores (B, H, Q, K) one place further to the left than the row below
+        (Dai et al. 2019).
+        """
         queries, keys = scores.size(2), scores.size(3)
         flat = pad(scores, (1, 0)).flatten(2)
         if padded is None or not self.masks_padding:
@@ -195,12 +223,19 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         place = torch.arange(keys, device=scores.device)
         lengths = (~padded).sum(dim=1).unsqueeze(2)  # (B, 1, 1)
         before = place.unsqueeze(1) >= place
-        start = torch.where(before, lengths, torch.full_like(lengths, keys)) + place.unsqueeze(1) * keys + place
-        return flat.gather(2, start.flatten(1).unsqueeze(1).expand(-1, scores.size(1), -1)).view(scores.shape)
+        start = (
+            torch.where(before, lengths, torch.full_like(lengths, keys))
+            + place.unsqueeze(1) * keys
+            + place
+        )
+        return flat.gather(2, start.flatten(1).unsqueeze(1).expand(-1, scores.size(1), -1)).view(
+            scores.shape
+        )
 
 
 class FireredAttention(ShiftedRelPositionMultiHeadedAttention):
-    """Relative attention over distances in both directions, with a normalisation each for queries, keys and values.
+    """Relative attention over distances in both directions, with a normalisation each for queries,
+    keys and values.
 
     pos_emb (1, 2 K - 1, D) has the distances K - 1 .. 1 - K.
     """
@@ -214,7 +249,10 @@ class FireredAttention(ShiftedRelPositionMultiHeadedAttention):
 
     def project_memory(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See MultiHeadedAttention.project_memory."""
-        key, value = self.linear_k(self.layer_norm_k(memory)), self.linear_v(self.layer_norm_v(memory))
+        key, value = (
+            self.linear_k(self.layer_norm_k(memory)),
+            self.linear_v(self.layer_norm_v(memory)),
+        )
         return self.split_heads(key), self.split_heads(value)
 
     def project_query(self, x: torch.Tensor) -> torch.Tensor:

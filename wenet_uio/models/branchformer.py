@@ -1,4 +1,5 @@
-"""Branchformer and E-Branchformer: every block has an attention branch and a convolution branch (cgMLP).
+"""Branchformer and E-Branchformer: every block has an attention branch and a convolution branch
+(cgMLP).
 
 The layers have the interface of encoder_layer.py.
 """
@@ -9,7 +10,11 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from wenet_uio.config.encoder import BranchEncoderConf, BranchformerEncoderConf, EBranchformerEncoderConf
+from wenet_uio.config.encoder import (
+    BranchEncoderConf,
+    BranchformerEncoderConf,
+    EBranchformerEncoderConf,
+)
 from wenet_uio.models.cgmlp import ConvolutionalGatingMLP
 from wenet_uio.models.convolution import DepthwiseConv
 from wenet_uio.models.dropout import Dropout
@@ -19,7 +24,9 @@ from wenet_uio.models.input_layers import input_layer
 
 
 def _pack(memories: list[torch.Tensor], dim: int) -> torch.Tensor:
-    """Pack the pasts of convolutions, (B, C, F) each, into one cache (B, dim, frames) as C++ runtimes store it."""
+    """Pack the pasts of convolutions, (B, C, F) each, into one cache (B, dim, frames) as C++
+    runtimes store it.
+    """
     flat = torch.cat([memory.flatten(1) for memory in memories], dim=1)
     frames = (flat.size(1) + dim - 1) // dim
     return pad(flat, (0, frames * dim - flat.size(1))).view(flat.size(0), dim, frames)
@@ -27,16 +34,22 @@ def _pack(memories: list[torch.Tensor], dim: int) -> torch.Tensor:
 
 def _unpack(packed: torch.Tensor, start: int, channels: int, frames: int) -> torch.Tensor:
     """The past (B, channels, frames) at place `start` of a cache that `_pack` returned."""
-    return packed.flatten(1)[:, start : start + channels * frames].reshape(packed.size(0), channels, frames)
+    return packed.flatten(1)[:, start : start + channels * frames].reshape(
+        packed.size(0), channels, frames
+    )
 
 
 def _depth_scale(rate: float) -> float:
-    """Factor for the output of a block that a share `rate` of the training batches skips; keeps the mean."""
+    """Factor for the output of a block that a share `rate` of the training batches skips; keeps the
+    mean.
+    """
     return 1.0 / (1.0 - rate)
 
 
 def _branches(conf: BranchformerEncoderConf, block: int) -> tuple[bool, bool]:
-    """Whether a block has attention, and whether it has a cgMLP. A branch with the fixed weight 0 is not built."""
+    """Whether a block has attention, and whether it has a cgMLP. A branch with the fixed weight 0
+    is not built.
+    """
     share = 0.5
     if conf.merge_method == "fixed_ave" and conf.use_attn and conf.use_cgmlp:
         share = conf.of_blocks("cgmlp_weight")[block]
@@ -61,9 +74,11 @@ class BranchformerEncoderLayer(nn.Module):
         self.merge_method = conf.merge_method
         self.attn_branch_drop_rate = conf.of_blocks("attn_branch_drop_rate")[block]
         self.depth_scale = _depth_scale(conf.of_blocks("stochastic_depth_rate")[block])
-        # Every checkpoint of WeNet contains these four layers, also if the merge method does not use them.
+        # Every checkpoint of WeNet contains these four layers, also if the merge method does not
+        # use them.
         self.pooling_proj1, self.pooling_proj2, self.weight_proj1, self.weight_proj2 = (
-            nn.Linear(dim, 1).requires_grad_(both and conf.merge_method == "learned_ave") for _ in range(4)
+            nn.Linear(dim, 1).requires_grad_(both and conf.merge_method == "learned_ave")
+            for _ in range(4)
         )
         width = 2 * dim if conf.merge_method == "concat" else dim
         self.merge_proj = nn.Linear(width, dim) if both else nn.Identity()
@@ -104,8 +119,12 @@ class BranchformerEncoderLayer(nn.Module):
             cnn_past = _pack([gate_past], x.size(2))
         return self.dropout(gated), cnn_past
 
-    def _merge(self, attended: torch.Tensor, gated: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-        """Merge the outputs of the branches (B, T, D) -> (B, T, D), or (B, T, 2 D) with merge_method concat."""
+    def _merge(
+        self, attended: torch.Tensor, gated: torch.Tensor, padded: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Merge the outputs of the branches (B, T, D) -> (B, T, D), or (B, T, 2 D) with
+        merge_method concat.
+        """
         if self.attn is None:
             return gated
         if self.cgmlp is None:
@@ -120,7 +139,9 @@ class BranchformerEncoderLayer(nn.Module):
     def _weight_of_attention(
         self, attended: torch.Tensor, gated: torch.Tensor, padded: torch.Tensor | None
     ) -> torch.Tensor:
-        """Weight (B, 1, 1) of the attention branch, from a weighted mean of each branch over the utterance."""
+        """Weight (B, 1, 1) of the attention branch, from a weighted mean of each branch over the
+        utterance.
+        """
         weight1 = self.weight_proj1(_pooled(attended, self.pooling_proj1(attended), padded))
         weight2 = self.weight_proj2(_pooled(gated, self.pooling_proj2(gated), padded))
         weight = torch.sigmoid(weight1 - weight2).unsqueeze(2)
@@ -130,7 +151,9 @@ class BranchformerEncoderLayer(nn.Module):
 
 
 def _pooled(x: torch.Tensor, scores: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-    """Mean (B, D) of x (B, T, D), weighted by the softmax of scores (B, T, 1); padding has weight 0."""
+    """Mean (B, D) of x (B, T, D), weighted by the softmax of scores (B, T, 1); padding has weight
+    0.
+    """
     scores = scores / x.size(2) ** 0.5
     if padded is not None:
         scores = scores.masked_fill(padded, -30000.0)
@@ -140,7 +163,8 @@ def _pooled(x: torch.Tensor, scores: torch.Tensor, padded: torch.Tensor | None) 
 class EBranchformerEncoderLayer(nn.Module):
     """Layer of the E-Branchformer (Kim et al. 2022).
 
-    Halved feed-forward, attention and cgMLP in parallel, a convolution that merges both, halved feed-forward.
+    Halved feed-forward, attention and cgMLP in parallel, a convolution that merges both, halved
+    feed-forward.
     """
 
     def __init__(self, conf: EBranchformerEncoderConf, block: int) -> None:
@@ -204,12 +228,21 @@ class _BranchEncoder(Encoder):
     """Common part of both encoders."""
 
     def __init__(
-        self, input_size: int, conf: BranchEncoderConf, layers: list[nn.Module], global_cmvn: nn.Module | None
+        self,
+        input_size: int,
+        conf: BranchEncoderConf,
+        layers: list[nn.Module],
+        global_cmvn: nn.Module | None,
     ) -> None:
         super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn)
         self.drop_rates = list(conf.of_blocks("stochastic_depth_rate"))
-        convolutions = [[part for part in layer.modules() if isinstance(part, DepthwiseConv)] for layer in layers]
-        remembered = max(sum(conv.channels * conv.left_frames for conv in of_layer) for of_layer in convolutions)
+        convolutions = [
+            [part for part in layer.modules() if isinstance(part, DepthwiseConv)]
+            for layer in layers
+        ]
+        remembered = max(
+            sum(conv.channels * conv.left_frames for conv in of_layer) for of_layer in convolutions
+        )
         self.cnn_cache_frames = (remembered + self.width - 1) // self.width
         self.obstacle = SEES_FUTURE if any(convolutions) and not conf.causal else self.obstacle
 
@@ -217,8 +250,12 @@ class _BranchEncoder(Encoder):
 class BranchformerEncoder(_BranchEncoder):
     """Branchformer (Peng et al. 2022, https://arxiv.org/abs/2207.02971)."""
 
-    def __init__(self, input_size: int, conf: BranchformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
-        layers: list[nn.Module] = [BranchformerEncoderLayer(conf, block) for block in range(conf.num_blocks)]
+    def __init__(
+        self, input_size: int, conf: BranchformerEncoderConf, global_cmvn: nn.Module | None = None
+    ) -> None:
+        layers: list[nn.Module] = [
+            BranchformerEncoderLayer(conf, block) for block in range(conf.num_blocks)
+        ]
         super().__init__(input_size, conf, layers, global_cmvn)
         if conf.merge_method == "learned_ave" and conf.use_attn and conf.use_cgmlp:
             self.obstacle = "merge_method learned_ave weighs the branches by the whole utterance; train with concat"
@@ -227,6 +264,10 @@ class BranchformerEncoder(_BranchEncoder):
 class EBranchformerEncoder(_BranchEncoder):
     """E-Branchformer (Kim et al. 2022, https://arxiv.org/abs/2210.00077)."""
 
-    def __init__(self, input_size: int, conf: EBranchformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
-        layers: list[nn.Module] = [EBranchformerEncoderLayer(conf, block) for block in range(conf.num_blocks)]
+    def __init__(
+        self, input_size: int, conf: EBranchformerEncoderConf, global_cmvn: nn.Module | None = None
+    ) -> None:
+        layers: list[nn.Module] = [
+            EBranchformerEncoderLayer(conf, block) for block in range(conf.num_blocks)
+        ]
         super().__init__(input_size, conf, layers, global_cmvn)

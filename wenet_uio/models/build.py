@@ -56,11 +56,13 @@ ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
     "sanm_encoder_with_tp": SanmEncoderWithTp,
     "zipformer": ZipformerEncoder,
 }
-"""{name in the yaml: class, called with the number of features, the section of that name, and CMVN}."""
+"""{name in the yaml: class, called with the number of features, the section of that name, and
+CMVN}."""
 
 
 def build_model(config: Config) -> ASRModel:
-    """Build an untrained model. Reads the CMVN file, and the units file if the config has no output_dim.
+    """Build an untrained model. Reads the CMVN file, and the units file if the config has no
+    output_dim.
 
     Raises:
         OSError: a file cannot be read.
@@ -87,10 +89,13 @@ def _add_inter_ctc(model: ASRModel, config: Config) -> None:
     """Give the encoder a CTC loss after blocks in the middle."""
     encoder, conditioning = model.encoder, None
     if type(encoder).forward is not Encoder.forward:
-        raise ValueError(f"interctc_layer_idx: encoder {config.encoder} has no CTC loss in the middle")
+        raise ValueError(
+            f"interctc_layer_idx: encoder {config.encoder} has no CTC loss in the middle"
+        )
     if encoder.width != encoder.output_size:
         raise ValueError(
-            f"interctc_layer_idx: the layers have the width {encoder.width} and the CTC layer {encoder.output_size}; "
+            f"interctc_layer_idx: the layers have the width {encoder.width} and the CTC layer "
+            f"{encoder.output_size}; "
             "train with equal widths"
         )
     if config.interctc_conditioning:
@@ -103,16 +108,19 @@ def _add_inter_ctc(model: ASRModel, config: Config) -> None:
 def build_trained(config: Config, checkpoint: str | Path) -> ASRModel:
     """Build the model of a config with trained weights.
 
-    A file without low-rank weights (LoRA), as `average_model.py --merge_lora` writes it, is that of a model without
-    them, whatever `use_lora` says.
+    A file without low-rank weights (LoRA), as `average_model.py --merge_lora` writes it, is that of
+    a model without them, whatever `use_lora` says.
 
     Raises:
         OSError: a file cannot be read.
-        ValueError: values of the config contradict each other, or the weights are those of another model.
+        ValueError: values of the config contradict each other, or the weights are those of another
+            model.
     """
     weights = read_weights(checkpoint)
     if config.use_lora and not any(map(is_lora, weights)):
-        warn_once(f"{checkpoint} has no low-rank weights (LoRA): they are merged, or were never trained")
+        warn_once(
+            f"{checkpoint} has no low-rank weights (LoRA): they are merged, or were never trained"
+        )
         config = config.model_copy(update={"use_lora": False, "only_optimize_lora": False})
     model = build_model(config)
     fill(model, weights, str(checkpoint))
@@ -126,7 +134,10 @@ def _assemble(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> ASRMo
         return SenseVoice(encoder, vocabulary, config.model_conf, config.encoder_input_dim)
     width, heads = encoder.output_size, config.decoder_conf.attention_heads
     if width % heads:
-        raise ValueError(f"encoder_conf.output_size {width} is not divisible by decoder_conf.attention_heads {heads}")
+        raise ValueError(
+            f"encoder_conf.output_size {width} is not divisible by decoder_conf.attention_heads "
+            f"{heads}"
+        )
     if config.model == "paraformer":
         return _paraformer(config, encoder, vocabulary)
     assert isinstance(config.decoder_conf, DecoderConf), "config.parts checks it"
@@ -142,13 +153,20 @@ def _assemble(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> ASRMo
 
 
 def _paraformer(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraformer:
-    width, decoder_conf, predictor_conf = encoder.output_size, config.decoder_conf, config.predictor_conf
+    width, decoder_conf, predictor_conf = (
+        encoder.output_size,
+        config.decoder_conf,
+        config.predictor_conf,
+    )
     assert isinstance(encoder, SanmEncoder), "config.parts checks the kinds"
     assert isinstance(config.model_conf, ParaformerConf)
     assert isinstance(decoder_conf, SanmDecoderConf)
     assert isinstance(predictor_conf, CifPredictorConf)
     if width % (predictor_conf.cnn_groups or 1):
-        raise ValueError(f"encoder_conf.output_size {width} is not divisible by cnn_groups {predictor_conf.cnn_groups}")
+        raise ValueError(
+            f"encoder_conf.output_size {width} is not divisible by cnn_groups "
+            f"{predictor_conf.cnn_groups}"
+        )
     if isinstance(predictor_conf, ParaformerPredictorConf):
         predictor: CifPredictor = ParaformerPredictor(width, predictor_conf)
     else:

@@ -1,4 +1,6 @@
-"""Multi-layer perceptron with convolutional gating (cgMLP, Sakuma et al. 2022): the local branch of branchformers."""
+"""Multi-layer perceptron with convolutional gating (cgMLP, Sakuma et al. 2022): the local branch of
+branchformers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from wenet_uio.models.dropout import Dropout
 
 
 class ConvolutionalGate(nn.Module):
-    """Applies a convolution over time to one half of the channels, then multiplies the other half by the result."""
+    """Applies a convolution over time to one half of the channels, then multiplies the other half
+    by the result.
+    """
 
     def __init__(self, conf: BranchEncoderConf) -> None:
         super().__init__()
@@ -20,15 +24,22 @@ class ConvolutionalGate(nn.Module):
         self.norm = nn.LayerNorm(half)
         self.conv = DepthwiseConv(half, conf.cgmlp_conv_kernel, conf.causal)
         self.linear = nn.Linear(half, half) if conf.use_linear_after_conv else None
-        self.act = nn.Identity() if conf.gate_activation == "identity" else ACTIVATIONS[conf.gate_activation]()
+        self.act = (
+            nn.Identity()
+            if conf.gate_activation == "identity"
+            else ACTIVATIONS[conf.gate_activation]()
+        )
         self.dropout = Dropout(conf.dropout_rate)
 
     def forward(
         self, x: torch.Tensor, padded: torch.Tensor | None, past: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Input x (B, T, 2 C), padded (B, T, 1), past (B, C, left_frames) or None -> (B, T, C), the next `past`."""
+        """Input x (B, T, 2 C), padded (B, T, 1), past (B, C, left_frames) or None -> (B, T, C), the
+        next `past`.
+        """
         kept, gate = x.chunk(2, dim=2)
-        # As in WeNet, the norm also applies to the zeros before the first frame: they become the bias of the norm.
+        # As in WeNet, the norm also applies to the zeros before the first frame: they become the
+        # bias of the norm.
         gate, present = self.conv.remember(gate, past)
         gate = self.conv(self.norm(gate), padded)
         if self.linear is not None:
@@ -37,11 +48,15 @@ class ConvolutionalGate(nn.Module):
 
 
 class ConvolutionalGatingMLP(nn.Module):
-    """Linear layer to more channels, activation, gate, linear layer back to the width of the encoder."""
+    """Linear layer to more channels, activation, gate, linear layer back to the width of the
+    encoder.
+    """
 
     def __init__(self, conf: BranchEncoderConf) -> None:
         super().__init__()
-        self.channel_proj1 = nn.Sequential(nn.Linear(conf.output_size, conf.cgmlp_linear_units), nn.GELU())
+        self.channel_proj1 = nn.Sequential(
+            nn.Linear(conf.output_size, conf.cgmlp_linear_units), nn.GELU()
+        )
         self.csgu = ConvolutionalGate(conf)
         self.channel_proj2 = nn.Linear(conf.cgmlp_linear_units // 2, conf.output_size)
 

@@ -1,4 +1,6 @@
-"""Encode streams chunk by chunk: one stream alone, or the next chunks of several streams together."""
+"""Encode streams chunk by chunk: one stream alone, or the next chunks of several streams
+together.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Ending(Protocol):
     def forward_end(
         self, xs: torch.Tensor, chunk_size: int, required_cache_size: int, caches: Caches
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Encode the last features of an utterance, fewer than those of a whole chunk; see Encoder.forward_chunk."""
+        """Encode the last features of an utterance, fewer than those of a whole chunk; see
+        Encoder.forward_chunk.
+        """
         ...
 
 
@@ -62,12 +66,16 @@ class ChunkEncoder:
         self._feats = feats if self._feats is None else torch.cat((self._feats, feats), dim=1)
 
     def end(self) -> None:
-        """No features follow: the frames that remain after the last whole chunk make a shorter chunk."""
+        """No features follow: the frames that remain after the last whole chunk make a shorter
+        chunk.
+        """
         self._ended = True
 
     @property
     def missing(self) -> int:
-        """Feature frames that the next chunk needs and that are not there yet; 0: `encode_chunks` can encode it."""
+        """Feature frames that the next chunk needs and that are not there yet; 0: `encode_chunks`
+        can encode it.
+        """
         waiting = 0 if self._feats is None else self._feats.size(1)
         return max(0, (self._window if self._ended else self._whole) - waiting)
 
@@ -88,9 +96,13 @@ class ChunkEncoder:
         feats, encoder = self.next_chunk(), self.encoder
         if encoder.embed.optional_context and feats.size(1) < self._whole:
             ending = cast("Ending", encoder)
-            frames, *caches = ending.forward_end(feats, self._chunk_size, self.required_cache_size, self.caches)
+            frames, *caches = ending.forward_end(
+                feats, self._chunk_size, self.required_cache_size, self.caches
+            )
         else:
-            frames, *caches = encoder.forward_chunk(feats, self.offset, self.required_cache_size, *self.caches)
+            frames, *caches = encoder.forward_chunk(
+                feats, self.offset, self.required_cache_size, *self.caches
+            )
         self.move_on(frames.size(1), (caches[0], caches[1]))
         return frames
 
@@ -105,30 +117,42 @@ class ChunkEncoder:
         outputs = []
         while not self.missing:
             outputs += encode_chunks([self])
-        return torch.cat(outputs, dim=1) if outputs else feats.new_zeros(1, 0, self.encoder.output_size)
+        return (
+            torch.cat(outputs, dim=1)
+            if outputs
+            else feats.new_zeros(1, 0, self.encoder.output_size)
+        )
 
 
 def frames_to_forget(seen: int, required_cache_size: int) -> int:
-    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if `required_cache_size` is negative."""
+    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if
+    `required_cache_size` is negative.
+    """
     return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
 
 
 def fitting_chunk(encoder: Encoder, size: int) -> int:
-    """The static chunk size, or the smallest chunk of at least `size` frames in which streaming equals one pass."""
+    """The static chunk size, or the smallest chunk of at least `size` frames in which streaming
+    equals one pass.
+    """
     return encoder.static_chunk_size or -(-size // encoder.chunk_unit) * encoder.chunk_unit
 
 
 def _check_unit(encoder: Encoder, chunk_size: int) -> None:
-    """Refuse chunks in which streaming has more frames than one pass; warn of chunks in which it has other values."""
+    """Refuse chunks in which streaming has more frames than one pass; warn of chunks in which it
+    has other values.
+    """
     unit, divisor = encoder.chunk_unit, encoder.chunk_divisor
     if chunk_size % divisor:
         raise ValueError(
-            f"decoding_chunk_size {chunk_size} is not a multiple of {divisor}, by which the layers of this encoder "
+            f"decoding_chunk_size {chunk_size} is not a multiple of {divisor}, by which the layers "
+            "of this encoder "
             f"divide the frame rate: use a multiple of {unit}"
         )
     if chunk_size % unit:
         warn_once(
-            f"decoding_chunk_size {chunk_size} is not a multiple of {unit}: the attention of this encoder joins "
+            f"decoding_chunk_size {chunk_size} is not a multiple of {unit}: the attention of this "
+            "encoder joins "
             "frames across chunks, so streaming gives other values than one pass with a chunk mask"
         )
 
@@ -139,7 +163,9 @@ def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
     The frames of a batch differ from those of a stream alone by rounding only.
     """
     keys = [
-        (id(stream.encoder), stream.next_chunk().size(1)) if stream.encoder.batches_chunks else place
+        (id(stream.encoder), stream.next_chunk().size(1))
+        if stream.encoder.batches_chunks
+        else place
         for place, stream in enumerate(streams)
     ]
     outputs: list[torch.Tensor] = [torch.empty(0)] * len(streams)
@@ -175,8 +201,12 @@ def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
     return [frames.clone() for frames in together.split(1)]
 
 
-def joined_caches(encoder: Encoder, caches: Sequence[Caches], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The caches of B streams as those of `Encoder._chunk_blocks`; zeros before the frames of shorter ones."""
+def joined_caches(
+    encoder: Encoder, caches: Sequence[Caches], longest: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The caches of B streams as those of `Encoder._chunk_blocks`; zeros before the frames of
+    shorter ones.
+    """
     like, layers = next(encoder.parameters()), len(encoder.encoders)
     att_cache = like.new_zeros(layers, len(caches), encoder.heads, longest, 2 * encoder.head_dim)
     cnn_cache = like.new_zeros(layers, len(caches), encoder.width, encoder.cnn_cache_frames)

@@ -1,7 +1,9 @@
-"""Continuous integrate-and-fire (CIF, Dong and Xu 2020): encoder frames -> one vector for each token.
+"""Continuous integrate-and-fire (CIF, Dong and Xu 2020): encoder frames -> one vector for each
+token.
 
-Each frame has a weight. Weights are summed over time, and the frames between two whole numbers of the sum make a token:
-token n is the sum of its frames, each times the part of its weight that lies between n and n + 1.
+Each frame has a weight. Weights are summed over time, and the frames between two whole numbers of
+the sum make a token: token n is the sum of its frames, each times the part of its weight that lies
+between n and n + 1.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.masks import length_mask
 
 FULL = 1e-4
-"""A token counts as complete in the search for times if its weight is above 1 - FULL, as in WeNet."""
+"""A token counts as complete in the search for times if its weight is above 1 - FULL, as in
+WeNet."""
 
 
 class Prediction(NamedTuple):
@@ -27,7 +30,8 @@ class Prediction(NamedTuple):
     embeds: torch.Tensor
     """(B, N, D) vectors of the tokens, for the decoder."""
     weight_sums: torch.Tensor
-    """(B,) sums of the weights of the frames, before they are scaled to the number of the true tokens."""
+    """(B,) sums of the weights of the frames, before they are scaled to the number of the true
+    tokens."""
     counts: torch.Tensor
     """(B,) int64, numbers of tokens."""
     weights: torch.Tensor
@@ -45,7 +49,8 @@ def fire(weights: torch.Tensor, frames: torch.Tensor, tokens: torch.Tensor) -> t
         tokens: 0-d, number of tokens N; a tensor, so that a trace does not make it a constant.
 
     Returns:
-        (B, N, D). The last tokens of an utterance with a smaller sum of weights are incomplete or zeros.
+        (B, N, D). The last tokens of an utterance with a smaller sum of weights are incomplete or
+        zeros.
     """
     end = weights.double().cumsum(dim=1).unsqueeze(1)
     begin = pad(end[:, :, :-1], (1, 0))
@@ -64,7 +69,8 @@ def firing_times(weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         counts: (B,) numbers of tokens.
 
     Returns:
-        (B, N) int64 time steps for the largest number N; values beyond an utterance's number are arbitrary.
+        (B, N) int64 time steps for the largest number N; values beyond an utterance's number are
+        arbitrary.
     """
     ends = weights.double().cumsum(dim=1)
     scaled = ends * (counts / ends[:, -1].clamp(min=1e-9)).unsqueeze(1)
@@ -91,31 +97,39 @@ class Cif(nn.Module):
         seen = self.cif_conv1d(pad(context, (conf.l_order, conf.r_order)))
         if conf.residual:
             seen = seen + context
-        score = self.cif_output(self.dropout(seen).transpose(1, 2).relu()).squeeze(2).float().sigmoid()
+        score = (
+            self.cif_output(self.dropout(seen).transpose(1, 2).relu()).squeeze(2).float().sigmoid()
+        )
         return (score * conf.smooth_factor - conf.noise_threshold).relu().masked_fill(~valid, 0.0)
 
 
 class CifPredictor(Cif):
     """Finds the number of tokens and the vector of each.
 
-    `masks_padding`: the result for an utterance does not depend on its batch; False: as in WeNet, it does.
+    `masks_padding`: the result for an utterance does not depend on its batch; False: as in WeNet,
+    it does.
     """
 
     def __init__(self, dim: int, conf: CifPredictorConf) -> None:
         super().__init__(dim, conf)
         self.masks_padding = True
 
-    def forward(self, frames: torch.Tensor, lengths: torch.Tensor, counts: torch.Tensor | None = None) -> Prediction:
+    def forward(
+        self, frames: torch.Tensor, lengths: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> Prediction:
         """Predict the tokens of a batch.
 
         Args:
             frames: (B, T', D) encoder frames, zeros beyond the lengths.
             lengths: (B,) frames.
-            counts: (B,) true numbers of tokens in training, which should be on the CPU as then `lengths`; None: predict
-                them.
+            counts: (B,) true numbers of tokens in training, which should be on the CPU as then
+                `lengths`; None: predict them.
         """
         valid = length_mask(lengths.to(frames.device, non_blocking=True), frames.size(1))
-        weights, time_weights = self.weigh_frames(frames, valid), self.weigh_steps(frames, valid, lengths)
+        weights, time_weights = (
+            self.weigh_frames(frames, valid),
+            self.weigh_steps(frames, valid, lengths),
+        )
         sums = weights.sum(dim=1)
         if counts is None:
             embeds, counts, weights = self.find(frames, weights, lengths)
@@ -129,14 +143,18 @@ class CifPredictor(Cif):
         """Weights (B, T') of the frames; `valid` (B, T') is True within the lengths."""
         return super().forward(frames, valid)
 
-    def weigh_steps(self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor | None:
+    def weigh_steps(
+        self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor
+    ) -> torch.Tensor | None:
         """Weights of the time steps of the second branch; None without this branch."""
         return None
 
     def find(
         self, frames: torch.Tensor, weights: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Vectors (B, N, D) of the tokens, their numbers (B,), and weights (B, T' + 1) with that of one frame more."""
+        """Vectors (B, N, D) of the tokens, their numbers (B,), and weights (B, T' + 1) with that of
+        one frame more.
+        """
         weights, frames = pad(weights, (0, 1)), pad(frames, (0, 0, 0, 1))
         place = torch.arange(weights.size(1), device=weights.device).unsqueeze(0)
         weights = weights + self.conf.tail_threshold * (place == lengths.unsqueeze(1))
@@ -145,7 +163,9 @@ class CifPredictor(Cif):
 
 
 class ParaformerPredictor(CifPredictor):
-    """CIF, and a second branch with `upsample_times` steps in each frame that finds the times of the tokens."""
+    """CIF, and a second branch with `upsample_times` steps in each frame that finds the times of
+    the tokens.
+    """
 
     def __init__(self, dim: int, conf: ParaformerPredictorConf) -> None:
         nn.Module.__init__(self)
@@ -161,16 +181,21 @@ class ParaformerPredictor(CifPredictor):
         """See CifPredictor.weigh_frames."""
         return self.predictor(frames, valid)
 
-    def weigh_steps(self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    def weigh_steps(
+        self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor
+    ) -> torch.Tensor:
         """Weights (B, 3 T') of the time steps."""
         steps = self.tp_upsample_cnn(frames.transpose(1, 2)).transpose(1, 2)
         if self.masks_padding:
-            # The order is made here: with its own, pad_packed_sequence copies it back to the host, which waits for it.
+            # The order is made here: with its own, pad_packed_sequence copies it back to the host,
+            # which waits for it.
             counts, order = (lengths * self.steps).clamp(min=1).cpu().sort(descending=True)
             restored = order.argsort().to(steps.device, non_blocking=True)
             sorted_steps = steps[order.to(steps.device, non_blocking=True)]
             packed, _ = self.tp_blstm(pack_padded_sequence(sorted_steps, counts, batch_first=True))
-            seen = pad_packed_sequence(packed, batch_first=True, total_length=steps.size(1))[0][restored]
+            seen = pad_packed_sequence(packed, batch_first=True, total_length=steps.size(1))[0][
+                restored
+            ]
         else:
             seen, _ = self.tp_blstm(steps)
         score = self.tp_output(seen).squeeze(2).float().sigmoid()

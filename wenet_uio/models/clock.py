@@ -1,4 +1,6 @@
-"""Numbers that change while a model trains, as functions of the step; so a resumed run needs no state of them."""
+"""Numbers that change while a model trains, as functions of the step; so a resumed run needs no
+state of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Global cepstral mean and variance normalisation (CMVN) of the features, as a layer of the model."""
+"""Global cepstral mean and variance normalisation (CMVN) of the features, as a layer of the
+model.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ SMALLEST_VARIANCE = 1e-20
 
 
 class GlobalCMVN(nn.Module):
-    """(feats - mean) * istd, with mean (F,) and inverse standard deviation istd (F,) of the training corpus."""
+    """(feats - mean) * istd, with mean (F,) and inverse standard deviation istd (F,) of the
+    training corpus.
+    """
 
     def __init__(self, mean: torch.Tensor, istd: torch.Tensor) -> None:
         super().__init__()
@@ -31,8 +35,8 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
     """Read CMVN statistics and compute mean and inverse standard deviation.
 
     Args:
-        path: JSON with `mean_stat` (sums of x), `var_stat` (sums of x squared) and `frame_num`, or a Kaldi matrix in
-            text format with the same numbers.
+        path: JSON with `mean_stat` (sums of x), `var_stat` (sums of x squared) and `frame_num`, or
+            a Kaldi matrix in text format with the same numbers.
         is_json: whether the file is JSON.
         dim: number of features of a frame.
 
@@ -50,16 +54,19 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
             else "a Kaldi text matrix `[ sums count / squares 0 ]`"
         )
         raise ValueError(
-            f"cmvn_file {path}: expected {kind} (is_json_cmvn: {str(is_json).lower()}), got {error!r}"
+            f"cmvn_file {path}: expected {kind} (is_json_cmvn: {str(is_json).lower()}), got "
+            f"{error!r}"
         ) from None
     if count <= 0 or sums.shape != squares.shape:
         raise ValueError(
-            f"cmvn_file {path}: expected frames, and as many sums as sums of squares; found {count:g} frames, "
+            f"cmvn_file {path}: expected frames, and as many sums as sums of squares; found "
+            f"{count:g} frames, "
             f"{len(sums)} sums, {len(squares)} sums of squares"
         )
     if len(sums) != dim:
         raise ValueError(
-            f"cmvn_file {path}: statistics of {len(sums)} bins, but the features have {dim}; compute the statistics "
+            f"cmvn_file {path}: statistics of {len(sums)} bins, but the features have {dim}; "
+            "compute the statistics "
             "with this config"
         )
     mean = sums / count
@@ -69,7 +76,9 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
 
 def _from_json(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
     stats = json.loads(text)
-    sums, squares = (torch.tensor(stats[name], dtype=torch.float64) for name in ("mean_stat", "var_stat"))
+    sums, squares = (
+        torch.tensor(stats[name], dtype=torch.float64) for name in ("mean_stat", "var_stat")
+    )
     return sums, squares, float(stats["frame_num"])
 
 

@@ -13,12 +13,14 @@ from wenet_uio.models.lengths import encoded
 from wenet_uio.models.masks import ALL_FRAMES, length_mask
 
 VALIDATION_CHUNK = 16
-"""Encoder frames of a chunk in validation, unless the encoder has a fixed size; training draws the size."""
+"""Encoder frames of a chunk in validation, unless the encoder has a fixed size; training draws the
+size."""
 
 
 class CtlModel(ASRModel):
-    """Encodes each training batch twice, with full context and with chunks (Liu et al. 2023, "Enhancing the unified
-    streaming and non-streaming model with contrastive learning"). It decodes as an ASRModel.
+    """Encodes each training batch twice, with full context and with chunks (Liu et al. 2023,
+    "Enhancing the unified streaming and non-streaming model with contrastive learning"). It decodes
+    as an ASRModel.
     """
 
     def __init__(
@@ -41,11 +43,14 @@ class CtlModel(ASRModel):
         target_lengths: torch.Tensor,
         prompts: torch.Tensor | None = None,
     ) -> Losses:
-        """Compute the losses of a batch with at least one utterance; arguments as in ASRModel.forward.
+        """Compute the losses of a batch with at least one utterance; arguments as in
+        ASRModel.forward.
 
         Returns:
-            0-d tensors: `loss` = `loss_full` + `loss_chunk` + ctl_weight * `loss_ctl`, its parts, and the means of both
-            passes of `loss_att`, `loss_ctc` and `th_accuracy`. `loss_ctl` is a mean over the frames of the batch.
+            0-d tensors: `loss` = `loss_full` + `loss_chunk` + ctl_weight * `loss_ctl`, its parts,
+                and the means of both
+            passes of `loss_att`, `loss_ctc` and `th_accuracy`. `loss_ctl` is a mean over the frames
+            of the batch.
         """
         if feats.size(1) == 0:
             losses = super().forward(feats, feats_lengths, target, target_lengths, prompts)
@@ -64,10 +69,18 @@ class CtlModel(ASRModel):
         loss = loss_full + loss_chunk
         if self.ctl_weight > 0.0:
             negatives = self.draw_negatives(lengths, full_out.size(1))
-            lengths, negatives = (each.to(full_out.device, non_blocking=True) for each in (lengths, negatives))
+            lengths, negatives = (
+                each.to(full_out.device, non_blocking=True) for each in (lengths, negatives)
+            )
             loss_ctl = self.contrastive_loss(chunk_out, full_out, lengths, negatives)
             loss = loss + self.ctl_weight * loss_ctl
-        return {**losses, "loss": loss, "loss_full": loss_full, "loss_chunk": loss_chunk, "loss_ctl": loss_ctl}
+        return {
+            **losses,
+            "loss": loss,
+            "loss_full": loss_full,
+            "loss_chunk": loss_chunk,
+            "loss_ctl": loss_ctl,
+        }
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -90,19 +103,28 @@ class CtlModel(ASRModel):
             frames: T' of the padded batch.
 
         Returns:
-            Frame numbers (B, T' * negatives) on the CPU. An utterance of one frame has only the frame itself.
+            Frame numbers (B, T' * negatives) on the CPU. An utterance of one frame has only the
+            frame itself.
         """
         generator = None if self.training else torch.Generator().manual_seed(0)
         size = (1, frames * self.negatives)
-        # As WeNet draws: a number of one frame less, then those from the frame itself on move up by one.
-        drawn = torch.cat([torch.randint(max(int(n) - 1, 1), size, generator=generator) for n in lengths.tolist()])
+        # As WeNet draws: a number of one frame less, then those from the frame itself on move up by
+        # one.
+        drawn = torch.cat(
+            [torch.randint(max(int(n) - 1, 1), size, generator=generator) for n in lengths.tolist()]
+        )
         place = torch.arange(frames).repeat_interleave(self.negatives)
         return drawn + ((drawn >= place) & (lengths.cpu() > 1).unsqueeze(1))
 
     def contrastive_loss(
-        self, chunk_out: torch.Tensor, full_out: torch.Tensor, lengths: torch.Tensor, negatives: torch.Tensor
+        self,
+        chunk_out: torch.Tensor,
+        full_out: torch.Tensor,
+        lengths: torch.Tensor,
+        negatives: torch.Tensor,
     ) -> torch.Tensor:
-        """Cross entropy of choosing, for each frame with chunks, the same frame with full context among `negatives`.
+        """Cross entropy of choosing, for each frame with chunks, the same frame with full context
+        among `negatives`.
 
         Args:
             chunk_out, full_out: encoder frames (B, T', D) of both passes.
@@ -113,16 +135,26 @@ class CtlModel(ASRModel):
             0-d, the mean over the frames of the batch.
         """
         size = full_out.size(1)
-        with torch.autocast(full_out.device.type, enabled=False):  # differences of similarities are small
-            similar = normalize(chunk_out.float(), dim=2) @ normalize(full_out.float(), dim=2).transpose(1, 2)
+        with torch.autocast(
+            full_out.device.type, enabled=False
+        ):  # differences of similarities are small
+            similar = normalize(chunk_out.float(), dim=2) @ normalize(
+                full_out.float(), dim=2
+            ).transpose(1, 2)
             others = negatives.view(len(negatives), size, -1)
             place = torch.arange(size, device=similar.device).view(1, -1, 1)
-            logits = torch.cat((similar.diagonal(dim1=1, dim2=2).unsqueeze(2), similar.gather(2, others)), dim=2)
+            logits = torch.cat(
+                (similar.diagonal(dim1=1, dim2=2).unsqueeze(2), similar.gather(2, others)), dim=2
+            )
             logits = logits / self.temperature
-            same = torch.cat((torch.zeros_like(others[:, :, :1], dtype=torch.bool), others == place), dim=2)
+            same = torch.cat(
+                (torch.zeros_like(others[:, :, :1], dtype=torch.bool), others == place), dim=2
+            )
             logits = logits.masked_fill(same, float("-inf"))
             valid = length_mask(lengths, size)
-            losses = cross_entropy(logits.flatten(0, 1), others.new_zeros(valid.numel()), reduction="none")
+            losses = cross_entropy(
+                logits.flatten(0, 1), others.new_zeros(valid.numel()), reduction="none"
+            )
             return (losses * valid.flatten()).sum() / valid.sum().clamp(min=1)
 
 

@@ -1,8 +1,9 @@
 """Convolutions of the input layers, with channels last, and the projection of what they give.
 
-Conv2d has a faster gradient of its weights on CPUs. In fp32 with channels last, oneDNN 3.10 takes longer for this
-gradient than matrix products over the windows of the input. Both passes of a layer of 144 channels took 1.09 times as
-long with AVX-512 and 1.37 times with AVX2, of 512 channels 1.76 times. Narrow layers and bf16 gain nothing.
+Conv2d has a faster gradient of its weights on CPUs. In fp32 with channels last, oneDNN 3.10 takes
+longer for this gradient than matrix products over the windows of the input. Both passes of a layer
+of 144 channels took 1.09 times as long with AVX-512 and 1.37 times with AVX2, of 512 channels 1.76
+times. Narrow layers and bf16 gain nothing.
 """
 
 from typing import Any, TypeVar
@@ -21,7 +22,9 @@ NARROW = 128
 class Conv2d(nn.Conv2d):
     """nn.Conv2d without padding, dilation and groups, with the gradient of `convolved`."""
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int | tuple[int, int]) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: int, stride: int | tuple[int, int]
+    ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, stride)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -37,13 +40,20 @@ def convolved(
 ) -> torch.Tensor:
     """Convolve x (B, C, T, F) with weights (C', C, K, K) -> (B, C', T', F') in training."""
     plain = x.device.type != "cpu" or x.dtype != torch.float32 or weight.dtype != torch.float32
-    if plain or x.size(1) < NARROW or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+    if (
+        plain
+        or x.size(1) < NARROW
+        or torch.is_autocast_enabled("cpu")
+        or torch.compiler.is_compiling()
+    ):
         return conv2d(x, weight, bias, stride)
     return _Convolution.apply(x, weight, bias, stride)
 
 
 def channels_last(module: AnyModule) -> AnyModule:
-    """Store weights with channels last: about 1.3 times as fast on CPUs, and the layout that tensor cores need."""
+    """Store weights with channels last: about 1.3 times as fast on CPUs, and the layout that tensor
+    cores need.
+    """
     # The stub of Module.to lacks the overload with memory_format alone, which torch documents.
     return module.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
@@ -56,10 +66,12 @@ def spread(x: torch.Tensor) -> torch.Tensor:
 def projected(x: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
     """`linear(spread(x))` of x (B, C, T, F) -> (B, T, D).
 
-    Convolutions leave their channels last in memory. So x is not copied, as `spread` does, but the weights, which are
-    smaller, are brought into its order.
+    Convolutions leave their channels last in memory. So x is not copied, as `spread` does, but the
+    weights, which are smaller, are brought into its order.
     """
-    weight = linear.weight.view(linear.out_features, x.size(1), x.size(3)).transpose(1, 2).flatten(1)
+    weight = (
+        linear.weight.view(linear.out_features, x.size(1), x.size(3)).transpose(1, 2).flatten(1)
+    )
     return nn.functional.linear(x.permute(0, 2, 3, 1).flatten(2), weight, linear.bias)
 
 
@@ -87,20 +99,29 @@ class _Convolution(torch.autograd.Function):
         )
 
 
-def _input_gradient(x: torch.Tensor, weight: torch.Tensor, grad: torch.Tensor, stride: tuple[int, int]) -> torch.Tensor:
+def _input_gradient(
+    x: torch.Tensor, weight: torch.Tensor, grad: torch.Tensor, stride: tuple[int, int]
+) -> torch.Tensor:
     """Gradient of x; unlike torch.nn.grad.conv2d_input it makes no copy of the size of x."""
     backward = torch.ops.aten.convolution_backward
-    return backward(grad, x, weight, None, stride, (0, 0), (1, 1), False, (0, 0), 1, (True, False, False))[0]
+    return backward(
+        grad, x, weight, None, stride, (0, 0), (1, 1), False, (0, 0), 1, (True, False, False)
+    )[0]
 
 
-def _weight_gradient(x: torch.Tensor, shape: torch.Size, grad: torch.Tensor, stride: tuple[int, int]) -> torch.Tensor:
-    """Gradient of weights (C', C, K, K) from x and the gradient of the output, both with channels last."""
+def _weight_gradient(
+    x: torch.Tensor, shape: torch.Size, grad: torch.Tensor, stride: tuple[int, int]
+) -> torch.Tensor:
+    """Gradient of weights (C', C, K, K) from x and the gradient of the output, both with channels
+    last.
+    """
     channels_out, channels, height, width = shape
     x, grad = x.permute(0, 2, 3, 1), grad.permute(0, 2, 3, 1)
     batch, rows, columns, _ = grad.shape
     gradients = grad.reshape(-1, channels_out).t()
     result = x.new_empty(channels_out, height, width * channels)
-    # Next to each other in memory: the channels of `width` columns. One kernel row at a time bounds the copies.
+    # Next to each other in memory: the channels of `width` columns. One kernel row at a time bounds
+    # the copies.
     strides = (x.stride(0), stride[0] * x.stride(1), stride[1] * x.stride(2), 1)
     for row in range(height):
         windows = x[:, row:].as_strided((batch, rows, columns, width * channels), strides)

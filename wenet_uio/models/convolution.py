@@ -11,19 +11,24 @@ from wenet_uio.models.activation import ACTIVATIONS
 
 
 class DepthwiseConv(nn.Conv1d):
-    """Convolution with one kernel per channel, over the frames around each frame or (causal) up to each frame.
+    """Convolution with one kernel per channel, over the frames around each frame or (causal) up to
+    each frame.
 
     With `stride` n it computes every n-th frame.
     """
 
-    def __init__(self, channels: int, kernel: int, causal: bool, bias: bool = True, stride: int = 1) -> None:
+    def __init__(
+        self, channels: int, kernel: int, causal: bool, bias: bool = True, stride: int = 1
+    ) -> None:
         super().__init__(channels, channels, kernel, stride, groups=channels, bias=bias)
         self.channels = channels
         self.left_frames = kernel - 1 if causal else 0
         self.margin = 0 if causal else (kernel - 1) // 2
         self.masks_padding = not causal  # a causal kernel sees no padding from within the utterance
 
-    def remember(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def remember(
+        self, x: torch.Tensor, past: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Prepend the frames before x (B, T, C) that a causal kernel needs.
 
         Args:
@@ -31,7 +36,8 @@ class DepthwiseConv(nn.Conv1d):
             past: (B, C, left_frames) frames before x; None outside of streaming: prepend zeros.
 
         Returns:
-            (B, left_frames + T, C), and its last frames as the next `past`, or None outside of streaming.
+            (B, left_frames + T, C), and its last frames as the next `past`, or None outside of
+            streaming.
         """
         if past is not None:
             x = torch.cat((past.transpose(1, 2), x), dim=1)
@@ -42,8 +48,8 @@ class DepthwiseConv(nn.Conv1d):
         """Apply the kernels: (B, left_frames + T, C) -> (B, ceil(T / stride), C).
 
         Args:
-            padded: (B, T, 1) bool, True where x is padding. With `masks_padding` the kernels see zeros there, as they
-                do beyond the end of an utterance alone. None: no padding.
+            padded: (B, T, 1) bool, True where x is padding. With `masks_padding` the kernels see
+                zeros there, as they do beyond the end of an utterance alone. None: no padding.
         """
         if padded is not None and self.masks_padding:
             x = x.masked_fill(padded, 0.0)
@@ -57,7 +63,8 @@ class DepthwiseConv(nn.Conv1d):
 class ConvolutionModule(nn.Module):
     """The conformer's convolution module (Gulati et al. 2020, section 2.2).
 
-    Pointwise convolution, gated linear unit, depthwise convolution, norm, activation, pointwise convolution.
+    Pointwise convolution, gated linear unit, depthwise convolution, norm, activation, pointwise
+    convolution.
     """
 
     def __init__(self, conf: ConformerEncoderConf, stride: int = 1) -> None:
@@ -66,7 +73,9 @@ class ConvolutionModule(nn.Module):
         self.use_layer_norm = conf.cnn_module_norm == "layer_norm"
         inner = conf.conv_inner_factor * dim // 2  # one half of the channels gates the other half
         self.pointwise_conv1 = nn.Conv1d(dim, 2 * inner, 1, bias=conf.conv_bias)
-        self.depthwise_conv = DepthwiseConv(inner, conf.cnn_module_kernel, conf.causal, conf.conv_bias, stride)
+        self.depthwise_conv = DepthwiseConv(
+            inner, conf.cnn_module_kernel, conf.causal, conf.conv_bias, stride
+        )
         norm = nn.LayerNorm if self.use_layer_norm else nn.BatchNorm1d
         self.norm = norm(inner, eps=conf.conv_norm_eps)
         self.activation = ACTIVATIONS[conf.activation_type]()
@@ -83,13 +92,17 @@ class ConvolutionModule(nn.Module):
             past: (B, D, left_frames) frames before x; None outside of streaming.
 
         Returns:
-            (B, ceil(T / stride), D), and the last frames of the input as the next `past`, or None outside of streaming.
+            (B, ceil(T / stride), D), and the last frames of the input as the next `past`, or None
+            outside of streaming.
         """
         if padded is not None and not self.depthwise_conv.masks_padding:
             x = x.masked_fill(padded, 0.0)
         x, present = self.depthwise_conv.remember(x, past)
-        # A pointwise convolution is a matrix product on (B, T, D); this avoids the transpositions of conv1d.
+        # A pointwise convolution is a matrix product on (B, T, D); this avoids the transpositions
+        # of conv1d.
         x = glu(linear(x, self.pointwise_conv1.weight.squeeze(2), self.pointwise_conv1.bias), dim=2)
         x = self.depthwise_conv(x, padded)
         x = self.norm(x) if self.use_layer_norm else self.norm(x.flatten(0, 1)).view(x.shape)
-        return linear(self.activation(x), self.pointwise_conv2.weight.squeeze(2), self.pointwise_conv2.bias), present
+        return linear(
+            self.activation(x), self.pointwise_conv2.weight.squeeze(2), self.pointwise_conv2.bias
+        ), present

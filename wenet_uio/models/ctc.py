@@ -19,13 +19,19 @@ class CTC(nn.Module):
         self.ctc_lo = nn.Linear(dim, vocab_size)
         self.blank = blank
         self.smoothing = 0.0
-        """Share of the loss that pulls the posteriors towards the uniform distribution, in training and validation."""
+        """Share of the loss that pulls the posteriors towards the uniform distribution, in training
+        and validation."""
 
     @torch.jit.unused
     def forward(
-        self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
     ) -> torch.Tensor:
-        """Mean loss over utterances, 0-d. An utterance with fewer frames than its labels need has loss 0.
+        """Mean loss over utterances, 0-d. An utterance with fewer frames than its labels need has
+        loss 0.
 
         Args:
             encoder_out: (B, T, D).
@@ -37,20 +43,30 @@ class CTC(nn.Module):
 
     @torch.jit.unused
     def losses_of_views(
-        self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss, and the divergence between two views; arguments as in `forward`.
 
         Rows n and n + B / 2 are the views of utterance n; see `divergence_of_views`.
         """
         log_probs = self._log_probs(encoder_out)
-        return self._loss(log_probs, lengths, target, target_lengths), divergence_of_views(log_probs, lengths)
+        return self._loss(log_probs, lengths, target, target_lengths), divergence_of_views(
+            log_probs, lengths
+        )
 
     def _log_probs(self, encoder_out: torch.Tensor) -> torch.Tensor:
         return self.ctc_lo(encoder_out).float().log_softmax(dim=2)
 
     def _loss(
-        self, log_probs: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+        self,
+        log_probs: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
     ) -> torch.Tensor:
         """See `forward`; log_probs (B, T, V)."""
         total = ctc_loss(
@@ -63,12 +79,16 @@ class CTC(nn.Module):
             zero_infinity=True,
         )
         if self.smoothing > 0.0:
-            total = (1.0 - self.smoothing) * total + self.smoothing * divergence_from_uniform(log_probs, lengths)
+            total = (1.0 - self.smoothing) * total + self.smoothing * divergence_from_uniform(
+                log_probs, lengths
+            )
         return total / log_probs.size(0)
 
     @torch.jit.export
     def log_softmax(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """Encoder frames (B, T, D) -> log-probabilities (B, T, V); `blank_penalty` is subtracted from blank's logit."""
+        """Encoder frames (B, T, D) -> log-probabilities (B, T, V); `blank_penalty` is subtracted
+        from blank's logit.
+        """
         logits = self.ctc_lo(encoder_out)
         if blank_penalty > 0.0:
             logits[:, :, self.blank] -= blank_penalty
@@ -76,7 +96,8 @@ class CTC(nn.Module):
 
 
 def divergence_from_uniform(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Sum over utterances and frames of the divergence of the posteriors from the uniform distribution, 0-d.
+    """Sum over utterances and frames of the divergence of the posteriors from the uniform
+    distribution, 0-d.
 
     Label smoothing of CTC (Kim et al. 2018, https://arxiv.org/abs/1711.02212).
 
@@ -92,14 +113,17 @@ def divergence_from_uniform(log_probs: torch.Tensor, lengths: torch.Tensor) -> t
 def divergence_of_views(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Mean over utterances of the divergence between the posteriors of two views, 0-d.
 
-    CR-CTC (Yao et al. 2024, https://arxiv.org/abs/2410.05101, equation 4): half the sum, over frames and over both
-    directions, of the Kullback-Leibler divergence from the posteriors of the other view, which get no gradient.
+    CR-CTC (Yao et al. 2024, https://arxiv.org/abs/2410.05101, equation 4): half the sum, over
+    frames and over both directions, of the Kullback-Leibler divergence from the posteriors of the
+    other view, which get no gradient.
 
     Args:
         log_probs: (2 N, T, V); rows n and n + N are the views of utterance n.
         lengths: (2 N,) frames.
     """
     first, second = log_probs.detach().chunk(2)
-    divergence = kl_div(log_probs, torch.cat((second, first)), reduction="none", log_target=True).sum(dim=2)
+    divergence = kl_div(
+        log_probs, torch.cat((second, first)), reduction="none", log_target=True
+    ).sum(dim=2)
     valid = length_mask(lengths.to(log_probs.device, non_blocking=True), log_probs.size(1))
     return divergence.masked_fill(~valid, 0.0).sum() / len(log_probs)

@@ -10,7 +10,11 @@ from torch import nn
 
 from wenet_uio.config.model import BiTransformerDecoderConf, DecoderConf
 from wenet_uio.models.decoder_layer import DecoderLayer
-from wenet_uio.models.embedding import LEARNED_POSITIONS, LearnedPositionalEncoding, PositionalEncoding
+from wenet_uio.models.embedding import (
+    LEARNED_POSITIONS,
+    LearnedPositionalEncoding,
+    PositionalEncoding,
+)
 from wenet_uio.models.masks import additive, causal_mask, length_mask
 from wenet_uio.models.norm import build_norm
 from wenet_uio.models.recompute import recomputed
@@ -27,15 +31,20 @@ class DecoderState(NamedTuple):
     """For each layer: keys and values (B * K, H, U, 2 D / H) of the U tokens so far."""
 
     def reorder(self, parents: torch.Tensor) -> DecoderState:
-        """State in which hypothesis k of utterance b continues hypothesis parents[b, k]; parents (B, K2)."""
+        """State in which hypothesis k of utterance b continues hypothesis parents[b, k]; parents
+        (B, K2).
+        """
         batch = parents.size(0)
         hypotheses = self.past[0].size(0) // batch
-        rows = (parents + torch.arange(batch, device=parents.device).unsqueeze(1) * hypotheses).flatten()
+        rows = (
+            parents + torch.arange(batch, device=parents.device).unsqueeze(1) * hypotheses
+        ).flatten()
         return self._replace(past=[past.index_select(0, rows) for past in self.past])
 
 
 def reversed_hypotheses(hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> torch.Tensor:
-    """Reverse token sequences for the right-to-left decoder: `sos a b c pad` becomes `sos c b a eos`.
+    """Reverse token sequences for the right-to-left decoder: `sos a b c pad` becomes `sos c b a
+    eos`.
 
     Args:
         hyps: (N, U) tokens after a first sos.
@@ -46,8 +55,12 @@ def reversed_hypotheses(hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> 
     count = (lengths - 1).unsqueeze(1)
     place = torch.arange(tokens.size(1), device=hyps.device).unsqueeze(0)
     valid = place < count
-    backward = torch.gather(tokens, 1, torch.where(valid, count - 1 - place, torch.zeros_like(place)))
-    return torch.cat((hyps[:, :1], torch.where(valid, backward, torch.full_like(backward, eos))), dim=1)
+    backward = torch.gather(
+        tokens, 1, torch.where(valid, count - 1 - place, torch.zeros_like(place))
+    )
+    return torch.cat(
+        (hyps[:, :1], torch.where(valid, backward, torch.full_like(backward, eos))), dim=1
+    )
 
 
 class Decoder(nn.Module):
@@ -58,7 +71,12 @@ class Decoder(nn.Module):
 
     @torch.jit.export
     def score_hypotheses(
-        self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor, eos: int, reverse_weight: float
+        self,
+        hyps: torch.Tensor,
+        hyps_lens: torch.Tensor,
+        encoder_out: torch.Tensor,
+        eos: int,
+        reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Score the hypotheses of one utterance.
 
@@ -70,11 +88,13 @@ class Decoder(nn.Module):
             reverse_weight: 0: do not run the right-to-left decoder.
 
         Returns:
-            Log-probabilities (N, U, V) of the token after each token, and the same of the right-to-left decoder, or
-            zeros (1,) if that decoder does not exist or does not run.
+            Log-probabilities (N, U, V) of the token after each token, and the same of the
+            right-to-left decoder, or zeros (1,) if that decoder does not exist or does not run.
         """
         memory = encoder_out.expand(hyps.size(0), -1, -1)
-        memory_mask = torch.ones(hyps.size(0), 1, memory.size(1), dtype=torch.bool, device=memory.device)
+        memory_mask = torch.ones(
+            hyps.size(0), 1, memory.size(1), dtype=torch.bool, device=memory.device
+        )
         backward = reversed_hypotheses(hyps, hyps_lens, eos)
         left, right = self.forward(memory, memory_mask, hyps, hyps_lens, backward, reverse_weight)
         return left.float().log_softmax(dim=-1), right.float().log_softmax(dim=-1)
@@ -118,17 +138,25 @@ class TransformerDecoder(Decoder):
             memory_mask: (B, 1, T) bool, True within the length.
             ys_in_pad: (B, U) tokens after a first sos.
             ys_in_lens: (B,) numbers of tokens, sos included.
-            r_ys_in_pad: (B, U) reversed tokens after a first sos; used by BiTransformerDecoder only.
+            r_ys_in_pad: (B, U) reversed tokens after a first sos; used by BiTransformerDecoder
+                only.
             reverse_weight: 0: do not run the right-to-left decoder.
 
         Returns:
-            Logits (B, U, V) of the token after each token, and the same of the right-to-left decoder or zeros (1,).
+            Logits (B, U, V) of the token after each token, and the same of the right-to-left
+            decoder or zeros (1,).
         """
-        return self.score(memory, memory_mask, ys_in_pad, ys_in_lens), torch.zeros(1, device=memory.device)
+        return self.score(memory, memory_mask, ys_in_pad, ys_in_lens), torch.zeros(
+            1, device=memory.device
+        )
 
     @torch.jit.export
     def score(
-        self, memory: torch.Tensor, memory_mask: torch.Tensor, ys_in_pad: torch.Tensor, ys_in_lens: torch.Tensor
+        self,
+        memory: torch.Tensor,
+        memory_mask: torch.Tensor,
+        ys_in_pad: torch.Tensor,
+        ys_in_lens: torch.Tensor,
     ) -> torch.Tensor:
         """Logits (B, U, V) of this decoder alone; arguments as in `forward`."""
         size = ys_in_pad.size(1)
@@ -154,15 +182,22 @@ class TransformerDecoder(Decoder):
 
     @torch.jit.unused
     def start(self, memory: torch.Tensor, memory_mask: torch.Tensor) -> DecoderState:
-        """Prepare B utterances for `forward_one_step`: memory (B, T, D), memory_mask (B, 1, T) bool."""
+        """Prepare B utterances for `forward_one_step`: memory (B, T, D), memory_mask (B, 1, T)
+        bool.
+        """
         return DecoderState(
             source=[layer.src_attn.project_memory(memory) for layer in self._layers()],
             memory_bias=additive(memory_mask, memory.dtype),
-            past=[memory.new_zeros(memory.size(0), self.key_heads, 0, 2 * self.head_dim) for _ in self.decoders],
+            past=[
+                memory.new_zeros(memory.size(0), self.key_heads, 0, 2 * self.head_dim)
+                for _ in self.decoders
+            ],
         )
 
     @torch.jit.unused
-    def forward_one_step(self, state: DecoderState, tokens: torch.Tensor) -> tuple[torch.Tensor, DecoderState]:
+    def forward_one_step(
+        self, state: DecoderState, tokens: torch.Tensor
+    ) -> tuple[torch.Tensor, DecoderState]:
         """Add one token to every hypothesis.
 
         Args:
@@ -188,7 +223,9 @@ class TransformerDecoder(Decoder):
 
 
 class BiTransformerDecoder(Decoder):
-    """A left-to-right and a right-to-left decoder over the same encoder frames (U2++, Wu et al. 2021)."""
+    """A left-to-right and a right-to-left decoder over the same encoder frames (U2++, Wu et al.
+    2021).
+    """
 
     bidirectional = True
 
@@ -222,7 +259,9 @@ class BiTransformerDecoder(Decoder):
         return self.left_decoder.start(memory, memory_mask)
 
     @torch.jit.unused
-    def forward_one_step(self, state: DecoderState, tokens: torch.Tensor) -> tuple[torch.Tensor, DecoderState]:
+    def forward_one_step(
+        self, state: DecoderState, tokens: torch.Tensor
+    ) -> tuple[torch.Tensor, DecoderState]:
         """See TransformerDecoder.forward_one_step; uses the left-to-right decoder."""
         return self.left_decoder.forward_one_step(state, tokens)
 
@@ -231,4 +270,5 @@ DECODERS: dict[str, Callable[[int, int, Any], TransformerDecoder | BiTransformer
     "transformer": TransformerDecoder,
     "bitransformer": BiTransformerDecoder,
 }
-"""{name in the yaml: class, called with vocabulary size, width, and the section class of that name}."""
+"""{name in the yaml: class, called with vocabulary size, width, and the section class of that
+name}."""

@@ -45,15 +45,19 @@ class DecoderLayer(nn.Module):
 
     @torch.jit.unused
     def forward_one_step(
-        self, x: torch.Tensor, past: torch.Tensor, source: tuple[torch.Tensor, torch.Tensor], memory_bias: torch.Tensor
+        self,
+        x: torch.Tensor,
+        past: torch.Tensor,
+        source: tuple[torch.Tensor, torch.Tensor],
+        memory_bias: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply the layer to one token of each of K hypotheses of B utterances.
 
         Args:
             x: (B, K, D).
             past: (B * K, H, U, 2 D / H) keys and values of the tokens before.
-            source: keys and values of the encoder frames, (B, H, T, D / H) each. The hypotheses of an utterance share
-                them: they are K positions of one query.
+            source: keys and values of the encoder frames, (B, H, T, D / H) each. The hypotheses of
+                an utterance share them: they are K positions of one query.
             memory_bias: (B, 1, 1, T).
 
         Returns:
@@ -74,7 +78,9 @@ class DecoderLayer(nn.Module):
     def _after_source(
         self, x: torch.Tensor, key: torch.Tensor, value: torch.Tensor, memory_bias: torch.Tensor
     ) -> torch.Tensor:
-        attended = self.src_attn.attend_memory(self.norm2(x) if self.normalize_before else x, key, value, memory_bias)
+        attended = self.src_attn.attend_memory(
+            self.norm2(x) if self.normalize_before else x, key, value, memory_bias
+        )
         x = x + self.dropout(attended)
         if not self.normalize_before:
             x = self.norm2(x)

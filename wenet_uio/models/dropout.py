@@ -1,7 +1,7 @@
 """Dropout, and attention with dropout, whose draws are fast on CPUs.
 
-On a CPU torch draws a random number for each element, which took 15 % of a training step. Here a 64-bit number serves
-four elements.
+On a CPU torch draws a random number for each element, which took 15 % of a training step. Here a
+64-bit number serves four elements.
 """
 
 import torch
@@ -29,9 +29,17 @@ def dropped(x: torch.Tensor, rate: float) -> torch.Tensor:
     threshold = round(rate * STEPS)
     if x.device.type != "cpu" or threshold == STEPS or torch.compiler.is_compiling():
         return functional.dropout(x, rate)
-    draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
+    draws = (
+        torch.empty(-(-x.numel() // 4), dtype=torch.int64)
+        .random_(-(1 << 63), None)
+        .view(torch.int16)
+    )
     # 0 or 1 in the type of x: the product with a bool mask is five times as slow.
-    kept = torch.ge(draws[: x.numel()].view(x.shape), threshold - STEPS // 2, out=torch.empty(x.shape, dtype=x.dtype))
+    kept = torch.ge(
+        draws[: x.numel()].view(x.shape),
+        threshold - STEPS // 2,
+        out=torch.empty(x.shape, dtype=x.dtype),
+    )
     return x * kept.mul_(STEPS / (STEPS - threshold))
 
 
@@ -55,25 +63,38 @@ def attended(
     fast = torch.jit.is_scripting() or bias is None or not bias.requires_grad  # pyright: ignore[reportPrivateImportUsage]
     if rate == 0.0 and fast:
         return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
-    return _attended_in_training(query, key, value, bias, rate, query.size(3) ** -0.5 if scale is None else scale)
+    return _attended_in_training(
+        query, key, value, bias, rate, query.size(3) ** -0.5 if scale is None else scale
+    )
 
 
 @torch.jit.unused
 def _attended_in_training(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, rate: float, scale: float
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    rate: float,
+    scale: float,
 ) -> torch.Tensor:
     if query.device.type != "cpu" or torch.compiler.is_compiling():
-        return scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=rate, scale=scale)
+        return scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, dropout_p=rate, scale=scale
+        )
     scores = torch.matmul(query * scale, key.transpose(2, 3))
     weights = (scores if bias is None else scores + bias).softmax(dim=3)
     return torch.matmul(dropped(weights, rate) if rate > 0.0 else weights, value)
 
 
 @torch.jit.unused
-def with_term(query: torch.Tensor, key: torch.Tensor, term: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Queries (B, H, Q, d) and keys (B, H, K, d) with features whose product adds `term` (1, H, K, 1) to the scores.
+def with_term(
+    query: torch.Tensor, key: torch.Tensor, term: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries (B, H, Q, d) and keys (B, H, K, d) with features whose product adds `term` (1, H, K,
+    1) to the scores.
 
-    A bias would do the same, but its gradient has the size of all scores and keeps accelerators from fast kernels.
+    A bias would do the same, but its gradient has the size of all scores and keeps accelerators
+    from fast kernels.
     """
     ones = query.new_zeros(*query.shape[:3], ALIGNED)
     ones[..., 0] = 1.0

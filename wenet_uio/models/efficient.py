@@ -1,7 +1,8 @@
 """Efficient Conformer: blocks that lower the frame rate, and attention over groups of frames.
 
-With a chunk mask, a group sees the chunks that its first frame sees. So streaming equals one pass for chunks that end
-with a group and with a frame of the lowest rate: multiples of `Encoder.chunk_unit`.
+With a chunk mask, a group sees the chunks that its first frame sees. So streaming equals one pass
+for chunks that end with a group and with a frame of the lowest rate: multiples of
+`Encoder.chunk_unit`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ from wenet_uio.models.masks import additive
 
 
 class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
-    """Relative attention in which `group` neighbouring frames are one query, and one key with its value.
+    """Relative attention in which `group` neighbouring frames are one query, and one key with its
+    value.
 
-    The frames of a group stand side by side and are cut into heads again, so a head is `group` times as wide.
+    The frames of a group stand side by side and are cut into heads again, so a head is `group`
+    times as wide.
     """
 
-    def __init__(self, dim: int, dropout_rate: float, conf: ConformerEncoderConf, group: int) -> None:
+    def __init__(
+        self, dim: int, dropout_rate: float, conf: ConformerEncoderConf, group: int
+    ) -> None:
         super().__init__(dim, dropout_rate, conf)
         self.group = group
         self.masks_padding = True
@@ -41,7 +46,9 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         nn.init.xavier_uniform_(self.pos_bias_v)
 
     def join(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-        """Frames (B, T, D) -> groups (B, H, ceil(T / group), group * d); zeros fill the last group of an utterance."""
+        """Frames (B, T, D) -> groups (B, H, ceil(T / group), group * d); zeros fill the last group
+        of an utterance.
+        """
         if padded is not None and self.masks_padding:
             x = x.masked_fill(padded, 0.0)
         groups = (x.size(1) + self.group - 1) // self.group
@@ -80,7 +87,9 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
 
 
 class EfficientConformerLayer(ConformerEncoderLayer):
-    """A conformer layer whose attention may join frames to groups, and whose convolution may have a stride."""
+    """A conformer layer whose attention may join frames to groups, and whose convolution may have a
+    stride.
+    """
 
     def __init__(self, conf: ConformerEncoderConf, stride: int, group: int) -> None:
         super().__init__(conf)
@@ -93,7 +102,9 @@ class EfficientConformerLayer(ConformerEncoderLayer):
         if stride > 1:
             self.conv_module = ConvolutionModule(conf, stride)
             # WeNet's checkpoints have this layer; it is not used.
-            self.concat_linear = nn.Linear(2 * conf.output_size, conf.output_size).requires_grad_(False)
+            self.concat_linear = nn.Linear(2 * conf.output_size, conf.output_size).requires_grad_(
+                False
+            )
 
     def attend(
         self,
@@ -109,10 +120,14 @@ class EfficientConformerLayer(ConformerEncoderLayer):
     def convolve(
         self, x: torch.Tensor, padded: torch.Tensor | None, cnn_past: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See ConformerEncoderLayer.convolve; with a stride, the means of the input frames are added."""
+        """See ConformerEncoderLayer.convolve; with a stride, the means of the input frames are
+        added.
+        """
         assert self.conv_module is not None
         assert self.norm_conv is not None
-        convolved, present = self.conv_module(self.norm_conv(x) if self.normalize_before else x, padded, cnn_past)
+        convolved, present = self.conv_module(
+            self.norm_conv(x) if self.normalize_before else x, padded, cnn_past
+        )
         if padded is not None:
             convolved = convolved.masked_fill(padded[:, :: self.stride], 0.0)
         if self.stride > 1:
@@ -132,22 +147,35 @@ class EfficientConformerLayer(ConformerEncoderLayer):
 
 
 def _means(x: torch.Tensor, stride: int) -> torch.Tensor:
-    """Means of each `stride` frames of x (B, T, D), of those that exist -> (B, ceil(T / stride), D)."""
-    return avg_pool1d(x.transpose(1, 2), stride, ceil_mode=True, count_include_pad=False).transpose(1, 2)
+    """Means of each `stride` frames of x (B, T, D), of those that exist -> (B, ceil(T / stride),
+    D).
+    """
+    return avg_pool1d(x.transpose(1, 2), stride, ceil_mode=True, count_include_pad=False).transpose(
+        1, 2
+    )
 
 
 class EfficientConformerEncoder(Encoder):
     """Efficient Conformer (Burchi and Vielzeuf 2021, https://arxiv.org/abs/2109.01163)."""
 
     def __init__(
-        self, input_size: int, conf: EfficientConformerEncoderConf, global_cmvn: nn.Module | None = None
+        self,
+        input_size: int,
+        conf: EfficientConformerEncoderConf,
+        global_cmvn: nn.Module | None = None,
     ) -> None:
         blocks = [conf.block(place) for place in range(conf.num_blocks)]
         layers: list[nn.Module] = [
             EfficientConformerLayer(block, stride, group)
             for block, stride, group in zip(blocks, conf.strides, conf.groups, strict=True)
         ]
-        super().__init__(input_layer(input_size, blocks[0]), blocks[0], layers, global_cmvn, conf.normalize_before)
+        super().__init__(
+            input_layer(input_size, blocks[0]),
+            blocks[0],
+            layers,
+            global_cmvn,
+            conf.normalize_before,
+        )
         self.strides = list(conf.strides)
         self.reductions = list(accumulate(conf.strides, mul))
         self.reduction = self.chunk_divisor = self.reductions[-1]
@@ -158,10 +186,16 @@ class EfficientConformerEncoder(Encoder):
         self.obstacle = self.obstacle if conf.causal else SEES_FUTURE
 
     @torch.jit.unused
-    def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
+    def _blocks(
+        self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+    ) -> torch.Tensor:
         for place, stride in enumerate(self.strides):
             x = self._block(place, x, bias, pos_emb, padded)
-            bias, pos_emb, padded = bias[:, :, ::stride, ::stride], pos_emb[:, ::stride], padded[:, ::stride]
+            bias, pos_emb, padded = (
+                bias[:, :, ::stride, ::stride],
+                pos_emb[:, ::stride],
+                padded[:, ::stride],
+            )
         return self.after_norm(x) if self.normalize_before else x
 
     @torch.jit.export
@@ -174,12 +208,15 @@ class EfficientConformerEncoder(Encoder):
         cnn_cache: torch.Tensor,
         att_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See Encoder.forward_chunk. Sizes are frames of the input layer, but `offset` counts encoder frames.
+        """See Encoder.forward_chunk. Sizes are frames of the input layer, but `offset` counts
+        encoder frames.
 
-        A layer at a lower rate uses every `factor`-th frame of its attention cache, which has each frame `factor`
-        times, and the last frames of its convolution cache.
+        A layer at a lower rate uses every `factor`-th frame of its attention cache, which has each
+        frame `factor` times, and the last frames of its convolution cache.
         """
-        x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset * self.reduction, att_cache, cnn_cache)
+        x, pos_emb, att_cache, cnn_cache = self._begin_chunk(
+            xs, offset * self.reduction, att_cache, cnn_cache
+        )
         seen = pos_emb.size(1)
         forget = frames_to_forget(seen, required_cache_size)
         bias: torch.Tensor | None = None
@@ -191,7 +228,12 @@ class EfficientConformerEncoder(Encoder):
         for i, layer in enumerate(self.encoders):
             unused = self.cnn_cache_frames - self.left_frames[i]
             x, att_past, cnn_past = layer(
-                x, bias, pos_emb, None, att_cache[i : i + 1, :, ::factor], cnn_cache[i, :, :, unused:]
+                x,
+                bias,
+                pos_emb,
+                None,
+                att_cache[i : i + 1, :, ::factor],
+                cnn_cache[i, :, :, unused:],
             )
             if att_past is not None and cnn_past is not None:
                 repeated = att_past[:, :, forget // factor :].repeat_interleave(factor, dim=2)

@@ -11,7 +11,8 @@ from wenet_uio.config.encoder import EncoderConf
 from wenet_uio.models.dropout import Dropout
 
 TABLE_LENGTH = 5000
-"""Positions in the table that checkpoints contain, as in WeNet; encodings beyond it are computed when needed."""
+"""Positions in the table that checkpoints contain, as in WeNet; encodings beyond it are computed
+when needed."""
 
 ROTARY_TABLE_LENGTH = 3000
 """The same for rotary positions."""
@@ -24,15 +25,21 @@ LEARNED_POSITIONS = 448
 
 
 def sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Tensor:
-    """(1, size, dim) encodings of positions start .. start + size - 1: even channels are sines, odd ones cosines."""
+    """(1, size, dim) encodings of positions start .. start + size - 1: even channels are sines, odd
+    ones cosines.
+    """
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
-    rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float32, device=device) * -(math.log(10000.0) / dim))
+    rate = torch.exp(
+        torch.arange(0, dim, 2, dtype=torch.float32, device=device) * -(math.log(10000.0) / dim)
+    )
     angle = position * rate
     return torch.stack((angle.sin(), angle.cos()), dim=2).reshape(1, size, dim)
 
 
 def whisper_sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Tensor:
-    """(1, size, dim) encodings as in Whisper: the first half of the channels are sines, the second half cosines."""
+    """(1, size, dim) encodings as in Whisper: the first half of the channels are sines, the second
+    half cosines.
+    """
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
     channel = torch.arange(dim // 2, dtype=torch.float32, device=device)
     angle = position * torch.exp(channel * -(math.log(10000.0) / max(dim // 2 - 1, 1)))
@@ -40,9 +47,13 @@ def whisper_sinusoids(start: int, size: int, dim: int, device: torch.device) -> 
 
 
 def rotations(start: int, size: int, head_dim: int, device: torch.device) -> torch.Tensor:
-    """(1, size, head_dim / 2, 2) cosines and sines of the angles of positions start .. start + size - 1."""
+    """(1, size, head_dim / 2, 2) cosines and sines of the angles of positions start .. start + size
+    - 1.
+    """
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
-    rate = 1.0 / 10000.0 ** (torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim)
+    rate = 1.0 / 10000.0 ** (
+        torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
+    )
     angle = position * rate
     return torch.stack((angle.cos(), angle.sin()), dim=2).unsqueeze(0)
 
@@ -111,7 +122,9 @@ class WhisperPositionalEncoding(RelPositionalEncoding):
 
     def __init__(self, dim: int, dropout_rate: float) -> None:
         super().__init__(dim, dropout_rate)
-        self.register_buffer("pe", whisper_sinusoids(0, WHISPER_TABLE_LENGTH, dim, torch.device("cpu")))
+        self.register_buffer(
+            "pe", whisper_sinusoids(0, WHISPER_TABLE_LENGTH, dim, torch.device("cpu"))
+        )
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
         """See RelPositionalEncoding.position_encoding."""
@@ -133,7 +146,8 @@ class LearnedPositionalEncoding(nn.Module):
         self.dropout = Dropout(dropout_rate)
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input x (B, U, dim) at positions from `offset` -> x plus encodings, and the encodings (1, U, dim).
+        """Input x (B, U, dim) at positions from `offset` -> x plus encodings, and the encodings (1,
+        U, dim).
 
         Raises:
             ValueError: a position has no encoding.
@@ -141,7 +155,8 @@ class LearnedPositionalEncoding(nn.Module):
         end = offset + x.size(1)
         if end > self.pe.size(1):
             raise ValueError(
-                f"{end} tokens with the prompt, but the decoder has {self.pe.size(1)} positions: lower "
+                f"{end} tokens with the prompt, but the decoder has {self.pe.size(1)} positions: "
+                "lower "
                 "dataset_conf.filter_conf.token_max_length to 440"
             )
         positions = self.pe[:, offset:end].to(x.dtype)
@@ -160,7 +175,9 @@ class FireredPositionalEncoding(RelPositionalEncoding):
         return sinusoids(1 - size, 2 * size - 1, self.dim, device).flip(1)
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, 2 size - 1, dim) encodings of the distances size - 1 .. 1 - size, with dtype and device of `like`."""
+        """(1, 2 size - 1, dim) encodings of the distances size - 1 .. 1 - size, with dtype and
+        device of `like`.
+        """
         first = self.pe.size(1) // 2 + 1 - size
         if first >= 0 and self.pe.size(1) > 0:
             return self.pe[:, first : first + 2 * size - 1].to(like.dtype)
@@ -183,7 +200,9 @@ class RotaryPositionalEncoding(nn.Module):
         self.register_buffer("pe", rotations(0, ROTARY_TABLE_LENGTH, head_dim, torch.device("cpu")))
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, size, head_dim / 2, 2) cosines and sines of positions from `offset`, with dtype and device of `like`."""
+        """(1, size, head_dim / 2, 2) cosines and sines of positions from `offset`, with dtype and
+        device of `like`.
+        """
         if offset >= 0 and offset + size <= self.pe.size(1):
             return self.pe[:, offset : offset + size].to(like.dtype)
         return rotations(offset, size, self.head_dim, like.device).to(like.dtype)
@@ -213,4 +232,6 @@ def build_position_encoding(conf: EncoderConf) -> PositionEncoding:
     if conf.pos_enc_layer_type == "rope_pos":
         head_dim = conf.head_dim or conf.output_size // conf.attention_heads
         return RotaryPositionalEncoding(conf.output_size, conf.positional_dropout_rate, head_dim)
-    return POSITION_ENCODINGS[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
+    return POSITION_ENCODINGS[conf.pos_enc_layer_type](
+        conf.output_size, conf.positional_dropout_rate
+    )

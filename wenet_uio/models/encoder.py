@@ -1,7 +1,8 @@
 """Encoders: features -> encoder frames, for a whole batch or chunk by chunk.
 
-An encoder consists of global CMVN, an input layer, and a stack of layers. This file has the transformer and conformer
-encoders; branchformer.py and squeezeformer.py have the others. encoder_layer.py describes the interface of a layer.
+An encoder consists of global CMVN, an input layer, and a stack of layers. This file has the
+transformer and conformer encoders; branchformer.py and squeezeformer.py have the others.
+encoder_layer.py describes the interface of a layer.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ SEES_FUTURE = "this model's convolution sees future frames; train with causal: t
 class Encoder(nn.Module):
     """CMVN, input layer, then a stack of layers with a common interface (see encoder_layer.py).
 
-    `obstacle`: the reason why streaming differs from one pass with a chunk mask; empty if the model can stream.
-    `heads`, `head_dim`: number and width of the heads of keys and values, as caches hold them.
-    `output_size`: width of the encoder frames; `width`: width of the layers.
+    `obstacle`: the reason why streaming differs from one pass with a chunk mask; empty if the model
+    can stream. `heads`, `head_dim`: number and width of the heads of keys and values, as caches
+    hold them. `output_size`: width of the encoder frames; `width`: width of the layers.
     `cnn_cache_frames`: a layer's convolutions keep (B, width, cnn_cache_frames) between chunks.
     `batches_chunks`: whether `forward_chunks` can encode chunks of several streams together.
-    `reduction`: factor by which the layers lower the frame rate; `chunk_divisor`: one that chunks of streams need.
-    `chunk_unit`: streaming equals one pass for chunks that are a multiple of this number of input layer frames.
-    `drop_rates`: share of the training batches that skip each layer.
-    `strides`: factor by which each layer lowers the frame rate.
-    `reductions`: factor by which the frame rate after each layer is below that of the input layer.
-    `inter_ctc`: what happens after some of the blocks; None: nothing.
-    `masks_padding`: the frames of an utterance do not depend on its batch; False: as in WeNet, they may.
+    `reduction`: factor by which the layers lower the frame rate; `chunk_divisor`: one that chunks
+    of streams need. `chunk_unit`: streaming equals one pass for chunks that are a multiple of this
+    number of input layer frames. `drop_rates`: share of the training batches that skip each layer.
+    `strides`: factor by which each layer lowers the frame rate. `reductions`: factor by which the
+    frame rate after each layer is below that of the input layer. `inter_ctc`: what happens after
+    some of the blocks; None: nothing. `masks_padding`: the frames of an utterance do not depend on
+    its batch; False: as in WeNet, they may.
     """
 
     inter_ctc = cast("InterCtc | None", None)  # TorchScript reads annotations of a class
@@ -57,7 +58,9 @@ class Encoder(nn.Module):
         self.global_cmvn = global_cmvn
         self.embed = embed
         self.normalize_before = normalize_before
-        self.after_norm: nn.Module = build_norm(conf.output_size, conf).requires_grad_(normalize_before)
+        self.after_norm: nn.Module = build_norm(conf.output_size, conf).requires_grad_(
+            normalize_before
+        )
         self.encoders = nn.ModuleList(layers)
         self.output_size = self.width = conf.output_size
         self.heads = conf.key_heads
@@ -76,24 +79,34 @@ class Encoder(nn.Module):
 
     @torch.jit.unused
     def forward(
-        self, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1, num_left_chunks: int = -1
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        chunk_size: int = -1,
+        num_left_chunks: int = -1,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Encode a batch.
 
-        In training, a model with dynamic chunks draws chunk size and left chunks and ignores the arguments.
+        In training, a model with dynamic chunks draws chunk size and left chunks and ignores the
+        arguments.
 
         Args:
             feats: (B, T, F), padded.
             feats_lengths: (B,) frames.
-            chunk_size: frames of the input layer in a chunk; negative: full context; ALL_FRAMES: in training too.
+            chunk_size: frames of the input layer in a chunk; negative: full context; ALL_FRAMES: in
+                training too.
             num_left_chunks: chunks seen before the current chunk; negative: all.
 
         Returns:
             Encoder frames (B, T', D), zeros beyond the lengths, and lengths (B,).
         """
-        if feats.size(1) <= self.embed.right_context:  # shorter than one window: the lengths become 0
+        if (
+            feats.size(1) <= self.embed.right_context
+        ):  # shorter than one window: the lengths become 0
             window = (0, self.embed.right_context + 1 - feats.size(1))
-            feats = pad(feats, (0, 0, *window) if feats.dim() == 3 else window)  # ids (B, T) have no features
+            feats = pad(
+                feats, (0, 0, *window) if feats.dim() == 3 else window
+            )  # ids (B, T) have no features
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
         x, pos_emb, lengths = self.embed.forward_batch(feats, feats_lengths)
@@ -106,7 +119,9 @@ class Encoder(nn.Module):
         return x, lengths
 
     @torch.jit.unused
-    def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
+    def _blocks(
+        self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+    ) -> torch.Tensor:
         """Apply all layers to whole utterances; arguments as in encoder_layer.py."""
         for place in range(len(self.encoders)):
             x = self._block(place, x, bias, pos_emb, padded)
@@ -114,7 +129,12 @@ class Encoder(nn.Module):
 
     @torch.jit.unused
     def _block(
-        self, place: int, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, padded: torch.Tensor
+        self,
+        place: int,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor,
     ) -> torch.Tensor:
         """Apply layer `place`, and what `inter_ctc` does after it."""
         x = self._layer(place, x, bias, pos_emb, padded)
@@ -122,19 +142,34 @@ class Encoder(nn.Module):
 
     @torch.jit.unused
     def _layer(
-        self, place: int, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, padded: torch.Tensor
+        self,
+        place: int,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor,
     ) -> torch.Tensor:
-        """Apply layer `place`. Training may skip the layer, or compute its activations again to save memory."""
+        """Apply layer `place`. Training may skip the layer, or compute its activations again to
+        save memory.
+        """
         layer = self.encoders[place]
-        if self.training and self.drop_rates[place] > 0.0 and bool(torch.rand(()) < self.drop_rates[place]):
+        if (
+            self.training
+            and self.drop_rates[place] > 0.0
+            and bool(torch.rand(()) < self.drop_rates[place])
+        ):
             # All ranks exchange all gradients, so a skipped layer needs gradients too: zeros.
-            return x + 0.0 * sum(weight.sum() for weight in layer.parameters() if weight.requires_grad)
+            return x + 0.0 * sum(
+                weight.sum() for weight in layer.parameters() if weight.requires_grad
+            )
         if self.gradient_checkpointing and self.training:
             return recomputed(layer, x, bias, pos_emb, padded)[0]
         return layer(x, bias, pos_emb, padded)[0]
 
     @torch.jit.unused
-    def _attention_mask(self, valid: torch.Tensor, chunk_size: int, num_left_chunks: int) -> torch.Tensor:
+    def _attention_mask(
+        self, valid: torch.Tensor, chunk_size: int, num_left_chunks: int
+    ) -> torch.Tensor:
         """Valid frames (B, T) -> attention mask (B, 1, T), or (B, T, T) with chunks."""
         size = valid.size(1)
         if self.use_dynamic_chunk and self.training and chunk_size != ALL_FRAMES:
@@ -159,14 +194,17 @@ class Encoder(nn.Module):
         """Encode one chunk of one utterance.
 
         Args:
-            xs: (1, T, F); T = (chunk - 1) * subsampling_rate + right_context + 1 frames give `chunk` encoder frames.
+            xs: (1, T, F); T = (chunk - 1) * subsampling_rate + right_context + 1 frames give
+                `chunk` encoder frames.
             offset: number of encoder frames before this chunk.
             required_cache_size: encoder frames to keep for the next chunk; negative: all, 0: none.
-            att_cache: (layers, H, C, 2 D / H) keys and values of the C frames before; (0, 0, 0, 0) at the start.
-            cnn_cache: (layers, 1, D, cnn_cache_frames) past input of the convolutions; a conformer keeps kernel - 1
-                frames. (0, 0, 0, 0) at the start.
-            att_mask: (1, 1, C + chunk or more) bool, False for entries of att_cache that hold no frame yet. Runtimes
-                whose cache has a fixed size need this mask at the start of an utterance. None: all entries hold frames.
+            att_cache: (layers, H, C, 2 D / H) keys and values of the C frames before; (0, 0, 0, 0)
+                at the start.
+            cnn_cache: (layers, 1, D, cnn_cache_frames) past input of the convolutions; a conformer
+                keeps kernel - 1 frames. (0, 0, 0, 0) at the start.
+            att_mask: (1, 1, C + chunk or more) bool, False for entries of att_cache that hold no
+                frame yet. Runtimes whose cache has a fixed size need this mask at the start of an
+                utterance. None: all entries hold frames.
 
         Returns:
             Encoder frames (1, chunk, D), and both caches for the next chunk.
@@ -176,7 +214,9 @@ class Encoder(nn.Module):
         bias: torch.Tensor | None = None
         if att_mask is not None:
             bias = additive(att_mask[:, :, : pos_emb.size(1)], x.dtype)
-        x, att_pasts, cnn_pasts = self._chunk_blocks(x, bias, pos_emb, att_cache.unsqueeze(1), cnn_cache)
+        x, att_pasts, cnn_pasts = self._chunk_blocks(
+            x, bias, pos_emb, att_cache.unsqueeze(1), cnn_cache
+        )
         return x, torch.cat([past[:, :, forget:] for past in att_pasts]), torch.stack(cnn_pasts)
 
     def _chunk_blocks(
@@ -194,7 +234,8 @@ class Encoder(nn.Module):
             cnn_cache: (layers, B, D, cnn_cache_frames).
 
         Returns:
-            Frames (B, T', D), and the pasts of each layer: (B, H, C + T', 2 D / H) and (B, D, cnn_cache_frames).
+            Frames (B, T', D), and the pasts of each layer: (B, H, C + T', 2 D / H) and (B, D,
+            cnn_cache_frames).
         """
         att_pasts: list[torch.Tensor] = []
         cnn_pasts: list[torch.Tensor] = []
@@ -207,7 +248,11 @@ class Encoder(nn.Module):
 
     @torch.jit.unused
     def forward_chunks(
-        self, xs: torch.Tensor, offsets: Sequence[int], caches: Sequence[Caches], keep: Sequence[int]
+        self,
+        xs: torch.Tensor,
+        offsets: Sequence[int],
+        caches: Sequence[Caches],
+        keep: Sequence[int],
     ) -> tuple[torch.Tensor, list[Caches]]:
         """Encode one chunk of each of B streams together; equals `forward_chunk` of each.
 
@@ -227,7 +272,10 @@ class Encoder(nn.Module):
         longest = max(cached)
         att_cache, cnn_cache = joined_caches(self, caches, longest)
         pos_emb = torch.cat(
-            [self.embed.position_encoding(offset - longest, longest + x.size(1), x) for offset in offsets]
+            [
+                self.embed.position_encoding(offset - longest, longest + x.size(1), x)
+                for offset in offsets
+            ]
         )
         x = self.embed.pos_enc.place(x, pos_emb[:, longest:])
         bias: torch.Tensor | None = None
@@ -250,8 +298,8 @@ class Encoder(nn.Module):
         """Prepare the input of the layers.
 
         Returns:
-            Frames (1, T', D), position encodings (1, C + T', D) of cache and chunk, att_cache and cnn_cache with all
-            dimensions.
+            Frames (1, T', D), position encodings (1, C + T', D) of cache and chunk, att_cache and
+            cnn_cache with all dimensions.
         """
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
@@ -261,13 +309,21 @@ class Encoder(nn.Module):
         if cnn_cache.size(0) == 0:
             cnn_cache = x.new_zeros(len(self.encoders), 1, self.width, self.cnn_cache_frames)
         cached = att_cache.size(2)
-        return x, self.embed.position_encoding(offset - cached, cached + x.size(1), x), att_cache, cnn_cache
+        return (
+            x,
+            self.embed.position_encoding(offset - cached, cached + x.size(1), x),
+            att_cache,
+            cnn_cache,
+        )
 
     @torch.jit.unused
-    def forward_chunk_by_chunk(self, feats: torch.Tensor, chunk_size: int, num_left_chunks: int) -> torch.Tensor:
+    def forward_chunk_by_chunk(
+        self, feats: torch.Tensor, chunk_size: int, num_left_chunks: int
+    ) -> torch.Tensor:
         """Encode one utterance (1, T, F) as a stream of chunks -> (1, T', D).
 
-        The result equals that of `forward` with the same chunks, unless the encoder has an `obstacle`.
+        The result equals that of `forward` with the same chunks, unless the encoder has an
+        `obstacle`.
         """
         return ChunkEncoder(self, chunk_size, num_left_chunks).accept(feats, last=True)
 
@@ -275,9 +331,13 @@ class Encoder(nn.Module):
 class TransformerEncoder(Encoder):
     """Transformer encoder (Vaswani et al. 2017)."""
 
-    def __init__(self, input_size: int, conf: TransformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
+    def __init__(
+        self, input_size: int, conf: TransformerEncoderConf, global_cmvn: nn.Module | None = None
+    ) -> None:
         layers: list[nn.Module] = [TransformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
-        super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before)
+        super().__init__(
+            input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before
+        )
 
 
 class ConformerEncoder(Encoder):
@@ -285,9 +345,15 @@ class ConformerEncoder(Encoder):
 
     LAYER = ConformerEncoderLayer
 
-    def __init__(self, input_size: int, conf: ConformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
+    def __init__(
+        self, input_size: int, conf: ConformerEncoderConf, global_cmvn: nn.Module | None = None
+    ) -> None:
         layers: list[nn.Module] = [self.LAYER(conf) for _ in range(conf.num_blocks)]
-        super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before)
+        super().__init__(
+            input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before
+        )
         self.after_norm = self.after_norm if conf.final_norm else nn.Identity()
         self.obstacle = SEES_FUTURE if conf.use_cnn_module and not conf.causal else self.obstacle
-        self.cnn_cache_frames = conf.cnn_module_kernel - 1 if conf.use_cnn_module and conf.causal else 0
+        self.cnn_cache_frames = (
+            conf.cnn_module_kernel - 1 if conf.use_cnn_module and conf.causal else 0
+        )

@@ -1,6 +1,7 @@
 """Layers of the transformer and conformer encoders.
 
-The layers of all encoders have the interface `forward(x, bias, pos_emb, padded, att_past, cnn_past)`:
+The layers of all encoders have the interface `forward(x, bias, pos_emb, padded, att_past,
+cnn_past)`:
 
     x           (B, T, D)
     bias        added to the attention scores, broadcasts to (B, H, T, K); None: every frame sees every frame
@@ -23,7 +24,11 @@ from wenet_uio.config.encoder import (
     EncoderConf,
     TransformerEncoderConf,
 )
-from wenet_uio.models.attention import FireredAttention, MultiHeadedAttention, RelPositionMultiHeadedAttention
+from wenet_uio.models.attention import (
+    FireredAttention,
+    MultiHeadedAttention,
+    RelPositionMultiHeadedAttention,
+)
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.feed_forward import build_feed_forward
@@ -46,7 +51,9 @@ def self_attention(conf: EncoderConf) -> MultiHeadedAttention:
     return attention(conf.output_size, conf.attention_dropout_rate, conf)
 
 
-def feed_forward(conf: TransformerEncoderConf | ConformerEncoderConf | EBranchformerEncoderConf) -> nn.Module:
+def feed_forward(
+    conf: TransformerEncoderConf | ConformerEncoderConf | EBranchformerEncoderConf,
+) -> nn.Module:
     """Build a feed-forward module of the encoder."""
     return build_feed_forward(conf.output_size, conf.dropout_rate, conf)
 
@@ -78,7 +85,9 @@ class TransformerEncoderLayer(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """See the module docstring."""
         residual = x
-        x, att_present = self.self_attn(self.norm1(x) if self.normalize_before else x, bias, pos_emb, att_past)
+        x, att_present = self.self_attn(
+            self.norm1(x) if self.normalize_before else x, bias, pos_emb, att_past
+        )
         x = residual + self.dropout(x)
         if not self.normalize_before:
             x = self.norm1(x)
@@ -89,7 +98,9 @@ class TransformerEncoderLayer(nn.Module):
 
 
 class ConformerEncoderLayer(nn.Module):
-    """Halved feed-forward, self-attention, convolution, halved feed-forward (Gulati et al. 2020)."""
+    """Halved feed-forward, self-attention, convolution, halved feed-forward (Gulati et al.
+    2020).
+    """
 
     def __init__(self, conf: ConformerEncoderConf) -> None:
         super().__init__()
@@ -117,7 +128,9 @@ class ConformerEncoderLayer(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """See the module docstring."""
         if self.feed_forward_macaron is not None and self.norm_ff_macaron is not None:
-            half = self.feed_forward_macaron(self.norm_ff_macaron(x) if self.normalize_before else x)
+            half = self.feed_forward_macaron(
+                self.norm_ff_macaron(x) if self.normalize_before else x
+            )
             x = torch.add(x, self.dropout(half), alpha=self.ff_scale)
             if not self.normalize_before:
                 x = self.norm_ff_macaron(x)
@@ -153,9 +166,13 @@ class ConformerEncoderLayer(nn.Module):
     def convolve(
         self, x: torch.Tensor, padded: torch.Tensor | None, cnn_past: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Add the output of the convolution module to x (B, T, D); return the past for the next chunk too."""
+        """Add the output of the convolution module to x (B, T, D); return the past for the next
+        chunk too.
+        """
         if self.conv_module is None or self.norm_conv is None:
             return x, None
-        convolved, present = self.conv_module(self.norm_conv(x) if self.normalize_before else x, padded, cnn_past)
+        convolved, present = self.conv_module(
+            self.norm_conv(x) if self.normalize_before else x, padded, cnn_past
+        )
         x = x + self.dropout(convolved)
         return x if self.normalize_before else self.norm_conv(x), present

@@ -13,7 +13,15 @@ from wenet_uio.models.dropout import Dropout
 class PositionwiseFeedForward(nn.Module):
     """Linear layer to `hidden` channels, activation, linear layer back to `dim`."""
 
-    def __init__(self, dim: int, hidden: int, dropout_rate: float, activation: nn.Module, *, bias: bool = True) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        dropout_rate: float,
+        activation: nn.Module,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         self.w_1 = nn.Linear(dim, hidden, bias=bias)
         self.activation = activation
@@ -28,7 +36,15 @@ class PositionwiseFeedForward(nn.Module):
 class GatedFeedForward(PositionwiseFeedForward):
     """The hidden layer is multiplied by an activation of a second projection (Shazeer 2020)."""
 
-    def __init__(self, dim: int, hidden: int, dropout_rate: float, activation: nn.Module, *, bias: bool = True) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        dropout_rate: float,
+        activation: nn.Module,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__(dim, hidden, dropout_rate, activation, bias=bias)
         self.gate = nn.Linear(dim, hidden, bias=False)
 

@@ -1,4 +1,6 @@
-"""Encoder of FireRedASR (Xu et al. 2025, https://arxiv.org/abs/2501.14350), with the names of WeNet's weights."""
+"""Encoder of FireRedASR (Xu et al. 2025, https://arxiv.org/abs/2501.14350), with the names of
+WeNet's weights.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ class FireredConformerEncoder(ConformerEncoder):
     LAYER = FireredConformerEncoderLayer
 
     def __init__(
-        self, input_size: int, conf: FireredConformerEncoderConf, global_cmvn: nn.Module | None = None
+        self,
+        input_size: int,
+        conf: FireredConformerEncoderConf,
+        global_cmvn: nn.Module | None = None,
     ) -> None:
         super().__init__(input_size, conf, global_cmvn)
         self.obstacle = "encoder firered_conformer needs the positions of the whole utterance"

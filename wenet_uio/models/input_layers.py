@@ -39,9 +39,13 @@ INPUT_LAYERS = (*WITHOUT_CHANNELS, "dwconv2d8")
 
 
 def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
-    """Build the input layer `conf.input_layer` with the position encoding `conf.pos_enc_layer_type`."""
+    """Build the input layer `conf.input_layer` with the position encoding
+    `conf.pos_enc_layer_type`.
+    """
     positions = build_position_encoding(conf)
     if conf.input_layer == "dwconv2d8":
-        return SeparableConv2dSubsampling8(input_size, conf.output_size, conf.subsampling_conv_channels, positions)
+        return SeparableConv2dSubsampling8(
+            input_size, conf.output_size, conf.subsampling_conv_channels, positions
+        )
     layer = WITHOUT_CHANNELS[conf.input_layer]
     return layer(input_size, conf.output_size, conf.dropout_rate, positions)

@@ -30,9 +30,10 @@ class Intermediate(NamedTuple):
 class InterCtc:
     """What an encoder does after some of its blocks.
 
-    Training collects the frames there for a CTC loss (Lee and Watanabe 2021, https://arxiv.org/abs/2102.03216). With
-    self-conditioning, the next block also sees the CTC posteriors of these frames (Nozaki and Komatsu 2021,
-    https://arxiv.org/abs/2104.02724), in training and in decoding.
+    Training collects the frames there for a CTC loss (Lee and Watanabe 2021,
+    https://arxiv.org/abs/2102.03216). With self-conditioning, the next block also sees the CTC
+    posteriors of these frames (Nozaki and Komatsu 2021, https://arxiv.org/abs/2104.02724), in
+    training and in decoding.
 
     This is no module: `ctc` belongs to the model, and `conditioning` to the encoder.
     """
@@ -44,7 +45,9 @@ class InterCtc:
 
     @contextmanager
     def collecting(self) -> Iterator[list[Intermediate]]:
-        """A list that receives the frames after each of the blocks, while the encoder runs in this context."""
+        """A list that receives the frames after each of the blocks, while the encoder runs in this
+        context.
+        """
         self._collected = collected = []
         try:
             yield collected
@@ -52,7 +55,8 @@ class InterCtc:
             self._collected = None
 
     def use_lengths(self, encoder: Encoder, lengths: torch.Tensor) -> None:
-        """Replace the lengths of what was collected by those that follow from `lengths` (B,) of the input layer.
+        """Replace the lengths of what was collected by those that follow from `lengths` (B,) of the
+        input layer.
 
         The CTC loss needs lengths on the CPU, where these are: it does not wait for the device.
         """
@@ -60,7 +64,8 @@ class InterCtc:
             factors = [encoder.reductions[block - 1] for block in self.blocks]
             pairs = zip(self._collected, factors, strict=True)
             self._collected[:] = [
-                each._replace(lengths=reduced(lengths, factor, each.frames.size(1))) for each, factor in pairs
+                each._replace(lengths=reduced(lengths, factor, each.frames.size(1)))
+                for each, factor in pairs
             ]
 
     def loss(
@@ -68,9 +73,13 @@ class InterCtc:
     ) -> torch.Tensor:
         """Mean CTC loss of the blocks, 0-d; the labels as in CTC.forward."""
         assert len(collected) == len(self.blocks), "Encoder._block calls `after` for every layer"
-        return torch.stack([self.ctc(*frames, target, target_lengths) for frames in collected]).mean()
+        return torch.stack(
+            [self.ctc(*frames, target, target_lengths) for frames in collected]
+        ).mean()
 
-    def after(self, encoder: Encoder, place: int, x: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
+    def after(
+        self, encoder: Encoder, place: int, x: torch.Tensor, padded: torch.Tensor
+    ) -> torch.Tensor:
         """Act on the output of a layer.
 
         Args:
@@ -80,7 +89,8 @@ class InterCtc:
             padded: (B, T, 1), True where the input of the layer is padding.
 
         Returns:
-            The input of the next layer: x, with self-conditioning plus a projection of its CTC posteriors.
+            The input of the next layer: x, with self-conditioning plus a projection of its CTC
+                posteriors.
         """
         if place + 1 not in self.blocks or (self._collected is None and self.conditioning is None):
             return x

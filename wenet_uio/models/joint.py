@@ -1,4 +1,6 @@
-"""Joint network of a transducer: encoder frame and predictor output -> scores of the next token or blank."""
+"""Joint network of a transducer: encoder frame and predictor output -> scores of the next token or
+blank.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,16 @@ from wenet_uio.models.dropout import Dropout
 
 
 class TransducerJoint(nn.Module):
-    """Additive joint network (Graves 2012); with hat_joint, the factorised network of Variani et al. 2020.
+    """Additive joint network (Graves 2012); with hat_joint, the factorised network of Variani et
+    al. 2020.
 
     Raises:
         ValueError: `conf` contradicts the widths of encoder and predictor.
     """
 
-    def __init__(self, vocab_size: int, encoder_dim: int, predictor_dim: int, conf: JointConf) -> None:
+    def __init__(
+        self, vocab_size: int, encoder_dim: int, predictor_dim: int, conf: JointConf
+    ) -> None:
         super().__init__()
         dim = conf.join_dim
         self.vocab_size = vocab_size
@@ -26,10 +31,13 @@ class TransducerJoint(nn.Module):
             ("pred_output_size", conf.pred_output_size, predictor_dim),
         ):
             if given not in (None, width):
-                raise ValueError(f"joint_conf.{name} is {given}, but the width is {width}; remove the key")
+                raise ValueError(
+                    f"joint_conf.{name} is {given}, but the width is {width}; remove the key"
+                )
         if not conf.prejoin_linear and not encoder_dim == predictor_dim == dim:
             raise ValueError(
-                f"joint_conf.prejoin_linear false needs equal widths, found encoder {encoder_dim}, predictor "
+                f"joint_conf.prejoin_linear false needs equal widths, found encoder {encoder_dim}, "
+                "predictor "
                 f"{predictor_dim}, join_dim {dim}"
             )
         self.enc_ffn = nn.Linear(encoder_dim, dim) if conf.prejoin_linear else nn.Identity()
@@ -46,12 +54,17 @@ class TransducerJoint(nn.Module):
             self.ffn_out = nn.Linear(dim, vocab_size)
 
     def forward(self, encoder_out: torch.Tensor, predictor_out: torch.Tensor) -> torch.Tensor:
-        """Encoder frames (..., E) and predictor outputs (..., P), broadcast to each other -> logits (..., V)."""
+        """Encoder frames (..., E) and predictor outputs (..., P), broadcast to each other -> logits
+        (..., V).
+        """
         x = self.post_ffn(self.enc_ffn(encoder_out) + self.pred_ffn(predictor_out))
         if not self.hat_joint:
             return self.ffn_out(self.activation(x))
         blank, tokens = self.blank_pred(x), self.token_pred(x)
         if tokens.dtype in (torch.float16, torch.bfloat16):
-            blank, tokens = blank.float(), tokens.float()  # log-probabilities need more than 16 bits
+            blank, tokens = (
+                blank.float(),
+                tokens.float(),
+            )  # log-probabilities need more than 16 bits
         tokens = tokens.log_softmax(dim=-1) + nn.functional.logsigmoid(-blank)
         return torch.cat((nn.functional.logsigmoid(blank), tokens), dim=-1)

@@ -11,12 +11,14 @@ from torch import nn
 class LabelSmoothingLoss(nn.Module):
     """Kullback-Leibler divergence between smoothed labels and predictions.
 
-    A smoothed label has probability c = 1 - smoothing at the label and s = smoothing / (V - 1) at each other token. The
-    divergence is c log c + smoothing log s - (c log p(label) + s * sum of log p over the other tokens), so the smoothed
-    labels need no tensor of their own.
+    A smoothed label has probability c = 1 - smoothing at the label and s = smoothing / (V - 1) at
+    each other token. The divergence is c log c + smoothing log s - (c log p(label) + s * sum of log
+    p over the other tokens), so the smoothed labels need no tensor of their own.
     """
 
-    def __init__(self, vocab_size: int, ignore_id: int, smoothing: float, normalize_length: bool) -> None:
+    def __init__(
+        self, vocab_size: int, ignore_id: int, smoothing: float, normalize_length: bool
+    ) -> None:
         super().__init__()
         self.ignore_id = ignore_id
         self.confidence = 1.0 - smoothing

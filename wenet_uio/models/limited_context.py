@@ -12,7 +12,9 @@ LEAST_BLOCK = 64
 
 
 def in_blocks(context: tuple[int, int]) -> tuple[int, int, int]:
-    """The limits left and right, and the size of a block: a larger one computes more scores that nobody sees."""
+    """The limits left and right, and the size of a block: a larger one computes more scores that
+    nobody sees.
+    """
     left, right = context
     return left, right, max(LEAST_BLOCK, left + right)
 
@@ -27,15 +29,17 @@ def attended_nearby(
     rate: float,
     scale: float | None = None,
 ) -> torch.Tensor:
-    """Attention of queries (B, H, Q, d) over the keys and values (B, H, K, d) around each -> (B, H, Q, d).
+    """Attention of queries (B, H, Q, d) over the keys and values (B, H, K, d) around each -> (B, H,
+    Q, d).
 
-    Blocks of neighbouring queries are computed one after another, each with the keys that its queries see. So with two
-    limits the scores take memory for one block, whatever the length.
+    Blocks of neighbouring queries are computed one after another, each with the keys that its
+    queries see. So with two limits the scores take memory for one block, whatever the length.
 
     Args:
         bias: added to the scores, broadcasts to (B, H, 1, K); None: nothing.
-        context: number of keys that a query sees before its own, and after it; negative: all. The last query and the
-            last key belong together. The third number is that of the queries of a block.
+        context: number of keys that a query sees before its own, and after it; negative: all. The
+            last query and the last key belong together. The third number is that of the queries of
+            a block.
         rate: share of the weights of attention that is dropped.
         scale: as in `attended`.
     """

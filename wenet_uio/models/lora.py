@@ -1,4 +1,6 @@
-"""Low-rank adaptation (LoRA): small trained additions to the projections of attention (Hu et al. 2021)."""
+"""Low-rank adaptation (LoRA): small trained additions to the projections of attention (Hu et al.
+2021).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from wenet_uio.models.dropout import Dropout
 
 
 class LoraLinear(nn.Linear):
-    """x W + scale * (x A) B. B starts at zero, so the untrained layer equals the layer that it replaces."""
+    """x W + scale * (x A) B. B starts at zero, so the untrained layer equals the layer that it
+    replaces.
+    """
 
     def __init__(self, base: nn.Linear, conf: LoraConf) -> None:
         super().__init__(base.in_features, base.out_features, bias=base.bias is not None)
@@ -38,7 +42,8 @@ def is_lora(name: str) -> bool:
 
 
 def merge_lora(weights: Mapping[str, torch.Tensor], conf: LoraConf) -> dict[str, torch.Tensor]:
-    """Add the low-rank products of a state dict to the weights beside them: the state dict of a model without LoRA.
+    """Add the low-rank products of a state dict to the weights beside them: the state dict of a
+    model without LoRA.
 
     Raises:
         ValueError: there are no low-rank weights, or their rank is not that of `conf`.
@@ -50,9 +55,14 @@ def merge_lora(weights: Mapping[str, torch.Tensor], conf: LoraConf) -> dict[str,
     for layer in layers:
         low, high = weights[f"{layer}.lora_A"].double(), weights[f"{layer}.lora_B"].double()
         if len(low) != conf.lora_rank:
-            raise ValueError(f"{layer}: the rank of its low-rank weights is {len(low)}, lora_rank is {conf.lora_rank}")
+            raise ValueError(
+                f"{layer}: the rank of its low-rank weights is {len(low)}, lora_rank is "
+                f"{conf.lora_rank}"
+            )
         weight = merged[f"{layer}.weight"]
-        merged[f"{layer}.weight"] = (weight.double() + conf.lora_alpha / conf.lora_rank * high @ low).to(weight.dtype)
+        merged[f"{layer}.weight"] = (
+            weight.double() + conf.lora_alpha / conf.lora_rank * high @ low
+        ).to(weight.dtype)
     return merged
 
 

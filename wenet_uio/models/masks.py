@@ -23,7 +23,8 @@ def selected_frames(
     Args:
         frames: (B, T, D).
         selected: (B, T), True for a frame that is kept.
-        in_full_length: pad to T instead of the largest number of kept frames, for which the host waits.
+        in_full_length: pad to T instead of the largest number of kept frames, for which the host
+            waits.
 
     Returns:
         Frames (B, T', D), zeros beyond their numbers, and these numbers (B,). T' is at least 1.
@@ -41,8 +42,12 @@ def causal_mask(size: int, device: torch.device) -> torch.Tensor:
     return place.unsqueeze(1) >= place.unsqueeze(0)
 
 
-def chunk_mask(size: int, chunk_size: int, num_left_chunks: int, device: torch.device) -> torch.Tensor:
-    """Mask (size, size): a frame sees its own chunk and `num_left_chunks` chunks before it (negative: all)."""
+def chunk_mask(
+    size: int, chunk_size: int, num_left_chunks: int, device: torch.device
+) -> torch.Tensor:
+    """Mask (size, size): a frame sees its own chunk and `num_left_chunks` chunks before it
+    (negative: all).
+    """
     chunk = torch.arange(size, device=device) // chunk_size
     behind = chunk.unsqueeze(1) - chunk.unsqueeze(0)
     if num_left_chunks < 0:
@@ -51,20 +56,25 @@ def chunk_mask(size: int, chunk_size: int, num_left_chunks: int, device: torch.d
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Turn a boolean mask (B, Q, K) into a term (B, 1, Q, K) of the attention scores: 0 if allowed, else -30000.
+    """Turn a boolean mask (B, Q, K) into a term (B, 1, Q, K) of the attention scores: 0 if allowed,
+    else -30000.
 
-    -30000 fits in float16, and its exp is 0. Unlike -inf, it gives no NaN for a row that is masked completely, such as
-    a padded frame outside of the left context.
+    -30000 fits in float16, and its exp is 0. Unlike -inf, it gives no NaN for a row that is masked
+    completely, such as a padded frame outside of the left context.
     """
     allowed = mask.unsqueeze(1)
-    return torch.zeros(allowed.shape, dtype=dtype, device=mask.device).masked_fill(~allowed, -30000.0)
+    return torch.zeros(allowed.shape, dtype=dtype, device=mask.device).masked_fill(
+        ~allowed, -30000.0
+    )
 
 
 def draw_chunk(max_length: int, dynamic_left: bool) -> tuple[int, int]:
-    """Draw (chunk size, left chunks) for one training batch of `max_length` encoder frames (U2, Zhang et al. 2020).
+    """Draw (chunk size, left chunks) for one training batch of `max_length` encoder frames (U2,
+    Zhang et al. 2020).
 
-    About half of the draws give full context, the others a chunk of 1 to 25 frames. Left chunks are -1 (all) unless
-    `dynamic_left`. Uses torch's global generator, which training seeds for each step.
+    About half of the draws give full context, the others a chunk of 1 to 25 frames. Left chunks are
+    -1 (all) unless `dynamic_left`. Uses torch's global generator, which training seeds for each
+    step.
     """
     if max_length < 2:
         return max(max_length, 1), -1

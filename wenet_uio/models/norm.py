@@ -9,7 +9,9 @@ from wenet_uio.config.encoder import AttentionConf
 
 
 class RMSNorm(nn.Module):
-    """Division by the root mean square (Zhang and Sennrich 2019), then multiplication by 1 + weight as in Gemma."""
+    """Division by the root mean square (Zhang and Sennrich 2019), then multiplication by 1 + weight
+    as in Gemma.
+    """
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()

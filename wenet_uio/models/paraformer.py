@@ -1,4 +1,6 @@
-"""Paraformer (Gao et al. 2022): an encoder, a predictor of the tokens, and a decoder that scores all tokens at once."""
+"""Paraformer (Gao et al. 2022): an encoder, a predictor of the tokens, and a decoder that scores
+all tokens at once.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from wenet_uio.models.sanm_decoder import SanmDecoder
 class Paraformer(ASRModel):
     """Non-autoregressive model: https://arxiv.org/abs/2206.08317."""
 
-    # Another interface than the decoders of ASRModel: decode modes that need those are refused for a Paraformer.
+    # Another interface than the decoders of ASRModel: decode modes that need those are refused for
+    # a Paraformer.
     decoder: SanmDecoder  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(
@@ -43,11 +46,15 @@ class Paraformer(ASRModel):
     @property
     def loss_names(self) -> tuple[str, ...]:
         """See ASRModel.loss_names."""
-        times = ("loss_quantity_tp",) if "tp_output" in dict(self.predictor.named_children()) else ()
+        times = (
+            ("loss_quantity_tp",) if "tp_output" in dict(self.predictor.named_children()) else ()
+        )
         ctc = [name for name in ("loss_ctc", "loss_cr") if self.loss_weights[name] > 0.0]
         return ("loss", "loss_decoder", "th_accuracy", *ctc, "loss_quantity", *times)
 
-    def inputs(self, feats: torch.Tensor, feats_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def inputs(
+        self, feats: torch.Tensor, feats_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """See ASRModel.inputs: frames of low rate."""
         if self.predictor.masks_padding:
             return low_frame_rate(feats, feats_lengths)
@@ -58,7 +65,9 @@ class Paraformer(ASRModel):
         """See ASRModel.input_lengths."""
         return low_frame_lengths(feats_lengths)
 
-    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
+    def _text_loss(
+        self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor
+    ) -> Losses:
         """See ASRModel._text_loss.
 
         Raises:
@@ -75,10 +84,11 @@ class Paraformer(ASRModel):
         prompts: torch.Tensor,
         views: int = 1,
     ) -> Losses:
-        """See ASRModel.forward; `loss` is the sum of `loss_decoder`, ctc_weight * `loss_ctc`, and two more.
+        """See ASRModel.forward; `loss` is the sum of `loss_decoder`, ctc_weight * `loss_ctc`, and
+        two more.
 
-        `loss_quantity` and `loss_quantity_tp` are the errors in the number of tokens, of both branches of the
-        predictor, divided by the number of tokens.
+        `loss_quantity` and `loss_quantity_tp` are the errors in the number of tokens, of both
+        branches of the predictor, divided by the number of tokens.
         """
         labels, counts = self._labels_with_end(target, target_lengths)
         predicted = self.predictor(encoder_out, lengths, counts)
@@ -89,20 +99,33 @@ class Paraformer(ASRModel):
         logits = self.decoder(encoder_out, on_device, embeds, counts)
         counted = labels != self.ignore_id
         loss_decoder = self.attention_loss(logits, labels)
-        accuracy = ((logits.detach().argmax(dim=2) == labels) & counted).sum() / counted.sum().clamp(min=1)
-        losses: Losses = {"loss_decoder": loss_decoder, "th_accuracy": accuracy, **_quantities(predicted, counts)}
+        accuracy = (
+            (logits.detach().argmax(dim=2) == labels) & counted
+        ).sum() / counted.sum().clamp(min=1)
+        losses: Losses = {
+            "loss_decoder": loss_decoder,
+            "th_accuracy": accuracy,
+            **_quantities(predicted, counts),
+        }
         loss_of_ctc, of_ctc = self._ctc_losses(encoder_out, lengths, target, target_lengths, views)
-        loss = sum(value for name, value in losses.items() if value is not None and name.startswith("loss"))
+        loss = sum(
+            value for name, value in losses.items() if value is not None and name.startswith("loss")
+        )
         assert isinstance(loss, torch.Tensor)
         return {**losses, **of_ctc, "loss": loss + loss_of_ctc}
 
-    def _labels_with_end(self, target: torch.Tensor, target_lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Labels (B, N) padded with ignore_id, N >= 1, and their numbers (B,); with <eos> at the end if `add_eos`."""
+    def _labels_with_end(
+        self, target: torch.Tensor, target_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Labels (B, N) padded with ignore_id, N >= 1, and their numbers (B,); with <eos> at the
+        end if `add_eos`.
+        """
         counts = target_lengths + int(self.conf.add_eos)
         most = max(1, int(counts.max()))
         labels = pad(target, (0, most - target.size(1)), value=self.eos)
         spoken, valid = (
-            length_mask(each.to(target.device, non_blocking=True), most) for each in (target_lengths, counts)
+            length_mask(each.to(target.device, non_blocking=True), most)
+            for each in (target_lengths, counts)
         )
         return labels.masked_fill(~spoken, self.eos).masked_fill(~valid, self.ignore_id), counts
 
@@ -116,8 +139,8 @@ class Paraformer(ASRModel):
     ) -> torch.Tensor:
         """Replace some vectors of tokens by the embeddings of their labels.
 
-        The more tokens the decoder gets wrong, the more vectors are replaced: `sampling_ratio` of their number. Uses
-        torch's global generator, which training seeds for each step.
+        The more tokens the decoder gets wrong, the more vectors are replaced: `sampling_ratio` of
+        their number. Uses torch's global generator, which training seeds for each step.
 
         Args:
             encoder_out: (B, T', D).
@@ -142,7 +165,9 @@ class Paraformer(ASRModel):
         mixed = torch.where(replaced.unsqueeze(2), true, embeds.to(true.dtype))
         return mixed * valid.unsqueeze(2)
 
-    def predict(self, encoder_out: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, Prediction]:
+    def predict(
+        self, encoder_out: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, Prediction]:
         """Score the tokens that the predictor finds in encoder frames (B, T', D) of lengths (B,).
 
         Returns:
@@ -153,11 +178,14 @@ class Paraformer(ASRModel):
         return logits.float().log_softmax(dim=2), predicted
 
     def token_frames(self, predicted: Prediction) -> torch.Tensor:
-        """Encoder frames (B, N) in which the tokens end; in thirds of a frame if the predictor has a branch for it."""
+        """Encoder frames (B, N) in which the tokens end; in thirds of a frame if the predictor has
+        a branch for it.
+        """
         if predicted.time_weights is None:
             return firing_times(predicted.weights[:, :-1], predicted.counts).double()
         steps = predicted.time_weights.size(1) / max(predicted.weights.size(1) - 1, 1)
-        # Step k of a frame of n steps has its middle (k + 1/2) / n - 1/2 frames from the middle of the frame.
+        # Step k of a frame of n steps has its middle (k + 1/2) / n - 1/2 frames from the middle of
+        # the frame.
         return (firing_times(predicted.time_weights, predicted.counts) + 0.5) / steps - 0.5
 
 
@@ -167,4 +195,7 @@ def _quantities(predicted: Prediction, counts: torch.Tensor) -> Losses:
     sums = {"loss_quantity": predicted.weight_sums}
     if predicted.time_weights is not None:
         sums["loss_quantity_tp"] = predicted.time_weights.sum(dim=1)
-    return {name: l1_loss(found, true, reduction="sum") / true.sum().clamp(min=1) for name, found in sums.items()}
+    return {
+        name: l1_loss(found, true, reduction="sum") / true.sum().clamp(min=1)
+        for name, found in sums.items()
+    }

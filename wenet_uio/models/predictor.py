@@ -1,8 +1,8 @@
 """Predictors of a transducer: tokens so far -> input of the joint network.
 
-All predictors have the same interface: `start` returns the state before the first token; `forward(tokens, state)` adds
-any number of tokens to a state. Training adds all tokens at once, search adds one at a time. A state is a list of
-tensors whose first dimension is the hypothesis.
+All predictors have the same interface: `start` returns the state before the first token;
+`forward(tokens, state)` adds any number of tokens to a state. Training adds all tokens at once,
+search adds one at a time. A state is a list of tensors whose first dimension is the hypothesis.
 """
 
 from __future__ import annotations
@@ -41,10 +41,15 @@ class Predictor(nn.Module):
 
 
 def lacks_16_bits(x: torch.Tensor) -> bool:
-    """Whether autocast would give an LSTM a type that oneDNN refuses on this CPU: bf16 needs AVX-512, for example."""
+    """Whether autocast would give an LSTM a type that oneDNN refuses on this CPU: bf16 needs
+    AVX-512, for example.
+    """
     if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return False
-    return torch.get_autocast_dtype("cpu") != torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return (
+        torch.get_autocast_dtype("cpu") != torch.bfloat16
+        or not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
 
 
 class RnnPredictor(Predictor):
@@ -54,13 +59,21 @@ class RnnPredictor(Predictor):
         super().__init__(vocab_size, conf)
         dropout = conf.dropout if conf.num_layers > 1 else 0.0
         self.rnn = nn.LSTM(
-            conf.embed_size, conf.hidden_size, conf.num_layers, conf.bias, batch_first=True, dropout=dropout
+            conf.embed_size,
+            conf.hidden_size,
+            conf.num_layers,
+            conf.bias,
+            batch_first=True,
+            dropout=dropout,
         )
         self.projection = nn.Linear(conf.hidden_size, conf.output_size)
 
     def start(self, batch: int) -> State:
         """Zeros (N, layers, hidden_size) for the hidden state, and the same for the cell state."""
-        return [self.embed.weight.new_zeros(batch, self.rnn.num_layers, self.rnn.hidden_size) for _ in range(2)]
+        return [
+            self.embed.weight.new_zeros(batch, self.rnn.num_layers, self.rnn.hidden_size)
+            for _ in range(2)
+        ]
 
     def forward(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
         """See Predictor.forward."""
@@ -100,8 +113,9 @@ class WindowPredictor(Predictor):
 class EmbeddingPredictor(WindowPredictor):
     """Weighted mean of the last embeddings (Botros et al. 2021, https://arxiv.org/abs/2109.07513).
 
-    The output for a window x_1 .. x_n is the mean over heads h and places c of (x_c . p_hc) x_c, with a learned vector
-    p_hc for each head and place. The sum over the heads is computed first, on the vectors p.
+    The output for a window x_1 .. x_n is the mean over heads h and places c of (x_c . p_hc) x_c,
+    with a learned vector p_hc for each head and place. The sum over the heads is computed first, on
+    the vectors p.
     """
 
     def __init__(self, vocab_size: int, conf: EmbeddingPredictorConf) -> None:
@@ -109,7 +123,9 @@ class EmbeddingPredictor(WindowPredictor):
         self.heads = conf.n_head
         self.pos_embed = nn.Linear(conf.embed_size * self.window, conf.n_head, bias=conf.bias)
         if conf.bias:
-            self.pos_embed.bias.requires_grad_(False)  # WeNet's checkpoints contain this bias, but it is not used
+            self.pos_embed.bias.requires_grad_(
+                False
+            )  # WeNet's checkpoints contain this bias, but it is not used
         self.ffn = nn.Linear(conf.embed_size, conf.embed_size)
         self.activation = ACTIVATIONS[conf.activation]()
 

@@ -9,5 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:
-    """Return `layer(*inputs)`; the backward pass computes its activations again instead of storing them."""
+    """Return `layer(*inputs)`; the backward pass computes its activations again instead of storing
+    them.
+    """
     return checkpoint(layer, *inputs, use_reentrant=False)

@@ -1,6 +1,8 @@
-"""Encode a recording of any length in one pass: encoder frames as features arrive, in memory that does not grow.
+"""Encode a recording of any length in one pass: encoder frames as features arrive, in memory that
+does not grow.
 
-Only encoders with two limits of `att_context_size` can do this: a frame depends on its neighbours alone.
+Only encoders with two limits of `att_context_size` can do this: a frame depends on its neighbours
+alone.
 """
 
 from __future__ import annotations
@@ -20,12 +22,18 @@ PIECE = 512
 
 
 def one_pass_obstacle(encoder: nn.Module) -> str:
-    """The reason why an encoder cannot encode a recording of any length in one pass; empty if it can."""
+    """The reason why an encoder cannot encode a recording of any length in one pass; empty if it
+    can.
+    """
     layers = getattr(encoder, "encoders", None)
-    if not layers or not all(isinstance(layer, ConformerEncoderLayer | TransformerEncoderLayer) for layer in layers):
+    if not layers or not all(
+        isinstance(layer, ConformerEncoderLayer | TransformerEncoderLayer) for layer in layers
+    ):
         return "its encoder is not a transformer or conformer"
     if not all(min(layer.self_attn.context[:2]) >= 0 for layer in layers):
-        return "its frames see the whole audio; train with two limits of encoder_conf.att_context_size"
+        return (
+            "its frames see the whole audio; train with two limits of encoder_conf.att_context_size"
+        )
     return cast("Encoder", encoder).embed.obstacle
 
 
@@ -48,7 +56,9 @@ class _LayerPass:
         """Kept inputs whose outputs were returned."""
 
     def accept(self, x: torch.Tensor, *, last: bool) -> torch.Tensor:
-        """Add inputs (1, T, D), and return the outputs that no later input can change; with `last`, all."""
+        """Add inputs (1, T, D), and return the outputs that no later input can change; with `last`,
+        all.
+        """
         inputs = x if self._inputs is None else torch.cat((self._inputs, x), dim=1)
         ready = inputs.size(1) if last else inputs.size(1) - self._right
         if ready <= self._returned:
@@ -56,7 +66,9 @@ class _LayerPass:
             return x[:, :0]
         positions = self._encoder.embed.position_encoding(self._first, inputs.size(1), inputs)
         padded = torch.zeros(1, inputs.size(1), 1, dtype=torch.bool, device=x.device)
-        outputs = self._encoder._block(self._place, inputs, None, positions, padded)[:, self._returned : ready]
+        outputs = self._encoder._block(self._place, inputs, None, positions, padded)[
+            :, self._returned : ready
+        ]
         forgotten = max(0, ready - self._left)
         self._inputs = inputs[:, forgotten:].clone()  # a view would keep all inputs in memory
         self._first += forgotten
@@ -65,10 +77,11 @@ class _LayerPass:
 
 
 class RecordingEncoder:
-    """Encodes one recording as its features arrive. The frames are those of `Encoder.forward`, up to rounding.
+    """Encodes one recording as its features arrive. The frames are those of `Encoder.forward`, up
+    to rounding.
 
-    Each layer keeps the inputs that outputs to come depend on, and computes those again in the next piece: work grows
-    by (left + right context) / PIECE.
+    Each layer keeps the inputs that outputs to come depend on, and computes those again in the next
+    piece: work grows by (left + right context) / PIECE.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -86,7 +99,8 @@ class RecordingEncoder:
         """Frames of the input layer so far."""
 
     def accept(self, feats: torch.Tensor, *, last: bool) -> torch.Tensor:
-        """Add features (1, T, F), and return the encoder frames (1, T', D) that no later feature can change.
+        """Add features (1, T, F), and return the encoder frames (1, T', D) that no later feature
+        can change.
 
         With `last` the recording ends: the remaining frames are returned.
         """
@@ -94,17 +108,28 @@ class RecordingEncoder:
         feats = feats if self._feats is None else torch.cat((self._feats, feats), dim=1)
         frames = (feats.size(1) - embed.right_context - 1) // embed.subsampling_rate + 1
         ready = max(0, frames if last else frames // PIECE * PIECE)
-        outputs = [self._encode(feats, start, min(PIECE, ready - start)) for start in range(0, ready, PIECE)]
+        outputs = [
+            self._encode(feats, start, min(PIECE, ready - start))
+            for start in range(0, ready, PIECE)
+        ]
         self._feats = feats[:, ready * embed.subsampling_rate :].clone()
         if last:
-            outputs.append(self._through_layers(feats.new_zeros(1, 0, self._encoder.width), last=True))
-        return torch.cat(outputs, dim=1) if outputs else feats.new_zeros(1, 0, self._encoder.output_size)
+            outputs.append(
+                self._through_layers(feats.new_zeros(1, 0, self._encoder.width), last=True)
+            )
+        return (
+            torch.cat(outputs, dim=1)
+            if outputs
+            else feats.new_zeros(1, 0, self._encoder.output_size)
+        )
 
     def _encode(self, feats: torch.Tensor, start: int, frames: int) -> torch.Tensor:
         """Pass `frames` frames of the input layer from `start` on to the layers."""
         encoder = self._encoder
         rate = encoder.embed.subsampling_rate
-        piece = feats[:, start * rate : (start + frames - 1) * rate + encoder.embed.right_context + 1]
+        piece = feats[
+            :, start * rate : (start + frames - 1) * rate + encoder.embed.right_context + 1
+        ]
         if encoder.global_cmvn is not None:
             piece = encoder.global_cmvn(piece)
         x, _ = encoder.embed(piece, self._offset)

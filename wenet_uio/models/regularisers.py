@@ -1,7 +1,8 @@
-"""What keeps the activations of a Zipformer in range while it trains (Yao et al. 2023, sections 3.3 and 3.4).
+"""What keeps the activations of a Zipformer in range while it trains (Yao et al. 2023, sections 3.3
+and 3.4).
 
-Balancers and whiteners do not change the forward pass: they add to the gradient. Random draws are of torch's generator
-of the CPU, which training seeds for each step.
+Balancers and whiteners do not change the forward pass: they add to the gradient. Random draws are
+of torch's generator of the CPU, which training seeds for each step.
 """
 
 import math
@@ -14,7 +15,8 @@ from wenet_uio.models.clock import Clock, Clocked, Schedule
 
 TINY = 1e-20
 ROUNDING = 1e-6
-"""A variance below this share of the mean square is rounding error of fp32: the channel counts as constant."""
+"""A variance below this share of the mean square is rounding error of fp32: the channel counts as
+constant."""
 
 
 def constant(value: float) -> Schedule:
@@ -28,7 +30,9 @@ def happens(probability: float) -> bool:
 
 
 def kept_rows(x: torch.Tensor, rate: float) -> torch.Tensor:
-    """(B, 1, …) of the dimensions of x (B, …): 0 for a share `rate` of the rows, drawn at random, else 1."""
+    """(B, 1, …) of the dimensions of x (B, …): 0 for a share `rate` of the rows, drawn at random,
+    else 1.
+    """
     kept = torch.rand(x.size(0)) >= rate
     return kept.to(x.device, x.dtype, non_blocking=True).view(-1, *[1] * (x.dim() - 1))
 
@@ -49,8 +53,12 @@ class _InRange(torch.autograd.Function):
         return torch.where(x > high, grad.abs(), grad), None, None
 
 
-def kept_in_range(x: torch.Tensor, low: float, high: float, probability: float = 0.6) -> torch.Tensor:
-    """Return the weight `x`. In some steps, the gradient pushes values outside of the range back."""
+def kept_in_range(
+    x: torch.Tensor, low: float, high: float, probability: float = 0.6
+) -> torch.Tensor:
+    """Return the weight `x`. In some steps, the gradient pushes values outside of the range
+    back.
+    """
     return _InRange.apply(x, low, high) if happens(probability) else x
 
 
@@ -96,7 +104,8 @@ class _LimitedScores(torch.autograd.Function):
 
 
 def limited_scores(x: torch.Tensor, limit: float = 25.0, penalty: float = 1e-4) -> torch.Tensor:
-    """Return attention scores x (B, …). In a tenth of the steps, the loss is larger for scores beyond +-`limit`.
+    """Return attention scores x (B, …). In a tenth of the steps, the loss is larger for scores
+    beyond +-`limit`.
 
     The penalty is for a loss that is a sum over the batch; here the loss is a mean.
     """
@@ -106,7 +115,11 @@ def limited_scores(x: torch.Tensor, limit: float = 25.0, penalty: float = 1e-4) 
 class _Balanced(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, x: torch.Tensor, channel_dim: int, limits: tuple[float, float, float, float], strength: float
+        ctx: Any,
+        x: torch.Tensor,
+        channel_dim: int,
+        limits: tuple[float, float, float, float],
+        strength: float,
     ) -> torch.Tensor:
         ctx.save_for_backward(x)
         ctx.settings = (channel_dim % x.dim(), limits, strength)
@@ -128,11 +141,13 @@ class _Balanced(torch.autograd.Function):
 def balance(
     mean: torch.Tensor, square: torch.Tensor, limits: tuple[float, float, float, float]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradient of a balancer's loss with respect to x: shift + slope * x in each channel, scaled to a mean square of 1.
+    """Gradient of a balancer's loss with respect to x: shift + slope * x in each channel, scaled to
+    a mean square of 1.
 
-    The loss of a channel is |m - m'| + |log(r' / r)|: m is its mean over its standard deviation, r its root mean
-    square, and m', r' are these within the limits. A standard deviation or r at its lower bound has no gradient, as
-    with torch's clamp. Both results are 0 for a channel within the limits, and finite for every finite channel.
+    The loss of a channel is |m - m'| + |log(r' / r)|: m is its mean over its standard deviation, r
+    its root mean square, and m', r' are these within the limits. A standard deviation or r at its
+    lower bound has no gradient, as with torch's clamp. Both results are 0 for a channel within the
+    limits, and finite for every finite channel.
 
     Args:
         mean, square: means of x and of x squared, of each channel.
@@ -145,8 +160,9 @@ def balance(
     relative = mean / deviation
     outside = (relative > high_mean).float() - (relative < low_mean).float()
     beyond = ((rms > high_rms).float() - (rms < low_rms).float()) * (square > TINY)
-    # With z = (x - mean) / deviation, dm/dx = (1 - m * z) / deviation and d log(r)/dx = x / r ** 2, both over their
-    # number. Times the deviation they are at + by * z, without the large numbers of small deviations.
+    # With z = (x - mean) / deviation, dm/dx = (1 - m * z) / deviation and d log(r)/dx = x / r ** 2,
+    # both over their number. Times the deviation they are at + by * z, without the large numbers of
+    # small deviations.
     at = outside + beyond * (deviation / rms) * (mean / rms)
     by = beyond * (deviation / rms).square() - outside * relative * (variance >= bounded)
     size = (at.square() + by.square()).sqrt().clamp(min=TINY)
@@ -155,16 +171,21 @@ def balance(
 
 
 def mean_of_share(positive: float) -> float:
-    """Mean over standard deviation of a channel of which this share is positive (Yao et al. 2023, section 3.4)."""
+    """Mean over standard deviation of a channel of which this share is positive (Yao et al. 2023,
+    section 3.4).
+    """
     eps = 1e-10
-    return (math.log(2 * positive + eps) - math.log(2 - 2 * positive + eps)) / (2 * math.sqrt(math.pi) * math.log(2))
+    return (math.log(2 * positive + eps) - math.log(2 - 2 * positive + eps)) / (
+        2 * math.sqrt(math.pi) * math.log(2)
+    )
 
 
 class Balancer(Clocked):
-    """Keeps in each channel the share of positive values, and the mean absolute value, within limits.
+    """Keeps in each channel the share of positive values, and the mean absolute value, within
+    limits.
 
-    In a share of the steps, which falls from 1/2 to 1/8, the gradient of a loss on channels outside is added: 0.04
-    times as large as the gradient itself.
+    In a share of the steps, which falls from 1/2 to 1/8, the gradient of a loss on channels outside
+    is added: 0.04 times as large as the gradient itself.
     """
 
     STRENGTH = 0.04
@@ -180,7 +201,10 @@ class Balancer(Clocked):
         super().__init__(clock)
         falling = Schedule(clock, (0.0, 0.5), (8000.0, 0.125))
         self.probability = falling if probability is None else constant(probability)
-        self.limits = [each if isinstance(each, Schedule) else constant(each) for each in (*positive, *absolute)]
+        self.limits = [
+            each if isinstance(each, Schedule) else constant(each)
+            for each in (*positive, *absolute)
+        ]
         self.channel_dim = channel_dim
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -193,14 +217,18 @@ class Balancer(Clocked):
         if not happens(self.probability()) or not x.requires_grad:
             return x
         least, most, low, high = (limit() for limit in self.limits)
-        rms = math.sqrt(math.pi / 2)  # root mean square over mean absolute value of a normal distribution
+        rms = math.sqrt(
+            math.pi / 2
+        )  # root mean square over mean absolute value of a normal distribution
         limits = (mean_of_share(least), mean_of_share(most), rms * low, rms * high)
         return _Balanced.apply(x, self.channel_dim, limits, self.STRENGTH)
 
 
 class _Whitened(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, groups: int, limit: float, strength: float) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(
+        ctx: Any, x: torch.Tensor, groups: int, limit: float, strength: float
+    ) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.save_for_backward(x)
         ctx.settings = (groups, limit, strength)
         return x.view_as(x)
@@ -211,7 +239,9 @@ class _Whitened(torch.autograd.Function):
         with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
             x = x.detach().float().requires_grad_()
             metric = whiteness(x, groups)
-            if x.device.type == "cpu" and metric < limit:  # an accelerator would have to wait for this number
+            if (
+                x.device.type == "cpu" and metric < limit
+            ):  # an accelerator would have to wait for this number
                 return grad, None, None, None
             (change,) = torch.autograd.grad(metric, x)
         factor = strength * grad.float().norm() / (change.norm() + TINY)
@@ -220,7 +250,8 @@ class _Whitened(torch.autograd.Function):
 
 
 def whiteness(x: torch.Tensor, groups: int) -> torch.Tensor:
-    """How unequal the eigenvalues of the covariance of x (…, C) are, for each of `groups` groups of channels; () >= 1.
+    """How unequal the eigenvalues of the covariance of x (…, C) are, for each of `groups` groups of
+    channels; () >= 1.
 
     The mean of the squared eigenvalues over the square of their mean.
     """
@@ -232,11 +263,15 @@ def whiteness(x: torch.Tensor, groups: int) -> torch.Tensor:
 
 
 class Whitener(Clocked):
-    """Adds to the gradient that of `whiteness`, where this is above a limit, in a quarter of the steps."""
+    """Adds to the gradient that of `whiteness`, where this is above a limit, in a quarter of the
+    steps.
+    """
 
     PROBABILITY = 0.25
 
-    def __init__(self, clock: Clock, limit: float, last: float, strength: float = 0.01, groups: int = 1) -> None:
+    def __init__(
+        self, clock: Clock, limit: float, last: float, strength: float = 0.01, groups: int = 1
+    ) -> None:
         """Create a whitener.
 
         Args:

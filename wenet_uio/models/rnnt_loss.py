@@ -1,8 +1,9 @@
-"""Transducer loss (Graves 2012, https://arxiv.org/abs/1211.3711) that never holds the scores of all units at once.
+"""Transducer loss (Graves 2012, https://arxiv.org/abs/1211.3711) that never holds the scores of all
+units at once.
 
-A path through the lattice needs two scores at frame t after u labels: those of blank and of label u + 1. So the joint
-network runs on pieces of the batch; of each piece these two scores are kept, and the backward pass computes the others
-again. The loss and its gradients are exact.
+A path through the lattice needs two scores at frame t after u labels: those of blank and of label u
++ 1. So the joint network runs on pieces of the batch; of each piece these two scores are kept, and
+the backward pass computes the others again. The loss and its gradients are exact.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from wenet_uio.models.joint import TransducerJoint
 from wenet_uio.models.recompute import recomputed
 
 PIECE = 1 << 25
-"""Scores of a piece, unless one frame of an utterance has more: 128 MB in fp32. The peak is up to five times that."""
+"""Scores of a piece, unless one frame of an utterance has more: 128 MB in fp32. The peak is up to
+five times that."""
 
 
-def rnnt_losses(log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
+def rnnt_losses(
+    log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
+) -> torch.Tensor:
     """Negative log-probability of each utterance's labels, the sum over all paths; (B,) fp32.
 
     Args:
-        log_probs: (B, T, U + 1, 2) of blank and of the next label, see `lattice`; padding has any finite value.
+        log_probs: (B, T, U + 1, 2) of blank and of the next label, see `lattice`; padding has any
+            finite value.
         lengths: (B,) frames, at least 1.
         target_lengths: (B,) labels.
     """
@@ -38,7 +43,8 @@ def lattice(
     units: torch.Tensor,
     lengths: tuple[torch.Tensor, torch.Tensor],
 ) -> torch.Tensor:
-    """Log-probabilities (B, T, U + 1, 2) in fp32 of the two units that continue a path at each frame after each label.
+    """Log-probabilities (B, T, U + 1, 2) in fp32 of the two units that continue a path at each
+    frame after each label.
 
     Args:
         encoder_out: (B, T, E).
@@ -67,7 +73,9 @@ def lattice(
 
 
 def _longest(lengths: torch.Tensor, size: int) -> int:
-    """Largest of `lengths` (N,); `size` if they are on an accelerator, where the host would wait for the number."""
+    """Largest of `lengths` (N,); `size` if they are on an accelerator, where the host would wait
+    for the number.
+    """
     return int(lengths.max()) if lengths.device.type == "cpu" else size
 
 
@@ -80,11 +88,15 @@ def _continuations(
 
 
 class _LogProbs(torch.autograd.Function):
-    """log_softmax of scores (…, V) at `units` (…, 2), in fp32 at least; the gradient needs one tensor (…, V)."""
+    """log_softmax of scores (…, V) at `units` (…, 2), in fp32 at least; the gradient needs one
+    tensor (…, V).
+    """
 
     @staticmethod
     def forward(ctx: Any, scores: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
-        log_probs = scores.log_softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+        log_probs = scores.log_softmax(
+            dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)
+        )
         ctx.save_for_backward(log_probs, units)
         ctx.dtype = scores.dtype
         return log_probs.gather(-1, units)
@@ -100,17 +112,23 @@ class _LogProbs(torch.autograd.Function):
 class _Paths(torch.autograd.Function):
     """See rnnt_losses.
 
-    With C[t, u] the sum of the blanks before frame t after u labels, the paths that end in (t, u) have
+    With C[t, u] the sum of the blanks before frame t after u labels, the paths that end in (t, u)
+    have
 
-        alpha[t, u] = C[t, u] + log sum over s <= t of exp(alpha[s, u - 1] + label[s, u - 1] - C[s, u])
+        alpha[t, u] = C[t, u] + log sum over s <= t of exp(alpha[s, u - 1] + label[s, u - 1] - C[s,
+        u])
 
-    and so a scan over the frames gives all of a label's values. The paths that start in (t, u) have beta[t, u] in the
-    same way. The sums are long differences: they are computed in fp64.
+    and so a scan over the frames gives all of a label's values. The paths that start in (t, u) have
+    beta[t, u] in the same way. The sums are long differences: they are computed in fp64.
     """
 
     @staticmethod
-    def forward(ctx: Any, log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
-        counts = (each.to(log_probs.device, non_blocking=True) for each in (lengths, target_lengths))
+    def forward(
+        ctx: Any, log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
+    ) -> torch.Tensor:
+        counts = (
+            each.to(log_probs.device, non_blocking=True) for each in (lengths, target_lengths)
+        )
         blank, label, ends = _arcs(log_probs.detach().double(), *counts)
         blanks = pad(blank[..., :-1].cumsum(dim=2), (1, 0))
         beta = _from_the_end(blanks, label, ends)
@@ -119,7 +137,9 @@ class _Paths(torch.autograd.Function):
             alpha = _from_the_start(blanks, label)
             by_blank = alpha[..., :-1] + blank[..., :-1] + beta[..., 1:] - total
             by_label = alpha[:-1] + label[:-1] + beta[1:] - total
-            used = torch.stack((by_blank, pad(by_label, (0, -1, 0, 0, 0, 1), value=-torch.inf)), dim=-1).exp()
+            used = torch.stack(
+                (by_blank, pad(by_label, (0, -1, 0, 0, 0, 1), value=-torch.inf)), dim=-1
+            ).exp()
             ctx.save_for_backward(-used.permute(1, 2, 0, 3).to(log_probs.dtype))
         return -total.squeeze(1).to(log_probs.dtype)
 
@@ -133,7 +153,8 @@ class _Paths(torch.autograd.Function):
 def _arcs(
     log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-probabilities (B, T, U + 1, 2) -> blanks and labels, both (U + 1, B, T + 1), and where the paths end.
+    """Log-probabilities (B, T, U + 1, 2) -> blanks and labels, both (U + 1, B, T + 1), and where
+    the paths end.
 
     Padding has blanks 0 and labels -inf, so that no path goes through it.
     """
@@ -148,7 +169,9 @@ def _arcs(
 
 
 def _from_the_start(blanks: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    """Log-probability (U + 1, B, T + 1) of all paths from the start to each place of the lattice."""
+    """Log-probability (U + 1, B, T + 1) of all paths from the start to each place of the
+    lattice.
+    """
     alpha = [blanks[0]]
     for before, here in zip(label[:-1], blanks[1:], strict=True):
         alpha.append((alpha[-1] + before - here).logcumsumexp(dim=1) + here)

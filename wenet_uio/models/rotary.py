@@ -1,4 +1,6 @@
-"""Rotary positions: queries and keys are turned by angles that grow with their position (Su et al. 2021)."""
+"""Rotary positions: queries and keys are turned by angles that grow with their position (Su et al.
+2021).
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,29 @@ from wenet_uio.models.attention import MultiHeadedAttention
 
 
 def turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Turn the first half of each head against its second half: x (B, H, T, d), angles (1, T, d / 2, 2)."""
+    """Turn the first half of each head against its second half: x (B, H, T, d), angles (1, T, d /
+    2, 2).
+    """
     first, second = x.chunk(2, dim=3)
     cosine, sine = angles[..., 0].unsqueeze(1), angles[..., 1].unsqueeze(1)
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=3)
 
 
 class RotaryMultiHeadedAttention(MultiHeadedAttention):
-    """Self-attention whose scores depend on the distance of query and key through the angles of both."""
+    """Self-attention whose scores depend on the distance of query and key through the angles of
+    both.
+    """
 
     def forward(
-        self, x: torch.Tensor, bias: torch.Tensor | None, pos_emb: torch.Tensor, past: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward; pos_emb is (1, K, d / 2, 2). The keys of the past are turned already."""
+        """See MultiHeadedAttention.forward; pos_emb is (1, K, d / 2, 2). The keys of the past are
+        turned already.
+        """
         angles = pos_emb[:, pos_emb.size(1) - x.size(1) :]
         key, value = self.project_memory(x)
         key, value, present = self.append(turned(key, angles), value, past)

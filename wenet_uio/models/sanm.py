@@ -1,4 +1,6 @@
-"""Encoders with self-attention and memory (SANM, Gao et al. 2020), and the stacked features that they take."""
+"""Encoders with self-attention and memory (SANM, Gao et al. 2020), and the stacked features that
+they take.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.subsampling import Subsampling
 
 STACKED, SHIFT = 7, 6
-"""A frame of low rate is STACKED feature frames side by side; the next one begins SHIFT feature frames later."""
+"""A frame of low rate is STACKED feature frames side by side; the next one begins SHIFT feature
+frames later."""
 
 
 def low_frame_rate(feats: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Stack feature frames, as FunASR and WeNet do (LFR): frame t has the feature frames 6 t - 3 to 6 t + 3.
+    """Stack feature frames, as FunASR and WeNet do (LFR): frame t has the feature frames 6 t - 3 to
+    6 t + 3.
 
     The first and the last feature frame of an utterance stand for frames before and after it.
 
@@ -35,7 +39,9 @@ def low_frame_rate(feats: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Te
     if feats.size(1) == 0:
         feats = pad(feats, (0, 0, 0, 1))
     first = torch.arange(0, feats.size(1), SHIFT, device=feats.device) - STACKED // 2
-    places = (first.unsqueeze(1) + torch.arange(STACKED, device=feats.device)).flatten().unsqueeze(0)
+    places = (
+        (first.unsqueeze(1) + torch.arange(STACKED, device=feats.device)).flatten().unsqueeze(0)
+    )
     places = torch.minimum(places, (lengths.unsqueeze(1) - 1)).clamp(min=0)
     stacked = feats.gather(1, places.unsqueeze(2).expand(-1, -1, feats.size(2)))
     frames = stacked.reshape(feats.size(0), first.size(0), STACKED * feats.size(2))
@@ -48,7 +54,9 @@ def low_frame_lengths(lengths: torch.Tensor) -> torch.Tensor:
 
 
 def _positions(start: int, size: int, dim: int, device: torch.device) -> torch.Tensor:
-    """(1, size, dim) encodings of positions start .. start + size - 1: sines in the first half, then cosines."""
+    """(1, size, dim) encodings of positions start .. start + size - 1: sines in the first half,
+    then cosines.
+    """
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
     step = math.log(10000.0) / max(dim // 2 - 1, 1)
     angle = position * torch.exp(torch.arange(dim // 2, dtype=torch.float32, device=device) * -step)
@@ -56,7 +64,9 @@ def _positions(start: int, size: int, dim: int, device: torch.device) -> torch.T
 
 
 class SanmPositionalEncoding(RelPositionalEncoding):
-    """Scales the input by the root of the encoder's width and adds encodings of positions, counted from 1."""
+    """Scales the input by the root of the encoder's width and adds encodings of positions, counted
+    from 1.
+    """
 
     def __init__(self, dim: int, width: int, dropout_rate: float) -> None:
         super().__init__(dim, dropout_rate)
@@ -85,7 +95,9 @@ class IdentitySubsampling(Subsampling):
         return x
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths; a model that stacks frames does it before, and sets subsampling_rate."""
+        """See Subsampling.output_lengths; a model that stacks frames does it before, and sets
+        subsampling_rate.
+        """
         return lengths
 
 
@@ -99,7 +111,9 @@ class Memory(nn.Module):
         self.memory_dropout = Dropout(dropout_rate)
 
     def remember(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-        """Frames x (B, T, D) -> (B, T, D); `padded` (B, T, 1) is True where x is padding, which counts as 0."""
+        """Frames x (B, T, D) -> (B, T, D); `padded` (B, T, 1) is True where x is padding, which
+        counts as 0.
+        """
         if padded is not None:
             x = x.masked_fill(padded, 0.0)
         seen = self.fsmn_block(pad(x.transpose(1, 2), self.context)).transpose(1, 2) + x
@@ -117,11 +131,15 @@ class SanmSelfAttention(Memory):
         self.heads = conf.attention_heads
         self.dropout_rate = conf.attention_dropout_rate
 
-    def forward(self, x: torch.Tensor, bias: torch.Tensor | None, padded: torch.Tensor | None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, bias: torch.Tensor | None, padded: torch.Tensor | None
+    ) -> torch.Tensor:
         """(B, T, in_dim) -> (B, T, D); see encoder_layer.py for `bias` and `padded`."""
         query, key, value = self.linear_q_k_v(x).chunk(3, dim=2)
         memory = self.remember(value, padded)
-        query, key, value = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (query, key, value))
+        query, key, value = (
+            each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (query, key, value)
+        )
         heads = attended(query, key, value, bias, self.dropout_rate if self.training else 0.0)
         return self.linear_out(heads.transpose(1, 2).flatten(2)) + memory
 
@@ -154,19 +172,32 @@ class SanmEncoderLayer(nn.Module):
 
 
 class SanmEncoder(Encoder):
-    """Encoder of Paraformer. Its first layer, `encoders0`, changes the width from that of the features."""
+    """Encoder of Paraformer. Its first layer, `encoders0`, changes the width from that of the
+    features.
+    """
 
-    def __init__(self, input_size: int, conf: SanmEncoderConf, global_cmvn: nn.Module | None = None) -> None:
+    def __init__(
+        self, input_size: int, conf: SanmEncoderConf, global_cmvn: nn.Module | None = None
+    ) -> None:
         if input_size % 2:
-            raise ValueError(f"input_dim {input_size} is odd, but positions need an even width; use more mel bins")
+            raise ValueError(
+                f"input_dim {input_size} is odd, but positions need an even width; use more mel "
+                "bins"
+            )
         pos_enc = SanmPositionalEncoding(input_size, conf.output_size, conf.positional_dropout_rate)
-        layers: list[nn.Module] = [SanmEncoderLayer(conf.output_size, conf) for _ in range(conf.num_blocks - 1)]
+        layers: list[nn.Module] = [
+            SanmEncoderLayer(conf.output_size, conf) for _ in range(conf.num_blocks - 1)
+        ]
         super().__init__(IdentitySubsampling(pos_enc), conf.blocks, layers, global_cmvn)
         self.encoders0 = nn.ModuleList([SanmEncoderLayer(input_size, conf)])
-        self.obstacle = "the memory of a SANM encoder keeps nothing between chunks; decode without streaming"
+        self.obstacle = (
+            "the memory of a SANM encoder keeps nothing between chunks; decode without streaming"
+        )
 
     @torch.jit.unused
-    def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
+    def _blocks(
+        self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+    ) -> torch.Tensor:
         """See Encoder._blocks."""
         x = self.encoders0[0](x, bias, pos_emb, padded)[0]
         return super()._blocks(x, bias, pos_emb, padded)
@@ -175,13 +206,19 @@ class SanmEncoder(Encoder):
 class SanmEncoderWithTp(SanmEncoder):
     """Encoder of SenseVoice: a second stack of layers follows the normalisation of the first."""
 
-    def __init__(self, input_size: int, conf: SanmEncoderWithTpConf, global_cmvn: nn.Module | None = None) -> None:
+    def __init__(
+        self, input_size: int, conf: SanmEncoderWithTpConf, global_cmvn: nn.Module | None = None
+    ) -> None:
         super().__init__(input_size, conf, global_cmvn)
-        self.tp_encoders = nn.ModuleList([SanmEncoderLayer(conf.output_size, conf) for _ in range(conf.tp_blocks)])
+        self.tp_encoders = nn.ModuleList(
+            [SanmEncoderLayer(conf.output_size, conf) for _ in range(conf.tp_blocks)]
+        )
         self.tp_norm = nn.LayerNorm(conf.output_size)
 
     @torch.jit.unused
-    def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
+    def _blocks(
+        self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+    ) -> torch.Tensor:
         """See Encoder._blocks."""
         x = super()._blocks(x, bias, pos_emb, padded)
         for layer in self.tp_encoders:

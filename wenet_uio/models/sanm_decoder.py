@@ -1,4 +1,6 @@
-"""Decoder of a Paraformer: vectors of all tokens and encoder frames -> scores of all tokens at once."""
+"""Decoder of a Paraformer: vectors of all tokens and encoder frames -> scores of all tokens at
+once.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,20 @@ class SourceAttention(nn.Module):
         self.heads = conf.attention_heads
         self.dropout_rate = conf.dropout_rate
 
-    def forward(self, x: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor) -> torch.Tensor:
-        """Tokens x (B, N, D), frames `memory` (B, T, D), `memory_bias` (B, 1, 1, T) -> (B, N, D)."""
+    def forward(
+        self, x: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor
+    ) -> torch.Tensor:
+        """Tokens x (B, N, D), frames `memory` (B, T, D), `memory_bias` (B, 1, 1, T) -> (B, N,
+        D).
+        """
         key, value = self.linear_k_v(memory).chunk(2, dim=2)
         projected = (self.linear_q(x), key, value)
-        query, key, value = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in projected)
-        heads = attended(query, key, value, memory_bias, self.dropout_rate if self.training else 0.0)
+        query, key, value = (
+            each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in projected
+        )
+        heads = attended(
+            query, key, value, memory_bias, self.dropout_rate if self.training else 0.0
+        )
         return self.linear_out(heads.transpose(1, 2).flatten(2))
 
 
@@ -66,7 +76,9 @@ class SanmDecoderLayer(nn.Module):
     def forward(
         self, x: torch.Tensor, padded: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor
     ) -> torch.Tensor:
-        """Tokens x (B, N, D), `padded` (B, N, 1) True where x is padding; see SourceAttention for the others."""
+        """Tokens x (B, N, D), `padded` (B, N, 1) True where x is padding; see SourceAttention for
+        the others.
+        """
         tokens = self.norm2(self.feed_forward(self.norm1(x)))
         x = x + self.dropout(self.self_attn.remember(tokens, padded))
         return x + self.dropout(self.src_attn(self.norm3(x), memory, memory_bias))
@@ -99,7 +111,11 @@ class SanmDecoder(nn.Module):
         self.gradient_checkpointing = conf.gradient_checkpointing
 
     def forward(
-        self, memory: torch.Tensor, lengths: torch.Tensor, embeds: torch.Tensor, counts: torch.Tensor
+        self,
+        memory: torch.Tensor,
+        lengths: torch.Tensor,
+        embeds: torch.Tensor,
+        counts: torch.Tensor,
     ) -> torch.Tensor:
         """Score the tokens of a batch.
 

@@ -1,4 +1,6 @@
-"""SenseVoice-small: a CTC model whose encoder sees queries of language, event, emotion and form of the text."""
+"""SenseVoice-small: a CTC model whose encoder sees queries of language, event, emotion and form of
+the text.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,27 @@ LANGUAGES = {"auto": 0, "zh": 3, "en": 4, "yue": 7, "ja": 11, "ko": 12, "nospeec
 """{language: its query}; auto: the model finds the language."""
 EVENT, EMOTION = 1, 2
 WITH_ITN, WITHOUT_ITN = 14, 15
-"""Queries of the form of the text: with inverse normalisation (digits, punctuation), and words only."""
+"""Queries of the form of the text: with inverse normalisation (digits, punctuation), and words
+only."""
 QUERIES = 16
 FRAMES = 4
 """Frames of queries before those of the speech."""
 
 
 class SenseVoice(ASRModel):
-    """SenseVoice-small (An et al. 2024, FunAudioLLM). It decodes; WeNet cannot train it, and neither can this project.
+    """SenseVoice-small (An et al. 2024, FunAudioLLM). It decodes; WeNet cannot train it, and
+    neither can this project.
 
-    Its text begins with the answers to the queries, such as `<|zh|><|NEUTRAL|><|Speech|><|withitn|>`.
+    Its text begins with the answers to the queries, such as
+    `<|zh|><|NEUTRAL|><|Speech|><|withitn|>`.
     """
 
-    def __init__(self, encoder: SanmEncoderWithTp, vocabulary: Vocabulary, conf: SenseVoiceConf, width: int) -> None:
-        """As ASRModel; `width` is that of the stacked features. The CMVN of the encoder moves to this module."""
+    def __init__(
+        self, encoder: SanmEncoderWithTp, vocabulary: Vocabulary, conf: SenseVoiceConf, width: int
+    ) -> None:
+        """As ASRModel; `width` is that of the stacked features. The CMVN of the encoder moves to
+        this module.
+        """
         none: Any = None
         super().__init__(encoder, none, vocabulary, conf)
         encoder.embed.subsampling_rate = SHIFT  # of the encoder together with `inputs`
@@ -55,13 +64,20 @@ class SenseVoice(ASRModel):
         Raises:
             ValueError: a language is unknown.
         """
-        seen = feats_lengths if self.encoder.masks_padding else torch.full_like(feats_lengths, feats.size(1))
+        seen = (
+            feats_lengths
+            if self.encoder.masks_padding
+            else torch.full_like(feats_lengths, feats.size(1))
+        )
         frames, _ = low_frame_rate(feats, seen)
         if self.global_cmvn is not None:
             frames = self.global_cmvn(frames)
         names = [language or "auto" for language in languages] or ["auto"] * len(feats)
         if unknown := sorted(set(names) - LANGUAGES.keys()):
-            raise ValueError(f"language {', '.join(unknown)}: unknown to this model; known: {', '.join(LANGUAGES)}")
+            raise ValueError(
+                f"language {', '.join(unknown)}: unknown to this model; known: "
+                f"{', '.join(LANGUAGES)}"
+            )
         form = WITH_ITN if itn else WITHOUT_ITN
         rows = [[LANGUAGES[name], EVENT, EMOTION, form] for name in names]
         queries = self.embed(torch.tensor(rows, device=feats.device))

@@ -1,4 +1,6 @@
-"""Input layer of FastConformer: an eighth of the frame rate through depthwise-separable convolutions."""
+"""Input layer of FastConformer: an eighth of the frame rate through depthwise-separable
+convolutions.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,16 @@ def _separable(channels: int, kernel: int, stride: int) -> list[nn.Module]:
 
 
 class SeparableConv2dSubsampling8(Subsampling):
-    """Three convolutions of stride 2, the second and the third depthwise-separable (Rekesh et al. 2023, section 3.1).
+    """Three convolutions of stride 2, the second and the third depthwise-separable (Rekesh et al.
+    2023, section 3.1).
 
-    The convolutions pad nothing, unlike NeMo's `dw_striding`: a frame sees the same features in a chunk, in an
-    utterance, and in a batch.
+    The convolutions pad nothing, unlike NeMo's `dw_striding`: a frame sees the same features in a
+    chunk, in an utterance, and in a batch.
     """
 
-    def __init__(self, input_size: int, output_size: int, channels: int, pos_enc: PositionEncoding) -> None:
+    def __init__(
+        self, input_size: int, output_size: int, channels: int, pos_enc: PositionEncoding
+    ) -> None:
         super().__init__(pos_enc, subsampling_rate=8, right_context=14)
         layers: list[nn.Module] = [nn.Conv2d(1, channels, *SHAPES[0]), nn.ReLU(inplace=True)]
         for kernel, stride in SHAPES[1:]:

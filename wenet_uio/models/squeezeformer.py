@@ -1,7 +1,9 @@
-"""Squeezeformer: the layers in the middle of the stack run at half the frame rate (Kim et al. 2022).
+"""Squeezeformer: the layers in the middle of the stack run at half the frame rate (Kim et al.
+2022).
 
-A layer at a lower rate sees the frames whose number is a multiple of a factor. The number counts from the start of the
-utterance. A chunk may have any number of such frames, also none, so streaming with chunks of any size equals one pass.
+A layer at a lower rate sees the frames whose number is a multiple of a factor. The number counts
+from the start of the utterance. A chunk may have any number of such frames, also none, so streaming
+with chunks of any size equals one pass.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from torch.nn.functional import conv1d, linear
 from wenet_uio.config.encoder import ConformerEncoderConf
 from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.models.activation import ACTIVATIONS
-from wenet_uio.models.attention import RelPositionMultiHeadedAttention, ShiftedRelPositionMultiHeadedAttention
+from wenet_uio.models.attention import (
+    RelPositionMultiHeadedAttention,
+    ShiftedRelPositionMultiHeadedAttention,
+)
 from wenet_uio.models.chunks import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.dropout import Dropout
@@ -46,7 +51,9 @@ class SqueezeformerSubsampling(DepthwiseConv2dSubsampling4):
 
 
 class _ScaledInput(nn.Module):
-    """A module with a learned scale and bias for its input. The weights have the names of WeNet's checkpoints."""
+    """A module with a learned scale and bias for its input. The weights have the names of WeNet's
+    checkpoints.
+    """
 
     def add_scale(self, dim: int, trained: bool) -> None:
         """Create the weights; if they are not trained, `scale` does nothing."""
@@ -87,13 +94,22 @@ class TimeReduction(nn.Module):
         """(B, T, D) -> (B, ceil(T / 2), D)."""
         if x.size(1) == 0:
             return x
-        half = conv1d(x.transpose(1, 2), self.dw_conv.weight, self.dw_conv.bias, 2, self.padding, 1, self.groups)
+        half = conv1d(
+            x.transpose(1, 2),
+            self.dw_conv.weight,
+            self.dw_conv.bias,
+            2,
+            self.padding,
+            1,
+            self.groups,
+        )
         half = half.transpose(1, 2)[:, : (x.size(1) + 1) // 2]
         return linear(half, self.pw_conv.weight.squeeze(2), self.pw_conv.bias)
 
 
 class SqueezeformerEncoderLayer(nn.Module):
-    """Attention, feed-forward, convolution, feed-forward, each with a learned scale and bias for its input.
+    """Attention, feed-forward, convolution, feed-forward, each with a learned scale and bias for
+    its input.
 
     The layer has the interface of encoder_layer.py.
     """
@@ -158,10 +174,14 @@ def _feed_forward(conf: ConformerEncoderConf) -> _FeedForward:
 class SqueezeformerEncoder(Encoder):
     """Squeezeformer (Kim et al. 2022, https://arxiv.org/abs/2206.00888)."""
 
-    def __init__(self, input_size: int, conf: SqueezeformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
+    def __init__(
+        self, input_size: int, conf: SqueezeformerEncoderConf, global_cmvn: nn.Module | None = None
+    ) -> None:
         dim, blocks = conf.encoder_dim, conf.blocks
         pos_enc = RelPositionalEncoding(dim, POSITIONAL_DROPOUT_RATE)
-        embed = SqueezeformerSubsampling(input_size, dim, conf.input_dropout_rate, pos_enc, conf.dw_stride)
+        embed = SqueezeformerSubsampling(
+            input_size, dim, conf.input_dropout_rate, pos_enc, conf.dw_stride
+        )
         layers: list[nn.Module] = [SqueezeformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
         super().__init__(embed, blocks, layers, global_cmvn)
         self.after_norm = nn.Identity()
@@ -170,24 +190,33 @@ class SqueezeformerEncoder(Encoder):
         self.recover_before = list(conf.recover_before)
         self.reductions = list(conf.reductions)
         reduces = len(self.reduce_before) > 0
-        self.time_reduction_layer = TimeReduction(dim, KERNELS[conf.time_reduction_layer_type]).requires_grad_(reduces)
+        self.time_reduction_layer = TimeReduction(
+            dim, KERNELS[conf.time_reduction_layer_type]
+        ).requires_grad_(reduces)
         self.time_recover_layer = nn.Linear(dim, dim).requires_grad_(reduces)
         self.final_proj = nn.Linear(dim, conf.output_size) if conf.output_size != dim else None
         self.output_size = conf.output_size
         self.left_frames = conf.cnn_module_kernel - 1 if conf.causal else 0
-        self.cnn_cache_frames = self.left_frames + 1  # the last frame is the newest output of the layer
-        self.batches_chunks = False  # streams at different offsets have different frames at the lower rate
+        self.cnn_cache_frames = (
+            self.left_frames + 1
+        )  # the last frame is the newest output of the layer
+        self.batches_chunks = (
+            False  # streams at different offsets have different frames at the lower rate
+        )
         if not conf.causal:
             self.obstacle = SEES_FUTURE
         elif conf.do_rel_shift:
             self.obstacle = (
-                "do_rel_shift counts positions from the end of the utterance; train with do_rel_shift: false"
+                "do_rel_shift counts positions from the end of the utterance; "
+                "train with do_rel_shift: false"
             )
         elif reduces and conf.time_reduction_layer_type != "stream":
             self.obstacle = "time_reduction_layer_type conv1d sees future frames; train with stream"
 
     @torch.jit.unused
-    def _blocks(self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
+    def _blocks(
+        self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+    ) -> torch.Tensor:
         x = self.preln(x)
         finer: list[tuple[torch.Tensor, ...]] = []
         for place in range(len(self.encoders)):
@@ -212,7 +241,9 @@ class SqueezeformerEncoder(Encoder):
         cnn_cache: torch.Tensor,
         att_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See Encoder.forward_chunk. A layer at a lower rate uses every `factor`-th frame of its attention cache."""
+        """See Encoder.forward_chunk. A layer at a lower rate uses every `factor`-th frame of its
+        attention cache.
+        """
         x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset, att_cache, cnn_cache)
         x = self.preln(x)
         cached, seen = att_cache.size(2), pos_emb.size(1)
@@ -231,19 +262,26 @@ class SqueezeformerEncoder(Encoder):
                 factor, first = 2 * factor, (first + 1) // 2
             if i in self.recover_before:
                 skipped, was_first = finer.pop(), finer_first.pop()
-                # Frame n of the higher rate uses frame n // 2 of the lower rate, which may be in the chunk before.
-                doubled = torch.cat((cnn_cache[i - 1, :, :, -1:].transpose(1, 2), x), dim=1).repeat_interleave(2, dim=1)
+                # Frame n of the higher rate uses frame n // 2 of the lower rate, which may be in
+                # the chunk before.
+                doubled = torch.cat(
+                    (cnn_cache[i - 1, :, :, -1:].transpose(1, 2), x), dim=1
+                ).repeat_interleave(2, dim=1)
                 start = was_first - 2 * (first - 1)
                 x = skipped + self.time_recover_layer(doubled[:, start : start + skipped.size(1)])
                 factor, first = factor // 2, was_first
-            place = (factor - (offset - cached) % factor) % factor  # index of the first frame at this rate
+            place = (
+                factor - (offset - cached) % factor
+            ) % factor  # index of the first frame at this rate
             att_past = att_cache[i : i + 1, :, place::factor]
             memory, last = cnn_cache[i, :, :, : self.left_frames], cnn_cache[i, :, :, -1:]
             if x.size(1) > 0:
                 bias: torch.Tensor | None = None
                 if att_mask is not None:
                     bias = additive(att_mask[:, :, place:seen:factor], x.dtype)
-                x, att_present, cnn_present = layer(x, bias, pos_emb[:, place::factor], None, att_past, memory)
+                x, att_present, cnn_present = layer(
+                    x, bias, pos_emb[:, place::factor], None, att_past, memory
+                )
                 if att_present is not None and cnn_present is not None:
                     att_past, memory = att_present, cnn_present
                 last = x[:, -1:].transpose(1, 2)

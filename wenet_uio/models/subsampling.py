@@ -1,4 +1,6 @@
-"""Input layers: features -> frames of the encoder's width, usually at a lower rate, and position encodings."""
+"""Input layers: features -> frames of the encoder's width, usually at a lower rate, and position
+encodings.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from wenet_uio.models.embedding import PositionEncoding
 from wenet_uio.models.masks import length_mask
 
 PIECE = 1024
-"""Output frames that an input layer computes at once outside of training. The convolutions over an hour of features at
-once would take gigabytes."""
+"""Output frames that an input layer computes at once outside of training. The convolutions over an
+hour of features at once would take gigabytes."""
 
 
 class Subsampling(nn.Module):
@@ -24,14 +26,17 @@ class Subsampling(nn.Module):
     `subsampling_rate`: input frames per output frame.
     `right_context`: output frame t depends on input frames rate * t .. rate * t + right_context.
     `optional_context`: the last of these input frames, which the end of an utterance need not have.
-    `obstacle`: the reason why chunks give other frames than the whole utterance; empty if they do not.
-    `masks_padding`: an utterance in a batch has the frames that it has alone; False: what WeNet gives, which for some
+    `obstacle`: the reason why chunks give other frames than the whole utterance; empty if they do
+    not. `masks_padding`: an utterance in a batch has the frames that it has alone; False: what
+    WeNet gives, which for some
         input layers depends on the padding.
     """
 
     obstacle = ""
 
-    def __init__(self, pos_enc: PositionEncoding, subsampling_rate: int, right_context: int) -> None:
+    def __init__(
+        self, pos_enc: PositionEncoding, subsampling_rate: int, right_context: int
+    ) -> None:
         super().__init__()
         self.pos_enc = pos_enc
         self.subsampling_rate = subsampling_rate
@@ -49,7 +54,9 @@ class Subsampling(nn.Module):
         return self.pos_enc(self.project_in_pieces(x), offset)
 
     def project_in_pieces(self, x: torch.Tensor) -> torch.Tensor:
-        """`project`; outside of training, the frames of long features are computed PIECE by PIECE to save memory."""
+        """`project`; outside of training, the frames of long features are computed PIECE by PIECE
+        to save memory.
+        """
         if self.piece == 0 or self.training or self.optional_context > 0:
             return self.project(x)
         frames = (x.size(1) - self.right_context - 1) // self.subsampling_rate + 1
@@ -62,8 +69,12 @@ class Subsampling(nn.Module):
         return torch.cat(pieces, dim=1)
 
     @torch.jit.unused
-    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Padded features x (B, T, F) of `lengths` (B,) -> as `forward`, and output lengths (B,)."""
+    def forward_batch(
+        self, x: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Padded features x (B, T, F) of `lengths` (B,) -> as `forward`, and output lengths
+        (B,).
+        """
         frames, positions = self(x)
         return frames, positions, self.output_lengths(lengths, frames.size(1), x.size(1))
 
@@ -79,16 +90,22 @@ class Subsampling(nn.Module):
         return windows.clamp(min=0, max=frames)
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, size, D) encodings of output frames from `offset`, with dtype and device of `like`."""
+        """(1, size, D) encodings of output frames from `offset`, with dtype and device of
+        `like`.
+        """
         return self.pos_enc.position_encoding(offset, size, like)
 
 
 class LinearNoSubsampling(Subsampling):
     """A linear layer that keeps the frame rate."""
 
-    def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
+    def __init__(
+        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding
+    ) -> None:
         super().__init__(pos_enc, subsampling_rate=1, right_context=0)
-        self.out = nn.Sequential(nn.Linear(input_size, output_size), nn.LayerNorm(output_size), Dropout(dropout_rate))
+        self.out = nn.Sequential(
+            nn.Linear(input_size, output_size), nn.LayerNorm(output_size), Dropout(dropout_rate)
+        )
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
@@ -115,7 +132,10 @@ def width_after(width: int, shapes: tuple[tuple[int, int], ...]) -> int:
     for kernel, stride in shapes:
         left = (left - kernel) // stride + 1
     if left < 1:
-        raise ValueError(f"input_dim {width} is too narrow for the convolutions of input_layer; use more mel bins")
+        raise ValueError(
+            f"input_dim {width} is too narrow for the convolutions of input_layer; use more mel "
+            "bins"
+        )
     return left
 
 
@@ -125,10 +145,14 @@ class Conv2dSubsampling4(Subsampling):
     SHAPES: tuple[tuple[int, int], ...] = ((3, 2), (3, 2))
     RATE, RIGHT_CONTEXT = 4, 6
 
-    def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
+    def __init__(
+        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding
+    ) -> None:
         super().__init__(pos_enc, subsampling_rate=self.RATE, right_context=self.RIGHT_CONTEXT)
         self.conv = _convolutions(output_size, self.SHAPES)
-        self.out = nn.Sequential(nn.Linear(output_size * width_after(input_size, self.SHAPES), output_size))
+        self.out = nn.Sequential(
+            nn.Linear(output_size * width_after(input_size, self.SHAPES), output_size)
+        )
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
@@ -142,7 +166,9 @@ class Conv2dSubsampling4(Subsampling):
 
 
 class FireredConv2dSubsampling4(Conv2dSubsampling4):
-    """Two convolutions of stride 2 over the utterance and 6 frames of zeros after it (FireRedASR)."""
+    """Two convolutions of stride 2 over the utterance and 6 frames of zeros after it
+    (FireRedASR).
+    """
 
     obstacle = "input_layer firered_conv2d4 pads each chunk with zeros"
 
@@ -158,8 +184,12 @@ class FireredConv2dSubsampling4(Conv2dSubsampling4):
         return self._project_maps(self.conv(x))
 
     @torch.jit.unused
-    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See Subsampling.forward_batch. The convolutions see zeros beyond the end of an utterance."""
+    def forward_batch(
+        self, x: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See Subsampling.forward_batch. The convolutions see zeros beyond the end of an
+        utterance.
+        """
         if self.masks_padding:
             x = x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0)
         return super().forward_batch(x, lengths)
@@ -171,7 +201,9 @@ class Conv2dSubsampling6(Subsampling):
     SHAPES: tuple[tuple[int, int], ...] = ((3, 2), (5, 3))
     RIGHT_CONTEXT = 10
 
-    def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
+    def __init__(
+        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding
+    ) -> None:
         rate = 1
         for _, stride in self.SHAPES:
             rate *= stride
@@ -213,7 +245,9 @@ class Conv1dSubsampling2(Subsampling):
 
     obstacle = "input_layer conv1d2 pads each chunk with zeros"
 
-    def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
+    def __init__(
+        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding
+    ) -> None:
         super().__init__(pos_enc, subsampling_rate=2, right_context=4)
         self.conv = nn.Sequential(
             nn.Conv1d(input_size, output_size, 3, padding=1),
@@ -223,7 +257,9 @@ class Conv1dSubsampling2(Subsampling):
         )
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. Rounded up; in WeNet only if `padded` is odd, else down."""
+        """See Subsampling.output_lengths. Rounded up; in WeNet only if `padded` is odd, else
+        down.
+        """
         odd = 1 if self.masks_padding else padded % 2
         return torch.div(lengths + odd, 2, rounding_mode="floor").clamp(max=frames)
 
@@ -232,8 +268,12 @@ class Conv1dSubsampling2(Subsampling):
         return self.conv(x.transpose(1, 2)).transpose(1, 2)
 
     @torch.jit.unused
-    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See Subsampling.forward_batch. Both convolutions see zeros beyond the end of an utterance."""
+    def forward_batch(
+        self, x: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See Subsampling.forward_batch. Both convolutions see zeros beyond the end of an
+        utterance.
+        """
         if not self.masks_padding:
             return super().forward_batch(x, lengths)
         padded = ~length_mask(lengths, x.size(1)).unsqueeze(1)
@@ -246,7 +286,9 @@ class Conv1dSubsampling2(Subsampling):
 class StackNFramesSubsampling(Subsampling):
     """Stacks each two frames, without overlap, and projects them."""
 
-    def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
+    def __init__(
+        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding
+    ) -> None:
         super().__init__(pos_enc, subsampling_rate=2, right_context=1)
         self.norm = nn.LayerNorm(2 * input_size)
         self.out = nn.Linear(2 * input_size, output_size)
@@ -261,7 +303,9 @@ class StackNFramesSubsampling(Subsampling):
 class EmbeddingNoSubsampling(Subsampling):
     """Embeds label ids instead of features."""
 
-    def __init__(self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding) -> None:
+    def __init__(
+        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding
+    ) -> None:
         super().__init__(pos_enc, subsampling_rate=1, right_context=0)
         self.embed = nn.Embedding(input_size, output_size)
 
@@ -271,12 +315,19 @@ class EmbeddingNoSubsampling(Subsampling):
 
 
 class DepthwiseConv2dSubsampling4(Subsampling):
-    """Two convolutions of stride 2; with `dw_stride` the second convolution is depthwise (Kim et al. 2022)."""
+    """Two convolutions of stride 2; with `dw_stride` the second convolution is depthwise (Kim et
+    al. 2022).
+    """
 
     SHAPES: tuple[tuple[int, int], ...] = ((3, 2), (3, 2))
 
     def __init__(
-        self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding, dw_stride: bool = True
+        self,
+        input_size: int,
+        output_size: int,
+        dropout_rate: float,
+        pos_enc: PositionEncoding,
+        dw_stride: bool = True,
     ) -> None:
         super().__init__(pos_enc, subsampling_rate=4, right_context=6)
         groups = output_size if dw_stride else 1

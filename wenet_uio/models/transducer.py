@@ -15,10 +15,12 @@ from wenet_uio.models.rnnt_loss import lattice, rnnt_losses
 
 
 class Transducer(ASRModel):
-    """Transducer (Graves 2012, https://arxiv.org/abs/1211.3711), trained together with CTC and attention.
+    """Transducer (Graves 2012, https://arxiv.org/abs/1211.3711), trained together with CTC and
+    attention.
 
     Raises:
-        ValueError: the widths in `sections` do not match, or hat_joint is used with another blank than 0.
+        ValueError: the widths in `sections` do not match, or hat_joint is used with another blank
+            than 0.
     """
 
     def __init__(
@@ -31,7 +33,9 @@ class Transducer(ASRModel):
         super().__init__(encoder, decoder, vocabulary, sections.model_conf)
         predictor_conf, joint_conf = sections.predictor_conf, sections.joint_conf
         self.predictor = PREDICTORS[sections.predictor](vocabulary.size, predictor_conf)
-        self.joint = TransducerJoint(vocabulary.size, encoder.output_size, predictor_conf.output_size, joint_conf)
+        self.joint = TransducerJoint(
+            vocabulary.size, encoder.output_size, predictor_conf.output_size, joint_conf
+        )
         if joint_conf.hat_joint and vocabulary.blank != 0:
             raise ValueError(f"joint_conf.hat_joint needs ctc_blank_id 0, found {vocabulary.blank}")
         self.transducer_weight = sections.model_conf.transducer_weight
@@ -52,15 +56,25 @@ class Transducer(ASRModel):
         assert loss is not None
         return {**losses, "loss": loss + self.transducer_weight * loss_rnnt, "loss_rnnt": loss_rnnt}
 
-    def _text_loss(self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor) -> Losses:
+    def _text_loss(
+        self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor
+    ) -> Losses:
         """See ASRModel._text_loss; text without audio trains only the attention decoder."""
         return {**super()._text_loss(target, target_lengths, prompts), "loss_rnnt": None}
 
     def rnnt_loss(
-        self, encoder_out: torch.Tensor, lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
     ) -> torch.Tensor:
-        """Mean loss over utterances, 0-d. An utterance without frames has loss 0. Arguments as in CTC.forward."""
-        labels = pad(target.masked_fill(target == self.ignore_id, self.blank), (1, 1), value=self.blank)
+        """Mean loss over utterances, 0-d. An utterance without frames has loss 0. Arguments as in
+        CTC.forward.
+        """
+        labels = pad(
+            target.masked_fill(target == self.ignore_id, self.blank), (1, 1), value=self.blank
+        )
         predicted, _ = self.predictor(labels[:, :-1], self.predictor.start(len(labels)))
         units = torch.stack((torch.full_like(labels, self.blank), labels), dim=2)[:, 1:]
         frames = lengths.clamp(min=1)

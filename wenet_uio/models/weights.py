@@ -1,8 +1,10 @@
-"""Model weights on disk: read a state dict such as epoch_N.pt, and copy all or some of the weights into a model.
+"""Model weights on disk: read a state dict such as epoch_N.pt, and copy all or some of the weights
+into a model.
 
-A file of weights is a plain state dict ({name: tensor}), as `torch.save(model.state_dict(), path)` writes it. Files are
-read with `weights_only=True`, so a file cannot run code. The file is a zip archive with a CRC-32 of each part, which
-torch ignores; it is compared here. Every function checks names and shapes before it changes the model.
+A file of weights is a plain state dict ({name: tensor}), as `torch.save(model.state_dict(), path)`
+writes it. Files are read with `weights_only=True`, so a file cannot run code. The file is a zip
+archive with a CRC-32 of each part, which torch ignores; it is compared here. Every function checks
+names and shapes before it changes the model.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def load_weights(model: torch.nn.Module, path: str | Path, *, new_lora: bool = F
     Args:
         model: the model, changed in place.
         path: file of weights, such as epoch_N.pt.
-        new_lora: accept a file without low-rank (LoRA) weights; those of the model stay as they are.
+        new_lora: accept a file without low-rank (LoRA) weights; those of the model stay as they
+            are.
 
     Raises:
         OSError: the file cannot be read.
@@ -52,7 +55,8 @@ def load_parts(model: torch.nn.Module, path: str | Path, modules: Sequence[str])
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is not a state dict, has no weights of a module, or other weights than the module.
+        ValueError: the file is not a state dict, has no weights of a module, or other weights than
+            the module.
     """
     weights, wanted = read_weights(path), model.state_dict()
     for module in modules:
@@ -79,11 +83,16 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
     except OSError:
         raise
     except DamagedError as error:
-        raise ValueError(f"{path}: {error}; restore the file from a copy, or take another epoch") from None
+        raise ValueError(
+            f"{path}: {error}; restore the file from a copy, or take another epoch"
+        ) from None
     except Exception as error:
-        # torch raises RuntimeError, UnpicklingError, EOFError and more for a file that is truncated or no checkpoint.
+        # torch raises RuntimeError, UnpicklingError, EOFError and more for a file that is truncated
+        # or no checkpoint.
         raise ValueError(f"{path}: not the weights of a model ({type(error).__name__})") from None
-    if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
+    if not isinstance(weights, dict) or not all(
+        isinstance(value, torch.Tensor) for value in weights.values()
+    ):
         raise ValueError(f"{path}: expected a plain state dict, found {type(weights).__name__}")
     return weights
 
@@ -93,7 +102,8 @@ class DamagedError(ValueError):
 
 
 def load_checked(path: str | Path) -> Any:
-    """Load a file of `torch.save` onto the CPU, after a comparison of its content with its checksums.
+    """Load a file of `torch.save` onto the CPU, after a comparison of its content with its
+    checksums.
 
     Files in the format of torch before 1.6 have no checksums and are loaded without a comparison.
 
@@ -126,7 +136,8 @@ def _tables(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:
-    """Copy a complete state dict into `model`; error messages begin with `source`, the origin of the weights.
+    """Copy a complete state dict into `model`; error messages begin with `source`, the origin of
+    the weights.
 
     Raises:
         ValueError: names or shapes differ from the model; the message lists the differences.
@@ -143,5 +154,7 @@ def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: st
         ),
     ]
     if problems:
-        raise ValueError(f"{source}: not the weights of this model: {listed(problems, NAMED, '; ')}")
+        raise ValueError(
+            f"{source}: not the weights of this model: {listed(problems, NAMED, '; ')}"
+        )
     model.load_state_dict(weights)

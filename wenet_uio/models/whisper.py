@@ -29,7 +29,9 @@ class Whisper(ASRModel):
         tokens: WhisperTokens,
         languages: Sequence[str],
     ) -> None:
-        """As ASRModel; `languages` are those of training utterances without a field `lang`, see `language_of`."""
+        """As ASRModel; `languages` are those of training utterances without a field `lang`, see
+        `language_of`.
+        """
         super().__init__(encoder, decoder, vocabulary, conf)
         self.tokens = tokens
         self.languages = languages if tokens.multilingual else tokens.languages
@@ -41,7 +43,8 @@ class Whisper(ASRModel):
 
         Args:
             texts: their transcripts.
-            fields: other fields of the list: `lang` such as `en`, and `task`; see `prompted` for other names.
+            fields: other fields of the list: `lang` such as `en`, and `task`; see `prompted` for
+                other names.
             keys: their keys, for errors.
 
         Raises:
@@ -61,7 +64,9 @@ class Whisper(ASRModel):
         language = language_of(text, self.languages)
         if len(self.languages) > 1 and text:  # a batch of silence stands for an empty one
             warn_once(
-                "utterances without a field `lang` are learned as zh if their text has Chinese characters, else as en; "
-                "state `lang` in the data list, or name their language in dataset_conf.language_conf.limited_langs"
+                "utterances without a field `lang` are learned as zh if their text has Chinese "
+                "characters, else as en; "
+                "state `lang` in the data list, or name their language in "
+                "dataset_conf.language_conf.limited_langs"
             )
         return language

@@ -1,4 +1,5 @@
-"""Zipformer encoder (Yao et al. 2023, https://arxiv.org/abs/2310.11230), for whole utterances and in chunks.
+"""Zipformer encoder (Yao et al. 2023, https://arxiv.org/abs/2310.11230), for whole utterances and
+in chunks.
 
 Names of weights are icefall's, with its `encoder_embed` as `encoder.embed`.
 """
@@ -17,7 +18,8 @@ from wenet_uio.models.zipformer_layer import Context, FullRateStack, LowRateStac
 from wenet_uio.models.zipformer_modules import Downsample, relative_positions
 
 MASKED_SHARE = 0.125
-"""Share of the training utterances in which half of the channels above encoder_unmasked_dim are zeros, then all."""
+"""Share of the training utterances in which half of the channels above encoder_unmasked_dim are
+zeros, then all."""
 
 
 class ZipformerEncoder(Encoder):
@@ -26,20 +28,28 @@ class ZipformerEncoder(Encoder):
     Chunks are counted in frames of the input layer (20 ms). CacheLayout describes the caches.
     """
 
-    def __init__(self, input_size: int, conf: ZipformerEncoderConf, global_cmvn: nn.Module | None = None) -> None:
+    def __init__(
+        self, input_size: int, conf: ZipformerEncoderConf, global_cmvn: nn.Module | None = None
+    ) -> None:
         nn.Module.__init__(self)  # the parts of other encoders differ
         clock = Clock(conf.schedule_speed)
         stacks = conf.stacks
         self.global_cmvn = global_cmvn
         self.embed = ZipformerEmbed(clock, input_size, stacks[0].encoder_dim, conf.dropout_rate)
-        kinds = (FullRateStack if stack.downsampling_factor == 1 else LowRateStack for stack in stacks)
-        self.encoders = nn.ModuleList([kind(clock, conf, place) for place, kind in enumerate(kinds)])
+        kinds = (
+            FullRateStack if stack.downsampling_factor == 1 else LowRateStack for stack in stacks
+        )
+        self.encoders = nn.ModuleList(
+            [kind(clock, conf, place) for place, kind in enumerate(kinds)]
+        )
         self.downsample_output = Downsample(OUTPUT_DOWNSAMPLING)
         self._describe(conf)
         self.layout = CacheLayout(conf, self.embed.cache_shape)
         self.factors = [stack.downsampling_factor for stack in stacks]
         self.dims = [stack.encoder_dim for stack in stacks]
-        self.head_sizes = [(stack.num_heads, stack.query_head_dim, stack.value_head_dim) for stack in stacks]
+        self.head_sizes = [
+            (stack.num_heads, stack.query_head_dim, stack.value_head_dim) for stack in stacks
+        ]
         self.unmasked_dims = [stack.encoder_unmasked_dim for stack in stacks]
         self.pos_dim = conf.pos_dim
         self.causal = conf.causal
@@ -61,7 +71,11 @@ class ZipformerEncoder(Encoder):
 
     @torch.jit.unused
     def forward(
-        self, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1, num_left_chunks: int = -1
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        chunk_size: int = -1,
+        num_left_chunks: int = -1,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Encoder.forward. A model that is not causal ignores the chunks."""
         least = self.embed.right_context + 1 - self.embed.optional_context
@@ -83,7 +97,9 @@ class ZipformerEncoder(Encoder):
 
     @torch.jit.unused
     def _chunks(self, chunk_size: int, num_left_chunks: int) -> tuple[int, int]:
-        """Chunk size and left chunks of a batch, in training drawn; -1: whole utterances, all chunks."""
+        """Chunk size and left chunks of a batch, in training drawn; -1: whole utterances, all
+        chunks.
+        """
         if not self.causal or chunk_size == ALL_FRAMES:
             return -1, -1
         if not self.training:
@@ -136,7 +152,9 @@ class ZipformerEncoder(Encoder):
         caches: list[torch.Tensor],
         channels: torch.Tensor | None,
     ) -> Context:
-        """What the layers of stack `place` share; arguments as in `run_stacks`, x and blocked at the full rate."""
+        """What the layers of stack `place` share; arguments as in `run_stacks`, x and blocked at
+        the full rate.
+        """
         factor = self.factors[place]
         size = (x.size(1) + factor - 1) // factor
         before = caches[0].size(1) if len(caches) > 0 else 0
@@ -148,7 +166,14 @@ class ZipformerEncoder(Encoder):
             blocked = blocked[:, :, ::factor, ::factor]
         exact = lengths if self.masks_padding else None
         chunk = chunk_size // factor if chunk_size > 0 else -1
-        return Context(relative_positions(before, size, self.pos_dim, x), blocked, padded, exact, chunk, channels)
+        return Context(
+            relative_positions(before, size, self.pos_dim, x),
+            blocked,
+            padded,
+            exact,
+            chunk,
+            channels,
+        )
 
     def all_channels(self, outputs: list[torch.Tensor]) -> torch.Tensor:
         """Frames of the largest width: each channel from the last stack that has it."""
@@ -166,7 +191,11 @@ class ZipformerEncoder(Encoder):
         masks = []
         for dim, unmasked in zip(self.dims, self.unmasked_dims, strict=True):
             half = (dim - unmasked) // 2
-            parts = (torch.ones_like(first), unmasked), (first, half), (first * second, dim - unmasked - half)
+            parts = (
+                (torch.ones_like(first), unmasked),
+                (first, half),
+                (first * second, dim - unmasked - half),
+            )
             masks.append(torch.cat([each.expand(-1, -1, size) for each, size in parts], dim=2))
         return masks
 
@@ -182,8 +211,8 @@ class ZipformerEncoder(Encoder):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """See Encoder.forward_chunk; CacheLayout describes the caches.
 
-        A model that is not causal encodes a whole utterance. A chunk that is no multiple of `chunk_unit` must be the
-        last one.
+        A model that is not causal encodes a whole utterance. A chunk that is no multiple of
+        `chunk_unit` must be the last one.
 
         Args:
             att_mask: not used; caches have no empty entries.
@@ -191,22 +220,34 @@ class ZipformerEncoder(Encoder):
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
         if not self.causal:
-            return self.run_stacks(self.embed.project(xs), None, None, -1, [])[0], att_cache, cnn_cache
+            return (
+                self.run_stacks(self.embed.project(xs), None, None, -1, [])[0],
+                att_cache,
+                cnn_cache,
+            )
         convolved = self.embed.convolve(xs)
         size = convolved.size(2) - self.embed.convnext.margin
         return self.encode_chunk(convolved, size, size, required_cache_size, (att_cache, cnn_cache))
 
     @torch.jit.unused
     def forward_end(
-        self, xs: torch.Tensor, chunk_size: int, required_cache_size: int, caches: tuple[torch.Tensor, torch.Tensor]
+        self,
+        xs: torch.Tensor,
+        chunk_size: int,
+        required_cache_size: int,
+        caches: tuple[torch.Tensor, torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Encode the last frames of an utterance, fewer than those of a whole chunk; see chunks.Ending."""
+        """Encode the last frames of an utterance, fewer than those of a whole chunk; see
+        chunks.Ending.
+        """
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
         convolved = self.embed.convolve(xs)
         size = convolved.size(2)
         convolved = pad(convolved, (0, 0, 0, chunk_size + CONTEXT - size))
-        return self.encode_chunk(convolved, chunk_size, min(size, chunk_size), required_cache_size, caches)
+        return self.encode_chunk(
+            convolved, chunk_size, min(size, chunk_size), required_cache_size, caches
+        )
 
     def encode_chunk(
         self,
@@ -219,7 +260,8 @@ class ZipformerEncoder(Encoder):
         """Encode a chunk of B streams.
 
         Args:
-            convolved: (B, C, chunk_size + CONTEXT, F') of ZipformerEmbed.convolve, zeros after the utterance.
+            convolved: (B, C, chunk_size + CONTEXT, F') of ZipformerEmbed.convolve, zeros after the
+                utterance.
             chunk_size: frames of a chunk.
             size: frames of the chunk that the utterance has.
             required_cache_size: frames to keep for the next chunk; negative: all.

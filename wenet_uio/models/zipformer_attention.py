@@ -1,4 +1,6 @@
-"""Attention of the Zipformer: weights that a layer computes once, and the modules that share them (section 3.1)."""
+"""Attention of the Zipformer: weights that a layer computes once, and the modules that share them
+(section 3.1).
+"""
 
 import torch
 from torch import nn
@@ -23,12 +25,17 @@ class AttentionWeights(Clocked):
 
     def __init__(self, clock: Clock, sizes: StackConf, pos_dim: int) -> None:
         super().__init__(clock)
-        self.heads, self.head_dim, self.pos_head_dim = sizes.num_heads, sizes.query_head_dim, sizes.pos_head_dim
+        self.heads, self.head_dim, self.pos_head_dim = (
+            sizes.num_heads,
+            sizes.query_head_dim,
+            sizes.pos_head_dim,
+        )
         width = self.heads * (2 * self.head_dim + self.pos_head_dim)
         # The initial scale replaces the factor head_dim ** -0.5 of the scores.
         self.in_proj = scaled_linear(sizes.encoder_dim, width, self.head_dim**-0.25)
         self.linear_pos = scaled_linear(pos_dim, self.heads * self.pos_head_dim, 0.05, bias=False)
-        # Scores do not change if a constant is added to all keys, but the optimizer could let it grow.
+        # Scores do not change if a constant is added to all keys, but the optimizer could let it
+        # grow.
         self.balance_keys = Balancer(clock, (0.4, 0.6), (0.0, 100.0), probability=0.025)
         self.whiten_keys = Whitener(clock, 3.0, 6.0, strength=0.025, groups=self.heads)
         self.position_dropout = Dropout(0.15)
@@ -36,7 +43,11 @@ class AttentionWeights(Clocked):
         self.skip_positions = Schedule(clock, (0.0, 0.5), (4000.0, 0.0))
 
     def forward(
-        self, x: torch.Tensor, pos_emb: torch.Tensor, blocked: torch.Tensor | None, past: torch.Tensor | None
+        self,
+        x: torch.Tensor,
+        pos_emb: torch.Tensor,
+        blocked: torch.Tensor | None,
+        past: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Frames x (B, T, D) -> weights (B, H, T, C + T), and the keys (B, C + T, …).
 
@@ -46,11 +57,15 @@ class AttentionWeights(Clocked):
             past: (B, C, …) keys before x.
         """
         width = self.heads * self.head_dim
-        query, key, position = self.in_proj(x).split([width, width, self.heads * self.pos_head_dim], dim=2)
+        query, key, position = self.in_proj(x).split(
+            [width, width, self.heads * self.pos_head_dim], dim=2
+        )
         key = remembered(self.whiten_keys(self.balance_keys(key)), past)
         query, position = self.as_heads(query), self.as_heads(position)
         scores = torch.matmul(query, self.as_heads(key).transpose(2, 3))
-        distances = self.linear_pos(self.position_dropout(pos_emb)).view(-1, self.heads, self.pos_head_dim)
+        distances = self.linear_pos(self.position_dropout(pos_emb)).view(
+            -1, self.heads, self.pos_head_dim
+        )
         by_position = shifted(torch.matmul(position, distances.permute(1, 2, 0)), key.size(1))
         scores = self.drawn(scores, by_position) if self.training else scores + by_position
         if blocked is not None:
@@ -63,7 +78,9 @@ class AttentionWeights(Clocked):
 
     @torch.jit.unused
     def drawn(self, scores: torch.Tensor, by_position: torch.Tensor) -> torch.Tensor:
-        """The sum of both scores; some steps disregard positions, but give their weights gradients."""
+        """The sum of both scores; some steps disregard positions, but give their weights
+        gradients.
+        """
         return limited_scores(scores + by_position * float(not happens(self.skip_positions())))
 
 
@@ -81,7 +98,9 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: torch.Tensor, weights: torch.Tensor, past: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Frames x (B, T, D), weights (B, H, T, C + T) -> (B, T, D), and the values (B, C + T, …)."""
+        """Frames x (B, T, D), weights (B, H, T, C + T) -> (B, T, D), and the values (B, C + T,
+        …).
+        """
         value = remembered(self.in_proj(x), past)
         heads = value.view(value.size(0), value.size(1), self.heads, -1).transpose(1, 2)
         attended = torch.matmul(weights, heads).transpose(1, 2).flatten(2)
@@ -95,7 +114,10 @@ class NonlinearAttention(nn.Module):
         super().__init__()
         width = dim * 3 // 4
         self.in_proj = nn.Linear(dim, 3 * width)
-        positive = Schedule(clock, (0.0, 0.25), (20000.0, 0.05)), Schedule(clock, (0.0, 0.75), (20000.0, 0.95))
+        positive = (
+            Schedule(clock, (0.0, 0.25), (20000.0, 0.05)),
+            Schedule(clock, (0.0, 0.75), (20000.0, 0.95)),
+        )
         self.balancer = Balancer(clock, positive, (0.5, 5.0))
         self.out_proj = scaled_linear(width, dim, 0.05)
         self.whiten1 = Whitener(clock, 5.0, 10.0)
@@ -104,7 +126,9 @@ class NonlinearAttention(nn.Module):
     def forward(
         self, x: torch.Tensor, weights: torch.Tensor, past: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Frames x (B, T, D), weights (B, T, C + T) -> (B, T, D), and the gated frames (B, C + T, …)."""
+        """Frames x (B, T, D), weights (B, T, C + T) -> (B, T, D), and the gated frames (B, C + T,
+        …).
+        """
         gate, x, last = self.in_proj(x).chunk(3, dim=2)
         gated = remembered(self.whiten1(x) * self.balancer(gate).tanh(), past)
         return self.whiten2(self.out_proj(torch.matmul(weights, gated) * last)), gated

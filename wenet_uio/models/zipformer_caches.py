@@ -13,12 +13,15 @@ from wenet_uio.config.zipformer import ZipformerEncoderConf
 class CacheLayout(nn.Module):
     """Packs the caches of a stream.
 
-    Attention: (B, 1, C / chunk_unit, …), the frames of all layers in units of `chunk_unit` frames of the input layer.
-    Convolutions: (B, 1, 1, …), past frames of the input layer and of all layers.
+    Attention: (B, 1, C / chunk_unit, …), the frames of all layers in units of `chunk_unit` frames
+    of the input layer. Convolutions: (B, 1, 1, …), past frames of the input layer and of all
+    layers.
     """
 
     def __init__(self, conf: ZipformerEncoderConf, edge: tuple[int, int, int]) -> None:
-        """Describe the caches; `edge`: shape of the past of the input layer (channels, frames, bins)."""
+        """Describe the caches; `edge`: shape of the past of the input layer (channels, frames,
+        bins).
+        """
         super().__init__()
         self.chunk_unit = conf.chunk_unit
         self.edge_shape, self.edge = edge, math.prod(edge)
@@ -40,7 +43,9 @@ class CacheLayout(nn.Module):
     def started(
         self, caches: tuple[torch.Tensor, torch.Tensor], like: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The caches; those at the start of an utterance have no frames, and zeros as the past of convolutions."""
+        """The caches; those at the start of an utterance have no frames, and zeros as the past of
+        convolutions.
+        """
         if caches[1].size(0) > 0:
             return caches
         att, cnn = 0, self.edge
@@ -49,7 +54,9 @@ class CacheLayout(nn.Module):
             cnn += count * 2 * self.dims[i] * self.pasts[i]
         return like.new_zeros(like.size(0), 1, 0, att), like.new_zeros(like.size(0), 1, 1, cnn)
 
-    def split(self, att_cache: torch.Tensor, cnn_cache: torch.Tensor) -> tuple[torch.Tensor, list[list[torch.Tensor]]]:
+    def split(
+        self, att_cache: torch.Tensor, cnn_cache: torch.Tensor
+    ) -> tuple[torch.Tensor, list[list[torch.Tensor]]]:
         """The past of the input layer (B, channels, frames, bins), and the caches of each stack."""
         past = cnn_cache[:, 0, 0]
         channels, frames, bins = self.edge_shape
@@ -64,7 +71,9 @@ class CacheLayout(nn.Module):
                     at = end
                 for _ in range(2):
                     end = begin + self.dims[i] * self.pasts[i]
-                    caches.append(past[:, begin:end].view(past.size(0), self.dims[i], self.pasts[i]))
+                    caches.append(
+                        past[:, begin:end].view(past.size(0), self.dims[i], self.pasts[i])
+                    )
                     begin = end
             found.append(caches)
         return past[:, : self.edge].view(-1, channels, frames, bins), found
@@ -72,7 +81,9 @@ class CacheLayout(nn.Module):
     def joined(
         self, presents: list[list[torch.Tensor]], after: torch.Tensor, keep: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Caches of all stacks as two tensors: `keep` frames of attention, and all of convolutions after `after`."""
+        """Caches of all stacks as two tensors: `keep` frames of attention, and all of convolutions
+        after `after`.
+        """
         rows, pasts = [torch.empty(0)] * 0, [after]
         for i, caches in enumerate(presents):
             for place, cache in enumerate(caches):
@@ -83,5 +94,9 @@ class CacheLayout(nn.Module):
                 kept = seen if keep < 0 else min(seen, keep // self.factors[i])
                 cache = cache[:, seen - kept :]
                 units = kept * self.factors[i] // self.chunk_unit
-                rows.append(cache.reshape(cache.size(0), 1, units, self.chunk_unit // self.factors[i] * cache.size(2)))
+                rows.append(
+                    cache.reshape(
+                        cache.size(0), 1, units, self.chunk_unit // self.factors[i] * cache.size(2)
+                    )
+                )
         return torch.cat(rows, dim=3), torch.cat(pasts, dim=1)[:, None, None]

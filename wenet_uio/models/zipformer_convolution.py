@@ -12,7 +12,9 @@ from wenet_uio.models.zipformer_modules import scaled_linear, swoosh_r
 
 
 class ChunkConvolution(nn.Module):
-    """Depthwise convolution: causal over all frames, plus one within each chunk, scaled near the edges of the chunk."""
+    """Depthwise convolution: causal over all frames, plus one within each chunk, scaled near the
+    edges of the chunk.
+    """
 
     def __init__(self, dim: int, kernel: int) -> None:
         super().__init__()
@@ -22,7 +24,11 @@ class ChunkConvolution(nn.Module):
         self.kernel = kernel
 
     def forward(
-        self, x: torch.Tensor, chunk_size: int, lengths: torch.Tensor | None, past: torch.Tensor | None
+        self,
+        x: torch.Tensor,
+        chunk_size: int,
+        lengths: torch.Tensor | None,
+        past: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Convolve x (B, D, T).
 
@@ -43,7 +49,9 @@ class ChunkConvolution(nn.Module):
                 lengths = torch.full((1,), size, device=x.device)
             within = self.chunkwise_conv(x) * self.scale(size, lengths)
         else:
-            chunks = pad(x, (0, (chunk_size - size % chunk_size) % chunk_size)).unflatten(2, (-1, chunk_size))
+            chunks = pad(x, (0, (chunk_size - size % chunk_size) % chunk_size)).unflatten(
+                2, (-1, chunk_size)
+            )
             chunks = self.chunkwise_conv(chunks.transpose(1, 2).flatten(0, 1))
             chunks = chunks * self.scale(chunk_size, torch.full((1,), chunk_size, device=x.device))
             within = chunks.unflatten(0, (x.size(0), -1)).transpose(1, 2).flatten(2)[:, :, :size]
@@ -54,7 +62,9 @@ class ChunkConvolution(nn.Module):
         left, right = self.chunkwise_conv_scale[0], self.chunkwise_conv_scale[1]
         place = torch.arange(size, device=lengths.device)
         scale = 1.0 + pad(left, (0, size))[:, :size].unsqueeze(0)
-        place = place.unsqueeze(0) - (lengths.unsqueeze(1) - self.kernel)  # (B, size), of the right edge
+        place = place.unsqueeze(0) - (
+            lengths.unsqueeze(1) - self.kernel
+        )  # (B, size), of the right edge
         near = (place >= 0) & (place < self.kernel)
         edges = right[:, place.clamp(0, self.kernel - 1)].transpose(0, 1)
         return scale + edges * near.unsqueeze(1)
@@ -75,7 +85,9 @@ class ZipformerConvolution(nn.Module):
         )
         self.causal = causal
         self.depthwise_conv = (
-            ChunkConvolution(dim, kernel) if causal else nn.Conv1d(dim, dim, kernel, groups=dim, padding=kernel // 2)
+            ChunkConvolution(dim, kernel)
+            if causal
+            else nn.Conv1d(dim, dim, kernel, groups=dim, padding=kernel // 2)
         )
         self.balancer2 = Balancer(
             clock,

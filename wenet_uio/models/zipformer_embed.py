@@ -1,4 +1,6 @@
-"""Input layer of the Zipformer: convolutions that halve the frame rate, and a ConvNeXt layer (section 3.1)."""
+"""Input layer of the Zipformer: convolutions that halve the frame rate, and a ConvNeXt layer
+(section 3.1).
+"""
 
 import torch
 from torch import nn
@@ -17,7 +19,9 @@ CONTEXT = 3
 
 
 def pointwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Apply a convolution with a kernel of 1 to x (…, C); as a linear layer it is faster on CPUs."""
+    """Apply a convolution with a kernel of 1 to x (…, C); as a linear layer it is faster on
+    CPUs.
+    """
     return linear(x, weight.flatten(1), bias)
 
 
@@ -26,7 +30,9 @@ class ConvNext(Clocked):
 
     def __init__(self, clock: Clock, channels: int) -> None:
         super().__init__(clock)
-        self.depthwise_conv = nn.Conv2d(channels, channels, 2 * CONTEXT + 1, groups=channels, padding=(0, CONTEXT))
+        self.depthwise_conv = nn.Conv2d(
+            channels, channels, 2 * CONTEXT + 1, groups=channels, padding=(0, CONTEXT)
+        )
         self.pointwise_conv1 = nn.Conv2d(channels, 3 * channels, 1)
         self.hidden_balancer = Balancer(clock, (0.3, 1.0), (0.75, 5.0))
         self.pointwise_conv2 = nn.Conv2d(3 * channels, channels, 1)
@@ -42,7 +48,9 @@ class ConvNext(Clocked):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, C, CONTEXT + T + CONTEXT, F) -> (B, T, F, C)."""
         seen = self.depthwise_conv(x).permute(0, 2, 3, 1)
-        hidden = self.hidden_balancer(pointwise(seen, self.pointwise_conv1.weight, self.pointwise_conv1.bias))
+        hidden = self.hidden_balancer(
+            pointwise(seen, self.pointwise_conv1.weight, self.pointwise_conv1.bias)
+        )
         out = pointwise(swoosh_l(hidden), self.pointwise_conv2.weight, self.pointwise_conv2.bias)
         if self.training:
             out = self.thinned(out)
@@ -58,12 +66,21 @@ class ConvNext(Clocked):
 class ZipformerEmbed(Subsampling):
     """Three convolutions and a ConvNeXt layer: features -> frames at half the rate."""
 
-    def __init__(self, clock: Clock, input_size: int, output_size: int, dropout_rate: float) -> None:
-        super().__init__(NoPositionalEncoding(output_size, 0.0), subsampling_rate=2, right_context=8 + 2 * CONTEXT)
+    def __init__(
+        self, clock: Clock, input_size: int, output_size: int, dropout_rate: float
+    ) -> None:
+        super().__init__(
+            NoPositionalEncoding(output_size, 0.0),
+            subsampling_rate=2,
+            right_context=8 + 2 * CONTEXT,
+        )
         self.optional_context = 2 * CONTEXT
         width = ((input_size - 1) // 2 - 1) // 2
         if width < 1:
-            raise ValueError(f"input_dim {input_size} is too narrow for the convolutions of a zipformer; use 7 or more")
+            raise ValueError(
+                f"input_dim {input_size} is too narrow for the convolutions of a zipformer; use 7 "
+                "or more"
+            )
         first, second, third = CHANNELS
         self.conv = channels_last(
             nn.Sequential(
@@ -106,7 +123,9 @@ class ZipformerEmbed(Subsampling):
         return self.dropout(self.out_norm(self.out_whiten(self.out(x))))
 
     @torch.jit.unused
-    def forward_batch(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward_batch(
+        self, x: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """See Subsampling.forward_batch."""
         convolved = self.convolve(x)
         lengths = self.output_lengths(lengths, convolved.size(2), x.size(1))

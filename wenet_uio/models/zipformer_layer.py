@@ -1,4 +1,6 @@
-"""Layers of the Zipformer, and stacks of them at one frame rate (Yao et al. 2023, sections 3.1 and 3.2)."""
+"""Layers of the Zipformer, and stacks of them at one frame rate (Yao et al. 2023, sections 3.1 and
+3.2).
+"""
 
 from typing import NamedTuple, Optional
 
@@ -11,7 +13,14 @@ from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.regularisers import Balancer, Whitener, happens, kept_rows
 from wenet_uio.models.zipformer_attention import AttentionWeights, NonlinearAttention, SelfAttention
 from wenet_uio.models.zipformer_convolution import ZipformerConvolution
-from wenet_uio.models.zipformer_modules import BiasNorm, Bypass, Downsample, ScheduledDropout, scaled_linear, swoosh_l
+from wenet_uio.models.zipformer_modules import (
+    BiasNorm,
+    Bypass,
+    Downsample,
+    ScheduledDropout,
+    scaled_linear,
+    swoosh_l,
+)
 
 LARGEST_SKIP_RATE = 0.5
 """Share of the utterances that skip a layer before its turn to learn."""
@@ -62,12 +71,15 @@ class FeedForward(nn.Module):
 
 
 class ZipformerLayer(Clocked):
-    """Two halves, each with attention, convolution and feed-forward; the attention weights are computed once.
+    """Two halves, each with attention, convolution and feed-forward; the attention weights are
+    computed once.
 
     `skip_rate`: share of the utterances that skip the layer.
     """
 
-    def __init__(self, clock: Clock, conf: ZipformerEncoderConf, sizes: StackConf, skip_rate: Schedule) -> None:
+    def __init__(
+        self, clock: Clock, conf: ZipformerEncoderConf, sizes: StackConf, skip_rate: Schedule
+    ) -> None:
         super().__init__(clock)
         dim, hidden, rate = sizes.encoder_dim, sizes.feedforward_dim, conf.dropout_rate
         # icefall's checkpoints have this weight; it is not used.
@@ -85,7 +97,8 @@ class ZipformerLayer(Clocked):
         self.conv_module2 = ZipformerConvolution(clock, dim, sizes.cnn_module_kernel, conf.causal)
         self.norm = BiasNorm(dim)
         least = [
-            Schedule(clock, (0.0, first), (4000.0, last)) for first, last in ((0.004, 0.02), (0.0, 0.1), (0.0, 0.2))
+            Schedule(clock, (0.0, first), (4000.0, last))
+            for first, last in ((0.004, 0.02), (0.0, 0.1), (0.0, 0.2))
         ]
         self.balancer_na = Balancer(clock, (0.3, 0.7), (least[0], 100.0), probability=0.05)
         self.balancer_ff2 = Balancer(clock, (0.3, 0.7), (least[1], 2.0), probability=0.05)
@@ -103,24 +116,30 @@ class ZipformerLayer(Clocked):
         """Frames (B, T, D) -> (B, T, D), and the caches with these frames.
 
         Args:
-            caches: keys, gated frames, and twice values (B, C, …), and twice the past of convolutions
-                (B, D, kernel // 2); empty for whole utterances.
+            caches: keys, gated frames, and twice values (B, C, …), and twice the past of
+                convolutions (B, D, kernel // 2); empty for whole utterances.
         """
         before, kept = x, self.draw_kept(x) if self.training else []
-        weights, keys = self.self_attn_weights(x, context.pos_emb, context.blocked, past_of(caches, 0))
+        weights, keys = self.self_attn_weights(
+            x, context.pos_emb, context.blocked, past_of(caches, 0)
+        )
         x = x + self.feed_forward1(x)
         first = self.drawn_weights(weights[:, 0]) if self.training else weights[:, 0]
         attended, gated = self.nonlin_attention(x, first, past_of(caches, 1))
         x = x + thinned(self.balancer_na(attended), kept, 0)
         attended, values1 = self.self_attn1(x, weights, past_of(caches, 2))
         x = x + thinned(attended, kept, 0)
-        convolved, past1 = self.conv_module1(x, context.padded, context.chunk_size, context.lengths, past_of(caches, 4))
+        convolved, past1 = self.conv_module1(
+            x, context.padded, context.chunk_size, context.lengths, past_of(caches, 4)
+        )
         x = x + thinned(convolved, kept, 1)
         x = x + thinned(self.balancer_ff2(self.feed_forward2(x)), kept, 2)
         x = self.bypass_mid(before, x)
         attended, values2 = self.self_attn2(x, weights, past_of(caches, 3))
         x = x + thinned(attended, kept, 0)
-        convolved, past2 = self.conv_module2(x, context.padded, context.chunk_size, context.lengths, past_of(caches, 5))
+        convolved, past2 = self.conv_module2(
+            x, context.padded, context.chunk_size, context.lengths, past_of(caches, 5)
+        )
         x = x + thinned(convolved, kept, 3)
         x = x + thinned(self.balancer_ff3(self.feed_forward3(x)), kept, 4)
         x = self.bypass(before, self.norm(self.balancer1(x)))
@@ -128,8 +147,12 @@ class ZipformerLayer(Clocked):
 
     @torch.jit.unused
     def draw_kept(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """(B, 1, 1) zeros for the utterances that skip attention, convolution, feed-forward, and these again."""
-        rates = [schedule() for schedule in (self.skip_module, self.skip_module, self.skip_feed_forward)]
+        """(B, 1, 1) zeros for the utterances that skip attention, convolution, feed-forward, and
+        these again.
+        """
+        rates = [
+            schedule() for schedule in (self.skip_module, self.skip_module, self.skip_feed_forward)
+        ]
         return [kept_rows(x, rate) for rate in (*rates, *rates[1:])]
 
     @torch.jit.unused
@@ -149,17 +172,28 @@ class Stack(nn.Module):
         super().__init__()
         sizes = conf.stacks[place]
         count = sizes.num_encoder_layers
-        begin, turn = (conf.warmup_batches * part / (conf.num_stacks + 1) for part in (place + 1, 1))
+        begin, turn = (
+            conf.warmup_batches * part / (conf.num_stacks + 1) for part in (place + 1, 1)
+        )
         last = 0.035 * sizes.downsampling_factor**0.5
-        turns = [(begin + turn * layer / count, begin + turn * (layer + 1) / count) for layer in range(count)]
-        skip_rates = [Schedule(clock, (start, LARGEST_SKIP_RATE), (end, last)) for start, end in turns]
-        self.layers = nn.ModuleList([ZipformerLayer(clock, conf, sizes, rate) for rate in skip_rates])
+        turns = [
+            (begin + turn * layer / count, begin + turn * (layer + 1) / count)
+            for layer in range(count)
+        ]
+        skip_rates = [
+            Schedule(clock, (start, LARGEST_SKIP_RATE), (end, last)) for start, end in turns
+        ]
+        self.layers = nn.ModuleList(
+            [ZipformerLayer(clock, conf, sizes, rate) for rate in skip_rates]
+        )
         self.gradient_checkpointing = conf.gradient_checkpointing
 
     def forward(
         self, x: torch.Tensor, context: Context, caches: list[torch.Tensor]
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Frames (B, T, D) -> (B, T, D), and the caches of all layers; see ZipformerLayer.forward."""
+        """Frames (B, T, D) -> (B, T, D), and the caches of all layers; see
+        ZipformerLayer.forward.
+        """
         presents: list[torch.Tensor] = []
         channels = context.channels
         if channels is not None:
@@ -185,7 +219,11 @@ class FullRateStack(Stack):
     """A stack at the rate of the input layer."""
 
     def run(
-        self, x: torch.Tensor, context: Context, caches: list[torch.Tensor], lengths: torch.Tensor | None
+        self,
+        x: torch.Tensor,
+        context: Context,
+        caches: list[torch.Tensor],
+        lengths: torch.Tensor | None,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Frames (B, T, D) -> (B, T, D), and caches; `lengths` is that of LowRateStack."""
         return self.forward(x, context, caches)
@@ -204,9 +242,15 @@ class LowRateStack(nn.Module):
         self.factor = sizes.downsampling_factor
 
     def run(
-        self, x: torch.Tensor, context: Context, caches: list[torch.Tensor], lengths: torch.Tensor | None
+        self,
+        x: torch.Tensor,
+        context: Context,
+        caches: list[torch.Tensor],
+        lengths: torch.Tensor | None,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Frames (B, T, D) -> (B, T, D), and caches. `context` is at the lower rate, `lengths` (B,) at that of x."""
+        """Frames (B, T, D) -> (B, T, D), and caches. `context` is at the lower rate, `lengths` (B,)
+        at that of x.
+        """
         low, presents = self.encoder(self.downsample(x, lengths), context, caches)
         back = low.repeat_interleave(self.factor, dim=1)[:, : x.size(1)]
         return self.out_combiner(x, back), presents

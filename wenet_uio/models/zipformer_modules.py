@@ -1,4 +1,5 @@
-"""Small modules of the Zipformer: activations, BiasNorm, bypass, change of the frame rate, positions, dropout.
+"""Small modules of the Zipformer: activations, BiasNorm, bypass, change of the frame rate,
+positions, dropout.
 
 Yao et al. 2023, https://arxiv.org/abs/2310.11230. Names of weights are icefall's.
 """
@@ -73,7 +74,9 @@ def scaled_linear(inputs: int, outputs: int, scale: float, bias: bool = True) ->
 
 
 class BiasNorm(nn.Module):
-    """Divide by the root mean square of the input minus a learned bias (section 3.2), so that lengths can be kept."""
+    """Divide by the root mean square of the input minus a learned bias (section 3.2), so that
+    lengths can be kept.
+    """
 
     LARGEST_LOG_SCALE = 1.5
 
@@ -117,7 +120,9 @@ class ScheduledDropout(Clocked):
 
 
 class Bypass(Clocked):
-    """A learned mean of the input and the output of a layer, for each channel; training may skip the layer."""
+    """A learned mean of the input and the output of a layer, for each channel; training may skip
+    the layer.
+    """
 
     def __init__(self, clock: Clock, dim: int, skip_rate: Schedule | None = None) -> None:
         super().__init__(clock)
@@ -147,7 +152,9 @@ class Downsample(nn.Module):
         self.factor = factor
 
     def forward(self, x: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
-        """Frames x (B, T, D) -> (B, ceil(T / factor), D); `lengths` (B,): frames after them count as the last one."""
+        """Frames x (B, T, D) -> (B, ceil(T / factor), D); `lengths` (B,): frames after them count
+        as the last one.
+        """
         if lengths is not None:
             last = (lengths - 1).clamp(min=0).view(-1, 1, 1)
             place = torch.arange(x.size(1), device=x.device).view(1, -1, 1)
@@ -159,20 +166,27 @@ class Downsample(nn.Module):
 
 
 def relative_positions(before: int, size: int, dim: int, like: torch.Tensor) -> torch.Tensor:
-    """Encodings (before + 2 * size, dim) of the distances -(before + size - 1) .. size, key minus query.
+    """Encodings (before + 2 * size, dim) of the distances -(before + size - 1) .. size, key minus
+    query.
 
     Distances are compressed by a logarithm, then by an arctangent.
     """
-    distance = torch.arange(1 - before - size, size + 1, device=like.device, dtype=torch.float32).unsqueeze(1)
+    distance = torch.arange(
+        1 - before - size, size + 1, device=like.device, dtype=torch.float32
+    ).unsqueeze(1)
     width = math.sqrt(dim)
     compressed = width * distance.sign() * ((distance.abs() + width).log() - math.log(width))
-    angle = (compressed / (dim / (2.0 * math.pi))).atan() * torch.arange(1, dim // 2 + 1, device=like.device)
+    angle = (compressed / (dim / (2.0 * math.pi))).atan() * torch.arange(
+        1, dim // 2 + 1, device=like.device
+    )
     waves = torch.stack((angle.cos(), angle.sin()), dim=2).flatten(1)
     return pad(waves[:, :-1], (0, 1), value=1.0).to(like.dtype)
 
 
 def shifted(scores: torch.Tensor, keys: int) -> torch.Tensor:
-    """Scores by distance (B, H, Q, before + 2 * Q), of `relative_positions`, -> scores by key (B, H, Q, keys)."""
+    """Scores by distance (B, H, Q, before + 2 * Q), of `relative_positions`, -> scores by key (B,
+    H, Q, keys).
+    """
     queries, distances = scores.size(2), scores.size(3)
     flat = scores.flatten(2)[:, :, queries - 1 :]
     flat = flat[:, :, : queries * (distances - 1)]

@@ -1,7 +1,8 @@
-"""HTML pages of reports. Each page is one file: pictures and sounds are embedded, and nothing is fetched.
+"""HTML pages of reports. Each page is one file: pictures and sounds are embedded, and nothing is
+fetched.
 
-The templates lie beside this module; every page extends `base.html`. Jinja2 escapes all text in the values, and
-URIs in them are shown without passwords and signatures.
+The templates lie beside this module; every page extends `base.html`. Jinja2 escapes all text in the
+values, and URIs in them are shown without passwords and signatures.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from wenet_uio.uris import shown
 def render(name: str, **values: Any) -> Iterator[str]:
     """Fill the template `name`.html with `values` and yield the page in pieces, as they are made.
 
-    Values may be iterators, which are read while the page is written. So a page with many sounds holds one at a time.
+    Values may be iterators, which are read while the page is written. So a page with many sounds
+    holds one at a time.
 
     Raises:
         jinja2.TemplateNotFound: there is no such template.
@@ -38,5 +40,9 @@ def render(name: str, **values: Any) -> Iterator[str]:
 
 
 def data_uri(content: bytes, media_type: str) -> Markup:
-    """Embed a picture or a sound: the value of `src` that holds `content` itself, such as `data:image/png;base64,…`."""
-    return Markup(f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}")  # base64 needs no escapes
+    """Embed a picture or a sound: the value of `src` that holds `content` itself, such as
+    `data:image/png;base64,…`.
+    """
+    return Markup(
+        f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}"
+    )  # base64 needs no escapes

@@ -1,8 +1,8 @@
 """Unpacking archives of corpora: tars, also compressed, and zips.
 
-Archives come from others, so only files and folders below the target are written: no links, devices, owners or
-permissions. The filters of `tarfile.extractall` are not enough: an archive can lead them outside the folder in Python
-before 3.11.13 (CVE-2025-4517), and older versions have none.
+Archives come from others, so only files and folders below the target are written: no links,
+devices, owners or permissions. The filters of `tarfile.extractall` are not enough: an archive can
+lead them outside the folder in Python before 3.11.13 (CVE-2025-4517), and older versions have none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ NAMING = {
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
 }
-"""Headers of a tar whose content describes the next member, such as its long name; tarfile reads it at once."""
+"""Headers of a tar whose content describes the next member, such as its long name; tarfile reads it
+at once."""
 LONGEST_NAMING = 1 << 20
 """Bytes that such a header may have."""
 
@@ -43,14 +44,15 @@ class _Member(NamedTuple):
 
 
 def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -> None:
-    """Unpack an archive and rename its single top folder to `folder`; the folder appears only when it is complete.
+    """Unpack an archive and rename its single top folder to `folder`; the folder appears only when
+    it is complete.
 
     Args:
         counts: glob inside the folder -> number of files that must match it.
 
     Raises:
-        ValueError: the archive is damaged or cut short, has a member that is not a file or folder or leads out of the
-            archive, has not exactly one top folder, or a count differs.
+        ValueError: the archive is damaged or cut short, has a member that is not a file or folder
+            or leads out of the archive, has not exactly one top folder, or a count differs.
     """
     folder = Path(folder)
     aside = folder.with_name(folder.name + ".unpacking")
@@ -60,7 +62,10 @@ def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -
         unpack_into(archive, aside)
         tops = list(aside.iterdir())
         if len(tops) != 1 or not tops[0].is_dir():
-            raise ValueError(f"{archive}: expected one folder at the top, found {sorted(top.name for top in tops)}")
+            raise ValueError(
+                f"{archive}: expected one folder at the top, found "
+                f"{sorted(top.name for top in tops)}"
+            )
         for pattern, expected in counts.items():
             found = sum(1 for _ in tops[0].glob(pattern))
             if found != expected:
@@ -74,8 +79,8 @@ def unpack_into(archive: str | Path, folder: str | Path) -> None:
     """Unpack an archive into a folder that has no links; files of the same names are replaced.
 
     Raises:
-        ValueError: the archive is damaged or cut short, or has a member that is not a file or folder or leads out of
-            `folder`; members before it are there.
+        ValueError: the archive is damaged or cut short, or has a member that is not a file or
+            folder or leads out of `folder`; members before it are there.
     """
     with _damage_is_named(archive):
         _write(_members(archive), Path(folder))
@@ -83,24 +88,42 @@ def unpack_into(archive: str | Path, folder: str | Path) -> None:
 
 @contextmanager
 def _damage_is_named(archive: str | Path) -> Iterator[None]:
-    """Turn errors of the archive into a ValueError that names it; errors of the system, such as a full disk, pass."""
+    """Turn errors of the archive into a ValueError that names it; errors of the system, such as a
+    full disk, pass.
+    """
     try:
         yield
     except _RefusedError as error:
         raise ValueError(f"{archive}: {error}") from None
     except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
-        raise ValueError(f"{archive}: {error.filename} is both a file and a folder of the archive") from None
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
+        raise ValueError(
+            f"{archive}: {error.filename} is both a file and a folder of the archive"
+        ) from None
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        EOFError,
+        OSError,
+        ValueError,
+    ) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         problem = " ".join(str(error).split())
-        raise ValueError(f"{archive}: damaged archive ({problem}); remove it and download again") from None
-    except RuntimeError as error:  # an encrypted zip, an unknown compression, or thousands of chained headers
+        raise ValueError(
+            f"{archive}: damaged archive ({problem}); remove it and download again"
+        ) from None
+    except (
+        RuntimeError
+    ) as error:  # an encrypted zip, an unknown compression, or thousands of chained headers
         raise ValueError(f"{archive}: cannot be unpacked ({error})") from None
 
 
 def _write(members: Iterator[_Member], folder: Path) -> None:
-    """Write the members below `folder`; a later member replaces an earlier one of the same name, as in tar."""
+    """Write the members below `folder`; a later member replaces an earlier one of the same name, as
+    in tar.
+    """
     for member in members:
         name = Path(member.name)
         if name.is_absolute() or ".." in name.parts:
@@ -137,14 +160,17 @@ def _members_of_zip(archive: str | Path) -> Iterator[_Member]:
 
 
 class _Header(tarfile.TarInfo):
-    """A header of a tar. After the first one `tarfile` takes a damaged header for the end; here it is an error."""
+    """A header of a tar. After the first one `tarfile` takes a damaged header for the end; here it
+    is an error.
+    """
 
     @classmethod
     def frombuf(cls, block: bytes, *arguments: Any) -> tarfile.TarInfo:
         """Read a header.
 
         Raises:
-            ReadError: there is neither a header of a member nor an end mark, or the size in the header is impossible.
+            ReadError: there is neither a header of a member nor an end mark, or the size in the
+                header is impossible.
         """
         try:
             header = super().frombuf(block, *arguments)

@@ -16,12 +16,15 @@ from wenet_uio.prepare.embedded import place_of
 FILES_PER_JOB = 256
 """A worker reads the headers of this many files in one job."""
 LATE = 0.5
-"""Seconds by which an utterance may end after its audio: times of subtitles are rounded, and codecs add silence."""
+"""Seconds by which an utterance may end after its audio: times of subtitles are rounded, and codecs
+add silence."""
 
 
 def read_headers(wavs: Sequence[str], executor: Executor) -> list[AudioInfo | str]:
     """Read the headers of audio files; a string says why a header cannot be read."""
-    results = executor.map(headers, chunks(list(wavs), FILES_PER_JOB), "headers", len(wavs), len, "file")
+    results = executor.map(
+        headers, chunks(list(wavs), FILES_PER_JOB), "headers", len(wavs), len, "file"
+    )
     return [info for chunk in results for info in chunk]
 
 
@@ -37,14 +40,16 @@ def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
 
 
 def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> list[RawLine]:
-    """The utterances that last some time and are inside their audio; the others have texts of other audio.
+    """The utterances that last some time and are inside their audio; the others have texts of other
+    audio.
 
-    An end up to LATE seconds after the audio becomes the end of the audio, unless half of the utterance would be lost.
-    Audio that is remote, that is inside other
-    files, or that cannot be read is not compared; lists of it say so when they are made.
+    An end up to LATE seconds after the audio becomes the end of the audio, unless half of the
+    utterance would be lost. Audio that is remote, that is inside other files, or that cannot be
+    read is not compared; lists of it say so when they are made.
 
     Args:
-        where: the origin of the utterances, for the message that counts and names those that are left out.
+        where: the origin of the utterances, for the message that counts and names those that are
+            left out.
 
     Raises:
         ListError: no utterance is inside its audio.
@@ -54,19 +59,26 @@ def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> li
     inside, outside = [], []
     for line in lines:
         info = infos.get(line.wav) if _is_part(line) else None
-        cut = _cut(line, info.num_samples / info.sample_rate if isinstance(info, AudioInfo) else math.inf)
+        cut = _cut(
+            line, info.num_samples / info.sample_rate if isinstance(info, AudioInfo) else math.inf
+        )
         if isinstance(cut, RawLine):
             inside.append(cut)
         else:
             outside.append(cut)
     if outside and not inside:
-        raise ListError(f"{where}: no utterance is inside its audio: {outside[0]}; do the texts belong to this audio?")
+        raise ListError(
+            f"{where}: no utterance is inside its audio: {outside[0]}; do the texts belong to this "
+            "audio?"
+        )
     tell_left_out(f"{where}: utterances that are not inside their audio", outside)
     return inside
 
 
 def _cut(line: RawLine, length: float) -> RawLine | str:
-    """The line with an end inside its audio of `length` seconds; a string says why it is left out."""
+    """The line with an end inside its audio of `length` seconds; a string says why it is left
+    out.
+    """
     start, end = line.start, line.end
     if end is not None and end <= start:
         return f"{line.key} from {start:g} s to {end:g} s of {line.wav}, which is no time"

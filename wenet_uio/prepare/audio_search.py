@@ -13,7 +13,9 @@ from wenet_uio.prepare.corpus_parts import files_below
 
 
 def key_of_name(name: str) -> str:
-    """The key of audio by the path or name that transcripts give; a name without suffix of audio may have a dot."""
+    """The key of audio by the path or name that transcripts give; a name without suffix of audio
+    may have a dot.
+    """
     return key_of_audio(with_suffix_of_audio(name))
 
 
@@ -28,16 +30,21 @@ def audio_below(folder: Path) -> list[Path]:
 
 
 def composed(name: str) -> str:
-    """A name in which an accent is part of its letter (NFC); names of files on macOS have accents of their own."""
+    """A name in which an accent is part of its letter (NFC); names of files on macOS have accents
+    of their own.
+    """
     return normalize("NFC", name)
 
 
-def find_audio(wavs: Iterable[str], folders: Sequence[Path], audio: Path | None) -> dict[str, list[Path]]:
+def find_audio(
+    wavs: Iterable[str], folders: Sequence[Path], audio: Path | None
+) -> dict[str, list[Path]]:
     """Find the files that names in transcripts may mean, as {name: files}.
 
-    A name is first tried as a path relative to each folder in turn. Otherwise it is compared with the audio below
-    `audio`: by relative path with any suffix, then by file name with any suffix. Of several files with that name, those
-    whose last folders are as in the name are taken. Accents may be parts of letters or characters of their own.
+    A name is first tried as a path relative to each folder in turn. Otherwise it is compared with
+    the audio below `audio`: by relative path with any suffix, then by file name with any suffix. Of
+    several files with that name, those whose last folders are as in the name are taken. Accents may
+    be parts of letters or characters of their own.
 
     Returns:
         for each name one absolute path, several paths if it is ambiguous, or none if no file fits.
@@ -50,9 +57,12 @@ def find_audio(wavs: Iterable[str], folders: Sequence[Path], audio: Path | None)
 
 
 def _at_path(wav: str, folders: Sequence[Path]) -> list[Path]:
-    spellings = [wav] if wav.isascii() else dict.fromkeys((wav, composed(wav), normalize("NFD", wav)))
+    spellings = (
+        [wav] if wav.isascii() else dict.fromkeys((wav, composed(wav), normalize("NFD", wav)))
+    )
     places = (os.path.abspath(folder / name) for name in spellings for folder in folders)  # noqa: PTH100 - resolve() would follow links
-    # isfile() is false where Path.is_file() raises OSError: a text in the column of the audio is too long for a path.
+    # isfile() is false where Path.is_file() raises OSError: a text in the column of the audio is
+    # too long for a path.
     found = next(filter(os.path.isfile, places), None)
     return [Path(found)] if found else []
 
@@ -62,7 +72,10 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for wav in wavs:
         name = composed(wav)
-        path, whole = Path(name), Path(with_suffix_of_audio(name))  # `a.1` without suffix is not `a`
+        path, whole = (
+            Path(name),
+            Path(with_suffix_of_audio(name)),
+        )  # `a.1` without suffix is not `a`
         files = by_path.get(name) or by_path.get(str(path.with_suffix("")))
         files = files or by_name.get(whole.stem) or by_name.get(path.stem) or []
         files = [file for file in files if _ends_with(file, whole)] or files

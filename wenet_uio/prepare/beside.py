@@ -1,6 +1,7 @@
 """Corpora with a file of text beside each audio file: plain texts, SRT, WebVTT, TextGrid; and CTM.
 
-The file of text has the name of the audio and a field: `a.wav` has `a.txt` (field `txt`) or `a.en.srt` (`en.srt`).
+The file of text has the name of the audio and a field: `a.wav` has `a.txt` (field `txt`) or
+`a.en.srt` (`en.srt`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class TextFile(NamedTuple):
 
     path: Path
     audios: list[Path]
-    """The audio files of its name that are beside it; `_beside` refuses several, such as `a.wav` and `a.flac`."""
+    """The audio files of its name that are beside it; `_beside` refuses several, such as `a.wav`
+    and `a.flac`."""
     field: str
     """What its name has behind that of the audio: `txt`, `en.srt`."""
 
@@ -65,11 +67,21 @@ class FilesOfFolder(NamedTuple):
 
 
 def files_of_corpus(path: Path) -> FilesOfFolder:
-    """The files of text and of audio below a folder; or one file of text, and the audio beside it."""
-    files = list(files_below(path)) if path.is_dir() else [file for file in path.parent.iterdir() if file.is_file()]
+    """The files of text and of audio below a folder; or one file of text, and the audio beside
+    it.
+    """
+    files = (
+        list(files_below(path))
+        if path.is_dir()
+        else [file for file in path.parent.iterdir() if file.is_file()]
+    )
     audio = _audio_by_name(files)
-    texts = [file for file in files if file.suffix[1:].lower() in FORM_OF] if path.is_dir() else [path]
-    return FilesOfFolder([_text_file(file, audio) for file in texts], [file for of in audio.values() for file in of])
+    texts = (
+        [file for file in files if file.suffix[1:].lower() in FORM_OF] if path.is_dir() else [path]
+    )
+    return FilesOfFolder(
+        [_text_file(file, audio) for file in texts], [file for of in audio.values() for file in of]
+    )
 
 
 def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
@@ -118,12 +130,15 @@ def read_srt(path: str, text_field: str | None = None) -> list[RawLine]:
 
 
 def read_vtt(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read WebVTT files; each cue is an utterance, and a voice is its speaker. For `a.en.vtt`, `text_field` is `en`."""
+    """Read WebVTT files; each cue is an utterance, and a voice is its speaker. For `a.en.vtt`,
+    `text_field` is `en`.
+    """
     return _read_timed(path, "vtt", text_field, read_subtitles)
 
 
 def read_textgrid(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read TextGrids; each interval of a tier is an utterance. Intervals of single words are joined.
+    """Read TextGrids; each interval of a tier is an utterance. Intervals of single words are
+    joined.
 
     Args:
         text_field: name of the tier; needed if several tiers have texts.
@@ -140,7 +155,8 @@ def read_textgrid(path: str, text_field: str | None = None) -> list[RawLine]:
 
 
 def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read a CTM, or those of a folder; words are joined up to pauses. Audio has the name of the recording.
+    """Read a CTM, or those of a folder; words are joined up to pauses. Audio has the name of the
+    recording.
 
     Raises:
         ListError: a line is not valid, or a `text_field` is given.
@@ -169,13 +185,18 @@ def _read_timed(
         said = _joined_spans(read(file))
         if not said:
             empty.append(str(file))
-        lines += [_timed_line(wav, each, {"speaker": each.speaker} if each.speaker else {}) for each in said]
+        lines += [
+            _timed_line(wav, each, {"speaker": each.speaker} if each.speaker else {})
+            for each in said
+        ]
     tell_left_out(f"{path}: files without a text", empty)
     return lines
 
 
 def _joined_spans(said: Iterable[TimedText]) -> list[TimedText]:
-    """The texts, of which those with equal times are one: subtitles of two speakers, or a subtitle that comes twice."""
+    """The texts, of which those with equal times are one: subtitles of two speakers, or a subtitle
+    that comes twice.
+    """
     spans: dict[tuple[float, float], dict[str, TimedText]] = {}
     for each in said:
         spans.setdefault((each.start, each.end), {}).setdefault(each.text, each)
@@ -185,7 +206,9 @@ def _joined_spans(said: Iterable[TimedText]) -> list[TimedText]:
 def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:
     start, end = round(said.start, 3), round(said.end, 3)
     key = key_of_part(with_suffix_of_audio(wav), start)
-    key += f"_{extra['channel']}" if "channel" in extra else ""  # both sides of a call may begin at once
+    key += (
+        f"_{extra['channel']}" if "channel" in extra else ""
+    )  # both sides of a call may begin at once
     return RawLine(key, wav, said.text, start, end, extra, is_named_by_audio=True)
 
 
@@ -208,16 +231,20 @@ def _why_not_one(tiers: Sequence[Tier], chosen: Sequence[Tier], text_field: str 
 
 
 def _beside(path: Path, form: str, text_field: str | None) -> list[tuple[str, Path]]:
-    """Audio and file of text of each pair; audio that is not beside its text is named without suffix.
+    """Audio and file of text of each pair; audio that is not beside its text is named without
+    suffix.
 
     Raises:
-        ListError: no file of that form is found, an audio file has several, or a file of text has several of audio.
+        ListError: no file of that form is found, an audio file has several, or a file of text has
+            several of audio.
     """
     files = files_of_corpus(path)
     texts, audio = _of_form(files.texts, path, form, text_field), files.audio
     if not any(file.audio for file in texts):  # the audio is elsewhere, below --audio
         root = path if path.is_dir() else path.parent
-        return [(str(file.path.relative_to(root))[: -len(file.field) - 1], file.path) for file in texts]
+        return [
+            (str(file.path.relative_to(root))[: -len(file.field) - 1], file.path) for file in texts
+        ]
     _check_single(texts)
     if path.is_dir():
         _tell_unmatched(path, texts, audio)
@@ -226,12 +253,19 @@ def _beside(path: Path, form: str, text_field: str | None) -> list[tuple[str, Pa
 
 def _tell_unmatched(path: Path, texts: Sequence[TextFile], audio: Sequence[Path]) -> None:
     with_text = {file.audio for file in texts}
-    tell_left_out(f"{path}: audio without a text", [str(wav) for wav in audio if wav not in with_text])
-    tell_left_out(f"{path}: texts without audio", [str(file.path) for file in texts if not file.audio])
+    tell_left_out(
+        f"{path}: audio without a text", [str(wav) for wav in audio if wav not in with_text]
+    )
+    tell_left_out(
+        f"{path}: texts without audio", [str(file.path) for file in texts if not file.audio]
+    )
 
 
-def _of_form(texts: Sequence[TextFile], path: Path, form: str, text_field: str | None) -> list[TextFile]:
-    """The files of a form that have the field; a single file is of the form that is asked for, whatever its name.
+def _of_form(
+    texts: Sequence[TextFile], path: Path, form: str, text_field: str | None
+) -> list[TextFile]:
+    """The files of a form that have the field; a single file is of the form that is asked for,
+    whatever its name.
 
     Raises:
         ListError: there is none.
@@ -249,12 +283,16 @@ def _of_form(texts: Sequence[TextFile], path: Path, form: str, text_field: str |
 
 
 def _check_single(texts: Sequence[TextFile]) -> None:
-    """Raises: ListError: two files have the text of one audio file, or one has that of two audio files."""
+    """Raises: ListError: two files have the text of one audio file, or one has that of two audio
+    files.
+    """
     first: dict[Path, TextFile] = {}
     for file in texts:
         if len(file.audios) > 1:
             names = " or ".join(sorted(audio.name for audio in file.audios))
-            raise ListError(f"{file.path}: its audio may be {names}; move one of them to another folder")
+            raise ListError(
+                f"{file.path}: its audio may be {names}; move one of them to another folder"
+            )
         if file.audio and first.setdefault(file.audio, file) is not file:
             other = first[file.audio]
             raise ListError(

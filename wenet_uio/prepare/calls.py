@@ -1,4 +1,6 @@
-"""Telephone calls in NIST sphere files: write each side of a call as a wav file, and join short turns of a side."""
+"""Telephone calls in NIST sphere files: write each side of a call as a wav file, and join short
+turns of a side.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ HEADER_BYTES = 1024
 SIDES = "AB"
 """Names of the two sides of a call, in the order of the channels."""
 LONGEST = 20.0
-"""Turns are joined to at most this many seconds, which is below `max_length` (2048 frames) in the configs of these
-corpora."""
+"""Turns are joined to at most this many seconds, which is below `max_length` (2048 frames) in the
+configs of these corpora."""
 
 
 class Turn(NamedTuple):
@@ -46,7 +48,8 @@ class JoinedTurn(NamedTuple):
 
 
 def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[JoinedTurn]:
-    """Join turns of one side that are shorter than `min_seconds` with the next turns, up to 20 seconds.
+    """Join turns of one side that are shorter than `min_seconds` with the next turns, up to 20
+    seconds.
 
     Turns without text are left out, and turns before and after them are not joined.
 
@@ -55,7 +58,12 @@ def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[JoinedTurn]:
     """
     piece: JoinedTurn | None = None
     for turn in turns:
-        if piece and turn.text and piece.end - piece.start < min_seconds and turn.end - piece.start <= LONGEST:
+        if (
+            piece
+            and turn.text
+            and piece.end - piece.start < min_seconds
+            and turn.end - piece.start <= LONGEST
+        ):
             piece = JoinedTurn(piece.start, turn.end, f"{piece.text} {turn.text}")
             continue
         if piece:
@@ -65,8 +73,12 @@ def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[JoinedTurn]:
         yield piece
 
 
-def recordings_of(call: str, side: str, turns: Iterable[Turn], folder: Path, min_seconds: float) -> Iterator[Recording]:
-    """Utterances of one side of a call: its turns, `joined`, as parts of the wav file that `side_wav` names."""
+def recordings_of(
+    call: str, side: str, turns: Iterable[Turn], folder: Path, min_seconds: float
+) -> Iterator[Recording]:
+    """Utterances of one side of a call: its turns, `joined`, as parts of the wav file that
+    `side_wav` names.
+    """
     wav = side_wav(folder, call, side)
     for turn in joined(turns, min_seconds):
         key = f"{call}_{side}_{round(turn.start * 100):06d}_{round(turn.end * 100):06d}"
@@ -79,7 +91,9 @@ def side_wav(folder: Path, call: str, side: str) -> Path:
 
 
 def sides_to_wav(spheres: Sequence[Path], folder: Path, executor: Executor) -> None:
-    """Write both sides of calls as wav files in `folder`; wav files that are newer than their sphere file are kept."""
+    """Write both sides of calls as wav files in `folder`; wav files that are newer than their
+    sphere file are kept.
+    """
     jobs = [(sphere, folder) for sphere in spheres]
     for _ in executor.map(_sides_of, jobs, "sphere to wav", len(jobs), unit="call"):
         pass
@@ -92,13 +106,15 @@ def _sides_of(job: tuple[Path, Path]) -> None:
 
 
 def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
-    """Write one channel (counted from 0) of a sphere file as 16-bit wav; a wav file that is newer is kept.
+    """Write one channel (counted from 0) of a sphere file as 16-bit wav; a wav file that is newer
+    is kept.
 
-    PCM, mu-law and A-law are decoded by libsndfile. Audio compressed with shorten needs the program sph2pipe on PATH.
+    PCM, mu-law and A-law are decoded by libsndfile. Audio compressed with shorten needs the program
+    sph2pipe on PATH.
 
     Raises:
-        AudioError: not a sphere file, the channel does not exist, or audio is compressed with shorten and sph2pipe is
-            missing or fails.
+        AudioError: not a sphere file, the channel does not exist, or audio is compressed with
+            shorten and sph2pipe is missing or fails.
     """
     if wav.exists() and wav.stat().st_mtime >= sphere.stat().st_mtime:
         return
@@ -112,7 +128,10 @@ def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
         else:
             samples, rate = _decoded(sphere)
             if channel >= samples.shape[1]:
-                raise AudioError(f"{sphere}: no channel {channel} (counted from 0), the file has {samples.shape[1]}")
+                raise AudioError(
+                    f"{sphere}: no channel {channel} (counted from 0), the file has "
+                    f"{samples.shape[1]}"
+                )
             soundfile.write(out, samples[:, channel], rate, "PCM_16", format="WAV")
 
 
@@ -132,8 +151,12 @@ def _sph2pipe(sphere: Path, channel: int) -> bytes:
             "get it at https://github.com/burrmill/sph2pipe"
         )
     done = subprocess.run(
-        [program, "-f", "wav", "-p", "-c", str(channel + 1), str(sphere)], capture_output=True, check=False
+        [program, "-f", "wav", "-p", "-c", str(channel + 1), str(sphere)],
+        capture_output=True,
+        check=False,
     )
     if done.returncode:
-        raise AudioError(f"{sphere}: sph2pipe says: {' '.join(done.stderr.decode(errors='replace').split())}")
+        raise AudioError(
+            f"{sphere}: sph2pipe says: {' '.join(done.stderr.decode(errors='replace').split())}"
+        )
     return done.stdout

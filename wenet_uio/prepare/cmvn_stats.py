@@ -1,4 +1,6 @@
-"""Sums of features for global mean and variance normalisation, computed by the operators of evaluation."""
+"""Sums of features for global mean and variance normalisation, computed by the operators of
+evaluation.
+"""
 
 from __future__ import annotations
 
@@ -35,22 +37,27 @@ def cmvn_statistics(
         allow_bad: print utterances without features on stderr instead of raising an error.
 
     Returns:
-        `mean_stat` (sums of features), `var_stat` (sums of squares), `frame_num` (number of frames).
+        `mean_stat` (sums of features), `var_stat` (sums of squares), `frame_num` (number of
+        frames).
 
     Raises:
-        AudioError: audio cannot be read or is too short for a frame, and `allow_bad` is not given or no utterance has
-            features. The message names every such utterance.
+        AudioError: audio cannot be read or is too short for a frame, and `allow_bad` is not given
+            or no utterance has features. The message names every such utterance.
     """
     jobs = [(some, conf) for some in chunks(list(lines), UTTERANCES_PER_JOB)]
     total = np.zeros((2, conf.feature_dim))
     frames = 0
     failures: list[str] = []
-    for sums, count, failed in executor.map(_sum, jobs, "cmvn", len(lines), lambda job: len(job[0])):
+    for sums, count, failed in executor.map(
+        _sum, jobs, "cmvn", len(lines), lambda job: len(job[0])
+    ):
         total += sums
         frames += count
         failures.extend(failed)
     if failures:
-        message = f"{len(failures)} of {len(lines)} utterances have no features:\n  " + "\n  ".join(failures)
+        message = f"{len(failures)} of {len(lines)} utterances have no features:\n  " + "\n  ".join(
+            failures
+        )
         if not allow_bad or not frames:
             raise AudioError(message)
         print(message, file=sys.stderr)
@@ -58,8 +65,13 @@ def cmvn_statistics(
 
 
 def stacked(statistics: dict[str, Any], frames: int) -> dict[str, Any]:
-    """Statistics of frames side by side, from those of single frames, for models that stack frames."""
-    return {name: value * frames if isinstance(value, list) else value for name, value in statistics.items()}
+    """Statistics of frames side by side, from those of single frames, for models that stack
+    frames.
+    """
+    return {
+        name: value * frames if isinstance(value, list) else value
+        for name, value in statistics.items()
+    }
 
 
 def write_cmvn(statistics: dict[str, object], path: str) -> None:
@@ -71,7 +83,10 @@ def write_cmvn(statistics: dict[str, object], path: str) -> None:
 def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, list[str]]:
     lines, conf = job
     torch.set_num_threads(1)
-    chains = build_chain(conf, None, training=False), build_chain(conf, None, training=False, signal="features")
+    chains = (
+        build_chain(conf, None, training=False),
+        build_chain(conf, None, training=False, signal="features"),
+    )
     sums = np.zeros((2, conf.feature_dim))
     frames = 0
     failures: list[str] = []
@@ -87,7 +102,9 @@ def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, l
 
 
 def _features(line: RawLine, conf: DatasetConf, chains: tuple[Chain, Chain]) -> torch.Tensor:
-    """Features (frames, dim) of an utterance in float64, by the chain for audio or by that for stored features."""
+    """Features (frames, dim) of an utterance in float64, by the chain for audio or by that for
+    stored features.
+    """
     signal, rate = read_signal(line.wav, line.start, line.end, conf.singal_channel_conf.channel)
     tensor, is_stored = torch.from_numpy(signal), signal.ndim == 2
     example = Example(line.key, "", None, rate, random=0)

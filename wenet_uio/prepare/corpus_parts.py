@@ -1,7 +1,9 @@
-"""Building blocks of corpus preparations: find audio, pair it with texts, divide by speaker, write Kaldi directories.
+"""Building blocks of corpus preparations: find audio, pair it with texts, divide by speaker, write
+Kaldi directories.
 
-A recipe's `local/prepare_data.py` reads the layout of its corpus and gives the `Recording`s of each part (train, dev,
-test) to `write_parts`, which checks all of them before it writes `wav.scp`, `text` and `segments`.
+A recipe's `local/prepare_data.py` reads the layout of its corpus and gives the `Recording`s of each
+part (train, dev, test) to `write_parts`, which checks all of them before it writes `wav.scp`,
+`text` and `segments`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Recording(NamedTuple):
 
 
 def preparation_parser(description: str | None, corpus: str) -> ArgumentParser:
-    """The arguments of every corpus preparation: the folder of the corpus, and the folder to write to.
+    """The arguments of every corpus preparation: the folder of the corpus, and the folder to write
+    to.
 
     Args:
         corpus: help text that says what the folder of the corpus holds.
@@ -56,15 +59,16 @@ def require_in(corpus: Path, *names: str) -> None:
     for name in names:
         if not (corpus / name).exists():
             raise ValueError(
-                f"{corpus} has no {name}: name the corpus with --data, or run stage -1 if the recipe has one"
+                f"{corpus} has no {name}: name the corpus with --data, or run stage -1 if the "
+                "recipe has one"
             )
 
 
 def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
     """Files below a folder whose name matches a glob such as `fe_*.txt`, in a fixed order.
 
-    Links to folders are followed; a folder that is reached twice is searched once. Files such as `._a.wav`, which macOS
-    adds to archives, are left out.
+    Links to folders are followed; a folder that is reached twice is searched once. Files such as
+    `._a.wav`, which macOS adds to archives, are left out.
     """
     entered = set()
     for root, folders, names in os.walk(folder, followlinks=True):
@@ -74,11 +78,18 @@ def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
             folders.clear()
             continue
         entered.add(place)
-        yield from (Path(root, name) for name in sorted(names) if fnmatchcase(name, pattern) and name[:2] != "._")
+        yield from (
+            Path(root, name)
+            for name in sorted(names)
+            if fnmatchcase(name, pattern) and name[:2] != "._"
+        )
 
 
 def audio_files(
-    folder: Path, *suffixes: str, stem: str = "*", key: Callable[[Path], str] = lambda path: path.stem
+    folder: Path,
+    *suffixes: str,
+    stem: str = "*",
+    key: Callable[[Path], str] = lambda path: path.stem,
 ) -> dict[str, Path]:
     """Audio files below a folder, as {key: path} ordered by path.
 
@@ -96,7 +107,8 @@ def audio_files(
             name = key(path)
             if name in found:
                 raise ValueError(
-                    f"{name}: two recordings, {found[name]} and {path}; name a folder with one of them with --data"
+                    f"{name}: two recordings, {found[name]} and {path}; name a folder with one of "
+                    "them with --data"
                 )
             found[name] = path
     if not found:
@@ -108,9 +120,11 @@ def audio_files(
 
 
 def with_texts(wavs: Mapping[str, Path], texts: Mapping[str, str], where: str) -> list[Recording]:
-    """Recordings of the keys that have both audio and text; stderr says how many others are left out.
+    """Recordings of the keys that have both audio and text; stderr says how many others are left
+    out.
 
-    This is for corpora that are known to have such gaps. Other preparations let `write_parts` raise an error.
+    This is for corpora that are known to have such gaps. Other preparations let `write_parts` raise
+    an error.
 
     Args:
         where: name of the part in the message.
@@ -121,7 +135,9 @@ def with_texts(wavs: Mapping[str, Path], texts: Mapping[str, str], where: str) -
 
 
 def tell_left_out(what: str, keys: Sequence[str]) -> None:
-    """Print on stderr how many utterances a preparation leaves out, and name some; print nothing if `keys` is empty."""
+    """Print on stderr how many utterances a preparation leaves out, and name some; print nothing if
+    `keys` is empty.
+    """
     if keys:
         named = ", ".join(keys[:NAMED]) + (", …" if len(keys) > NAMED else "")
         print(f"{what}: {len(keys)} left out ({named})", file=sys.stderr)
@@ -153,7 +169,8 @@ def split_by(
 def write_parts(out: Path, parts: Mapping[str, Collection[Recording]]) -> None:
     """Write the Kaldi directory of each part, after the recordings of all parts are checked.
 
-    A directory has `wav.scp` with absolute paths, `text`, and `segments` if an utterance is a part of its recording.
+    A directory has `wav.scp` with absolute paths, `text`, and `segments` if an utterance is a part
+    of its recording.
 
     Raises:
         ValueError: the errors of `check_part`; nothing is written.
@@ -167,8 +184,9 @@ def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Record
     """Check the utterances of a part and order them by key.
 
     Raises:
-        ValueError: the part is empty, or an utterance comes twice, has a space in its key, no text, a text of several
-            lines, no audio file, or times out of order. The message names the utterance.
+        ValueError: the part is empty, or an utterance comes twice, has a space in its key, no text,
+            a text of several lines, no audio file, or times out of order. The message names the
+            utterance.
     """
     ordered = sorted(recordings, key=lambda recording: by_key(recording.key))
     if not ordered:
@@ -188,21 +206,32 @@ def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Record
 def _check_fields(recording: Recording) -> None:
     key, wav, text, start, end = recording
     if key.split() != [key]:
-        raise ValueError(f"{key!r}: the key of {wav} is empty or has spaces, which tables cannot have; rename it")
+        raise ValueError(
+            f"{key!r}: the key of {wav} is empty or has spaces, which tables cannot have; rename it"
+        )
     if not text.strip():
         raise ValueError(f"{key}: {wav} has no text")
     if "\n" in text:
         raise ValueError(f"{key}: the text of {wav} has a line break, {text!r}; make it one line")
     if start < 0 or (end is not None and start >= end):
-        raise ValueError(f"{key}: from {start} s to {end} s of {wav}: start must be 0 or later, and before end")
+        raise ValueError(
+            f"{key}: from {start} s to {end} s of {wav}: start must be 0 or later, and before end"
+        )
 
 
 def _write(folder: Path, ordered: Sequence[Recording]) -> None:
     has_parts = any(recording.start or recording.end is not None for recording in ordered)
-    write_audio_tables(folder, ordered, lambda recording: str(recording.wav.absolute()), _span if has_parts else None)
+    write_audio_tables(
+        folder,
+        ordered,
+        lambda recording: str(recording.wav.absolute()),
+        _span if has_parts else None,
+    )
     write_table(folder / "text", ((recording.key, recording.text) for recording in ordered))
     print(f"{folder}: {len(ordered)} utterances")
 
 
 def _span(recording: Recording) -> str:
-    return f"{recording.start:.3f} {TO_THE_END if recording.end is None else f'{recording.end:.3f}'}"
+    return (
+        f"{recording.start:.3f} {TO_THE_END if recording.end is None else f'{recording.end:.3f}'}"
+    )

@@ -18,16 +18,20 @@ PARTS = {
 """Part by the values that a column or field `part` (or split, subset) may have."""
 PART_COLUMNS = " or ".join(COLUMNS["part"])
 SHARES = {"dev": 10.0, "test": 10.0}
-"""Percent of the speakers in dev and test; percent of the utterances if speakers are unknown or few."""
+"""Percent of the speakers in dev and test; percent of the utterances if speakers are unknown or
+few."""
 FEW_SPEAKERS = 10
-"""With fewer speakers, utterances are divided instead of speakers: dev would have the voice of one speaker only."""
+"""With fewer speakers, utterances are divided instead of speakers: dev would have the voice of one
+speaker only."""
 
 
 def divide(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
-    """Divide utterances as their part field says; otherwise a tenth of the speakers each is for dev and test.
+    """Divide utterances as their part field says; otherwise a tenth of the speakers each is for dev
+    and test.
 
     Raises:
-        ListError: only some utterances name their part, a part is unknown or empty, or utterances are too few.
+        ListError: only some utterances name their part, a part is unknown or empty, or utterances
+            are too few.
     """
     if any(part_of(line) for line in lines):
         return _as_told(lines)
@@ -37,7 +41,9 @@ def divide(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
 
 
 def part_of(line: RawLine) -> str | None:
-    """The part that an utterance names: train, dev or test; None if it names none or an unknown part."""
+    """The part that an utterance names: train, dev or test; None if it names none or an unknown
+    part.
+    """
     return PARTS.get((field_of(line, "part") or "").lower())
 
 
@@ -48,10 +54,18 @@ def _as_told(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
     empty = [part for part, members in parts.items() if not members]
     if empty == ["dev"]:
         parts |= _split(parts["train"], {"dev": SHARES["dev"]})
-        print(f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev", file=sys.stderr)
+        print(
+            f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev",
+            file=sys.stderr,
+        )
     elif empty:
-        files = " and ".join("--from (--data)" if part == "train" else f"--{part}" for part in empty)
-        raise ListError(f"no utterance is for {' and '.join(empty)}: set the field {PART_COLUMNS}, or give {files}")
+        files = " and ".join(
+            "--from (--data)" if part == "train" else f"--{part}" for part in empty
+        )
+        raise ListError(
+            f"no utterance is for {' and '.join(empty)}: set the field {PART_COLUMNS}, or give "
+            f"{files}"
+        )
     return parts
 
 
@@ -59,7 +73,9 @@ def _told_part(line: RawLine, lines: Sequence[RawLine]) -> str:
     name = field_of(line, "part")
     if name is None:
         other = next(other.key for other in lines if field_of(other, "part"))
-        raise ListError(f"{line.key}: no part, but {other} has one; name the part of all utterances, or of none")
+        raise ListError(
+            f"{line.key}: no part, but {other} has one; name the part of all utterances, or of none"
+        )
     if name.lower() not in PARTS:
         raise ListError(f"{line.key}: {PART_COLUMNS} says {name!r}; known: {', '.join(PARTS)}")
     return PARTS[name.lower()]
@@ -72,7 +88,8 @@ def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, l
     if len(groups) <= len(shares):
         parts = ", ".join(["train", *shares])
         raise ListError(
-            f"{len(groups)} utterances cannot be divided into {parts}: add utterances, or name the part of each"
+            f"{len(groups)} utterances cannot be divided into {parts}: add utterances, or name the "
+            "part of each"
         )
     parts = split_by(lambda line: group_of[line.key], lines, shares)
     if all(parts.values()):
@@ -82,14 +99,22 @@ def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, l
         first = len(part_of_group)
         count = max(1, round(len(groups) * share / 100))
         part_of_group |= dict.fromkeys(groups[first : first + count], part)
-    return {part: [line for line in lines if part_of_group.get(group_of[line.key], "train") == part] for part in parts}
+    return {
+        part: [line for line in lines if part_of_group.get(group_of[line.key], "train") == part]
+        for part in parts
+    }
 
 
 def _groups(lines: Sequence[RawLine]) -> dict[str, str]:
-    """The group of each key that stays in one part: its speaker, or the key itself if there are few speakers."""
+    """The group of each key that stays in one part: its speaker, or the key itself if there are few
+    speakers.
+    """
     group_of = {line.key: field_of(line, "speaker") or line.key for line in lines}
     speakers = len(set(group_of.values()))
     if speakers >= min(FEW_SPEAKERS, len(lines)):
         return group_of
-    print(f"only {speakers} speakers: utterances are divided, and speakers occur in several parts", file=sys.stderr)
+    print(
+        f"only {speakers} speakers: utterances are divided, and speakers occur in several parts",
+        file=sys.stderr,
+    )
     return {key: key for key in group_of}

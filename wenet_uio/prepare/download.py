@@ -40,8 +40,8 @@ def download(
 ) -> Path:
     """Download `url` to `path`; a file that exists already is checked and kept.
 
-    Received bytes are kept in `path`.part, which the next attempt of this run or a later run resumes. If several
-    processes want the same file, one of them downloads it and the others wait.
+    Received bytes are kept in `path`.part, which the next attempt of this run or a later run
+    resumes. If several processes want the same file, one of them downloads it and the others wait.
 
     Args:
         size: bytes that the file must have.
@@ -67,7 +67,9 @@ def download(
 
 
 def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:
-    """Append to `part` until the body of `url` is whole; an attempt that brought something resets the count."""
+    """Append to `part` until the body of `url` is whole; an attempt that brought something resets
+    the count.
+    """
     backoff = Backoff(pause, LONGEST_PAUSE_SECONDS)
     while True:
         before = part.stat().st_size if part.exists() else 0
@@ -84,7 +86,9 @@ def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:
             backoff.reset()
         seconds = backoff.next_pause()
         if backoff.failures >= attempts:
-            raise OSError(f"{url}: gave up after {attempts} attempts ({problem}); run again to resume")
+            raise OSError(
+                f"{url}: gave up after {attempts} attempts ({problem}); run again to resume"
+            )
         print(f"{url}: {problem}; trying again", file=sys.stderr)
         time.sleep(seconds)
 
@@ -101,12 +105,16 @@ def _fetch_rest(url: str, part: Path) -> None:
         if error.headers.get("Content-Range") == f"bytes */{have}":
             return
         part.unlink()
-        raise _CutShortError("the partial file does not fit the file on the server; starting over") from None
+        raise _CutShortError(
+            "the partial file does not fit the file on the server; starting over"
+        ) from None
     with response:
         resumed = response.status == PARTIAL_CONTENT
         length = response.headers.get("Content-Length")
         with open(part, "ab" if resumed else "wb") as file:
-            received = _copy(response, file, already=have if resumed else 0, length=length and int(length))
+            received = _copy(
+                response, file, already=have if resumed else 0, length=length and int(length)
+            )
     if length and received < int(length):
         raise _CutShortError(f"the connection ended after {received} of {length} bytes")
 
@@ -115,7 +123,9 @@ def _copy(source: IO[bytes], file: IO[bytes], already: int, length: int | None) 
     """Append `source` to `file`; returns the number of bytes copied."""
     received = 0
     total = already + length if length else None
-    with tqdm(total=total, initial=already, unit="B", unit_scale=True, desc=Path(file.name).stem) as progress:
+    with tqdm(
+        total=total, initial=already, unit="B", unit_scale=True, desc=Path(file.name).stem
+    ) as progress:
         while chunk := source.read(CHUNK):
             file.write(chunk)
             received += len(chunk)

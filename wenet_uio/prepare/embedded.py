@@ -1,7 +1,8 @@
-"""Audio inside files of other tools, such as Hugging Face's parquet: read the texts, write the audio to files.
+"""Audio inside files of other tools, such as Hugging Face's parquet: read the texts, write the
+audio to files.
 
-Until its audio is written, the `wav` of a line names a place: `x.parquet/3.tar/000012.audio.flac` is the column `audio`
-of row 12 in row group 3.
+Until its audio is written, the `wav` of a line names a place: `x.parquet/3.tar/000012.audio.flac`
+is the column `audio` of row 12 in row group 3.
 """
 
 from __future__ import annotations
@@ -55,10 +56,12 @@ def parquet_files(files: Iterable[Path]) -> list[Path]:
 def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
     """Read the texts of a parquet file, or of all parquet files below a folder. Audio is not read.
 
-    The names of the files, such as `train-00000-of-00002.parquet`, or of their folders give the parts if all names do.
+    The names of the files, such as `train-00000-of-00002.parquet`, or of their folders give the
+    parts if all names do.
 
     Raises:
-        ListError: there is no such file, or no row has a text. DriverError: pyarrow is not installed.
+        ListError: there is no such file, or no row has a text. DriverError: pyarrow is not
+            installed.
         StorageError: a file is damaged, or has no audio.
     """
     files = parquet_files(files_below(Path(path))) if Path(path).is_dir() else [Path(path)]
@@ -77,22 +80,32 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
     tell_left_out(f"{path}: rows without a text", without_text)
     tell_text_column(path, columns, text_field)
     lines = with_distinct_keys([line for _, line in found])
-    return [replace(line, wav=wav, is_named_by_audio=False) for line, (wav, _) in zip(lines, found, strict=True)]
+    return [
+        replace(line, wav=wav, is_named_by_audio=False)
+        for line, (wav, _) in zip(lines, found, strict=True)
+    ]
 
 
 def _parts(files: Sequence[Path], folder: Path) -> list[str | None]:
-    """The part that the name of each file gives; none if only some names do, or train or test is not among them."""
+    """The part that the name of each file gives; none if only some names do, or train or test is
+    not among them.
+    """
     parts = [_part(file, folder) for file in files]
     return parts if None not in parts and {"train", "test"} <= set(parts) else [None] * len(files)
 
 
 def _part(file: Path, folder: Path) -> str | None:
-    names = [file.name, *(name.name for name in file.parents if name != folder and name.is_relative_to(folder))]
+    names = [
+        file.name,
+        *(name.name for name in file.parents if name != folder and name.is_relative_to(folder)),
+    ]
     words = (re.match(r"[a-z]*", name.lower()) for name in names)
     return next(filter(None, (PARTS.get(word[0]) for word in words if word)), None)
 
 
-def _lines_of_file(file: Path, text_field: str | None, bad: list[str], columns: set[str]) -> list[tuple[str, RawLine]]:
+def _lines_of_file(
+    file: Path, text_field: str | None, bad: list[str], columns: set[str]
+) -> list[tuple[str, RawLine]]:
     """Place of the audio and line of each row with a text; `bad` gets the reasons of other rows."""
     found = []
     with file.open("rb") as opened:
@@ -102,7 +115,9 @@ def _lines_of_file(file: Path, text_field: str | None, bad: list[str], columns: 
             raise StorageError(f"{file}: {error}") from None
         audio = audio_column(binary, None)
         if audio is None:
-            raise ListError(f"{file}: several columns hold audio ({', '.join(binary)}); keep one of them")
+            raise ListError(
+                f"{file}: several columns hold audio ({', '.join(binary)}); keep one of them"
+            )
         for part, rows in enumerate(groups):
             columns.update(*rows[:1])
             for row, values in enumerate(rows):
@@ -121,7 +136,8 @@ def _lines_of_file(file: Path, text_field: str | None, bad: list[str], columns: 
 
 
 def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]:
-    """Write audio that is inside other files to `folder/KEY.SUFFIX`. Rows without audio are counted and named.
+    """Write audio that is inside other files to `folder/KEY.SUFFIX`. Rows without audio are counted
+    and named.
 
     Args:
         wavs: `wav` and key of each line.
@@ -151,7 +167,9 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
                 else:
                     without.append(f"{file}: {key}")
     if without and not found:
-        raise ListError(f"{without[0]}: no audio in its row, only a path; save the set with its audio")
+        raise ListError(
+            f"{without[0]}: no audio in its row, only a path; save the set with its audio"
+        )
     tell_left_out(f"{folder}: rows without audio", without)
     return found
 
@@ -161,23 +179,32 @@ def _as_name(key: str) -> str:
     return key.replace("%", "%25").replace("/", "%2F")
 
 
-def with_audio(parts: Mapping[str, Sequence[Recording]], folder: Path) -> dict[str, list[Recording]]:
-    """The parts of a corpus with audio files, which are written to `folder/PART` where audio is inside other files.
+def with_audio(
+    parts: Mapping[str, Sequence[Recording]], folder: Path
+) -> dict[str, list[Recording]]:
+    """The parts of a corpus with audio files, which are written to `folder/PART` where audio is
+    inside other files.
 
     Raises:
         ListError: no row of a part has audio.
     """
     found = {}
     for part, recordings in parts.items():
-        written = write_audio([(str(each.wav), each.key) for each in recordings], (folder / part).absolute())
+        written = write_audio(
+            [(str(each.wav), each.key) for each in recordings], (folder / part).absolute()
+        )
         found[part] = [
-            each._replace(wav=Path(written[str(each.wav)])) for each in recordings if str(each.wav) in written
+            each._replace(wav=Path(written[str(each.wav)]))
+            for each in recordings
+            if str(each.wav) in written
         ]
     return found
 
 
 def as_stored(recordings: Iterable[Recording]) -> list[Recording]:
-    """The recordings with the files that hold their audio, to check that these exist before audio is written."""
+    """The recordings with the files that hold their audio, to check that these exist before audio
+    is written.
+    """
     places = ((each, place_of(each.wav)) for each in recordings)
     return [each._replace(wav=Path(place.file)) if place else each for each, place in places]
 

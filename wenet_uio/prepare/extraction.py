@@ -41,7 +41,8 @@ class Sample:
     """Content of each member by suffix; the suffix is empty for a name without one."""
 
     def audio(self) -> dict[str, AudioInfo | str]:
-        """Read the header of each audio member, by suffix; a string says why a header cannot be read.
+        """Read the header of each audio member, by suffix; a string says why a header cannot be
+        read.
 
         Arrays, which may be features, count where a sample has no other audio.
         """
@@ -57,7 +58,9 @@ class Sample:
         """One line: key, seconds, Hz, suffixes and text, separated by tabs."""
         info = next(iter(self.audio().values()), "no audio")
         length = (
-            ("-", info) if isinstance(info, str) else (f"{info.num_samples / info.sample_rate:.3f}", info.sample_rate)
+            ("-", info)
+            if isinstance(info, str)
+            else (f"{info.num_samples / info.sample_rate:.3f}", info.sample_rate)
         )
         text = self.members.get("txt", b"").decode(errors="replace").strip()
         return "\t".join(map(str, (self.key, *length, ",".join(self.members), text)))
@@ -77,13 +80,15 @@ class Sample:
 
 
 def read_samples(path: str, keys: Sequence[str] = ()) -> Iterator[Sample]:
-    """Samples of a plain or compressed tar, in the order of the tar. A compressed tar is unpacked to a temporary file.
+    """Samples of a plain or compressed tar, in the order of the tar. A compressed tar is unpacked
+    to a temporary file.
 
     Args:
         keys: globs; if given, only samples whose key matches one of them.
 
     Raises:
-        ListError: the tar is damaged, or the file is not a tar; all samples that can be read are given first.
+        ListError: the tar is damaged, or the file is not a tar; all samples that can be read are
+            given first.
     """
     with _unpacked(path) as (plain, bad):
         members, problems = read_members(plain, path)
@@ -113,7 +118,9 @@ def extract(sample: Sample, folder: str | Path) -> None:
 
 @contextmanager
 def _unpacked(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """A plain tar: the file itself, or a temporary one; and the damage that was found on the way."""
+    """A plain tar: the file itself, or a temporary one; and the damage that was found on the
+    way.
+    """
     with open(path, "rb") as file:
         head = file.read(max(map(len, COMPRESSED)))
     unpack = next((unpack for mark, unpack in COMPRESSED.items() if head.startswith(mark)), None)

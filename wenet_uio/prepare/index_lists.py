@@ -1,4 +1,6 @@
-"""Indexing whole lists before training, in parallel processes; valid indexes of earlier runs are kept."""
+"""Indexing whole lists before training, in parallel processes; valid indexes of earlier runs are
+kept.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class IndexedList(NamedTuple):
 
 
 def index_list(source: SourceList, executor: Executor) -> IndexedList:
-    """Index the shards of a list, then the list; a run after a killed one indexes the remaining shards.
+    """Index the shards of a list, then the list; a run after a killed one indexes the remaining
+    shards.
 
     Raises:
         ListError: the list or one of its files does not exist.
@@ -39,7 +42,9 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
         check_type(data_list, "shard")
         shards, _ = split_shard_list(data_list)
         check_shard_files(data_list, shards)
-        entries_outside(shards)  # reads a manifest of many tars once, so that forked processes inherit its entries
+        entries_outside(
+            shards
+        )  # reads a manifest of many tars once, so that forked processes inherit its entries
         jobs = [(shard, data_list, layout) for shard in shards]
         for _ in executor.map(_index, jobs, data_list, len(jobs), unit="shard"):
             continue

@@ -1,6 +1,8 @@
-"""Join utterances to longer ones, with pauses between them: for models that transcribe long recordings in one pass.
+"""Join utterances to longer ones, with pauses between them: for models that transcribe long
+recordings in one pass.
 
-A model that was trained on single sentences has never seen the end of one and the start of the next.
+A model that was trained on single sentences has never seen the end of one and the start of the
+next.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Joining:
     """
 
     longest: float
-    """Lengths are drawn from a quarter of this to this; an utterance that is longer than the draw stays alone."""
+    """Lengths are drawn from a quarter of this to this; an utterance that is longer than the draw
+    stays alone."""
     pauses: tuple[float, float] = (0.05, 1.0)
     """Shortest and longest pause, before each of the utterances."""
     noise: float = -70.0
@@ -50,7 +53,10 @@ class Joining:
         if not self.longest > 0:
             raise ValueError(f"longest: expected above 0 seconds, found {self.longest:g}")
         if not 0 <= shortest <= longest:
-            raise ValueError(f"pauses: expected 0 or more seconds, the shortest first; found {shortest:g} {longest:g}")
+            raise ValueError(
+                f"pauses: expected 0 or more seconds, the shortest first; found {shortest:g} "
+                f"{longest:g}"
+            )
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,11 @@ class Joined:
         return str(Path(self.folder, f"{self.key}.wav"))
 
 
-def join_utterances(lines: Sequence[RawLine], folder: Path, joining: Joining, executor: Executor) -> list[Joined]:
-    """Write `wav/`, `wav.scp`, `text`, and the keys of the parts in `joined`; each utterance is a part once.
+def join_utterances(
+    lines: Sequence[RawLine], folder: Path, joining: Joining, executor: Executor
+) -> list[Joined]:
+    """Write `wav/`, `wav.scp`, `text`, and the keys of the parts in `joined`; each utterance is a
+    part once.
 
     Raises:
         ValueError: audio cannot be read, or the utterances have different sample rates.
@@ -80,14 +89,20 @@ def join_utterances(lines: Sequence[RawLine], folder: Path, joining: Joining, ex
     for _ in executor.map(write, joined, "join", len(joined)):
         pass
     write_table(
-        folder / "text", ((each.key, joining.separator.join(part.text for part in each.parts)) for each in joined)
+        folder / "text",
+        ((each.key, joining.separator.join(part.text for part in each.parts)) for each in joined),
     )
-    write_table(folder / "joined", ((each.key, " ".join(part.key for part in each.parts)) for each in joined))
+    write_table(
+        folder / "joined",
+        ((each.key, " ".join(part.key for part in each.parts)) for each in joined),
+    )
     write_audio_tables(folder, joined, lambda each: each.wav)
     return joined
 
 
-def plan(lines: Sequence[RawLine], seconds: Sequence[float], folder: Path, joining: Joining) -> Iterator[Joined]:
+def plan(
+    lines: Sequence[RawLine], seconds: Sequence[float], folder: Path, joining: Joining
+) -> Iterator[Joined]:
     """Divide the utterances, in random order, into joined ones of random length."""
     draw = random.Random(joining.seed)
     order = draw.sample(range(len(lines)), len(lines))
@@ -98,8 +113,14 @@ def plan(lines: Sequence[RawLine], seconds: Sequence[float], folder: Path, joini
     for place in [*order, None]:
         pause = draw.uniform(*joining.pauses)
         if parts and (place is None or length + pause + seconds[place] > wanted):
-            yield Joined(f"joined_{number:0{width}}", tuple(parts), tuple(pauses), str(folder), joining)
-            length, wanted, number = 0.0, draw.uniform(joining.longest / 4, joining.longest), number + 1
+            yield Joined(
+                f"joined_{number:0{width}}", tuple(parts), tuple(pauses), str(folder), joining
+            )
+            length, wanted, number = (
+                0.0,
+                draw.uniform(joining.longest / 4, joining.longest),
+                number + 1,
+            )
             parts, pauses = [], []
         if place is not None:
             parts.append(lines[place])
@@ -122,14 +143,20 @@ def write(joined: Joined) -> None:
 
 def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
     """Seconds of each utterance, from the headers."""
-    jobs = [lines[first : first + MEASURED_TOGETHER] for first in range(0, len(lines), MEASURED_TOGETHER)]
+    jobs = [
+        lines[first : first + MEASURED_TOGETHER]
+        for first in range(0, len(lines), MEASURED_TOGETHER)
+    ]
     measured: list[MeasuredLine] = []
     for found in executor.map(_measured, jobs, "measure", len(lines), len):
         measured += found
     rates = {each.sample_rate: line.key for line, each in zip(lines, measured, strict=True)}
     if len(rates) > 1:
         shown = listed([f"{key} has {rate} Hz" for rate, key in rates.items()], NAMED)
-        raise ValueError(f"utterances of several sample rates ({shown}); resample them, or join those of one rate")
+        raise ValueError(
+            f"utterances of several sample rates ({shown}); resample them, or join those of one "
+            "rate"
+        )
     return [each.seconds for each in measured]
 
 

@@ -1,7 +1,9 @@
-"""Tables of Kaldi directories: reading and checking `wav.scp`, `feats.scp`, `text` and `segments`; writing any table.
+"""Tables of Kaldi directories: reading and checking `wav.scp`, `feats.scp`, `text` and `segments`;
+writing any table.
 
-A table has one `key value` line per utterance or recording. `segments` lines are `key recording start end`. A path of a
-table may be a pattern of several files, such as `data/{a,b}/feats.scp` or `data/*/text`.
+A table has one `key value` line per utterance or recording. `segments` lines are `key recording
+start end`. A path of a table may be a pattern of several files, such as `data/{a,b}/feats.scp` or
+`data/*/text`.
 """
 
 from __future__ import annotations
@@ -39,10 +41,12 @@ TO_THE_END = -1
 
 
 def read_filled_table(path: str) -> dict[str, str]:
-    """Read a table that has at least one line, as {key: value} in the order of the file, or of the files of a pattern.
+    """Read a table that has at least one line, as {key: value} in the order of the file, or of the
+    files of a pattern.
 
     Raises:
-        ListError: the table is empty, a key is no word, or no file matches. ValueError: a key comes twice.
+        ListError: the table is empty, a key is no word, or no file matches. ValueError: a key comes
+            twice.
     """
     first, *others = expand(path)
     table = read_table(first)
@@ -55,36 +59,49 @@ def read_filled_table(path: str) -> dict[str, str]:
         raise ListError(f"{path}: empty")
     for key in table:
         if as_word(key) != key:
-            raise ListError(f"{path}: the key {key!r} holds a control character; write {as_word(key)!r}")
+            raise ListError(
+                f"{path}: the key {key!r} holds a control character; write {as_word(key)!r}"
+            )
     return table
 
 
 def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]:
-    """Read utterances without text: the recordings of `wav_scp`, or the parts of them that `segments` names.
+    """Read utterances without text: the recordings of `wav_scp`, or the parts of them that
+    `segments` names.
 
-    Kaldi computes `feats.scp` from the segments: if its keys are those of `segments`, nothing is cut again.
+    Kaldi computes `feats.scp` from the segments: if its keys are those of `segments`, nothing is
+    cut again.
 
     Raises:
-        ListError: wav.scp has a command (`sox … |`), a segment has no recording, or its times are out of order.
+        ListError: wav.scp has a command (`sox … |`), a segment has no recording, or its times are
+            out of order.
     """
     wavs = _read_files(wav_scp)
     if segments is None:
         return [RawLine(key, wav, "") for key, wav in wavs.items()]
     spans = {key: _span(segments, key, value) for key, value in read_filled_table(segments).items()}
     if _are_cut(wavs, spans):
-        print(f"{wav_scp}: holds features of the utterances of {segments}, which are not cut again", file=sys.stderr)
+        print(
+            f"{wav_scp}: holds features of the utterances of {segments}, which are not cut again",
+            file=sys.stderr,
+        )
         return [RawLine(key, wav, "") for key, wav in wavs.items()]
     lost = [key for key, (recording, _, _) in spans.items() if recording not in wavs]
     if lost:
         raise ListError(f"{segments}: {listed(lost, NAMED)} without a recording in {wav_scp}")
-    return [RawLine(key, wavs[recording], "", start, end) for key, (recording, start, end) in spans.items()]
+    return [
+        RawLine(key, wavs[recording], "", start, end)
+        for key, (recording, start, end) in spans.items()
+    ]
 
 
-def read_utterances(wav_scp: str, text: str, segments: str | None = None, utt2lang: str | None = None) -> list[RawLine]:
+def read_utterances(
+    wav_scp: str, text: str, segments: str | None = None, utt2lang: str | None = None
+) -> list[RawLine]:
     """Read utterances with audio and text, in the order of `text`.
 
-    Utterances that have audio but no text are left out; stderr says how many. With `utt2lang`, each has the field
-    `language`.
+    Utterances that have audio but no text are left out; stderr says how many. With `utt2lang`, each
+    has the field `language`.
 
     Raises:
         ListError: a text has no audio or no language; also the errors of `read_audio_lines`.
@@ -95,12 +112,17 @@ def read_utterances(wav_scp: str, text: str, segments: str | None = None, utt2la
     missing = [key for key in texts if key not in lines]
     if missing:
         raise ListError(
-            f"{text}: {listed(missing, NAMED)} without audio in {source}; take them out of the text or add the audio"
+            f"{text}: {listed(missing, NAMED)} without audio in {source}; take them out of the "
+            "text or add the audio"
         )
     silent = len(lines) - len(texts)
     if silent:
-        print(f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr)
-    found = [replace(lines.pop(key), text=line) for key, line in texts.items()]  # pop: memory holds a line once
+        print(
+            f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr
+        )
+    found = [
+        replace(lines.pop(key), text=line) for key, line in texts.items()
+    ]  # pop: memory holds a line once
     return _with_languages(found, text, utt2lang) if utt2lang else found
 
 
@@ -112,7 +134,9 @@ def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[
     """
     languages = read_filled_table(utt2lang)
     if missing := [line.key for line in lines if line.key not in languages]:
-        raise ListError(f"{utt2lang}: {listed(missing, NAMED)} of {text} without a language; add the lines")
+        raise ListError(
+            f"{utt2lang}: {listed(missing, NAMED)} of {text} without a language; add the lines"
+        )
     return [replace(line, extra={"language": languages[line.key]}) for line in lines]
 
 
@@ -122,14 +146,17 @@ def _read_files(wav_scp: str) -> dict[str, str]:
     piped = [key for key, wav in wavs.items() if wav.endswith("|")]
     if piped:
         raise ListError(
-            f"{wav_scp}: commands are not run ({listed(piped, NAMED)} end in '|'); convert the audio to files first"
+            f"{wav_scp}: commands are not run ({listed(piped, NAMED)} end in '|'); convert the "
+            "audio to files first"
         )
     return wavs
 
 
 def _are_cut(wavs: Mapping[str, str], spans: Mapping[str, object]) -> bool:
     """Whether a table of features has utterances of `segments` as keys, not recordings."""
-    return place_of(next(iter(wavs.values()))).offset is not None and all(key in spans for key in wavs)
+    return place_of(next(iter(wavs.values()))).offset is not None and all(
+        key in spans for key in wavs
+    )
 
 
 def check_row(path: str | Path, key: str, value: object) -> None:
@@ -139,11 +166,14 @@ def check_row(path: str | Path, key: str, value: object) -> None:
         ListError: the key is empty or no word, or the value has a line break.
     """
     if not key or as_word(key) != key or len(str(value).splitlines()) > 1:
-        raise ListError(f"{path}: the key {key!r} must have no space, and the value {value!r} no line break")
+        raise ListError(
+            f"{path}: the key {key!r} must have no space, and the value {value!r} no line break"
+        )
 
 
 def write_table(path: str | Path, rows: Iterable[tuple[str, object]]) -> None:
-    """Write a `key value` line for each row, in the order of `rows`, holding one row in memory at a time.
+    """Write a `key value` line for each row, in the order of `rows`, holding one row in memory at a
+    time.
 
     Kaldi requires that lines are ordered by the bytes of their keys; `by_key` is the sort key.
     """
@@ -157,7 +187,8 @@ def write_audio_tables(
     wav_of: Callable[[Utterance], str],
     span_of: Callable[[Utterance], str] | None = None,
 ) -> None:
-    """Write `wav.scp` and, where utterances are parts of recordings, `segments`; otherwise remove `segments`.
+    """Write `wav.scp` and, where utterances are parts of recordings, `segments`; otherwise remove
+    `segments`.
 
     Args:
         utterances: ordered by key.
@@ -166,12 +197,17 @@ def write_audio_tables(
     """
     if span_of is None:
         (folder / "segments").unlink(missing_ok=True)
-        write_table(folder / "wav.scp", ((utterance.key, wav_of(utterance)) for utterance in utterances))
+        write_table(
+            folder / "wav.scp", ((utterance.key, wav_of(utterance)) for utterance in utterances)
+        )
         return
     names = recording_names(wav_of(utterance) for utterance in utterances)
     recordings = ((name, wav) for wav, name in names.items())
     write_table(folder / "wav.scp", sorted(recordings, key=lambda row: by_key(row[0])))
-    spans = ((utterance.key, f"{names[wav_of(utterance)]} {span_of(utterance)}") for utterance in utterances)
+    spans = (
+        (utterance.key, f"{names[wav_of(utterance)]} {span_of(utterance)}")
+        for utterance in utterances
+    )
     write_table(folder / "segments", spans)
 
 
@@ -186,7 +222,9 @@ def without_spaces(name: str) -> str:
 
 
 def recording_names(wavs: Iterable[str]) -> dict[str, str]:
-    """Name recordings, as {wav: name}: file names without suffix and spaces, numbered where two are the same."""
+    """Name recordings, as {wav: name}: file names without suffix and spaces, numbered where two are
+    the same.
+    """
     names: dict[str, str] = {}
     taken: set[str] = set()
     for wav in dict.fromkeys(wavs):
@@ -201,12 +239,16 @@ def recording_names(wavs: Iterable[str]) -> dict[str, str]:
 
 
 def _span(segments: str, key: str, value: str) -> tuple[str, float, float | None]:
-    """Recording, start and end of a segment, in seconds; the end is None at the end of the recording."""
+    """Recording, start and end of a segment, in seconds; the end is None at the end of the
+    recording.
+    """
     try:
         recording, start, end = value.split()
         first, last = float(start), float(end)
     except ValueError:
-        raise ListError(f"{segments}: {key}: expected `recording start end`, found {value!r}") from None
+        raise ListError(
+            f"{segments}: {key}: expected `recording start end`, found {value!r}"
+        ) from None
     if first >= 0 and last == TO_THE_END:
         return recording, first, None
     if not 0 <= first < last:

@@ -1,4 +1,6 @@
-"""Making data lists from utterances: raw lists and shard lists, each with an index and a manifest (LIST.json)."""
+"""Making data lists from utterances: raw lists and shard lists, each with an index and a manifest
+(LIST.json).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def manifest_of(data_list: str) -> Path:
 
 
 def make_raw_list(
-    utterances: Sequence[RawLine], data_list: str, per_run: int = UTTERANCES_PER_RUN, executor: Executor = THREADS
+    utterances: Sequence[RawLine],
+    data_list: str,
+    per_run: int = UTTERANCES_PER_RUN,
+    executor: Executor = THREADS,
 ) -> list[Failure]:
     """Write a raw list, its index and its manifest.
 
@@ -46,7 +51,11 @@ def make_raw_list(
         file.writelines(utterance.to_json() + "\n" for utterance in utterances)
     index, bad = build_index(data_list, "raw", per_run, executor)
     summary = read_columns(index)[1]["summary"]
-    totals = {"utterances": summary["samples"], "seconds": round(summary["seconds"], 3), "bad": len(bad)}
+    totals = {
+        "utterances": summary["samples"],
+        "seconds": round(summary["seconds"], 3),
+        "bad": len(bad),
+    }
     _write_manifest(data_list, {"totals": totals, "bad": bad})
     return bad
 
@@ -60,11 +69,12 @@ def make_shard_list(
     *,
     overwrite: bool = False,
 ) -> list[Failure]:
-    """Pack utterances into tars in `shards_dir`, each with its index; write the list, its index and its manifest.
+    """Pack utterances into tars in `shards_dir`, each with its index; write the list, its index and
+    its manifest.
 
-    A shard that exists and was made from the same files with the same options is kept. Shards of earlier runs with
-    this prefix for this list are removed. So a killed run can be repeated: the result has the same bytes as an
-    undisturbed run.
+    A shard that exists and was made from the same files with the same options is kept. Shards of
+    earlier runs with this prefix for this list are removed. So a killed run can be repeated: the
+    result has the same bytes as an undisturbed run.
 
     Args:
         overwrite: replace and remove shards with this prefix that belong to another list.
@@ -73,7 +83,8 @@ def make_shard_list(
         the utterances that could not be packed.
 
     Raises:
-        ValueError: no utterance could be packed, groups overlap, or shards of another list would be lost.
+        ValueError: no utterance could be packed, groups overlap, or shards of another list would be
+            lost.
     """
     check_groups(options.groups)
     folder = Path(shards_dir)
@@ -81,7 +92,10 @@ def make_shard_list(
         plan = plan_shards(utterances, options, executor)
         names = [name for name, _ in plan.shards]
         clear_temporaries(folder, options.prefix, names)
-        jobs = [ShardJob(str(folder), name, lines, options.storing, options.max_bytes) for name, lines in plan.shards]
+        jobs = [
+            ShardJob(str(folder), name, lines, options.storing, options.max_bytes)
+            for name, lines in plan.shards
+        ]
         take_over(folder, options.prefix, data_list, jobs, overwrite=overwrite)
         receipts = _pack_all(jobs, executor)
         shards = [shard for receipt in receipts for shard in receipt.shards]
@@ -94,7 +108,9 @@ def make_shard_list(
             file.writelines(f"{shard['path']}\n" for shard in listed)
         build_index(data_list, "shard")
     lists = {"bad": bad, "outside": plan.outside, "shards": listed}
-    _write_manifest(data_list, {"totals": _totals(shards, bad, plan), "options": _as_json(options), **lists})
+    _write_manifest(
+        data_list, {"totals": _totals(shards, bad, plan), "options": _as_json(options), **lists}
+    )
     return bad
 
 
@@ -108,7 +124,10 @@ def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int
     for key, reason in bad[:NAMED]:
         print(f"error: {key}: {reason}", file=sys.stderr)
     if len(bad) > NAMED:
-        print(f"error: and {len(bad) - NAMED} more, all of them in {manifest_of(data_list)}", file=sys.stderr)
+        print(
+            f"error: and {len(bad) - NAMED} more, all of them in {manifest_of(data_list)}",
+            file=sys.stderr,
+        )
     counts = [f"{totals['utterances']} utterances", f"{totals['seconds'] / 3600:.2f} hours"]
     counts += [f"{totals[name]} {name}" for name in ("shards", "bytes") if name in totals]
     counts.append(f"{len(bad)} bad")
@@ -116,7 +135,10 @@ def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int
         counts.append(f"{totals['outside']} in no group")
     print(f"{data_list}: {', '.join(counts)}", file=sys.stderr)
     if bad and not allow_bad:
-        print("error: mend or remove the bad utterances, or leave them out with --allow_bad", file=sys.stderr)
+        print(
+            "error: mend or remove the bad utterances, or leave them out with --allow_bad",
+            file=sys.stderr,
+        )
         return 1
     return 0
 
@@ -136,8 +158,12 @@ def _why(bad: Sequence[Failure], plan: ShardPlan) -> str:
     return "; ".join(reasons)
 
 
-def _totals(shards: Sequence[dict[str, Any]], bad: Sequence[Failure], plan: ShardPlan) -> dict[str, Any]:
-    sums = {name: sum(shard[name] for shard in shards) for name in ("utterances", "seconds", "bytes")}
+def _totals(
+    shards: Sequence[dict[str, Any]], bad: Sequence[Failure], plan: ShardPlan
+) -> dict[str, Any]:
+    sums = {
+        name: sum(shard[name] for shard in shards) for name in ("utterances", "seconds", "bytes")
+    }
     sums |= {"seconds": round(sums["seconds"], 3), "shards": len(shards)}
     return sums | {"bad": len(bad), "outside": len(plan.outside)}
 
@@ -161,6 +187,10 @@ def _write_manifest(data_list: str, manifest: dict[str, Any]) -> None:
             value = shown_values(value)
             text = json.dumps(value, ensure_ascii=False)
             if isinstance(value, list) and value:
-                text = "[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n]"
+                text = (
+                    "[\n"
+                    + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value)
+                    + "\n]"
+                )
             fields.append(f"{json.dumps(name)}: {text}")
         file.write("{\n" + ",\n".join(fields) + "\n}\n")

@@ -1,4 +1,6 @@
-"""The form of a corpus, found out by looking at names and first lines; two possible forms are an error."""
+"""The form of a corpus, found out by looking at names and first lines; two possible forms are an
+error.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def form_of(path: Path) -> str:
     """The form of a file or folder of transcripts.
 
     Raises:
-        ListError: nothing says the form, or two forms are possible; the message has the options that tell.
+        ListError: nothing says the form, or two forms are possible; the message has the options
+            that tell.
     """
     if path.is_dir():
         return _form_of_folder(path)
@@ -64,10 +67,15 @@ def form_of(path: Path) -> str:
         ".parquet": lambda path: "parquet",
         ".txt": lambda path: "ljspeech" if _has_bars(path) else "transcripts",
         **dict.fromkeys((".json", ".jsonl", ".list"), _form_of_lines),
-        **{f".{suffix}": lambda path: FORM_OF[path.suffix[1:].lower()] for suffix in ("srt", "vtt", "textgrid", "ctm")},
+        **{
+            f".{suffix}": lambda path: FORM_OF[path.suffix[1:].lower()]
+            for suffix in ("srt", "vtt", "textgrid", "ctm")
+        },
     }
     if suffix not in by_suffix:
-        raise ListError(f"{path}: the name does not say the form of the file; give --form {', '.join(MEANINGS)}")
+        raise ListError(
+            f"{path}: the name does not say the form of the file; give --form {', '.join(MEANINGS)}"
+        )
     return by_suffix[suffix](path)
 
 
@@ -78,7 +86,9 @@ def _form_of_lines(path: Path) -> str:
 
 
 def _form_of_table(path: Path) -> str:
-    """A table with bars, as in LJSpeech, if nearly all rows have one, and commas do not separate a header or audio."""
+    """A table with bars, as in LJSpeech, if nearly all rows have one, and commas do not separate a
+    header or audio.
+    """
     if not _has_bars(path):
         return "csv"
     first = next(csv.reader(line for _, line in lines_of_table(path)), [""])
@@ -88,7 +98,9 @@ def _form_of_table(path: Path) -> str:
 
 def _has_bars(path: Path) -> bool:
     """Whether nearly all rows have a bar; the reader names the others."""
-    lines = itertools.islice((line for _, line in lines_of_table(path) if line.strip()), LINES_LOOKED_AT)
+    lines = itertools.islice(
+        (line for _, line in lines_of_table(path) if line.strip()), LINES_LOOKED_AT
+    )
     has_bar = [BAR in line for line in lines]
     return sum(has_bar) > SHARE_OF_BARS * len(has_bar)
 
@@ -110,7 +122,10 @@ def _form_of_folder(folder: Path) -> str:
     if len(found) > 1:
         raise _two_readings(folder, found)
     if not found:
-        raise ListError(f"{folder}: no form of corpus is recognised: {_contents(beside, files)}; {_forms(files)}")
+        raise ListError(
+            f"{folder}: no form of corpus is recognised: {_contents(beside, files)}; "
+            f"{_forms(files)}"
+        )
     return next(iter(found))
 
 
@@ -120,13 +135,21 @@ def table_of(folder: Path) -> Path | None:
 
 
 def _forms_beside(files: FilesOfFolder) -> dict[str, str]:
-    """Forms of the files of text that audio has beside it, with an example; of all if no file has audio beside it."""
-    texts = [file for file in files.texts if not is_transcripts(file.path) and file.path.name not in TABLES]
+    """Forms of the files of text that audio has beside it, with an example; of all if no file has
+    audio beside it.
+    """
+    texts = [
+        file
+        for file in files.texts
+        if not is_transcripts(file.path) and file.path.name not in TABLES
+    ]
     return {file.form: file.path.name for file in texts if file.audio or _may_be_apart(file, files)}
 
 
 def _may_be_apart(file: TextFile, files: FilesOfFolder) -> bool:
-    """Whether the audio of a file may be elsewhere: words of many recordings, or times where no audio is near."""
+    """Whether the audio of a file may be elsewhere: words of many recordings, or times where no
+    audio is near.
+    """
     return file.form == "ctm" or (not files.audio and file.form != "pairs")
 
 
@@ -135,30 +158,42 @@ def _contents(files: FilesOfFolder, all_files: Sequence[Path]) -> str:
         return "it has no file"
     suffixes = Counter(path.suffix or path.name for path in all_files).most_common(4)
     listed = ", ".join(f"{count} {suffix}" for suffix, count in suffixes)
-    return f"{len(files.audio)} audio files, and none has a file of text of the same name ({listed})"
+    return (
+        f"{len(files.audio)} audio files, and none has a file of text of the same name ({listed})"
+    )
 
 
 def _forms(files: Sequence[Path]) -> str:
-    tables = [path.name for path in files if path.suffix.lower() in (".tsv", ".csv", ".json", ".jsonl", ".list")]
+    tables = [
+        path.name
+        for path in files
+        if path.suffix.lower() in (".tsv", ".csv", ".json", ".jsonl", ".list")
+    ]
     such = f", such as {tables[0]}" if tables else ""
     return f"name a file of transcripts{such}, or give --form {', '.join(MEANINGS)}"
 
 
 def _two_readings(path: Path, forms: dict[str, str]) -> ListError:
     examples = {form: f" ({example})" if example else "" for form, example in sorted(forms.items())}
-    readings = ", or ".join(f"{MEANINGS[form]}{example}: --form {form}" for form, example in examples.items())
+    readings = ", or ".join(
+        f"{MEANINGS[form]}{example}: --form {form}" for form, example in examples.items()
+    )
     return ListError(f"{path}: may be {readings}")
 
 
 def with_parts_of_folders(lines: Sequence[RawLine], folder: Path) -> list[RawLine]:
-    """The lines with the parts that the folders of their audio name, if all of them do, and train and test are there.
+    """The lines with the parts that the folders of their audio name, if all of them do, and train
+    and test are there.
 
     `folder/train/a.wav` is of the part train.
     """
     parts = [_part_of_folder(line.wav, folder) for line in lines]
     if None in parts or not {"train", "test"} <= set(parts) or any(map(part_of, lines)):
         return list(lines)
-    return [replace(line, extra=line.extra | {"part": part}) for line, part in zip(lines, parts, strict=True)]
+    return [
+        replace(line, extra=line.extra | {"part": part})
+        for line, part in zip(lines, parts, strict=True)
+    ]
 
 
 def _part_of_folder(wav: str, folder: Path) -> str | None:
@@ -174,9 +209,12 @@ def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
     first = lines[0]
     span = f", {first.start:g} s to {first.end:g} s" if first.end is not None else ""
     parts = Counter(filter(None, map(part_of, lines)))
-    told = f"; parts: {', '.join(f'{part} {count}' for part, count in parts.items())}" if parts else ""
+    told = (
+        f"; parts: {', '.join(f'{part} {count}' for part, count in parts.items())}" if parts else ""
+    )
     recordings = len({line.wav for line in lines})
     return (
-        f"{path}: {MEANINGS[form]} (--form {form}); {len(lines)} utterances in {recordings} audio files{told}\n"
+        f"{path}: {MEANINGS[form]} (--form {form}); {len(lines)} utterances in {recordings} audio "
+        f"files{told}\n"
         f'  the first is {first.wav}{span}: "{first.text}"'
     )

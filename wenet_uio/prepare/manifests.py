@@ -1,6 +1,8 @@
-"""Conversion of manifests and transcripts in any form that `readers.py` reads to those that are written here.
+"""Conversion of manifests and transcripts in any form that `readers.py` reads to those that are
+written here.
 
-Every reader gives `RawLine`s and every writer takes them. To add a form that is written, add its writer to WRITERS.
+Every reader gives `RawLine`s and every writer takes them. To add a form that is written, add its
+writer to WRITERS.
 """
 
 from __future__ import annotations
@@ -46,9 +48,10 @@ def convert_manifest(
 ) -> int:
     """Read one form and write another; audio headers are read where the target needs lengths.
 
-    The keys are those of training: `formats/keys.py` describes them. What was understood is printed first, and what is
-    left out is counted and named: see `inside_audio` and `write_audio`. Audio that is inside parquet is written to
-    `TARGET.audio/`, or to `TARGET/audio/` of a Kaldi directory.
+    The keys are those of training: `formats/keys.py` describes them. What was understood is printed
+    first, and what is left out is counted and named: see `inside_audio` and `write_audio`. Audio
+    that is inside parquet is written to `TARGET.audio/`, or to `TARGET/audio/` of a Kaldi
+    directory.
 
     Args:
         read_as: a key of READERS; None finds out the form by looking.
@@ -59,7 +62,8 @@ def convert_manifest(
         the number of utterances.
 
     Raises:
-        ListError: the source is empty, has a key twice or is not in its form, or audio is missing or cannot be read.
+        ListError: the source is empty, has a key twice or is not in its form, or audio is missing
+            or cannot be read.
     """
     options = replace(options, form=read_as)
     read = read_transcripts if options.searches(Path(source)) else read_lines
@@ -79,14 +83,18 @@ def _check_keys(source: str, lines: Sequence[RawLine]) -> None:
     keys: dict[str, str] = {}
     for line in lines:
         if line.key in keys:
-            raise ListError(f"{source}: key {line.key} comes twice, for {keys[line.key]} and {line.wav}")
+            raise ListError(
+                f"{source}: key {line.key} comes twice, for {keys[line.key]} and {line.wav}"
+            )
         keys[line.key] = line.wav
 
 
 def _check_audio(source: str, lines: Sequence[RawLine]) -> None:
     missing = [wav for wav in dict.fromkeys(line.wav for line in lines) if _is_missing(wav)]
     if missing:
-        raise ListError(f"{source}: {len(missing)} audio file(s) not found: {listed(missing, NAMED)}")
+        raise ListError(
+            f"{source}: {len(missing)} audio file(s) not found: {listed(missing, NAMED)}"
+        )
 
 
 def write_raw(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
@@ -100,7 +108,11 @@ def write_nemo(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
     infos = _infos([line.wav for line in lines if _needs_length(line)], executor)
     with written_aside(path, "w") as file:
         for line in lines:
-            values = {"audio_filepath": line.wav, "duration": _duration(line, infos), "text": line.text}
+            values = {
+                "audio_filepath": line.wav,
+                "duration": _duration(line, infos),
+                "text": line.text,
+            }
             if line.start or line.end is not None:
                 values["offset"] = round(line.start, DIGITS)
             values["key"] = line.key
@@ -110,7 +122,8 @@ def write_nemo(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
 def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> None:
     """Write a Kaldi directory, with `segments` where utterances are parts of recordings.
 
-    `utt2dur`, `utt2spk` and `utt2lang` are written where every utterance has the field; otherwise they are removed.
+    `utt2dur`, `utt2spk` and `utt2lang` are written where every utterance has the field; otherwise
+    they are removed.
 
     Raises:
         ListError: a key or a value does not fit into a table, or audio cannot be read.
@@ -133,12 +146,18 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
 def _tell_lost_fields(lines: Sequence[RawLine], folder: str) -> None:
     lost = {name for line in lines for name in line.extra} - set(KALDI_TABLES.values())
     if lost:
-        print(f"{folder}: Kaldi has no table for {', '.join(sorted(lost))}; left out", file=sys.stderr)
+        print(
+            f"{folder}: Kaldi has no table for {', '.join(sorted(lost))}; left out", file=sys.stderr
+        )
 
 
 def _fields_of_all(lines: Sequence[RawLine]) -> dict[str, str]:
     """Tables that can be written, with their fields: those whose field every utterance has."""
-    return {table: field for table, field in KALDI_TABLES.items() if all(field in line.extra for line in lines)}
+    return {
+        table: field
+        for table, field in KALDI_TABLES.items()
+        if all(field in line.extra for line in lines)
+    }
 
 
 def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str]) -> None:
@@ -150,11 +169,17 @@ def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str
 
 
 def _kaldi_span(lines: Sequence[RawLine], executor: Executor) -> Callable[[RawLine], str]:
-    """A function that returns `start end` of an utterance in seconds. Headers are read for lines without an end."""
+    """A function that returns `start end` of an utterance in seconds. Headers are read for lines
+    without an end.
+    """
     infos = _infos([line.wav for line in lines if line.end is None], executor)
 
     def span(line: RawLine) -> str:
-        end = line.end if line.end is not None else infos[line.wav].num_samples / infos[line.wav].sample_rate
+        end = (
+            line.end
+            if line.end is not None
+            else infos[line.wav].num_samples / infos[line.wav].sample_rate
+        )
         return f"{round(line.start, DIGITS)} {round(end, DIGITS)}"
 
     return span
@@ -167,7 +192,9 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
         ListError: the name has another suffix, lhotse is not installed, or audio cannot be read.
     """
     if not path.endswith((".jsonl", ".jsonl.gz")):
-        raise ListError(f"{path}: the name of a file of Lhotse cuts must end in .jsonl or .jsonl.gz")
+        raise ListError(
+            f"{path}: the name of a file of Lhotse cuts must end in .jsonl or .jsonl.gz"
+        )
     try:
         from lhotse import MonoCut, Recording, SupervisionSegment
         from lhotse.audio import AudioSource
@@ -178,14 +205,24 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
 
     def cut(line: RawLine) -> MonoCut:
         info, name, extra = infos[line.wav], names[line.wav], dict(line.extra)
-        source = AudioSource("url" if "://" in line.wav else "file", list(range(info.channels)), line.wav)
+        source = AudioSource(
+            "url" if "://" in line.wav else "file", list(range(info.channels)), line.wav
+        )
         length = info.num_samples / info.sample_rate
         recording = Recording(name, [source], info.sample_rate, info.num_samples, length)
         channel, duration = extra.pop("channel", 0), _duration(line, infos)
         known = {field: extra.pop(field, None) for field in ("speaker", "language", "gender")}
-        custom = {field: value for field, value in extra.items() if field not in ("duration", "sampling_rate")}
-        said = SupervisionSegment(line.key, name, 0.0, duration, channel, line.text, custom=custom or None, **known)
-        return MonoCut(line.key, round(line.start, DIGITS), duration, channel, [said], recording=recording)
+        custom = {
+            field: value
+            for field, value in extra.items()
+            if field not in ("duration", "sampling_rate")
+        }
+        said = SupervisionSegment(
+            line.key, name, 0.0, duration, channel, line.text, custom=custom or None, **known
+        )
+        return MonoCut(
+            line.key, round(line.start, DIGITS), duration, channel, [said], recording=recording
+        )
 
     with written_aside(path) as file:
         plain = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.endswith(".gz") else file
@@ -208,7 +245,9 @@ def _infos(wavs: Sequence[str], executor: Executor) -> dict[str, AudioInfo]:
         else:
             infos[wav] = info
     if bad:
-        raise ListError("\n  ".join([f"{len(bad)} of {len(distinct)} audio files cannot be read:", *bad]))
+        raise ListError(
+            "\n  ".join([f"{len(bad)} of {len(distinct)} audio files cannot be read:", *bad])
+        )
     return infos
 
 

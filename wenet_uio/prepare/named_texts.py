@@ -1,4 +1,6 @@
-"""Texts by the names of their audio: LJSpeech's metadata.csv with bars, and transcripts.txt in folders of audio."""
+"""Texts by the names of their audio: LJSpeech's metadata.csv with bars, and transcripts.txt in
+folders of audio.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def is_transcripts(path: Path) -> bool:
 
 
 def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read `name|text` or `name|text|normalized text`, as in LJSpeech; or columns that the first row names.
+    """Read `name|text` or `name|text|normalized text`, as in LJSpeech; or columns that the first
+    row names.
 
     Rows without a text are left out, and counted and named.
 
@@ -36,7 +39,8 @@ def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
         text_field: raw or normalized; default is the last column.
 
     Raises:
-        ListError: a row has more columns than the others, no row has a text, or there is no such column.
+        ListError: a row has more columns than the others, no row has a text, or there is no such
+            column.
     """
     rows = [(number, line.split(BAR)) for number, line in lines_of_table(path) if line.strip()]
     if not rows:
@@ -46,7 +50,9 @@ def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
     return _lines(_texts_of_rows(path, rows, text_field), Path(path).parent)
 
 
-def _texts_of_rows(path: str, rows: Sequence[tuple[int, list[str]]], text_field: str | None) -> list[NamedText]:
+def _texts_of_rows(
+    path: str, rows: Sequence[tuple[int, list[str]]], text_field: str | None
+) -> list[NamedText]:
     """Names and texts of numbered rows; those without a text are counted and named."""
     count = Counter(len(row) for _, row in rows).most_common(1)[0][0]
     column = _column(path, count, text_field)
@@ -59,7 +65,9 @@ def _texts_of_rows(path: str, rows: Sequence[tuple[int, list[str]]], text_field:
 
 
 def _cell(place: str, row: Sequence[str], column: int, count: int) -> str:
-    """The text of a column, empty if the row is shorter. Raises: ListError: the row has more than `count` columns."""
+    """The text of a column, empty if the row is shorter. Raises: ListError: the row has more than
+    `count` columns.
+    """
     if len(row) > count:
         raise ListError(f"{place}: expected {count} columns separated by |, found {len(row)}")
     return row[column].strip() if column < len(row) else ""
@@ -68,7 +76,9 @@ def _cell(place: str, row: Sequence[str], column: int, count: int) -> str:
 def _column(path: str, count: int, text_field: str | None) -> int:
     """The column of the text in rows of `count` columns."""
     if count not in (2, 3):
-        raise ListError(f"{path}: expected name|text or name|text|normalized text, found {count} columns")
+        raise ListError(
+            f"{path}: expected name|text or name|text|normalized text, found {count} columns"
+        )
     column = TEXT_COLUMNS.get(text_field, count) if text_field else count - 1
     if column == 2 and not text_field:
         print(f"{path}: the texts are the third column; --text_field raw takes the second")
@@ -81,15 +91,19 @@ def _column(path: str, count: int, text_field: str | None) -> int:
 def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLine]:
     """Read a file of lines `name text`, or those below a folder whose names are of NAMES.
 
-    A tab or else a bar separates name and text if every line has one; otherwise the first blank does. The audio is
-    below the folder of the file.
+    A tab or else a bar separates name and text if every line has one; otherwise the first blank
+    does. The audio is below the folder of the file.
 
     Raises:
         ListError: there is no such file, a line has no text, or a `text_field` is given.
     """
     if text_field:
         raise ListError(f"{path}: has one text for each name; leave --text_field out")
-    files = list(filter(is_transcripts, files_below(Path(path)))) if Path(path).is_dir() else [Path(path)]
+    files = (
+        list(filter(is_transcripts, files_below(Path(path))))
+        if Path(path).is_dir()
+        else [Path(path)]
+    )
     if not files:
         raise ListError(f"{path}: no file {' or '.join(NAMES)} in it")
     return [line for file in files for line in _lines(_named_texts(file), file.parent)]
@@ -111,4 +125,7 @@ def _lines(texts: Sequence[NamedText], folder: Path) -> list[RawLine]:
     """The utterances of a file; a name becomes a path if one file below `folder` fits."""
     found = find_audio(dict.fromkeys(name for name, _ in texts), [folder], folder)
     wavs = {name: str(files[0]) if len(files) == 1 else name for name, files in found.items()}
-    return [RawLine(key_of_name(wavs[name]), wavs[name], text, is_named_by_audio=True) for name, text in texts]
+    return [
+        RawLine(key_of_name(wavs[name]), wavs[name], text, is_named_by_audio=True)
+        for name, text in texts
+    ]

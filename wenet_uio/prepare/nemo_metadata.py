@@ -40,7 +40,9 @@ def of_new_set(options: NemoOptions, entries: int) -> Metadata:
 
 
 def with_addition(known: Metadata, manifest: str, shards: int) -> Metadata:
-    """Metadata after a manifest was added in `shards` tars; the former metadata goes to the history."""
+    """Metadata after a manifest was added in `shards` tars; the former metadata goes to the
+    history.
+    """
     before = {key: value for key, value in known.items() if key != "history"}
     added = {"manifest": str(manifest), "sha256": digest_of(manifest), "num_shards": shards}
     return {
@@ -61,7 +63,9 @@ def read(folder: Path) -> Metadata:
     """
     path = folder / NAME
     if not path.is_file():
-        raise ValueError(f"{path}: not found; give --target_dir of a set that convert_to_tarred.py or NeMo made")
+        raise ValueError(
+            f"{path}: not found; give --target_dir of a set that convert_to_tarred.py or NeMo made"
+        )
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict) or not isinstance(found.get("dataset_config"), dict):
         raise ValueError(f"{path}: not the metadata of a tarred set; expected dataset_config in it")

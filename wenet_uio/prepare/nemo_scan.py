@@ -1,6 +1,7 @@
 """Which entries of a manifest go into which tar: one pass over its lines, then arrays.
 
-A line takes 44 bytes in memory: its place, its length and hashes of its key and audio. Workers read the lines again.
+A line takes 44 bytes in memory: its place, its length and hashes of its key and audio. Workers read
+the lines again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from itertools import pairwise
 import numpy as np
 
 from wenet_uio.audio.read import AudioError, audio_info
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, lines_of, locate, parse_raw_line, reason_to_skip
+from wenet_uio.dataset.formats.data_list import (
+    ListError,
+    RawLine,
+    lines_of,
+    locate,
+    parse_raw_line,
+    reason_to_skip,
+)
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.randomness import draw, key_of
 from wenet_uio.prepare.nemo_shard import NemoOptions
@@ -48,13 +56,16 @@ class Scanned:
 
 
 def scan_manifest(path: str) -> Scanned:
-    """Read every line once, keeping its place and its length. Lines without a duration need the header of their audio.
+    """Read every line once, keeping its place and its length. Lines without a duration need the
+    header of their audio.
 
     Raises:
         ListError: no line can be used.
     """
     columns = [array("Q"), array("I"), array("d"), array("Q"), array("Q")]
-    named = array("Q")  # keys of all lines without one, usable or not, as in the index of a raw list
+    named = array(
+        "Q"
+    )  # keys of all lines without one, usable or not, as in the index of a raw list
     bad: list[Failure] = []
     for number, (offset, text) in enumerate(lines_of(path), 1):
         if not text.strip():
@@ -75,7 +86,9 @@ def scan_manifest(path: str) -> Scanned:
     if not columns[0]:
         raise ListError(f"{path}: no entry can be used" + (f"; {': '.join(bad[0])}" if bad else ""))
     offsets, sizes, seconds, keys, wavs = map(np.asarray, columns)
-    return Scanned(offsets, sizes, seconds, keys, wavs, bad, clash=len(np.unique(named)) < len(named))
+    return Scanned(
+        offsets, sizes, seconds, keys, wavs, bad, clash=len(np.unique(named)) < len(named)
+    )
 
 
 def _hash(text: str) -> int:
@@ -95,9 +108,16 @@ def _seconds(line: RawLine, path: str) -> float:
 def buckets_of(scanned: Scanned, options: NemoOptions, count: int) -> list[NemoOptions]:
     """Options of each of `count` buckets: intervals of duration of equal width, as in NeMo."""
     low = float(scanned.seconds.min()) if options.min_duration is None else options.min_duration
-    high = float(np.nextafter(scanned.seconds.max(), np.inf)) if options.max_duration is None else options.max_duration
+    high = (
+        float(np.nextafter(scanned.seconds.max(), np.inf))
+        if options.max_duration is None
+        else options.max_duration
+    )
     edges = np.linspace(low, high, count + 1).tolist()
-    return [replace(options, min_duration=shortest, max_duration=longest) for shortest, longest in pairwise(edges)]
+    return [
+        replace(options, min_duration=shortest, max_duration=longest)
+        for shortest, longest in pairwise(edges)
+    ]
 
 
 def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray]:
@@ -115,7 +135,9 @@ def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray
         by = scanned.audio_hash if options.keep_files_together else scanned.key_hash
         chosen = chosen[np.argsort(draw(key_of(options.shuffle_seed), by[chosen]), kind="stable")]
     elif options.keep_files_together:
-        _, first, place = np.unique(scanned.audio_hash[chosen], return_index=True, return_inverse=True)
+        _, first, place = np.unique(
+            scanned.audio_hash[chosen], return_index=True, return_inverse=True
+        )
         chosen = chosen[np.argsort(first[place], kind="stable")]
     cuts = len(chosen) * np.arange(1, options.num_shards) // options.num_shards
     if options.keep_files_together:
@@ -126,7 +148,10 @@ def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray
 
 def chosen_of(scanned: Scanned, options: NemoOptions) -> np.ndarray:
     """Rows of `scanned` within the bounds on duration."""
-    low, high = options.min_duration or 0.0, np.inf if options.max_duration is None else options.max_duration
+    low, high = (
+        options.min_duration or 0.0,
+        np.inf if options.max_duration is None else options.max_duration,
+    )
     return np.flatnonzero((scanned.seconds >= low) & (scanned.seconds < high))
 
 
@@ -139,6 +164,8 @@ def keys_of(scanned: Scanned, manifest: str) -> list[str]:
         except ListError:
             continue  # blank, or already among the bad lines
         parsed[offset] = line.key, line.audio_of_key
-    keys = distinct_keys([key for key, _ in parsed.values()], [audio for _, audio in parsed.values()])
+    keys = distinct_keys(
+        [key for key, _ in parsed.values()], [audio for _, audio in parsed.values()]
+    )
     key_at = dict(zip(parsed, keys, strict=True))
     return [key_at[offset] for offset in scanned.offsets.tolist()]

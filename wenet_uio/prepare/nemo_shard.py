@@ -1,7 +1,9 @@
-"""The work of one worker of convert_to_tarred.py: pack entries of a manifest into one tar of NeMo's, with its manifest.
+"""The work of one worker of convert_to_tarred.py: pack entries of a manifest into one tar of
+NeMo's, with its manifest.
 
-Names are those of NeMo's converter: `/data/a.b/x.wav` is `_data_a_b_x.wav` in the tar. The second entry of a member is
-`…-sub1.wav`, the third `…-sub2.wav`. Entries keep all fields, and get `shard_id` and `key`.
+Names are those of NeMo's converter: `/data/a.b/x.wav` is `_data_a_b_x.wav` in the tar. The second
+entry of a member is `…-sub1.wav`, the third `…-sub2.wav`. Entries keep all fields, and get
+`shard_id` and `key`.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class NemoStoring:
     """How the audio of entries is stored."""
 
     slice_with_offset: bool = False
-    """Store the part of a recording that an entry names. False: the whole recording, once in each tar that needs it."""
+    """Store the part of a recording that an entry names. False: the whole recording, once in each
+    tar that needs it."""
     force_codec: str | None = None
     """wav, flac or opus; None keeps the bytes of the files."""
     sort_in_shards: bool = False
@@ -111,7 +114,9 @@ class NemoShardJob:
 
 
 def flat_name(path: str) -> str:
-    """Name in the tar of an audio file: `/` and `.` become `_`, and `-sub`, which marks repeats, does not occur."""
+    """Name in the tar of an audio file: `/` and `.` become `_`, and `-sub`, which marks repeats,
+    does not occur.
+    """
     base, suffix = os.path.splitext(path)  # noqa: PTH122 - a URI is no path
     return base.replace("/", "_").replace(".", "_").replace("-sub", "_sub") + suffix
 
@@ -143,7 +148,9 @@ def _is_there(job: NemoShardJob, receipt: Receipt) -> bool:
 def _lines(job: NemoShardJob) -> Iterator[RawLine]:
     """The entries, with the audio where it is."""
     with open(job.manifest, "rb") as file:
-        for number, (offset, size) in enumerate(zip(job.offsets.tolist(), job.sizes.tolist(), strict=True)):
+        for number, (offset, size) in enumerate(
+            zip(job.offsets.tolist(), job.sizes.tolist(), strict=True)
+        ):
             file.seek(offset)
             line = parse_raw_line(file.read(size))
             yield line if job.keys is None else replace(line, key=job.keys[number])
@@ -172,7 +179,10 @@ class _Packing:
         """Write the tar, then the manifest; audio that cannot be read is left out and reported."""
         bad: list[Failure] = []
         temporary = False
-        with written_aside(self._job.tar) as file, written_aside(self._job.shard_manifest, "w") as manifest:
+        with (
+            written_aside(self._job.tar) as file,
+            written_aside(self._job.shard_manifest, "w") as manifest,
+        ):
             tar = TarWriter(file)
             seconds = 0.0
             for line in lines:
@@ -185,7 +195,11 @@ class _Packing:
                 seconds += entry["duration"]
                 manifest.write(json.dumps(entry, ensure_ascii=False) + "\n")
             tar.write(b"\0" * END_BYTES)
-        done = {"path": self._job.tar.name, "utterances": len(lines) - len(bad), "seconds": round(seconds, 3)}
+        done = {
+            "path": self._job.tar.name,
+            "utterances": len(lines) - len(bad),
+            "seconds": round(seconds, 3),
+        }
         return Receipt(None if temporary else fingerprint, [{**done, "bytes": tar.size}], bad)
 
     def _entry(self, line: RawLine, tar: TarWriter) -> dict[str, Any]:
@@ -196,7 +210,11 @@ class _Packing:
             stored = replace(stored, start=0.0, end=None)
         part = f"{stored.wav} {stored.start} {stored.end}"
         sample = None if part in self._members else encode_sample(stored, self._storing)
-        seconds = self._seconds[self._members[part]] if sample is None else sample.num_samples / sample.sample_rate
+        seconds = (
+            self._seconds[self._members[part]]
+            if sample is None
+            else sample.num_samples / sample.sample_rate
+        )
         duration = self._duration(line, seconds, is_slice=is_slice)
         _check_end(line, duration, seconds if is_slice else seconds - line.start)
         if sample is not None:
@@ -205,7 +223,11 @@ class _Packing:
         if is_cut(line) and not is_slice:
             entry["offset"] = line.start
         own = {"text": line.text, "shard_id": self._job.number, "key": line.key}
-        return {**entry, **{key: value for key, value in line.extra.items() if key not in entry}, **own}
+        return {
+            **entry,
+            **{key: value for key, value in line.extra.items() if key not in entry},
+            **own,
+        }
 
     def _name_of_entry(self, member: str) -> str:
         """The name by which the next entry of a member names it."""
@@ -219,7 +241,9 @@ class _Packing:
         seconds = sample.num_samples / sample.sample_rate
         if is_cut(line) and self._job.storing.slice_with_offset:
             base = f"{base}_{line.start:.{DIGITS}g}_{seconds:.{DIGITS}g}".replace(".", "_")
-        kept = self._job.storing.force_codec is None and not (is_cut(line) and self._job.storing.slice_with_offset)
+        kept = self._job.storing.force_codec is None and not (
+            is_cut(line) and self._job.storing.slice_with_offset
+        )
         suffix = suffix if kept else f".{sample.suffix}"
         name, number = base + suffix, 1
         while name in self._entries:  # another path with the same flat name
@@ -233,13 +257,19 @@ class _Packing:
         stated = line.extra.get("duration")
         if line.end is not None:
             length = line.end - line.start
-            return float(stated) if stated is not None and abs(length - float(stated)) < 1e-6 else round(length, DIGITS)
+            return (
+                float(stated)
+                if stated is not None and abs(length - float(stated)) < 1e-6
+                else round(length, DIGITS)
+            )
         if stated is not None and not line.start:
             return float(stated)
         return round(stored if is_slice else stored - line.start, DIGITS)
 
 
 def _check_end(line: RawLine, duration: float, there: float) -> None:
-    """Raises: AudioError: the entry is longer than the audio after its start, which has `there` seconds."""
+    """Raises: AudioError: the entry is longer than the audio after its start, which has `there`
+    seconds.
+    """
     if reason := why_past_the_end(line.start, line.start + duration, min(there, duration)):
         raise AudioError(f"{line.wav}: {reason}")

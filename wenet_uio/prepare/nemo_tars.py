@@ -1,4 +1,5 @@
-"""NeMo's tarred sets of a manifest: tars, sharded_manifests/, tarred_audio_manifest.json and metadata.yaml.
+"""NeMo's tarred sets of a manifest: tars, sharded_manifests/, tarred_audio_manifest.json and
+metadata.yaml.
 
 Each tar leaves a receipt, so that a killed run that is repeated makes only the other tars.
 """
@@ -17,7 +18,13 @@ from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.executor import Executor
 from wenet_uio.files import locked, written_aside
 from wenet_uio.prepare import nemo_metadata as metadata
-from wenet_uio.prepare.nemo_scan import Scanned, chosen_of, keys_of, numbers_of_shards, scan_manifest
+from wenet_uio.prepare.nemo_scan import (
+    Scanned,
+    chosen_of,
+    keys_of,
+    numbers_of_shards,
+    scan_manifest,
+)
 from wenet_uio.prepare.nemo_shard import MANIFESTS, NemoOptions, NemoShardJob, pack_nemo_shard
 from wenet_uio.prepare.shard_job import RECEIPTS, Failure
 
@@ -64,10 +71,13 @@ def make_nemo_tars(
     return bad
 
 
-def add_to_set(manifests: Sequence[str], folder: str | Path, executor: Executor = ONE_PROCESS) -> list[Failure]:
+def add_to_set(
+    manifests: Sequence[str], folder: str | Path, executor: Executor = ONE_PROCESS
+) -> list[Failure]:
     """Add manifests to the set in `folder`, in further tars of about as many entries each.
 
-    Filters, shuffling and storing are those in metadata.yaml. A manifest that is in the set already is not added again.
+    Filters, shuffling and storing are those in metadata.yaml. A manifest that is in the set already
+    is not added again.
 
     Returns:
         as `make_nemo_tars`.
@@ -85,7 +95,10 @@ def add_to_set(manifests: Sequence[str], folder: str | Path, executor: Executor 
                 continue
             options, first = metadata.options_of(known), metadata.num_shards(known)
             scanned = scan_manifest(manifest)
-            count = max(1, round(len(chosen_of(scanned, options)) / max(1, metadata.samples_per_shard(known))))
+            count = max(
+                1,
+                round(len(chosen_of(scanned, options)) / max(1, metadata.samples_per_shard(known))),
+            )
             options = replace(options, num_shards=count)
             bad += _pack(scanned, manifest, into, options, executor, first=first)
             _join_manifests(into, options, range(first, first + count), keep_below=first)
@@ -94,7 +107,13 @@ def add_to_set(manifests: Sequence[str], folder: str | Path, executor: Executor 
 
 
 def _pack(
-    scanned: Scanned, manifest: str, into: Path, options: NemoOptions, executor: Executor, *, first: int
+    scanned: Scanned,
+    manifest: str,
+    into: Path,
+    options: NemoOptions,
+    executor: Executor,
+    *,
+    first: int,
 ) -> list[Failure]:
     """Make the tars from number `first` on."""
     shards = numbers_of_shards(scanned, options)
@@ -107,7 +126,9 @@ def _pack(
         for number, rows in enumerate(shards, first):
             own = None if keys is None else tuple(keys[row] for row in rows.tolist())
             part = scanned.of(rows)
-            yield NemoShardJob(str(into), number, manifest, part.offsets, part.sizes, own, options.storing)
+            yield NemoShardJob(
+                str(into), number, manifest, part.offsets, part.sizes, own, options.storing
+            )
 
     bad, kept = list(scanned.bad), 0
     for receipt, made in executor.map(pack_nemo_shard, jobs(), "pack", sum(map(len, shards)), len):
@@ -116,7 +137,10 @@ def _pack(
     if kept:
         print(f"{into}: {kept} of {len(shards)} tars were there already", file=sys.stderr)
     with written_aside(into / LEFT_OUT, "w") as file:
-        file.writelines(json.dumps({"key": key, "reason": reason}, ensure_ascii=False) + "\n" for key, reason in bad)
+        file.writelines(
+            json.dumps({"key": key, "reason": reason}, ensure_ascii=False) + "\n"
+            for key, reason in bad
+        )
     return bad
 
 
@@ -158,7 +182,9 @@ def _remove_stale(into: Path, count: int) -> None:
 
 
 def _join_manifests(into: Path, options: NemoOptions, numbers: range, keep_below: int = 0) -> None:
-    """Write the manifest of all tars: entries of the present one below a shard_id, then those of the tars `numbers`."""
+    """Write the manifest of all tars: entries of the present one below a shard_id, then those of
+    the tars `numbers`.
+    """
     folder = into / (MANIFESTS if options.storing.shard_manifests else RECEIPTS)
     present = into / MANIFEST
     with written_aside(present) as file:

@@ -21,7 +21,9 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
         ValueError: the folder exists, or the name is not a valid folder name.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-        raise ValueError(f"{name!r} is not a valid folder name: expected letters, digits, '_', '-', '.'")
+        raise ValueError(
+            f"{name!r} is not a valid folder name: expected letters, digits, '_', '-', '.'"
+        )
     if folder.exists():
         raise ValueError(f"{folder} exists already: remove it, or choose another name")
     aside = folder.with_name(f".{folder.name}.new")
@@ -29,13 +31,21 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
     copytree(template, aside, ignore=ignore_patterns("data", "exp", "__pycache__"))
     script = aside / "run.sh"
     header = f"# {name}.  Results: README.md\n#\n#   bash run.sh\n#\n"
-    text, count = re.subn(r"(?ms)^# .*?(?=^# Stages: )", header, script.read_text(encoding="utf-8"), count=1)
+    text, count = re.subn(
+        r"(?ms)^# .*?(?=^# Stages: )", header, script.read_text(encoding="utf-8"), count=1
+    )
     assert count == 1, script
     for option, value in options.items():
-        text, count = re.subn(rf"(?m)^{option}=\S*", f"{option}={shlex.quote(value)}".replace("\\", r"\\"), text)
+        text, count = re.subn(
+            rf"(?m)^{option}=\S*", f"{option}={shlex.quote(value)}".replace("\\", r"\\"), text
+        )
         assert count == 1, option
-    if not (folder.absolute().parents[2] / "path.sh").exists():  # a recipe outside of this project uses its path.sh
-        text = text.replace(". ../../../path.sh", f". {shlex.quote(str(template.resolve().parents[2] / 'path.sh'))}")
+    if not (
+        folder.absolute().parents[2] / "path.sh"
+    ).exists():  # a recipe outside of this project uses its path.sh
+        text = text.replace(
+            ". ../../../path.sh", f". {shlex.quote(str(template.resolve().parents[2] / 'path.sh'))}"
+        )
     script.write_text(text, encoding="utf-8")
     configs = sorted(path.name for path in aside.glob("conf/*.yaml"))
     (aside / "README.md").write_text(_readme(name, options, configs), encoding="utf-8")

@@ -1,4 +1,6 @@
-"""Reading a user's own corpus: audio and transcripts in any form of READERS become the parts train, dev and test."""
+"""Reading a user's own corpus: audio and transcripts in any form of READERS become the parts train,
+dev and test.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from wenet_uio.prepare.audio_headers import inside_audio
 from wenet_uio.prepare.audio_search import audio_below, find_audio
 from wenet_uio.prepare.corpus_parts import Recording, tell_left_out
 from wenet_uio.prepare.division import PART_COLUMNS, divide, part_of
-from wenet_uio.prepare.looking import TABLE_FORMS, description, form_of, table_of, with_parts_of_folders
+from wenet_uio.prepare.looking import (
+    TABLE_FORMS,
+    description,
+    form_of,
+    table_of,
+    with_parts_of_folders,
+)
 from wenet_uio.prepare.readers import READERS
 from wenet_uio.prepare.separated import KNOWN_COLUMNS, field_of
 from wenet_uio.text.normalize import english, mandarin
@@ -27,7 +35,8 @@ TEXTS: dict[str, Callable[[str], str]] = {
 }
 """How transcripts are normalised, by the names of the option --text."""
 NAMED_AUDIO = frozenset({"ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm"})
-"""Forms whose transcripts give names rather than paths of audio, which is searched in their folder."""
+"""Forms whose transcripts give names rather than paths of audio, which is searched in their
+folder."""
 NAMING_TABLES = frozenset({"ljspeech", "transcripts", "ctm"})
 """Forms in which one file has the texts of all audio of a folder."""
 EMBEDDED_AUDIO = frozenset({"parquet"})
@@ -54,7 +63,10 @@ class ReadOptions:
 
     def searches(self, path: Path) -> bool:
         """Whether the audio of transcripts is searched by name."""
-        return self.audio is not None or (self.form or (path.exists() and form_of(path))) in NAMED_AUDIO
+        return (
+            self.audio is not None
+            or (self.form or (path.exists() and form_of(path))) in NAMED_AUDIO
+        )
 
 
 BY_LOOKING = ReadOptions()
@@ -62,14 +74,29 @@ BY_LOOKING = ReadOptions()
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add the options that the commands reading a user's own corpus share; `read_options` evaluates some of them."""
-    parser.add_argument("--dev", type=Path, help="transcripts of the development part, if it has its own file")
-    parser.add_argument("--test", type=Path, help="transcripts of the test part, if it has its own file")
-    parser.add_argument("--audio", type=Path, help="folder to search for audio (default: paths as transcripts say)")
-    parser.add_argument("--form", choices=READERS, help="form of the transcripts (default: found out by looking)")
-    parser.add_argument("--text_field", help="column, tier or suffix of the texts, where there are several")
+    """Add the options that the commands reading a user's own corpus share; `read_options` evaluates
+    some of them.
+    """
     parser.add_argument(
-        "--text", choices=TEXTS, default="keep", help="how transcripts are normalised (default: %(default)s)"
+        "--dev", type=Path, help="transcripts of the development part, if it has its own file"
+    )
+    parser.add_argument(
+        "--test", type=Path, help="transcripts of the test part, if it has its own file"
+    )
+    parser.add_argument(
+        "--audio", type=Path, help="folder to search for audio (default: paths as transcripts say)"
+    )
+    parser.add_argument(
+        "--form", choices=READERS, help="form of the transcripts (default: found out by looking)"
+    )
+    parser.add_argument(
+        "--text_field", help="column, tier or suffix of the texts, where there are several"
+    )
+    parser.add_argument(
+        "--text",
+        choices=TEXTS,
+        default="keep",
+        help="how transcripts are normalised (default: %(default)s)",
     )
 
 
@@ -86,7 +113,8 @@ def read_corpus(
     test: Path | None = None,
     text: str = "keep",
 ) -> dict[str, list[Recording]]:
-    """Read the utterances of a corpus by part. Those that are not inside their audio are left out: see `inside_audio`.
+    """Read the utterances of a corpus by part. Those that are not inside their audio are left out:
+    see `inside_audio`.
 
     Args:
         transcripts: the utterances of train, or of all parts that have no file of their own.
@@ -95,8 +123,8 @@ def read_corpus(
         text: a key of TEXTS.
 
     Raises:
-        ListError: an utterance names another part than its file; also the errors of `read_transcripts`, `inside_audio`
-            and `into_parts`.
+        ListError: an utterance names another part than its file; also the errors of
+            `read_transcripts`, `inside_audio` and `into_parts`.
     """
     lines = read_transcripts(transcripts, options)
     if (dev or test) and not any(part_of(line) for line in lines):
@@ -108,7 +136,8 @@ def read_corpus(
 
 
 def read_lines(path: Path, options: ReadOptions) -> list[RawLine]:
-    """Read the utterances of a file or folder of transcripts, and print what was understood. Audio is not searched.
+    """Read the utterances of a file or folder of transcripts, and print what was understood. Audio
+    is not searched.
 
     Raises:
         ListError: the file is missing, empty or not in its form, or its form is not known.
@@ -119,10 +148,11 @@ def read_lines(path: Path, options: ReadOptions) -> list[RawLine]:
 
 
 def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawLine]:
-    """Read the utterances of a file or folder of transcripts, with absolute paths of audio files that exist.
+    """Read the utterances of a file or folder of transcripts, with absolute paths of audio files
+    that exist.
 
-    What was understood is printed. If `path` is a folder with folders `train` and `test`, and maybe `dev`, their audio
-    is of these parts.
+    What was understood is printed. If `path` is a folder with folders `train` and `test`, and maybe
+    `dev`, their audio is of these parts.
 
     Raises:
         ListError: as `read_lines`; or audio is missing, or may be one of several files.
@@ -143,7 +173,9 @@ def _tell_unused(lines: Sequence[RawLine], path: Path, audio: Path) -> None:
     tell_left_out(f"{path}: audio without a text", unused)
 
 
-def _with_audio(lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions) -> list[RawLine]:
+def _with_audio(
+    lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions
+) -> list[RawLine]:
     """The lines with absolute paths of their audio."""
     beside = path if path.is_dir() else path.parent
     folders = options.folders(beside)
@@ -152,7 +184,9 @@ def _with_audio(lines: Sequence[RawLine], path: Path, form: str, options: ReadOp
     for line in (line for line in lines if len(found[line.wav]) != 1):
         may_be_header = line is lines[0] and form in ("tsv", "csv")
         place = _place(found[line.wav], folders)
-        raise ListError(f"{path}: {line.key}: audio {line.wav} {place}; {_hint(line, may_be_header)}")
+        raise ListError(
+            f"{path}: {line.key}: audio {line.wav} {place}; {_hint(line, may_be_header)}"
+        )
     return [replace(line, wav=str(found[line.wav][0])) for line in lines]
 
 
@@ -169,22 +203,29 @@ def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
 
 def _place(files: Sequence[Path], folders: Sequence[Path]) -> str:
     """Why audio is not found: two files may be meant, or none is there."""
-    return f"may be {files[0]} or {files[1]}" if files else f"is not in {' or '.join(map(str, folders))}"
+    return (
+        f"may be {files[0]} or {files[1]}"
+        if files
+        else f"is not in {' or '.join(map(str, folders))}"
+    )
 
 
 def _hint(line: RawLine, may_be_header: bool) -> str:
-    """What to do about missing audio; a first row whose audio has no suffix is probably a header."""
+    """What to do about missing audio; a first row whose audio has no suffix is probably a
+    header.
+    """
     if may_be_header and not Path(line.wav).suffix:
         return f"columns that the first row may name are {KNOWN_COLUMNS}"
     return "write / in place of \\ in paths" if "\\" in line.wav else "see --audio"
 
 
 def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]]:
-    """Divide utterances into train, dev and test, with normalised texts and keys that fit into tables.
+    """Divide utterances into train, dev and test, with normalised texts and keys that fit into
+    tables.
 
     Raises:
-        ListError: two utterances have the same key, or an utterance is of a channel other than the first; also the
-            errors of `divide`.
+        ListError: two utterances have the same key, or an utterance is of a channel other than the
+            first; also the errors of `divide`.
     """
     lines = _with_keys(lines)
     for line in lines:
@@ -192,7 +233,10 @@ def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]
             raise ListError(f"{line.key}: channel {channel}; save the channel as a file of its own")
     normalize = TEXTS[text]
     return {
-        part: [Recording(line.key, Path(line.wav), normalize(line.text), line.start, line.end) for line in members]
+        part: [
+            Recording(line.key, Path(line.wav), normalize(line.text), line.start, line.end)
+            for line in members
+        ]
         for part, members in divide(lines).items()
     }
 
@@ -200,12 +244,17 @@ def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]
 def _of_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:
     for line in lines:
         if part_of(line) not in (part, None):
-            raise ListError(f"{path}: {line.key}: {PART_COLUMNS} says {field_of(line, 'part')!r} in the file of {part}")
+            raise ListError(
+                f"{path}: {line.key}: {PART_COLUMNS} says {field_of(line, 'part')!r} in the file "
+                f"of {part}"
+            )
     return [replace(line, extra=line.extra | {"part": part}) for line in lines]
 
 
 def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
-    """Lines with unique keys by the rule of `formats/keys.py`; of lines without a key, each has audio of its own."""
+    """Lines with unique keys by the rule of `formats/keys.py`; of lines without a key, each has
+    audio of its own.
+    """
     named = with_distinct_keys(lines)
     wav_of: dict[str | Audio, str] = {}
     for short, line in zip(lines, named, strict=True):
@@ -213,7 +262,10 @@ def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
         if same in wav_of or line.key in wav_of:
             other = wav_of.get(same) or wav_of[line.key]
             if line.audio_of_key and same in wav_of:  # no line states this key
-                raise ListError(f"{short.key}: two utterances are the same part of {line.wav}; remove one of them")
+                raise ListError(
+                    f"{short.key}: two utterances are the same part of {line.wav}; remove one of "
+                    "them"
+                )
             raise ListError(f"{short.key}: two utterances have this key, of {other} and {line.wav}")
         wav_of[same] = wav_of[line.key] = line.wav
     return named

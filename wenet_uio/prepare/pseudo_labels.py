@@ -22,7 +22,8 @@ class Label(NamedTuple):
 
     text: str
     confidence: float | None = None
-    """Geometric mean over the tokens, 0 to 1; None if the decode mode has no confidences, or the text is empty."""
+    """Geometric mean over the tokens, 0 to 1; None if the decode mode has no confidences, or the
+    text is empty."""
 
 
 class Speech(NamedTuple):
@@ -55,8 +56,8 @@ class Limits:
     """Characters per second, without spaces."""
     max_rate: float | None = None
     max_cer: float | None = None
-    """Largest character error rate in % between the texts of two models; the text that becomes the label is the
-    reference."""
+    """Largest character error rate in % between the texts of two models; the text that becomes the
+    label is the reference."""
 
     def __post_init__(self) -> None:
         bounds = {name: bound for name, bound in vars(self).items() if bound is not None}
@@ -64,11 +65,15 @@ class Limits:
             if not 0 <= bound < math.inf:
                 raise ValueError(f"{name}: expected a number of at least 0, found {bound}")
         if bounds.get("min_confidence", 0) > 1:
-            raise ValueError(f"min_confidence: expected a number from 0 to 1, found {self.min_confidence}")
+            raise ValueError(
+                f"min_confidence: expected a number from 0 to 1, found {self.min_confidence}"
+            )
         for what in ("seconds", "rate"):
             least, most = bounds.get(f"min_{what}", 0), bounds.get(f"max_{what}", math.inf)
             if least > most:
-                raise ValueError(f"min_{what} {least} is above max_{what} {most}: no utterance would be left")
+                raise ValueError(
+                    f"min_{what} {least} is above max_{what} {most}: no utterance would be left"
+                )
 
 
 class Choice(NamedTuple):
@@ -97,7 +102,9 @@ def read_labels(results: str | Path) -> dict[str, Label]:
                 best = values["hypotheses"][0]
                 labels[values["key"]] = Label(str(best["text"]).strip(), best.get("confidence"))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}:{number}: not a line of recognize.py ({error!r}); decode again") from None
+            raise ValueError(
+                f"{path}:{number}: not a line of recognize.py ({error!r}); decode again"
+            ) from None
     return labels
 
 
@@ -125,10 +132,16 @@ def choose(
     for speech in utterances:
         label = labels.get(speech.key)
         if times[speech.key] > 1:
-            left_out[speech.key] = LeftOut("key_twice", f"{times[speech.key]} utterances have this key")
+            left_out[speech.key] = LeftOut(
+                "key_twice", f"{times[speech.key]} utterances have this key"
+            )
         elif label is None:
-            left_out[speech.key] = LeftOut("not_recognised", "no result; the file `skipped` of the results says why")
-        elif reason := _reason(speech, label, limits) or _disagreement(speech.key, label, limits, others):
+            left_out[speech.key] = LeftOut(
+                "not_recognised", "no result; the file `skipped` of the results says why"
+            )
+        elif reason := _reason(speech, label, limits) or _disagreement(
+            speech.key, label, limits, others
+        ):
             left_out[speech.key] = reason
         else:
             texts[speech.key] = label.text
@@ -137,11 +150,18 @@ def choose(
 
 def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Label] | None) -> None:
     if (others is None) != (limits.max_cer is None):
-        raise ValueError("max_cer and the results of a second model belong together: give both, or neither")
-    spoken = [label for label in labels.values() if label.text]
-    if limits.min_confidence is not None and spoken and all(label.confidence is None for label in spoken):
         raise ValueError(
-            "min_confidence: the results have no confidences; decode with --token_times in a mode that has them "
+            "max_cer and the results of a second model belong together: give both, or neither"
+        )
+    spoken = [label for label in labels.values() if label.text]
+    if (
+        limits.min_confidence is not None
+        and spoken
+        and all(label.confidence is None for label in spoken)
+    ):
+        raise ValueError(
+            "min_confidence: the results have no confidences; decode with --token_times in a mode "
+            "that has them "
             "(ctc_greedy_search, attention_rescoring), or leave min_confidence out"
         )
 
@@ -165,7 +185,9 @@ def _reason(speech: Speech, label: Label, limits: Limits) -> LeftOut | None:
     return None
 
 
-def _disagreement(key: str, label: Label, limits: Limits, others: Mapping[str, Label] | None) -> LeftOut | None:
+def _disagreement(
+    key: str, label: Label, limits: Limits, others: Mapping[str, Label] | None
+) -> LeftOut | None:
     """Why a label differs too much from that of the second model; None if it does not."""
     if others is None or limits.max_cer is None:
         return None
@@ -174,4 +196,6 @@ def _disagreement(key: str, label: Label, limits: Limits, others: Mapping[str, L
     rate = Counts.of(align(_CHARACTERS(label.text), _CHARACTERS(others[key].text))).rate
     if rate <= limits.max_cer:
         return None
-    return LeftOut("disagreement", f"CER {rate:.4g} %; the second model recognised: {others[key].text}")
+    return LeftOut(
+        "disagreement", f"CER {rate:.4g} %; the second model recognised: {others[key].text}"
+    )

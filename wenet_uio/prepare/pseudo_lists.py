@@ -1,7 +1,8 @@
-"""Data lists of pseudo labels: the list without texts that is recognised, and the list with the labels.
+"""Data lists of pseudo labels: the list without texts that is recognised, and the list with the
+labels.
 
-A raw list stays a raw list. Tars of a shard list are not changed: each gets a manifest in the form of NeMo, which has
-the texts. So labelling again writes no audio.
+A raw list stays a raw list. Tars of a shard list are not changed: each gets a manifest in the form
+of NeMo, which has the texts. So labelling again writes no audio.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ _NO_LABEL = "pseudo label: "
 def write_unlabelled(data_list: str, data_type: DataType, out: str) -> None:
     """Write a copy of a list in which every utterance has an empty text.
 
-    Texts that a raw list or the tars of a shard list have are not copied. A tar with a manifest stays as it is. Of a
-    tar without one, each member that is audio is an utterance; its key ends at the last dot of its name.
+    Texts that a raw list or the tars of a shard list have are not copied. A tar with a manifest
+    stays as it is. Of a tar without one, each member that is audio is an utterance; its key ends at
+    the last dot of its name.
 
     Raises:
         ListError, OSError: the list cannot be read.
@@ -114,9 +116,11 @@ def write_labelled(
     *,
     second: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Write the list `out` of the utterances whose recognised text is inside the limits, with that text.
+    """Write the list `out` of the utterances whose recognised text is inside the limits, with that
+    text.
 
-    `out.left_out.jsonl` has key, reason and detail of every other utterance. `out.json`, written last, has the counts.
+    `out.left_out.jsonl` has key, reason and detail of every other utterance. `out.json`, written
+    last, has the counts.
 
     Args:
         data_list: written by `write_unlabelled`, and recognised.
@@ -132,13 +136,24 @@ def write_labelled(
     """
     corpus = open_list(data_list, data_type)
     labels = read_labels(results)
-    choice = choose(_speech(corpus), labels, limits, None if second is None else read_labels(second))
+    choice = choose(
+        _speech(corpus), labels, limits, None if second is None else read_labels(second)
+    )
     counts = _counts(corpus, choice) | {"limits": asdict(limits)}
     _write_left_out(corpus, choice, f"{out}.left_out.jsonl")
     if not choice.texts:
-        reasons = ", ".join(f"{reason} {each['utterances']}" for reason, each in counts["left_out"].items())
-        raise ListError(f"{data_list}: no utterance gets a label ({reasons}); see {out}.left_out.jsonl, widen a limit")
-    lines = _raw_lines(corpus, choice) if isinstance(corpus, RawCorpus) else _shard_lines(corpus, choice, out)
+        reasons = ", ".join(
+            f"{reason} {each['utterances']}" for reason, each in counts["left_out"].items()
+        )
+        raise ListError(
+            f"{data_list}: no utterance gets a label ({reasons}); see {out}.left_out.jsonl, widen "
+            "a limit"
+        )
+    lines = (
+        _raw_lines(corpus, choice)
+        if isinstance(corpus, RawCorpus)
+        else _shard_lines(corpus, choice, out)
+    )
     with written_aside(out, "w") as file:
         file.writelines(f"{line}\n" for line in lines)
     with written_aside(f"{out}.json", "w") as file:
@@ -148,7 +163,11 @@ def write_labelled(
 
 def _speech(corpus: Corpus) -> list[Speech]:
     shards = map(corpus.rows, range(corpus.num_shards))
-    return [Speech(rows.key(row), float(rows.seconds[row])) for rows in shards for row in range(len(rows))]
+    return [
+        Speech(rows.key(row), float(rows.seconds[row]))
+        for rows in shards
+        for row in range(len(rows))
+    ]
 
 
 def _counts(corpus: Corpus, choice: Choice) -> dict[str, Any]:
@@ -176,7 +195,10 @@ def _write_left_out(corpus: Corpus, choice: Choice, path: str) -> None:
     left_out += [(key, *why) for key, why in choice.left_out.items()]
     with written_aside(path, "w") as file:
         for key, reason, detail in left_out:
-            file.write(json.dumps({"key": key, "reason": reason, "detail": detail}, ensure_ascii=False) + "\n")
+            file.write(
+                json.dumps({"key": key, "reason": reason, "detail": detail}, ensure_ascii=False)
+                + "\n"
+            )
 
 
 def _raw_lines(corpus: RawCorpus, choice: Choice) -> Iterator[str]:
@@ -187,7 +209,9 @@ def _raw_lines(corpus: RawCorpus, choice: Choice) -> Iterator[str]:
                 if key in choice.texts:
                     lines.seek(int(rows.audio_offset[row]))
                     values = values_of(lines.read(int(rows.audio_size[row])))
-                    yield json.dumps(values | {"key": key, "txt": choice.texts[key]}, ensure_ascii=False)
+                    yield json.dumps(
+                        values | {"key": key, "txt": choice.texts[key]}, ensure_ascii=False
+                    )
 
 
 def _shard_lines(corpus: Corpus, choice: Choice, out: str) -> Iterator[str]:
@@ -199,12 +223,21 @@ def _shard_lines(corpus: Corpus, choice: Choice, out: str) -> Iterator[str]:
 
 
 def _records(corpus: ShardCorpus, shard: int) -> Iterator[list[Any]]:
-    """[text, start, end, other fields, key, audio member] of each sample of a shard with a manifest."""
+    """[text, start, end, other fields, key, audio member] of each sample of a shard with a
+    manifest.
+    """
     rows = corpus.rows(shard)
     for first, size in zip(rows.text_offset, rows.text_size, strict=True):
-        record = [] if rows.records is None else json.loads(bytes(rows.records[int(first) : int(first + size)]))
+        record = (
+            []
+            if rows.records is None
+            else json.loads(bytes(rows.records[int(first) : int(first + size)]))
+        )
         if len(record) != 6:
-            raise ListError(f"{corpus.files(shard)}: its index is of an earlier version; remove it and decode again")
+            raise ListError(
+                f"{corpus.files(shard)}: its index is of an earlier version; remove it and decode "
+                "again"
+            )
         yield record
 
 
@@ -215,23 +248,33 @@ def _entry(record: list[Any], choice: Choice) -> dict[str, Any]:
     entry.pop("shard_id", None)  # each tar has a manifest of its own
     if start or end is not None:
         entry |= {"offset": start} | ({} if end is None else {"duration": end - start})
-    return entry if key in choice.texts else entry | {"_skipme": _NO_LABEL + choice.left_out[key].reason}
+    return (
+        entry
+        if key in choice.texts
+        else entry | {"_skipme": _NO_LABEL + choice.left_out[key].reason}
+    )
 
 
-def write_mixture(labelled: str, pseudo: str, data_type: DataType, out: str, share: float | None = None) -> None:
-    """Write a mixture of a list with transcripts, or a mixture of such lists, and a list of pseudo labels.
+def write_mixture(
+    labelled: str, pseudo: str, data_type: DataType, out: str, share: float | None = None
+) -> None:
+    """Write a mixture of a list with transcripts, or a mixture of such lists, and a list of pseudo
+    labels.
 
     Args:
         labelled: a list of the type `data_type`, or a yaml file of sources.
-        share: part of the utterances of an epoch that come from `labelled`, above 0 and below 1; None: each list in
-            proportion to its utterances.
+        share: part of the utterances of an epoch that come from `labelled`, above 0 and below 1;
+            None: each list in proportion to its utterances.
 
     Raises:
         ValueError: share is out of bounds.
         OSError, ConfigError: a list is missing, or the yaml file cannot be used.
     """
     if share is not None and not 0 < share < 1:
-        raise ValueError(f"share of the labelled utterances: expected a number above 0 and below 1, found {share}")
+        raise ValueError(
+            "share of the labelled utterances: expected a number above 0 and below 1, found "
+            f"{share}"
+        )
     sources: list[dict[str, Any]] = [
         {"type": data_type, "data_list": labelled},
         {"type": data_type, "data_list": pseudo},
@@ -244,7 +287,8 @@ def write_mixture(labelled: str, pseudo: str, data_type: DataType, out: str, sha
             raise FileNotFoundError(f"{path}: no such data list")
     if share is not None:
         sources = [
-            source | {"weight": part} for source, part in zip(sources, (share, round(1 - share, 9)), strict=True)
+            source | {"weight": part}
+            for source, part in zip(sources, (share, round(1 - share, 9)), strict=True)
         ]
     with written_aside(out, "w") as file:
         file.write(yaml.safe_dump(sources, sort_keys=False, allow_unicode=True))

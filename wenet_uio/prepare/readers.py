@@ -1,7 +1,8 @@
-"""Readers of all forms of transcripts and manifests. A reader takes a path, and the field with the text if it is given.
+"""Readers of all forms of transcripts and manifests. A reader takes a path, and the field with the
+text if it is given.
 
-Every reader gives `RawLine`s. To add a form, write a reader, and add it to READERS and, so that it is found out by
-looking, to `looking.py`.
+Every reader gives `RawLine`s. To add a form, write a reader, and add it to READERS and, so that it
+is found out by looking, to `looking.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate, parse_raw_line, values_of
+from wenet_uio.dataset.formats.data_list import (
+    ListError,
+    RawLine,
+    locate,
+    parse_raw_line,
+    values_of,
+)
 from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
 from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, TEXT_COLUMNS
 from wenet_uio.prepare.beside import read_ctm_files, read_pairs, read_srt, read_textgrid, read_vtt
@@ -28,7 +35,8 @@ KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "langua
 
 
 def _with_names_of_lists(text: str, text_field: str | None) -> str:
-    """A line of JSON in which the audio is `wav` and the text is `txt`, by any names that tables have for them.
+    """A line of JSON in which the audio is `wav` and the text is `txt`, by any names that tables
+    have for them.
 
     A text that `text_field` names keeps its name.
 
@@ -62,17 +70,22 @@ def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
 
 
 def read_kaldi(folder: str, text_field: str | None = None) -> list[RawLine]:
-    """Read a Kaldi directory: `wav.scp`, `text`, and those of `segments`, `utt2dur`, `utt2spk`, `utt2lang` that exist.
+    """Read a Kaldi directory: `wav.scp`, `text`, and those of `segments`, `utt2dur`, `utt2spk`,
+    `utt2lang` that exist.
 
     Raises:
         ListError: there is no such folder, or the tables do not fit together.
     """
     _refuse_field(folder, text_field)
     if not Path(folder).is_dir():
-        raise ListError(f"{folder}: no such folder; expected a Kaldi directory with wav.scp and text")
+        raise ListError(
+            f"{folder}: no such folder; expected a Kaldi directory with wav.scp and text"
+        )
     segments = Path(folder, "segments")
     lines = read_utterances(
-        str(Path(folder, "wav.scp")), str(Path(folder, "text")), str(segments) if segments.exists() else None
+        str(Path(folder, "wav.scp")),
+        str(Path(folder, "text")),
+        str(segments) if segments.exists() else None,
     )
     for table, field in KALDI_TABLES.items():
         path = Path(folder, table)
@@ -80,7 +93,9 @@ def read_kaldi(folder: str, text_field: str | None = None) -> list[RawLine]:
             values = read_filled_table(str(path))
             kind = float if field == "duration" else str
             lines = [
-                replace(line, extra={**line.extra, field: kind(values[line.key])}) if line.key in values else line
+                replace(line, extra={**line.extra, field: kind(values[line.key])})
+                if line.key in values
+                else line
                 for line in lines
             ]
     return lines

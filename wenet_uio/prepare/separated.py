@@ -28,8 +28,8 @@ COLUMNS = {
     "part": ("part", "split", "subset"),
     "channel": ("channel",),
 }
-"""Our name of a column -> names of it that are recognised in any case, preferred ones first. Other columns are kept
-as fields of the line."""
+"""Our name of a column -> names of it that are recognised in any case, preferred ones first. Other
+columns are kept as fields of the line."""
 KNOWN_COLUMNS = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in COLUMNS.items())
 TAB, COMMA, BAR = "\t", ",", "|"
 NAME_OF = {TAB: "a tab", COMMA: "a comma", BAR: "a bar"}
@@ -46,17 +46,19 @@ def read_csv(path: str, text_field: str | None = None) -> list[RawLine]:
 
 
 def read_separated(path: str, delimiter: str, text_field: str | None = None) -> list[RawLine]:
-    """Read utterances, one per row; the first row names the columns (COLUMNS), or every row is `audio, text`.
+    """Read utterances, one per row; the first row names the columns (COLUMNS), or every row is
+    `audio, text`.
 
-    Relative paths start at the folder of the file. An utterance without a key gets the file name as key; `key_of_part`
-    names parts of recordings. Empty rows are skipped.
+    Relative paths start at the folder of the file. An utterance without a key gets the file name as
+    key; `key_of_part` names parts of recordings. Empty rows are skipped.
 
     Args:
-        text_field: name of the column with the text; default is the first of COLUMNS that the file has.
+        text_field: name of the column with the text; default is the first of COLUMNS that the file
+            has.
 
     Raises:
-        ListError: there is no such column, a column comes twice, or a row has no audio, no text, another number of
-            fields, or times out of order; the message names its line.
+        ListError: there is no such column, a column comes twice, or a row has no audio, no text,
+            another number of fields, or times out of order; the message names its line.
     """
     rows = list(_rows(path, delimiter))
     if not rows:
@@ -68,7 +70,9 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
     else:
         tell_text_column(path, [name.strip().lower() for name in rows[0][1]], text_field)
         if twice := next((name for name in COLUMNS if names.count(name) > 1), None):
-            raise ListError(f"{path}:{rows[0][0]}: two columns are named as {twice}; remove one of them")
+            raise ListError(
+                f"{path}:{rows[0][0]}: two columns are named as {twice}; remove one of them"
+            )
         rows = rows[1:]
     lines = []
     for number, row in rows:
@@ -81,14 +85,20 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
     return lines
 
 
-def _check_first_row(place: str, row: Sequence[str], delimiter: str, text_field: str | None) -> None:
+def _check_first_row(
+    place: str, row: Sequence[str], delimiter: str, text_field: str | None
+) -> None:
     """Raises: ListError: a first row without names of columns is not one of audio and text."""
     if text_field:
         raise ListError(f"{place}: the first row names no column {text_field} beside one of audio")
     if len(row) == 1:
-        raise ListError(f"{place}: one field, {row[0]!r}; fields are separated by {NAME_OF[delimiter]}")
+        raise ListError(
+            f"{place}: one field, {row[0]!r}; fields are separated by {NAME_OF[delimiter]}"
+        )
     if len(row) != 2:
-        raise ListError(f"{place}: expected names of columns ({KNOWN_COLUMNS}), or rows of audio and text")
+        raise ListError(
+            f"{place}: expected names of columns ({KNOWN_COLUMNS}), or rows of audio and text"
+        )
 
 
 def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -106,7 +116,8 @@ def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             return
         if rows.line_num > number:
             raise ListError(
-                f"{path}:{number}: a field continues in the next line; make it one line, or close its quote"
+                f"{path}:{number}: a field continues in the next line; make it one line, or close "
+                "its quote"
             )
         if any(field.strip() for field in row):
             yield number, row
@@ -120,12 +131,17 @@ def lines_of_table(path: str | Path) -> Iterator[tuple[int, str]]:
     """
     for number, line in numbered_lines(path):
         if "\r" in line:
-            raise ListError(f"{path}:{number}: a carriage return inside a line; make the line ends \\n: tr '\\r' '\\n'")
+            raise ListError(
+                f"{path}:{number}: a carriage return inside a line; make the line ends \\n: tr "
+                "'\\r' '\\n'"
+            )
         yield number, line
 
 
 def names_of_columns(header: list[str], text_field: str | None = None) -> list[str] | None:
-    """Our names of the columns, or their own names where we have none; None if the row is not a header."""
+    """Our names of the columns, or their own names where we have none; None if the row is not a
+    header.
+    """
     lowered = [name.strip().lower() for name in header]
     ours = {}
     wanted = {"text": (text_field.lower(),)} if text_field else {}
@@ -147,13 +163,21 @@ def tell_text_column(path: str, columns: Collection[str], text_field: str | None
 
 
 def field_of(line: RawLine, name: str) -> str | None:
-    """The value of a line's field under any name that COLUMNS has for it; None if the field is missing or empty."""
-    values = (str(line.extra[alias]).strip() for alias in COLUMNS[name] if line.extra.get(alias) is not None)
+    """The value of a line's field under any name that COLUMNS has for it; None if the field is
+    missing or empty.
+    """
+    values = (
+        str(line.extra[alias]).strip()
+        for alias in COLUMNS[name]
+        if line.extra.get(alias) is not None
+    )
     return next(filter(None, values), None)
 
 
 def key_of_part(wav: str, start: float) -> str:
-    """The key of a part of a recording in a row without a key: the file name, and the start in milliseconds."""
+    """The key of a part of a recording in a row without a key: the file name, and the start in
+    milliseconds.
+    """
     return f"{Path(wav).stem}_{round(start * 1000):07d}"
 
 
@@ -181,7 +205,9 @@ def _default_key(wav: str, start: float, end: float | None) -> str:
 
 
 def _times(fields: dict[str, str]) -> tuple[float, float | None, float | None]:
-    """Take start, end and duration of an utterance in seconds; a duration with a start gives the end."""
+    """Take start, end and duration of an utterance in seconds; a duration with a start gives the
+    end.
+    """
     given, end, duration = (_number(fields, name) for name in ("start", "end", "duration"))
     start = given or 0.0
     if end is None and given is not None and duration is not None:

@@ -1,6 +1,8 @@
-"""The folder of a shard list: its lock, its owner, and the removal of files that earlier or killed runs left in it.
+"""The folder of a shard list: its lock, its owner, and the removal of files that earlier or killed
+runs left in it.
 
-The shards of one prefix in a folder belong to one list. `.packed/PREFIX.list` has the path of this list.
+The shards of one prefix in a folder belong to one list. `.packed/PREFIX.list` has the path of this
+list.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ from wenet_uio.prepare.shard_job import RECEIPTS, ShardJob, receipt_of_earlier_r
 NUMBER = "[0-9]" * 9
 """Glob of the number in a shard's name."""
 FILE = re.compile(r"_\d{9}(?:_[1-9]\d*)?(?P<whole>\.tar|\.json)(?:\..*idx)?")
-"""Name of a shard, an index or a receipt after the prefix; `whole` ends the name of the shard or receipt."""
+"""Name of a shard, an index or a receipt after the prefix; `whole` ends the name of the shard or
+receipt."""
 
 
 @contextmanager
 def only_run_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder; wait for another run, or for workers of a killed run, that still write there."""
+    """Hold the lock of a folder; wait for another run, or for workers of a killed run, that still
+    write there.
+    """
     lock = folder / RECEIPTS / "lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with locked(lock, create=True):
@@ -39,7 +44,9 @@ def clear_temporaries(folder: Path, prefix: str, names: Collection[str]) -> None
             temporary.unlink()
 
 
-def take_over(folder: Path, prefix: str, data_list: str, jobs: Sequence[ShardJob], *, overwrite: bool) -> None:
+def take_over(
+    folder: Path, prefix: str, data_list: str, jobs: Sequence[ShardJob], *, overwrite: bool
+) -> None:
     """Note that the shards of a prefix belong to `data_list` from now on.
 
     Args:
@@ -47,7 +54,8 @@ def take_over(folder: Path, prefix: str, data_list: str, jobs: Sequence[ShardJob
         overwrite: shards of another list may be replaced or removed.
 
     Raises:
-        ValueError: the run would replace or remove shards of another list; the message names this list.
+        ValueError: the run would replace or remove shards of another list; the message names this
+            list.
     """
     note = folder / RECEIPTS / f"{prefix}.list"
     own = os.path.relpath(os.path.realpath(data_list), os.path.realpath(folder))
@@ -57,10 +65,16 @@ def take_over(folder: Path, prefix: str, data_list: str, jobs: Sequence[ShardJob
     lost = [] if overwrite else _lost(folder, prefix, jobs)
     # Earlier versions left no note. A list that names the shards is then their owner.
     if lost and not (owner is None and _names_any(data_list, lost)):
-        to = f"the list {os.path.normpath(folder / owner)}" if owner else "another list, or were made by another tool"
+        to = (
+            f"the list {os.path.normpath(folder / owner)}"
+            if owner
+            else "another list, or were made by another tool"
+        )
         raise ValueError(
-            f"{folder}: {len(lost)} shard(s) that {data_list} would replace or remove belong to {to}; the first is "
-            f"{lost[0].name}. Give another folder or another --prefix, or --overwrite to lose these shards"
+            f"{folder}: {len(lost)} shard(s) that {data_list} would replace or remove belong to "
+            f"{to}; the first is "
+            f"{lost[0].name}. Give another folder or another --prefix, or --overwrite to lose "
+            "these shards"
         )
     with written_aside(note, "w") as file:
         file.write(f"{own}\n")
@@ -70,12 +84,15 @@ def _lost(folder: Path, prefix: str, jobs: Sequence[ShardJob]) -> list[Path]:
     """Tars of a prefix that `jobs` replace or leave over."""
     receipts = filter(None, map(receipt_of_earlier_run, jobs))
     kept = {folder / shard["path"] for receipt in receipts for shard in receipt.shards}
-    there = (path for path, whole in _files_of(folder, prefix) if path == whole and path.suffix == ".tar")
+    there = (
+        path for path, whole in _files_of(folder, prefix) if path == whole and path.suffix == ".tar"
+    )
     return [tar for tar in there if tar not in kept]
 
 
 def remove_stale(folder: Path, prefix: str, names: Collection[str], tars: Collection[str]) -> None:
-    """Remove shards, indexes and receipts that earlier runs with this prefix made and this run did not.
+    """Remove shards, indexes and receipts that earlier runs with this prefix made and this run did
+    not.
 
     Args:
         names: the shards of this run, as paths in the folder without .tar; each has a receipt.
@@ -88,7 +105,9 @@ def remove_stale(folder: Path, prefix: str, names: Collection[str], tars: Collec
 
 
 def _files_of(folder: Path, prefix: str) -> list[tuple[Path, Path]]:
-    """Shards, indexes and receipts of a prefix, each with the shard or receipt that it belongs to: itself, or a tar."""
+    """Shards, indexes and receipts of a prefix, each with the shard or receipt that it belongs to:
+    itself, or a tar.
+    """
     found = []
     for place in _places(folder):
         for path in sorted(place.glob(f"{glob.escape(prefix)}_{NUMBER}*")):
@@ -107,7 +126,14 @@ def _names_any(data_list: str, tars: Sequence[Path]) -> bool:
 
 
 def _places(folder: Path) -> list[Path]:
-    """The folders that runs write to: `folder`, those of duration groups, and those of their receipts."""
+    """The folders that runs write to: `folder`, those of duration groups, and those of their
+    receipts.
+    """
     receipts = folder / RECEIPTS
     groups = [path.name for path in receipts.iterdir() if path.is_dir()]
-    return [folder, receipts, *(receipts / name for name in groups), *(folder / name for name in groups)]
+    return [
+        folder,
+        receipts,
+        *(receipts / name for name in groups),
+        *(folder / name for name in groups),
+    ]

@@ -1,7 +1,8 @@
-"""The work of one packing worker: read and encode utterances, write them to a shard, and leave a receipt.
+"""The work of one packing worker: read and encode utterances, write them to a shard, and leave a
+receipt.
 
-The receipt has a fingerprint of the options and of path, size and time of each audio file. A later run keeps shards
-whose receipt has the fingerprint that it expects.
+The receipt has a fingerprint of the options and of path, size and time of each audio file. A later
+run keeps shards whose receipt has the fingerprint that it expects.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class Storing:
     def __post_init__(self) -> None:
         if self.audio_format == "opus" and self.resample_rate not in (None, *OPUS_RATES):
             rates = ", ".join(map(str, OPUS_RATES))
-            raise ValueError(f"opus stores {rates} Hz: audio resampled to {self.resample_rate} Hz cannot be stored")
+            raise ValueError(
+                f"opus stores {rates} Hz: audio resampled to {self.resample_rate} Hz cannot be "
+                "stored"
+            )
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ class Receipt:
     """The result of a job."""
 
     fingerprint: str | None
-    """Hash of the job and its audio files; None after an error that may be temporary: the next run repeats the job."""
+    """Hash of the job and its audio files; None after an error that may be temporary: the next run
+    repeats the job."""
     shards: list[dict[str, Any]]
     """`path` (in the folder), `utterances`, `seconds`, `bytes` and `sha256` of each tar."""
     bad: list[Failure]
@@ -115,7 +120,8 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
     An utterance cut from a recording takes memory for itself only, not for the recording.
 
     Raises:
-        AudioError: the audio cannot be read, or cannot be stored that way. OSError: the file cannot be opened.
+        AudioError: the audio cannot be read, or cannot be stored that way. OSError: the file cannot
+            be opened.
     """
     if is_cut(utterance):
         source = utterance.wav
@@ -131,7 +137,9 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
         if is_copied(utterance, storing, info.sample_rate):
             suffix = _suffix(utterance)
             suffix = suffix if suffix in AUDIO_SUFFIXES else "wav"  # readers go by the content
-            return PackedSample(utterance.key, utterance.text, source, suffix, info.num_samples, info.sample_rate)
+            return PackedSample(
+                utterance.key, utterance.text, source, suffix, info.num_samples, info.sample_rate
+            )
     samples, rate = _read_channels(source, utterance, info.channels)
     if storing.resample_rate not in (None, rate):
         samples, rate = _resample(samples, rate, storing.resample_rate), storing.resample_rate
@@ -141,15 +149,20 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
 
 
 def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) -> PackedSample:
-    """Stored features of an utterance: their bytes, or `.npy` of a part that has to be read from the path `source`.
+    """Stored features of an utterance: their bytes, or `.npy` of a part that has to be read from
+    the path `source`.
 
     Raises:
         AudioError: the features cannot be read, or `storing` says to store them in another way.
     """
     if storing != Storing():
-        raise AudioError("stored features are packed as they are; leave out --audio_format and --resample")
+        raise AudioError(
+            "stored features are packed as they are; leave out --audio_format and --resample"
+        )
     matrix, rate = read_signal(source, utterance.start, utterance.end)
-    data, suffix = (npy_of(matrix), "npy") if isinstance(source, str) else (source, _suffix(utterance))
+    data, suffix = (
+        (npy_of(matrix), "npy") if isinstance(source, str) else (source, _suffix(utterance))
+    )
     if data.startswith(KALDI):
         suffix = "ark"
     suffix = suffix if suffix in ARRAY_SUFFIXES else "npy"  # readers go by the content
@@ -158,7 +171,9 @@ def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) 
 
 def is_cut(utterance: RawLine) -> bool:
     """Tell whether an utterance is a part of its recording, or of its matrix of features."""
-    return bool(utterance.start) or utterance.end is not None or not place_of(utterance.wav).is_whole
+    return (
+        bool(utterance.start) or utterance.end is not None or not place_of(utterance.wav).is_whole
+    )
 
 
 def is_copied(utterance: RawLine, storing: Storing, sample_rate: int) -> bool:
@@ -203,7 +218,15 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
         name = f"{job.name}_{len(shards)}.tar" if shards else f"{job.name}.tar"
         rows, size, sha256 = write_shard(Path(job.folder, name), one_shard())
         seconds = round(float(rows.seconds.sum()), 3)
-        shards.append({"path": name, "utterances": len(rows), "seconds": seconds, "bytes": size, "sha256": sha256})
+        shards.append(
+            {
+                "path": name,
+                "utterances": len(rows),
+                "seconds": seconds,
+                "bytes": size,
+                "sha256": sha256,
+            }
+        )
     assert sum(shard["utterances"] for shard in shards) + len(bad) == len(job.utterances)
     return Receipt(None if may_be_temporary else fingerprint, shards, bad)
 
@@ -221,7 +244,9 @@ def why_bad(utterance: RawLine, error: AudioError | OSError) -> str:
 
 
 def is_temporary(error: Exception) -> bool:
-    """Whether the next run may read this audio: after errors of the disk or the network, not if a file is missing."""
+    """Whether the next run may read this audio: after errors of the disk or the network, not if a
+    file is missing.
+    """
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
 
@@ -239,7 +264,9 @@ def _fingerprint(job: ShardJob) -> str:
     for line in job.utterances:
         version = version_of_file(place_of(line.wav).path)
         others = (line.extra,) if line.extra else ()
-        state.update(repr((line.key, line.wav, line.text, line.start, line.end, version, *others)).encode())
+        state.update(
+            repr((line.key, line.wav, line.text, line.start, line.end, version, *others)).encode()
+        )
     return state.hexdigest()
 
 
@@ -248,7 +275,9 @@ def _is_there(folder: str, shard: dict[str, Any]) -> bool:
     return path.is_file() and path.stat().st_size == shard["bytes"] and sidecar_of(path).is_file()
 
 
-def _read_channels(source: bytes | str, utterance: RawLine, channels: int) -> tuple[np.ndarray, int]:
+def _read_channels(
+    source: bytes | str, utterance: RawLine, channels: int
+) -> tuple[np.ndarray, int]:
     """Read samples (samples, channels), int16 if the file stores int16, and their rate in Hz."""
     segment = utterance.start, utterance.end
     read = [read_audio(source, *segment, channel, keep_int16=True) for channel in range(channels)]

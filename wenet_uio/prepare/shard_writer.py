@@ -68,7 +68,9 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
             if sample.extra:
                 tar.append(f"{sample.key}.json", _json(sample.extra))
                 has_fields = True
-            records.append(record_of(RawLine(sample.key, name, sample.text, extra=dict(sample.extra)), name))
+            records.append(
+                record_of(RawLine(sample.key, name, sample.text, extra=dict(sample.extra)), name)
+            )
             entries.append(
                 Entry(
                     key=sample.key,
@@ -82,7 +84,10 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
                 )
             )
         tar.write(b"\0" * END_BYTES)
-    rows = replace(_with_records(entries, records) if has_fields else rows_of(entries), tar_pages=pages_of(path))
+    rows = replace(
+        _with_records(entries, records) if has_fields else rows_of(entries),
+        tar_pages=pages_of(path),
+    )
     write_index([sidecar_of(path)], rows, [], {"tar_bytes": tar.size})
     return Written(rows, tar.size, tar.digest.hexdigest())
 
@@ -115,7 +120,9 @@ def bytes_of_member(name: str, size: int) -> int:
 
 
 class TarWriter:
-    """Write members, and keep size and digest of the bytes written, so that the tar need not be read again."""
+    """Write members, and keep size and digest of the bytes written, so that the tar need not be
+    read again.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.size, self.digest = file, 0, hashlib.sha256()

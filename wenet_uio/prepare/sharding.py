@@ -1,7 +1,9 @@
-"""Deciding which utterances go into which shard: shuffled, grouped by duration, bounded in number and in bytes.
+"""Deciding which utterances go into which shard: shuffled, grouped by duration, bounded in number
+and in bytes.
 
-Sizes in bytes are known from headers, except those of flac and opus. For these, a straight line is fitted through up to
-64 encoded utterances; whatever still exceeds the bound goes into a further shard when it is packed (`shard_job.py`).
+Sizes in bytes are known from headers, except those of flac and opus. For these, a straight line is
+fitted through up to 64 encoded utterances; whatever still exceeds the bound goes into a further
+shard when it is packed (`shard_job.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from wenet_uio.prepare.shard_writer import END_BYTES, bytes_of_member
 UTTERANCES_PER_JOB = 256
 """A worker reads the headers of this many utterances in one job."""
 PILOT_UTTERANCES = 64
-"""At most this many utterances are encoded beforehand to estimate the bytes that a codec produces."""
+"""At most this many utterances are encoded beforehand to estimate the bytes that a codec
+produces."""
 MARGIN = 1.05
 """Factor on the bytes expected of a codec, so that few shards exceed their bound."""
 WAV_HEADER_BYTES = 44
@@ -55,7 +58,9 @@ class DurationGroup(NamedTuple):
 
     def has(self, seconds: float) -> bool:
         """Whether utterances of this length are in the group."""
-        per_second = PER_SECOND[self.unit]  # divided as frames are, so that a bound of whole frames is exact
+        per_second = PER_SECOND[
+            self.unit
+        ]  # divided as frames are, so that a bound of whole frames is exact
         return self.shortest / per_second <= seconds < self.longest / per_second
 
 
@@ -80,10 +85,11 @@ class ShardOptions:
     per_shard: int | None = UTTERANCES_PER_RUN
     """Utterances in a shard at most; None is no bound."""
     max_bytes: int | None = None
-    """Bytes of a tar at most, unless a single utterance is larger. Audio that a codec makes larger than expected goes
-    into `prefix_000000000_1.tar`."""
+    """Bytes of a tar at most, unless a single utterance is larger. Audio that a codec makes larger
+    than expected goes into `prefix_000000000_1.tar`."""
     groups: Sequence[DurationGroup] = ()
-    """Each group of durations has a folder of its own; an utterance in no group is left out and listed."""
+    """Each group of durations has a folder of its own; an utterance in no group is left out and
+    listed."""
     seed: int | None = None
     """Shuffle the utterances first; None keeps their order."""
     storing: Storing = field(default_factory=Storing)
@@ -101,8 +107,11 @@ class ShardPlan:
     """Key and seconds of utterances in no group."""
 
 
-def plan_shards(utterances: Sequence[RawLine], options: ShardOptions, executor: Executor) -> ShardPlan:
-    """Divide utterances into shards within the bounds of `options`, each group of durations on its own.
+def plan_shards(
+    utterances: Sequence[RawLine], options: ShardOptions, executor: Executor
+) -> ShardPlan:
+    """Divide utterances into shards within the bounds of `options`, each group of durations on its
+    own.
 
     Audio headers are read only if there are groups or a bound in bytes.
     """
@@ -112,7 +121,11 @@ def plan_shards(utterances: Sequence[RawLine], options: ShardOptions, executor: 
         folders = {"": range(len(utterances))}
         return ShardPlan(_shards(utterances, folders, [0] * len(utterances), options), [], [])
     measured = _measure_all(utterances, executor)
-    bad = [(line.key, found) for line, found in zip(utterances, measured, strict=True) if isinstance(found, str)]
+    bad = [
+        (line.key, found)
+        for line, found in zip(utterances, measured, strict=True)
+        if isinstance(found, str)
+    ]
     folders, outside = _by_folder(utterances, measured, options.groups)
     if options.max_bytes is None:
         sizes = [0] * len(utterances)
@@ -132,7 +145,9 @@ def parse_group(text: str, unit: Unit = "seconds") -> DurationGroup:
         group = DurationGroup(float(shortest or 0), float(longest or math.inf), unit)
     except ValueError:
         example = {"seconds": "0.1:5", "frames": "10:500"}[unit]
-        raise ValueError(f"a group is SHORTEST:LONGEST in {unit}, such as {example}, not {text!r}") from None
+        raise ValueError(
+            f"a group is SHORTEST:LONGEST in {unit}, such as {example}, not {text!r}"
+        ) from None
     if not 0 <= group.shortest < group.longest:
         raise ValueError(f"group {text}: SHORTEST must be 0 or more, and below LONGEST")
     return group
@@ -147,7 +162,9 @@ def check_groups(groups: Sequence[DurationGroup]) -> None:
     ordered = sorted(groups)
     for group, following in pairwise(ordered):
         if following.shortest < group.longest:
-            raise ValueError(f"groups {group.name} and {following.name} overlap; end one where the next begins")
+            raise ValueError(
+                f"groups {group.name} and {following.name} overlap; end one where the next begins"
+            )
 
 
 def parse_size(text: str) -> int:
@@ -172,7 +189,9 @@ def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
             if not count:
                 raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
             size = encoded_size(line.wav)
-            found.append(MeasuredLine(count / info.sample_rate, count, info.sample_rate, info.channels, size))
+            found.append(
+                MeasuredLine(count / info.sample_rate, count, info.sample_rate, info.channels, size)
+            )
         except AudioError as error:
             found.append(str(error))
     return found
@@ -185,9 +204,13 @@ def _measure_all(utterances: Sequence[RawLine], executor: Executor) -> list[Meas
 
 
 def _by_folder(
-    utterances: Sequence[RawLine], measured: Sequence[MeasuredLine | str], groups: Sequence[DurationGroup]
+    utterances: Sequence[RawLine],
+    measured: Sequence[MeasuredLine | str],
+    groups: Sequence[DurationGroup],
 ) -> tuple[dict[str, list[int]], list[tuple[str, float]]]:
-    """Numbers of the utterances by folder of their group, and key and seconds of utterances in no group."""
+    """Numbers of the utterances by folder of their group, and key and seconds of utterances in no
+    group.
+    """
     folders: dict[str, list[int]] = {f"{group.name}/": [] for group in groups} or {"": []}
     outside: list[tuple[str, float]] = []
     for number, found in enumerate(measured):
@@ -209,7 +232,10 @@ def _folder_of(seconds: float, groups: Sequence[DurationGroup]) -> str | None:
 
 
 def _shards(
-    utterances: Sequence[RawLine], folders: Mapping[str, Sequence[int]], sizes: Sequence[int], options: ShardOptions
+    utterances: Sequence[RawLine],
+    folders: Mapping[str, Sequence[int]],
+    sizes: Sequence[int],
+    options: ShardOptions,
 ) -> list[tuple[str, Sequence[RawLine]]]:
     return [
         (f"{folder}{options.prefix}_{shard:09d}", [utterances[number] for number in run])
@@ -219,11 +245,22 @@ def _shards(
 
 
 def _sizes(
-    utterances: Sequence[RawLine], measured: Sequence[MeasuredLine | str], storing: Storing, executor: Executor
+    utterances: Sequence[RawLine],
+    measured: Sequence[MeasuredLine | str],
+    storing: Storing,
+    executor: Executor,
 ) -> list[int]:
-    """Bytes of each utterance in a tar: exact if it is copied or stored as wav, otherwise estimated by a pilot."""
-    pairs = [(line, found) for line, found in zip(utterances, measured, strict=True) if not isinstance(found, str)]
-    encoded = [(line, found) for line, found in pairs if not is_copied(line, storing, found.sample_rate)]
+    """Bytes of each utterance in a tar: exact if it is copied or stored as wav, otherwise estimated
+    by a pilot.
+    """
+    pairs = [
+        (line, found)
+        for line, found in zip(utterances, measured, strict=True)
+        if not isinstance(found, str)
+    ]
+    encoded = [
+        (line, found) for line, found in pairs if not is_copied(line, storing, found.sample_rate)
+    ]
     by_codec = storing.audio_format in ("flac", "opus") and encoded
     expected = _pilot(encoded, storing, executor) if by_codec else None
 
@@ -235,21 +272,30 @@ def _sizes(
         if expected is not None:
             return math.ceil(MARGIN * expected(found.num_samples * found.channels))
         rate = storing.resample_rate or found.sample_rate
-        return WAV_HEADER_BYTES + 2 * found.channels * math.ceil(found.num_samples * rate / found.sample_rate)
+        return WAV_HEADER_BYTES + 2 * found.channels * math.ceil(
+            found.num_samples * rate / found.sample_rate
+        )
 
     def size(line: RawLine, found: MeasuredLine) -> int:
         text = bytes_of_member(f"{line.key}.txt", len(line.text.encode()))
         return text + bytes_of_member(f"{line.key}.flac", audio_bytes(line, found))
 
     return [
-        0 if isinstance(found, str) else size(line, found) for line, found in zip(utterances, measured, strict=True)
+        0 if isinstance(found, str) else size(line, found)
+        for line, found in zip(utterances, measured, strict=True)
     ]
 
 
-def _pilot(encoded: list[tuple[RawLine, MeasuredLine]], storing: Storing, executor: Executor) -> np.poly1d:
-    """Expected bytes of encoded audio by its number of samples: a straight line through some utterances."""
+def _pilot(
+    encoded: list[tuple[RawLine, MeasuredLine]], storing: Storing, executor: Executor
+) -> np.poly1d:
+    """Expected bytes of encoded audio by its number of samples: a straight line through some
+    utterances.
+    """
     pilot = encoded[:: -(-len(encoded) // PILOT_UTTERANCES)]
-    lengths = list(executor.map(_encoded_bytes, [(line, storing) for line, _ in pilot], "pilot", len(pilot)))
+    lengths = list(
+        executor.map(_encoded_bytes, [(line, storing) for line, _ in pilot], "pilot", len(pilot))
+    )
     samples = [found.num_samples * found.channels for _, found in pilot]
     return np.poly1d(np.polyfit(samples, lengths, 1 if len(set(samples)) > 1 else 0))
 
@@ -280,4 +326,6 @@ def _runs(
 
 def _random(seed: int, key: str) -> bytes:
     """Sort key for shuffling: a hash of seed and key."""
-    return blake2b(key.encode(), digest_size=8, salt=(seed & (2**64 - 1)).to_bytes(8, "little")).digest()
+    return blake2b(
+        key.encode(), digest_size=8, salt=(seed & (2**64 - 1)).to_bytes(8, "little")
+    ).digest()

@@ -14,7 +14,8 @@ from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.text.table import HAS_NUL
 
 PAUSE = 0.5
-"""Seconds. Words of a CTM or of a tier of words become one utterance up to a pause of this length."""
+"""Seconds. Words of a CTM or of a tier of words become one utterance up to a pause of this
+length."""
 LONGEST = 20.0
 """Seconds that an utterance of joined words has at most, unless a single word is longer."""
 SILENCES = frozenset({"", "sil", "sp", "<eps>"})
@@ -27,8 +28,11 @@ TAG = re.compile(r"<[/\w][^<>]*>|\{\\[^{}]*\}")
 """Marks inside a subtitle: `<i>`, `<c.loud>`, `<00:00:01.000>`, `{\\an8}`."""
 VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
 """WebVTT's name of the speaker."""
-TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[[^\[\]]*\]|<exists>|(?<![\w.])(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)')
-"""Texts and numbers of a TextGrid, in its long and its short form; indexes in brackets are neither."""
+TOKEN = re.compile(
+    r'"((?:[^"]|"")*)"|\[[^\[\]]*\]|<exists>|(?<![\w.])(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)'
+)
+"""Texts and numbers of a TextGrid, in its long and its short form; indexes in brackets are
+neither."""
 
 
 Cue = tuple[float, float, list[str]]
@@ -80,21 +84,27 @@ def text_of_file(path: str | Path) -> str:
 
 
 def read_subtitles(path: str | Path) -> list[TimedText]:
-    """Read the cues of a SRT or WebVTT file; those without a text are left out, and marks inside texts are removed.
+    """Read the cues of a SRT or WebVTT file; those without a text are left out, and marks inside
+    texts are removed.
 
     Raises:
-        ListError: a cue ends before it starts, its times are damaged, text is before the first cue, or there is no cue.
+        ListError: a cue ends before it starts, its times are damaged, text is before the first cue,
+            or there is no cue.
     """
     lines = text_of_file(path).splitlines()
     is_vtt = bool(lines) and lines[0].startswith("WEBVTT")
     found = [_cue(*cue, is_vtt) for cue in _cues(path, lines, is_vtt)]
     if not found:
-        raise ListError(f"{path}: no subtitle in it, such as 00:00:01,000 --> 00:00:02,500 and a text")
+        raise ListError(
+            f"{path}: no subtitle in it, such as 00:00:01,000 --> 00:00:02,500 and a text"
+        )
     return [cue for cue in found if cue.text]
 
 
 def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
-    """Start, end and lines of text of each cue. A blank line ends a cue of WebVTT, but is part of a text of SRT."""
+    """Start, end and lines of text of each cue. A blank line ends a cue of WebVTT, but is part of a
+    text of SRT.
+    """
     cues: list[Cue] = []
     is_inside = False
     for number, line in enumerate(lines, 1):
@@ -104,12 +114,17 @@ def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
             cues.append((*_span(times.groups(), f"{path}:{number}"), []))
             is_inside = True
         elif NEARLY_TIMES.fullmatch(line):
-            raise ListError(f"{path}:{number}: expected times as 00:00:01,000 --> 00:00:02,500, found {line[:40]!r}")
+            raise ListError(
+                f"{path}:{number}: expected times as 00:00:01,000 --> 00:00:02,500, found "
+                f"{line[:40]!r}"
+            )
         elif is_inside:
             cues[-1][2].append(line.strip())
             is_inside = bool(line) or not is_vtt
         elif line.strip(" \t0123456789") and not is_vtt:
-            raise ListError(f"{path}:{number}: expected the number or the times of a cue, found {line[:40]!r}")
+            raise ListError(
+                f"{path}:{number}: expected the number or the times of a cue, found {line[:40]!r}"
+            )
     return cues
 
 
@@ -150,10 +165,14 @@ def read_textgrid(path: str | Path) -> list[Tier]:
         raise ListError(f"{path}: not a TextGrid of Praat")
     tokens = _tokens(text)
     try:
-        header = [next(tokens) for _ in range(5)]  # "ooTextFile", "TextGrid", xmin, xmax, number of tiers
+        header = [
+            next(tokens) for _ in range(5)
+        ]  # "ooTextFile", "TextGrid", xmin, xmax, number of tiers
         tiers = [_tier(tokens) for _ in range(int(header[4]))]
     except (StopIteration, ValueError, RuntimeError):
-        raise ListError(f"{path}: a TextGrid that is cut short or damaged; save it again in Praat") from None
+        raise ListError(
+            f"{path}: a TextGrid that is cut short or damaged; save it again in Praat"
+        ) from None
     return [tier for tier in tiers if tier.intervals]
 
 
@@ -174,7 +193,8 @@ def _tier(tokens: Iterator[str]) -> Tier:
 
 
 def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
-    """Read the words of a CTM, `recording channel start duration word`, by recording and channel, ordered by time.
+    """Read the words of a CTM, `recording channel start duration word`, by recording and channel,
+    ordered by time.
 
     Raises:
         ListError: a line has too few fields, or a time that is no number.
@@ -200,7 +220,9 @@ def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
 
 
 def joined_words(words: Sequence[TimedText]) -> list[TimedText]:
-    """Join words, ordered by time, into utterances that end at a pause and are at most LONGEST seconds."""
+    """Join words, ordered by time, into utterances that end at a pause and are at most LONGEST
+    seconds.
+    """
     joined: list[TimedText] = []
     for word in words:
         last = joined[-1] if joined else None

@@ -27,8 +27,9 @@ def try_store(target: str) -> None:
     """Check that a folder of a store can be written: write an empty object, and remove it.
 
     Raises:
-        ListError: `target` is not a URI. DriverError: its driver is not installed. StorageError: the store refuses; the
-            message has its answer and the environment variables that it depends on.
+        ListError: `target` is not a URI. DriverError: its driver is not installed. StorageError:
+            the store refuses; the message has its answer and the environment variables that it
+            depends on.
     """
     uri = f"{_folder(target)}/.trial-{uuid4().hex}"
     with _told(target):
@@ -38,24 +39,28 @@ def try_store(target: str) -> None:
             store.rm(name)
 
 
-def put_shards(data_list: str, target: str, remote_list: str, executor: Executor) -> tuple[int, int]:
-    """Copy the local shards of a list and their indexes below `target` (s3://bucket/folder), and write the remote list.
+def put_shards(
+    data_list: str, target: str, remote_list: str, executor: Executor
+) -> tuple[int, int]:
+    """Copy the local shards of a list and their indexes below `target` (s3://bucket/folder), and
+    write the remote list.
 
-    A file is skipped if the store has an object of the same size that is not older. So a repeated run copies what is
-    missing or newer.
+    A file is skipped if the store has an object of the same size that is not older. So a repeated
+    run copies what is missing or newer.
 
     Returns:
         the number of shards, and how many of them were copied.
 
     Raises:
-        ListError: two shards have the same file name, or `target` is not a URI. DriverError, StorageError: as of
-            `try_store`.
+        ListError: two shards have the same file name, or `target` is not a URI. DriverError,
+            StorageError: as of `try_store`.
     """
     shards = read_shard_list(data_list)
     uris = [f"{_folder(target)}/{Path(shard).name}" for shard in shards]
     if len(set(uris)) < len(uris):
         raise ListError(
-            f"{data_list}: two shards have the same file name; upload them as separate lists, each to its own folder"
+            f"{data_list}: two shards have the same file name; upload them as separate lists, each "
+            "to its own folder"
         )
     jobs = [(shard, uri) for shard, uri in zip(shards, uris, strict=True)]
     copied = sum(executor.map(_put_shard, jobs, "upload", len(jobs), unit="shard"))
@@ -83,17 +88,28 @@ def _put(path: str, uri: str) -> bool:
     with _told(uri):
         store, name = driver(uri, ATTEMPTS)
         if store.exists(name) and store.size(name) == status.st_size:
-            there, here = _modified(store, name), int(status.st_mtime)  # stores date in whole seconds
-            if there.replace(tzinfo=there.tzinfo or timezone.utc) >= datetime.fromtimestamp(here, timezone.utc):
+            there, here = (
+                _modified(store, name),
+                int(status.st_mtime),
+            )  # stores date in whole seconds
+            if there.replace(tzinfo=there.tzinfo or timezone.utc) >= datetime.fromtimestamp(
+                here, timezone.utc
+            ):
                 return False
         store.put_file(path, name)
         return True
 
 
 def _modified(store: Any, name: str) -> datetime:
-    """When an object was written. ossfs gives seconds since the epoch, and takes them for local time in `modified`."""
+    """When an object was written. ossfs gives seconds since the epoch, and takes them for local
+    time in `modified`.
+    """
     seconds = store.info(name).get("LastModified")
-    return datetime.fromtimestamp(seconds, timezone.utc) if isinstance(seconds, int) else store.modified(name)
+    return (
+        datetime.fromtimestamp(seconds, timezone.utc)
+        if isinstance(seconds, int)
+        else store.modified(name)
+    )
 
 
 @contextmanager

@@ -1,1 +1,3 @@
-"""Score recognised text: error rates, confidence intervals, comparison of systems, pages of errors."""
+"""Score recognised text: error rates, confidence intervals, comparison of systems, pages of
+errors.
+"""

@@ -1,6 +1,7 @@
 """Confidence intervals of error rates, by resampling the utterances with replacement.
 
-M. Bisani and H. Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", ICASSP 2004.
+M. Bisani and H. Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation",
+ICASSP 2004.
 """
 
 from __future__ import annotations
@@ -28,16 +29,21 @@ class Comparison(NamedTuple):
     high: float
     """Upper end of the interval of the difference."""
     p: float
-    """Two-sided p-value: twice the share of resamples in which the difference is zero or has the other sign."""
+    """Two-sided p-value: twice the share of resamples in which the difference is zero or has the
+    other sign."""
 
 
 def interval(counts: Sequence[Counts], resamples: int, seed: int = 0) -> tuple[float, float]:
-    """Ends of the 95 % interval of the error rate, in percent; `counts` has one element per utterance."""
+    """Ends of the 95 % interval of the error rate, in percent; `counts` has one element per
+    utterance.
+    """
     (rates,) = _rates([counts], resamples, seed)
     return _ends(rates)
 
 
-def compare(first: Sequence[Counts], second: Sequence[Counts], resamples: int, seed: int = 0) -> Comparison:
+def compare(
+    first: Sequence[Counts], second: Sequence[Counts], resamples: int, seed: int = 0
+) -> Comparison:
     """Compare two systems; `first` and `second` count the same utterances in the same order."""
     rates = _rates([first, second], resamples, seed)
     differences = rates[1] - rates[0]
@@ -47,7 +53,9 @@ def compare(first: Sequence[Counts], second: Sequence[Counts], resamples: int, s
 
 
 def _rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: int) -> np.ndarray:
-    """(systems, resamples) error rates in percent; a resample holds the same utterances for every system."""
+    """(systems, resamples) error rates in percent; a resample holds the same utterances for every
+    system.
+    """
     errors = np.array([[each.errors for each in counts] for counts in systems], np.int64)
     words = np.array([each.words for each in systems[0]], np.int64)
     draw = np.random.default_rng(seed)
@@ -55,7 +63,9 @@ def _rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: int) -> np
     at_once = max(1, DRAWN_AT_ONCE // max(1, len(words)))
     for first in range(0, resamples, at_once):
         chosen = draw.integers(len(words), size=(min(at_once, resamples - first), len(words)))
-        rates[:, first : first + at_once] = 100.0 * errors[:, chosen].sum(axis=2) / words[chosen].sum(axis=1).clip(1)
+        rates[:, first : first + at_once] = (
+            100.0 * errors[:, chosen].sum(axis=2) / words[chosen].sum(axis=1).clip(1)
+        )
     return rates
 
 

@@ -1,4 +1,6 @@
-"""A web page of recognition errors: each hypothesis beside its reference, errors in colour, with audio players."""
+"""A web page of recognition errors: each hypothesis beside its reference, errors in colour, with
+audio players.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ CONFUSIONS = 20
 """The page lists this many of the most frequent errors."""
 
 Audio = Callable[[str], tuple[np.ndarray, int] | None]
-"""Maps a key to its waveform (samples,), on the scale of int16, and its sample rate in Hz; None: there is no audio."""
+"""Maps a key to its waveform (samples,), on the scale of int16, and its sample rate in Hz; None:
+there is no audio."""
 
 
 class _Article(NamedTuple):
@@ -32,12 +35,18 @@ class _Article(NamedTuple):
     """Audio as a data URI."""
 
 
-def write_html(scores: Scores, file: IO[str], *, title: str, utterances: int, audio: Audio | None = None) -> None:
-    """Write the page: totals, frequent errors, and the `utterances` with most errors. Their audio is embedded."""
+def write_html(
+    scores: Scores, file: IO[str], *, title: str, utterances: int, audio: Audio | None = None
+) -> None:
+    """Write the page: totals, frequent errors, and the `utterances` with most errors. Their audio
+    is embedded.
+    """
     counted = ((key, Counts.of(pairs)) for key, pairs in scores.utterances.items())
     wrong = [(key, counts) for key, counts in counted if counts.errors]
     wrong.sort(key=lambda item: -item[1].errors)
-    errors = Counter(pair for pairs in scores.utterances.values() for pair in pairs if pair[0] != pair[1])
+    errors = Counter(
+        pair for pairs in scores.utterances.values() for pair in pairs if pair[0] != pair[1]
+    )
     page = render(
         "errors",
         title=title,
@@ -51,7 +60,9 @@ def write_html(scores: Scores, file: IO[str], *, title: str, utterances: int, au
     file.writelines(page)
 
 
-def _articles(scores: Scores, shown: Iterable[tuple[str, Counts]], audio: Audio | None) -> Iterator[_Article]:
+def _articles(
+    scores: Scores, shown: Iterable[tuple[str, Counts]], audio: Audio | None
+) -> Iterator[_Article]:
     for key, counts in shown:
         found = audio(key) if audio else None
         sound = data_uri(_flac(*found), "audio/flac") if found else None

@@ -25,7 +25,8 @@ class Scores:
     """Alignment by key, in the order of the references."""
     overall: Counts = field(default_factory=Counts)
     scripts: dict[str, Counts] = field(default_factory=dict)
-    """Totals by script. An inserted word counts for its own script, any other word for the script of the reference."""
+    """Totals by script. An inserted word counts for its own script, any other word for the script
+    of the reference."""
     missing: list[str] = field(default_factory=list)
     """Keys without hypothesis: all words of their references count as deleted."""
     extra: list[str] = field(default_factory=list)
@@ -54,7 +55,8 @@ def score(references: Mapping[str, str], hypotheses: Mapping[str, str], rules: W
     """Align every reference with the hypothesis of the same key.
 
     Raises:
-        ValueError: no key has both a reference and a hypothesis, so the files do not belong together.
+        ValueError: no key has both a reference and a hypothesis, so the files do not belong
+            together.
     """
     if references and not references.keys() & hypotheses.keys():
         raise ValueError(
@@ -89,13 +91,18 @@ def write_report(scores: Scores, file: IO[str], form: ReportFormat = ReportForma
         file.write(f"\n{_RULE}\n")
 
 
-def write_comparison(first: tuple[str, Scores], second: tuple[str, Scores], file: IO[str], resamples: int) -> None:
-    """Write the totals of two systems, each with its name, and the difference of their error rates."""
+def write_comparison(
+    first: tuple[str, Scores], second: tuple[str, Scores], file: IO[str], resamples: int
+) -> None:
+    """Write the totals of two systems, each with its name, and the difference of their error
+    rates.
+    """
     for number, (name, scores) in enumerate((first, second), 1):
         file.write(f"{number}: {name} -> {scores.overall}\n")
     found = compare(first[1].counts(), second[1].counts(), resamples)
     file.write(
-        f"2 - 1 -> {found.difference:+.2f} points, {LEVEL} % interval {found.low:+.2f} to {found.high:+.2f}, "
+        f"2 - 1 -> {found.difference:+.2f} points, {LEVEL} % interval {found.low:+.2f} to "
+        f"{found.high:+.2f}, "
         f"p = {found.p:.3f} ({resamples} paired resamples)\n"
     )
 
@@ -103,14 +110,19 @@ def write_comparison(first: tuple[str, Scores], second: tuple[str, Scores], file
 def _write_totals(scores: Scores, file: IO[str], resamples: int) -> None:
     if scores.missing:
         named = listed(scores.missing, _NAMED)
-        file.write(f"Missing: {len(scores.missing)} without hypothesis, counted as deleted: {named}\n")
+        file.write(
+            f"Missing: {len(scores.missing)} without hypothesis, counted as deleted: {named}\n"
+        )
     if scores.extra:
         named = listed(scores.extra, _NAMED)
         file.write(f"Extra: {len(scores.extra)} without reference, not scored: {named}\n")
     file.write(f"Overall -> {scores.overall}\n")  # score.sh and train/run_report.py parse this line
     if resamples and scores.utterances:
         low, high = interval(scores.counts(), resamples)
-        file.write(f"{LEVEL} % interval -> {low:.2f} to {high:.2f} %, {resamples} resamples of the utterances\n")
+        file.write(
+            f"{LEVEL} % interval -> {low:.2f} to {high:.2f} %, {resamples} resamples of the "
+            "utterances\n"
+        )
 
 
 def _write_alignment(pairs: list[Pair], file: IO[str], label: str, form: ReportFormat) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Pair = tuple[str | None, str | None]
-"""(reference word, hypothesis word). A deleted word has no hypothesis (None), an inserted word no reference (None)."""
+"""(reference word, hypothesis word). A deleted word has no hypothesis (None), an inserted word no
+reference (None)."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,13 @@ class Counts:
 def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:
     """Align two word sequences with the fewest substitutions, deletions and insertions.
 
-    Of several best alignments, the result is the one that WeNet reports: walking back from the end, a deletion is
-    preferred to an insertion, and an insertion to a pair.
+    Of several best alignments, the result is the one that WeNet reports: walking back from the end,
+    a deletion is preferred to an insertion, and an insertion to a pair.
 
-    The algorithm stores only the differences of neighbouring cells of the distance matrix. Each difference is one bit;
-    the bits of a column form an integer of len(reference) bits. So a column takes a dozen integer operations,
-    independent of its height (Myers 1999, in the form of Hyyrö 2003).
+    The algorithm stores only the differences of neighbouring cells of the distance matrix. Each
+    difference is one bit; the bits of a column form an integer of len(reference) bits. So a column
+    takes a dozen integer operations, independent of its height (Myers 1999, in the form of Hyyrö
+    2003).
     """
     if list(reference) == list(hypothesis):
         return list(zip(reference, hypothesis, strict=True))
@@ -95,12 +97,15 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:
     return pairs
 
 
-def _differences(reference: Sequence[str], hypothesis: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Find where the distance matrix D grows by one. D has a row per reference word and a column per hypothesis word.
+def _differences(
+    reference: Sequence[str], hypothesis: Sequence[str]
+) -> tuple[list[int], list[int]]:
+    """Find where the distance matrix D grows by one. D has a row per reference word and a column
+    per hypothesis word.
 
     Returns:
-        two lists with an integer per column. Bit r - 1 is set in the first list where D[r, column] is
-        D[r - 1, column] + 1, and in the second list where D[r, column] is D[r, column - 1] + 1.
+        two lists with an integer per column. Bit r - 1 is set in the first list where D[r, column]
+        is D[r - 1, column] + 1, and in the second list where D[r, column] is D[r, column - 1] + 1.
     """
     places: dict[str, int] = {}
     for row, word in enumerate(reference):

@@ -1,4 +1,6 @@
-"""Cut recognised text into the units that are scored, and find their scripts. Words are cut as in WeNet."""
+"""Cut recognised text into the units that are scored, and find their scripts. Words are cut as in
+WeNet.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from typing import Literal
 
 _PUNCTUATION = frozenset("!,?、。！，；？：「」︰『』《》")
 _UNIT = re.compile(r"[!,?]|<[!-=?-~]*>?|[!-~\u00c0-\u052f\u1e00-\u1fff]+|\S")
-"""A punctuation mark; a tag; a run of ASCII, Latin, Greek or Cyrillic characters; or another single character."""
+"""A punctuation mark; a tag; a run of ASCII, Latin, Greek or Cyrillic characters; or another single
+character."""
 _TAG = re.compile(r"<[^>]*>?")
 _WORD_SPACE = "▁"
 """The space between two words, as a unit."""
@@ -27,8 +30,9 @@ _SCRIPTS = (
 
 
 Unit = Literal["word", "char", "auto"]
-"""What an error rate counts. word: words between spaces. char: characters; a space between two words is one, except
-beside an ideograph or kana. auto: each ideograph and each run of Latin characters."""
+"""What an error rate counts. word: words between spaces. char: characters; a space between two
+words is one, except beside an ideograph or kana. auto: each ideograph and each run of Latin
+characters."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,9 @@ class WordRules:
     """Words to remove; upper case unless `case_sensitive`."""
 
     def __call__(self, text: str) -> list[str]:
-        """Cut `text` into units. A letter with an accent is one character, however it is encoded (Unicode NFC)."""
+        """Cut `text` into units. A letter with an accent is one character, however it is encoded
+        (Unicode NFC).
+        """
         text = unicodedata.normalize("NFC", text)
         words = _ideographs_and_words(text) if self.unit == "auto" else text.split()
         words = [word for word in map(self._folded, words) if word not in self.ignored]
@@ -63,14 +69,18 @@ def _characters(words: list[str]) -> list[str]:
     """The characters of the words, with the spaces between words."""
     characters: list[str] = []
     for word in words:
-        if characters and _WITHOUT_SPACES.isdisjoint((script_of(characters[-1]), script_of(word[0]))):
+        if characters and _WITHOUT_SPACES.isdisjoint(
+            (script_of(characters[-1]), script_of(word[0]))
+        ):
             characters.append(_WORD_SPACE)
         characters.extend(word)
     return characters
 
 
 def _ideographs_and_words(text: str) -> list[str]:
-    """Cut a text by `_UNIT`; punctuation marks that stand alone and unassigned code points are removed."""
+    """Cut a text by `_UNIT`; punctuation marks that stand alone and unassigned code points are
+    removed.
+    """
     return [
         unit
         for unit in _UNIT.findall(text)
@@ -80,7 +90,9 @@ def _ideographs_and_words(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def script_of(word: str) -> str:
-    """Script of a word: Mandarin, English, Number or Japanese; Other if it has several or none of these."""
+    """Script of a word: Mandarin, English, Number or Japanese; Other if it has several or none of
+    these.
+    """
     scripts = {_script_of_char(char) for char in word if char not in _IN_WORD_MARKS}
     return scripts.pop() if len(scripts) == 1 else "Other"
 

@@ -1,4 +1,6 @@
-"""Forced alignment: times of the tokens and words of a transcript, and a score of how well it fits the audio."""
+"""Forced alignment: times of the tokens and words of a transcript, and a score of how well it fits
+the audio.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,21 @@ class Interval:
     end: float
     """Seconds."""
     confidence: float
-    """CTC probability of a token in its most probable frame; for a word the geometric mean over its tokens."""
+    """CTC probability of a token in its most probable frame; for a word the geometric mean over its
+    tokens."""
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """The times of a transcript. An interval spans the frames in which CTC emits the token or word."""
+    """The times of a transcript. An interval spans the frames in which CTC emits the token or
+    word.
+    """
 
     tokens: tuple[Interval, ...]
     words: tuple[Interval, ...]
     score: float
-    """(ln P(best path through the transcript) - ln P(best path of all)) / tokens. 0 if the recogniser hears the
-    transcript; below 0 if it hears another text."""
+    """(ln P(best path through the transcript) - ln P(best path of all)) / tokens. 0 if the
+    recogniser hears the transcript; below 0 if it hears another text."""
     seconds: float
     """Length of the utterance."""
 
@@ -48,14 +53,25 @@ class Alignments:
 
     by_key: dict[str, Alignment] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    """{key: reason} of transcripts that are too long for their audio, so that no CTC path exists."""
+    """{key: reason} of transcripts that are too long for their audio, so that no CTC path
+    exists."""
     skipped: list[Skipped] = field(default_factory=list)
     """Utterances that could not be read."""
 
     def poor(self, min_score: float) -> dict[str, str]:
-        """{key: reason} of utterances that did not align, that score below `min_score`, or that could not be read."""
-        poor = {key: f"score {each.score:.2f}" for key, each in self.by_key.items() if each.score < min_score}
-        return poor | self.failed | {sample.key: f"{sample.reason}: {sample.detail}" for sample in self.skipped}
+        """{key: reason} of utterances that did not align, that score below `min_score`, or that
+        could not be read.
+        """
+        poor = {
+            key: f"score {each.score:.2f}"
+            for key, each in self.by_key.items()
+            if each.score < min_score
+        }
+        return (
+            poor
+            | self.failed
+            | {sample.key: f"{sample.reason}: {sample.detail}" for sample in self.skipped}
+        )
 
 
 @torch.inference_mode()
@@ -80,9 +96,18 @@ def align_batches(
                 for row, key in enumerate(batch.keys):
                     labels = batch.target[row, : batch.target_lengths[row]].tolist()
                     seconds = int(batch.feats_lengths[row]) * clock.shift
-                    found = align(log_probs[row, : lengths[row]], labels, tokenizer, clock, seconds, model.blank)
+                    found = align(
+                        log_probs[row, : lengths[row]],
+                        labels,
+                        tokenizer,
+                        clock,
+                        seconds,
+                        model.blank,
+                    )
                     if found is None:
-                        alignments.failed[key] = f"{len(labels)} tokens do not fit {int(lengths[row])} encoder frames"
+                        alignments.failed[key] = (
+                            f"{len(labels)} tokens do not fit {int(lengths[row])} encoder frames"
+                        )
                     else:
                         alignments.by_key[key] = found
             alignments.skipped.extend(batch.skipped)
@@ -91,7 +116,12 @@ def align_batches(
 
 
 def align(
-    log_probs: torch.Tensor, labels: list[int], tokenizer: Tokenizer, clock: FrameClock, seconds: float, blank: int
+    log_probs: torch.Tensor,
+    labels: list[int],
+    tokenizer: Tokenizer,
+    clock: FrameClock,
+    seconds: float,
+    blank: int,
 ) -> Alignment | None:
     """Align one transcript with CTC log_probs (T', V); None if no CTC path exists.
 
@@ -105,7 +135,9 @@ def align(
     path, log_prob = aligned
     tokens = tuple(
         Interval(tokenizer.symbol(token), clock.edge(start), clock.edge(end), math.exp(score))
-        for token, start, end, score in zip(path.tokens, path.starts, path.ends, path.scores, strict=True)
+        for token, start, end, score in zip(
+            path.tokens, path.starts, path.ends, path.scores, strict=True
+        )
     )
     words = tuple(
         Interval(

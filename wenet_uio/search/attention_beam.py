@@ -1,4 +1,6 @@
-"""Attention beam search: token by token, with the left-to-right decoder alone or together with CTC."""
+"""Attention beam search: token by token, with the left-to-right decoder alone or together with
+CTC.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def attention_beam_search(
     prompts: Prompts,
     ctc: CtcPrefixScore | None = None,
 ) -> list[NBest]:
-    """Extend `beam_size` hypotheses of every utterance until they have ended, or have as many tokens as frames.
+    """Extend `beam_size` hypotheses of every utterance until they have ended, or have as many
+    tokens as frames.
 
     Args:
         encoder_out: (B, T', D).
@@ -43,9 +46,13 @@ def attention_beam_search(
         _, state = model.decoder.forward_one_step(state, token)
     scores = torch.zeros(batch, 1, device=device)
     most = min(frames, model.decoder.max_tokens or frames)
-    limits = (lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)).clamp(max=most)
+    limits = (lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)).clamp(
+        max=most
+    )
     limits = limits - len(earlier)
-    ended = ((lengths == 0) | (limits <= 0)).unsqueeze(1)  # an utterance without frames has no tokens
+    ended = ((lengths == 0) | (limits <= 0)).unsqueeze(
+        1
+    )  # an utterance without frames has no tokens
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
     for step in range(1, most - len(earlier) + 1):
         log_probs, state = model.decoder.forward_one_step(state, tokens)
@@ -54,7 +61,9 @@ def attention_beam_search(
         if ctc is None:
             best, candidates = log_probs.topk(min(beam_size, log_probs.size(2)), dim=2)  # (B, K, N)
         else:
-            best, candidates = _with_eos(log_probs, min(_CANDIDATES * beam_size, log_probs.size(2)), model.eos)
+            best, candidates = _with_eos(
+                log_probs, min(_CANDIDATES * beam_size, log_probs.size(2)), model.eos
+            )
             best = ctc.combine(best, candidates, tokens)
         best, candidates = _only_eos(best, candidates, ended, model.eos)
         sums = (scores.unsqueeze(2) + best).flatten(1)
@@ -94,7 +103,9 @@ def _rows(history: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
     return history.gather(1, parents.unsqueeze(2).expand(-1, -1, history.size(2)))
 
 
-def _ranked(history: torch.Tensor, scores: torch.Tensor, eos: int, length_penalty: float) -> list[NBest]:
+def _ranked(
+    history: torch.Tensor, scores: torch.Tensor, eos: int, length_penalty: float
+) -> list[NBest]:
     lengths = (history != eos).sum(dim=2)
     values = scores / lengths.clamp(min=1) ** length_penalty
     values, order = values.sort(dim=1, descending=True, stable=True)

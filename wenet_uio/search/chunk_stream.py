@@ -1,4 +1,6 @@
-"""Live streams of models that encode chunk by chunk with caches; chunks of several streams run as a batch."""
+"""Live streams of models that encode chunk by chunk with caches; chunks of several streams run as a
+batch.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,15 @@ class ChunkStream(LiveStream):
     An utterance ends with the chunk in which a rule holds; the next chunk begins with empty caches.
     """
 
-    def __init__(self, transcriber: Transcriber, recogniser: Recogniser, search: Search, options: LiveOptions) -> None:
+    def __init__(
+        self, transcriber: Transcriber, recogniser: Recogniser, search: Search, options: LiveOptions
+    ) -> None:
         """Start the first utterance.
 
         Args:
             transcriber: computes features and words.
-            search: of the final texts; its options have the size of the chunks and the number of left chunks.
+            search: of the final texts; its options have the size of the chunks and the number of
+                left chunks.
 
         Raises:
             ValueError: the size of the chunks is not above 0.
@@ -43,8 +48,12 @@ class ChunkStream(LiveStream):
         self._model, self._search = recogniser.model, search
         chunk_size = self._model.encoder.static_chunk_size or search.options.decoding_chunk_size
         if chunk_size < 1:
-            raise ValueError(f"decoding_chunk_size {chunk_size}: a stream needs 1 or more encoder frames")
-        self._encoder = ChunkEncoder(self._model.encoder, chunk_size, search.options.num_decoding_left_chunks)
+            raise ValueError(
+                f"decoding_chunk_size {chunk_size}: a stream needs 1 or more encoder frames"
+            )
+        self._encoder = ChunkEncoder(
+            self._model.encoder, chunk_size, search.options.num_decoding_left_chunks
+        )
         self._device = next(self._model.parameters()).device
         self._partial_beam = options.partial_mode in SCORED
         self._has_beam = self._partial_beam or search.modes[0] in SCORED
@@ -117,7 +126,9 @@ class ChunkStream(LiveStream):
                 self._encoder.end()
 
     def _hear(self, encoded: torch.Tensor, labels: list[int], silent: np.ndarray) -> None:
-        """Take the encoder frames of a chunk (1, T', D), their best labels, and which of them are silent."""
+        """Take the encoder frames of a chunk (1, T', D), their best labels, and which of them are
+        silent.
+        """
         self._encoded.append(encoded)
         self._frames += len(labels)
         for label in labels:
@@ -147,7 +158,9 @@ class ChunkStream(LiveStream):
         tokens, texts = [], []
         if self._frames:
             nbest = self._decode()
-            tokens = self._transcriber.tokens(nbest[0], Segment(self._begin * clock.step, segment.end))
+            tokens = self._transcriber.tokens(
+                nbest[0], Segment(self._begin * clock.step, segment.end)
+            )
             texts = self._texts(nbest)
         self._begin += self._frames
         self._start_utterance()
@@ -157,12 +170,16 @@ class ChunkStream(LiveStream):
         encoded = torch.cat(self._encoded, dim=1)
         lengths = torch.tensor([self._frames], device=encoded.device)
         prefixes = None if self._beam is None else self._beam.nbests()
-        ((nbest,),) = decode_encoded(self._model, (encoded, lengths), self._search, prefixes).values()
+        ((nbest,),) = decode_encoded(
+            self._model, (encoded, lengths), self._search, prefixes
+        ).values()
         return nbest
 
     def _texts(self, nbest: NBest) -> list[str]:
         most = self._search.options.nbest
-        return [self._transcriber.tokenizer.detokenize(hypothesis.tokens) for hypothesis in nbest[:most]]
+        return [
+            self._transcriber.tokenizer.detokenize(hypothesis.tokens) for hypothesis in nbest[:most]
+        ]
 
 
 def _search_chunks(chunks: Sequence[tuple[ChunkStream, torch.Tensor]]) -> None:
@@ -173,7 +190,9 @@ def _search_chunks(chunks: Sequence[tuple[ChunkStream, torch.Tensor]]) -> None:
     labels = log_probs.argmax(dim=2).tolist()
     blanks = log_probs[:, :, model.blank : model.blank + 1].cpu().numpy()
     for row, (stream, output) in enumerate(chunks):
-        stream._hear(output, labels[row], silent_by_blank(blanks[row], threshold=stream._silent_above))
+        stream._hear(
+            output, labels[row], silent_by_blank(blanks[row], threshold=stream._silent_above)
+        )
     beams = [(row, stream._beam) for row, stream in enumerate(streams) if stream._beam is not None]
     for places in places_of_equal(beam.kind for _, beam in beams):
         group = [beams[place] for place in places]

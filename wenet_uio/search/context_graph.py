@@ -14,22 +14,28 @@ _NO_KEY = torch.iinfo(torch.int64).max
 
 
 class ContextGraph:
-    """A PrefixScorer that gives a bonus for every token within an occurrence of a phrase, once for each token.
+    """A PrefixScorer that gives a bonus for every token within an occurrence of a phrase, once for
+    each token.
 
-    The bonus of a token is given as soon as a phrase may begin there, and is taken back if the phrase is not completed.
-    With characters as tokens, "new yo" has the bonus of 6 tokens on the way to "new york". If "new" is a phrase too,
-    3 of them remain after "new ya". Phrases may begin with, contain and overlap each other. The total bonus of a
-    finished sequence is `score` times the number of its tokens within phrases.
+    The bonus of a token is given as soon as a phrase may begin there, and is taken back if the
+    phrase is not completed. With characters as tokens, "new yo" has the bonus of 6 tokens on the
+    way to "new york". If "new" is a phrase too, 3 of them remain after "new ya". Phrases may begin
+    with, contain and overlap each other. The total bonus of a finished sequence is `score` times
+    the number of its tokens within phrases.
 
-    The state of the automaton is the longest suffix of the sequence that begins a phrase, together with the tokens of
-    that suffix whose bonus may be taken back. Source: Aho and Corasick 1975.
+    The state of the automaton is the longest suffix of the sequence that begins a phrase, together
+    with the tokens of that suffix whose bonus may be taken back. Source: Aho and Corasick 1975.
     """
 
     state_size = 1
 
-    def __init__(self, phrases: Sequence[Sequence[int]], score: float, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, phrases: Sequence[Sequence[int]], score: float, device: torch.device | str = "cpu"
+    ) -> None:
         """Build the automaton of `phrases` (token ids; empty phrases are ignored)."""
-        self.most = score if score >= 0 else torch.inf  # many negative bonuses can be taken back at once
+        self.most = (
+            score if score >= 0 else torch.inf
+        )  # many negative bonuses can be taken back at once
         transitions, pending = _automaton(phrases)
         keys, order = torch.tensor(list(transitions), device=device).sort()
         targets, earned = zip(*transitions.values(), strict=True)
@@ -62,8 +68,12 @@ class ContextGraph:
         return place, self._keys[place] == keys
 
 
-def tokenize_phrases(lines: Iterable[str], tokenizer: Tokenizer) -> tuple[list[list[int]], list[str]]:
-    """Token ids of the phrases, and the phrases that the units cannot spell; empty phrases are left out."""
+def tokenize_phrases(
+    lines: Iterable[str], tokenizer: Tokenizer
+) -> tuple[list[list[int]], list[str]]:
+    """Token ids of the phrases, and the phrases that the units cannot spell; empty phrases are left
+    out.
+    """
     phrases: list[list[int]] = []
     unknown: list[str] = []
     for line in lines:
@@ -81,7 +91,8 @@ def _trie(phrases: Sequence[Sequence[int]]) -> tuple[list[dict[int, int]], list[
     """The trie of the phrases; node 0 is the root.
 
     Returns:
-        For each node: {token: child}, its depth, and the length of the phrase that ends there (0: none).
+        For each node: {token: child}, its depth, and the length of the phrase that ends there (0:
+            none).
     """
     children: list[dict[int, int]] = [{}]
     depth, ends = [0], [0]
@@ -104,15 +115,17 @@ def _automaton(phrases: Sequence[Sequence[int]]) -> tuple[dict[int, tuple[int, i
     A token is pending in a state if its bonus was given but may still be taken back.
 
     Returns:
-        {state << 32 | token: (next state, tokens pending there or final after this step)}, without the transitions that
-        equal those of state 0. The key _NO_KEY stands for all transitions to state 0 without a bonus. The second result
-        is the number of pending tokens of each state.
+        {state << 32 | token: (next state, tokens pending there or final after this step)}, without
+        the transitions that equal those of state 0. The key _NO_KEY stands for all transitions to
+        state 0 without a bonus. The second result is the number of pending tokens of each state.
     """
     children, depth, ends = _trie(phrases)
     following = _following(children, depth, ends)
     tail = [(1 << size) - 1 for size in depth]
     stays = [~((1 << size) - 1) for size in ends]
-    states = [(0, 0)]  # node, and a bit for each token before it: 1 if pending; the lowest bit is the last token
+    states = [
+        (0, 0)
+    ]  # node, and a bit for each token before it: 1 if pending; the lowest bit is the last token
     numbers = {states[0]: 0}
     transitions: dict[int, tuple[int, int]] = {}
     for number, (node, pending) in enumerate(states):  # the loop appends to `states`
@@ -128,7 +141,9 @@ def _automaton(phrases: Sequence[Sequence[int]]) -> tuple[dict[int, tuple[int, i
     return transitions, [pending.bit_count() for _, pending in states]
 
 
-def _following(children: list[dict[int, int]], depth: list[int], ends: list[int]) -> list[dict[int, int]]:
+def _following(
+    children: list[dict[int, int]], depth: list[int], ends: list[int]
+) -> list[dict[int, int]]:
     """{token: next node} of each node, without the transitions that equal those of the root.
 
     Updates `ends` to the length of the longest phrase that is a suffix of each node's sequence.

@@ -10,7 +10,9 @@ from wenet_uio.search.ctc_path import collapse
 from wenet_uio.search.types import Hypothesis, NBest
 
 
-def ctc_greedy_search(log_probs: torch.Tensor, lengths: torch.Tensor, blank: int = 0) -> list[NBest]:
+def ctc_greedy_search(
+    log_probs: torch.Tensor, lengths: torch.Tensor, blank: int = 0
+) -> list[NBest]:
     """Take the best label of every frame, merge repeats, remove blanks.
 
     Args:

@@ -1,4 +1,6 @@
-"""CTC paths: from a label for every frame to tokens with their frames and probabilities, and forced alignment."""
+"""CTC paths: from a label for every frame to tokens with their frames and probabilities, and forced
+alignment.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class CtcPath(NamedTuple):
 _EMPTY = CtcPath((), (), (), (), ())
 
 
-def collapse(labels: torch.Tensor, scores: torch.Tensor, lengths: torch.Tensor, blank: int) -> list[CtcPath]:
+def collapse(
+    labels: torch.Tensor, scores: torch.Tensor, lengths: torch.Tensor, blank: int
+) -> list[CtcPath]:
     """Merge repeated labels and remove blanks.
 
     Args:
@@ -56,7 +60,9 @@ def collapse(labels: torch.Tensor, scores: torch.Tensor, lengths: torch.Tensor, 
     return [CtcPath(*(tuple(column.tolist()) for column in row)) for row in rows]
 
 
-def align_tokens(log_probs: torch.Tensor, tokens: Sequence[int], blank: int) -> tuple[CtcPath, float] | None:
+def align_tokens(
+    log_probs: torch.Tensor, tokens: Sequence[int], blank: int
+) -> tuple[CtcPath, float] | None:
     """Forced alignment: the best CTC path through `tokens`, and its log-probability.
 
     Args:

@@ -1,4 +1,6 @@
-"""CTC prefix beam search: the best token sequences, with probabilities summed over all their paths."""
+"""CTC prefix beam search: the best token sequences, with probabilities summed over all their
+paths.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _MULTIPLIER = -7046029254386353131
 
 
 class _Frames(NamedTuple):
-    """The K best labels of each frame; frames after the end of an utterance allow only the blank, at no cost."""
+    """The K best labels of each frame; frames after the end of an utterance allow only the blank,
+    at no cost.
+    """
 
     tokens: torch.Tensor
     """(B, T, K)."""
@@ -37,7 +41,8 @@ class _Beam(NamedTuple):
     last: torch.Tensor
     """(B, N) last token, or -1."""
     name: torch.Tensor
-    """(B, N) 64-bit hash of the prefix. Two prefixes of a beam collide about once in 10^17 frames."""
+    """(B, N) 64-bit hash of the prefix. Two prefixes of a beam collide about once in 10^17
+    frames."""
     parent_name: torch.Tensor
     """(B, N) hash of the prefix without its last token."""
     bonus: torch.Tensor
@@ -53,25 +58,33 @@ class _Beam(NamedTuple):
 class PrefixBeam:
     """The state of the search of B utterances: it advances by frames, and can be read at any time.
 
-    As in WeNet, each frame first keeps its `beam_size` best labels, then extends every prefix by these labels and keeps
-    the `beam_size` best prefixes. Scores are summed in float64.
+    As in WeNet, each frame first keeps its `beam_size` best labels, then extends every prefix by
+    these labels and keeps the `beam_size` best prefixes. Scores are summed in float64.
 
     Source: Hannun et al. 2014, https://arxiv.org/abs/1408.2873.
     """
 
     def __init__(
-        self, batch: int, beam_size: int, blank: int, scorers: Sequence[PrefixScorer], device: torch.device
+        self,
+        batch: int,
+        beam_size: int,
+        blank: int,
+        scorers: Sequence[PrefixScorer],
+        device: torch.device,
     ) -> None:
         """Start with empty prefixes.
 
         Args:
             batch: B.
             beam_size: N.
-            scorers: their bonuses are added to the log-probabilities by which prefixes are compared.
+            scorers: their bonuses are added to the log-probabilities by which prefixes are
+                compared.
         """
         self._blank = blank
         self._scorers = [scorer.begin() for scorer in scorers]
-        self._beam = _empty_prefix(batch, beam_size, sum(each.state_size for each in scorers), device)
+        self._beam = _empty_prefix(
+            batch, beam_size, sum(each.state_size for each in scorers), device
+        )
         self._prefixes: list[list[tuple[int, ...]]] = [[()] * beam_size] * batch
 
     @property
@@ -90,14 +103,18 @@ class PrefixBeam:
         frames = _allowed_labels(log_probs, lengths, min(size, log_probs.size(2)), self._blank)
         scorer = _as_one(self._scorers)
         history = []
-        for tokens, scores, blank_scores in zip(*(each.unbind(dim=1) for each in frames), strict=True):
+        for tokens, scores, blank_scores in zip(
+            *(each.unbind(dim=1) for each in frames), strict=True
+        ):
             self._beam, parent, token = _advance(self._beam, tokens, scores, blank_scores, scorer)
             history.append((parent, token))
         if history:
             self._prefixes = _longer(self._prefixes, history)
 
     def nbests(self) -> list[NBest]:
-        """The hypotheses of each utterance: at most N, best first; their scores include the bonuses."""
+        """The hypotheses of each utterance: at most N, best first; their scores include the
+        bonuses.
+        """
         beam = self._beam
         totals = beam.score + beam.bonus
         if (scorer := _as_one(self._scorers)) is not None:
@@ -109,7 +126,9 @@ class PrefixBeam:
                 for place, score in zip(places, values, strict=True)
                 if score > -torch.inf
             ]
-            for prefixes, places, values in zip(self._prefixes, order.tolist(), scores.tolist(), strict=True)
+            for prefixes, places, values in zip(
+                self._prefixes, order.tolist(), scores.tolist(), strict=True
+            )
         ]
 
     @classmethod
@@ -158,7 +177,9 @@ def _as_one(scorers: Sequence[PrefixScorer]) -> PrefixScorer | None:
     return scorers[0] if len(scorers) == 1 else Scorers(scorers) if scorers else None
 
 
-def _allowed_labels(log_probs: torch.Tensor, lengths: torch.Tensor | None, count: int, blank: int) -> _Frames:
+def _allowed_labels(
+    log_probs: torch.Tensor, lengths: torch.Tensor | None, count: int, blank: int
+) -> _Frames:
     scores, tokens = log_probs.topk(count, dim=-1)
     scores = scores.double()
     is_blank = tokens == blank
@@ -166,7 +187,9 @@ def _allowed_labels(log_probs: torch.Tensor, lengths: torch.Tensor | None, count
         lengths = torch.full((len(tokens),), tokens.size(1), device=tokens.device)
     outside = torch.arange(tokens.size(1), device=tokens.device) >= lengths.unsqueeze(1)
     blank_scores = scores.masked_fill(~is_blank, -torch.inf).amax(dim=-1).masked_fill(outside, 0.0)
-    return _Frames(tokens, scores.masked_fill(is_blank | outside.unsqueeze(-1), -torch.inf), blank_scores)
+    return _Frames(
+        tokens, scores.masked_fill(is_blank | outside.unsqueeze(-1), -torch.inf), blank_scores
+    )
 
 
 def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) -> _Beam:
@@ -175,22 +198,36 @@ def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) 
     ends_in_blank[:, 0] = 0.0
     zeros = torch.zeros(batch, size, dtype=torch.int64, device=device)
     states = torch.zeros(batch, size, state_size, dtype=torch.int64, device=device)
-    return _Beam(ends_in_blank, nothing, zeros + _NOT_A_TOKEN, zeros + 1, zeros, torch.zeros_like(nothing), states)
+    return _Beam(
+        ends_in_blank,
+        nothing,
+        zeros + _NOT_A_TOKEN,
+        zeros + 1,
+        zeros,
+        torch.zeros_like(nothing),
+        states,
+    )
 
 
 def _advance(
-    beam: _Beam, tokens: torch.Tensor, scores: torch.Tensor, blank: torch.Tensor, scorer: PrefixScorer | None
+    beam: _Beam,
+    tokens: torch.Tensor,
+    scores: torch.Tensor,
+    blank: torch.Tensor,
+    scorer: PrefixScorer | None,
 ) -> tuple[_Beam, torch.Tensor, torch.Tensor]:
     """Advance by one frame, with tokens and scores (B, K) and blank (B,).
 
     Returns:
-        The new beam. For each of its prefixes (B, N): the place of the prefix that it comes from, and the token that
-        was appended, or -1.
+        The new beam. For each of its prefixes (B, N): the place of the prefix that it comes from,
+        and the token that was appended, or -1.
     """
     size, labels = beam.last.size(1), tokens.size(1)
     total = beam.score
     is_last = tokens.unsqueeze(1) == beam.last.unsqueeze(2)  # (B, N, K)
-    repeats, label = is_last.max(dim=2)  # True if the last token is among the labels, and its place there
+    repeats, label = is_last.max(
+        dim=2
+    )  # True if the last token is among the labels, and its place there
 
     # Extend prefix n by token k; a repeated token needs a blank in between.
     before = torch.where(is_last, beam.ends_in_blank.unsqueeze(2), total.unsqueeze(2))
@@ -199,8 +236,12 @@ def _advance(
     # An extension that equals prefix m of the beam is added to that prefix.
     is_child = beam.parent_name.unsqueeze(1) == beam.name.unsqueeze(2)  # (B, N, M)
     is_child &= ((total > -torch.inf) & repeats).unsqueeze(1)
-    joining = extended.gather(2, label.unsqueeze(1).expand_as(is_child)).masked_fill_(~is_child, -torch.inf)
-    joined, parent = joining.max(dim=1)  # (B, M); each prefix has one parent at most, so that max is enough
+    joining = extended.gather(2, label.unsqueeze(1).expand_as(is_child)).masked_fill_(
+        ~is_child, -torch.inf
+    )
+    joined, parent = joining.max(
+        dim=1
+    )  # (B, M); each prefix has one parent at most, so that max is enough
     gone = torch.full_like(joined, torch.inf).masked_fill_(joined > -torch.inf, -torch.inf)
     extended.flatten(1).scatter_reduce_(1, parent * labels + label, gone, "amin")
 
@@ -240,26 +281,41 @@ def _advance(
 
 
 def _with_bonus(
-    beam: _Beam, tokens: torch.Tensor, staying: torch.Tensor, extended: torch.Tensor, scorer: PrefixScorer
+    beam: _Beam,
+    tokens: torch.Tensor,
+    staying: torch.Tensor,
+    extended: torch.Tensor,
+    scorer: PrefixScorer,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What the scorer makes of a frame; staying (B, N) includes the bonus, extended (B, N, K) does not.
+    """What the scorer makes of a frame; staying (B, N) includes the bonus, extended (B, N, K) does
+    not.
 
     Returns:
-        `extended` without hopeless extensions. Bonus (B, N + N * K) and states (B, N + N * K, S) of the prefixes that
-        stay as they are and of the extensions.
+        `extended` without hopeless extensions. Bonus (B, N + N * K) and states (B, N + N * K, S) of
+        the prefixes that stay as they are and of the extensions.
     """
-    if scorer.state_size:  # skip extensions that stay below all N prefixes even with the largest bonus
-        hopeless = extended + (beam.bonus + scorer.most).unsqueeze(2) < staying.amin(dim=1)[:, None, None]
+    if (
+        scorer.state_size
+    ):  # skip extensions that stay below all N prefixes even with the largest bonus
+        hopeless = (
+            extended + (beam.bonus + scorer.most).unsqueeze(2) < staying.amin(dim=1)[:, None, None]
+        )
         extended = extended.masked_fill(hopeless, -torch.inf)
     states, gain = scorer.extend(beam.states, tokens, extended > -torch.inf)
     bonus = (beam.bonus.unsqueeze(2) + gain).flatten(1)
-    return extended, torch.cat((beam.bonus, bonus), dim=1), torch.cat((beam.states, states.flatten(1, 2)), dim=1)
+    return (
+        extended,
+        torch.cat((beam.bonus, bonus), dim=1),
+        torch.cat((beam.states, states.flatten(1, 2)), dim=1),
+    )
 
 
 def _longer(
     prefixes: list[list[tuple[int, ...]]], history: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> list[list[tuple[int, ...]]]:
-    """The N prefixes of each utterance after the frames of `history`, from the prefixes before them."""
+    """The N prefixes of each utterance after the frames of `history`, from the prefixes before
+    them.
+    """
     token = history[-1][1]
     place = torch.arange(token.size(1), device=token.device).expand_as(token)
     backwards = []
@@ -268,6 +324,9 @@ def _longer(
         place = parent.gather(1, place)
     emitted = torch.stack(backwards[::-1], dim=2).cpu().numpy()  # (B, N, T)
     return [
-        [before[origin] + tuple(row[row != _NOT_A_TOKEN].tolist()) for row, origin in zip(rows, origins, strict=True)]
+        [
+            before[origin] + tuple(row[row != _NOT_A_TOKEN].tolist())
+            for row, origin in zip(rows, origins, strict=True)
+        ]
         for before, rows, origins in zip(prefixes, emitted, place.tolist(), strict=True)
     ]

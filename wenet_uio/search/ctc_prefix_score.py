@@ -9,15 +9,19 @@ _IMPOSSIBLE = -1e4
 
 
 class CtcPrefixScore:
-    """ln P(all token sequences that begin with the hypothesis), for N growing hypotheses of each of B utterances.
+    """ln P(all token sequences that begin with the hypothesis), for N growing hypotheses of each of
+    B utterances.
 
-    The forward variables of a longer prefix are recurrences in time of the form r[t] = (r[t-1] + a[t]) p[t]. Divided
-    by the product of p they are cumulative sums. So all frames are computed at once, in float64.
+    The forward variables of a longer prefix are recurrences in time of the form r[t] = (r[t-1] +
+    a[t]) p[t]. Divided by the product of p they are cumulative sums. So all frames are computed at
+    once, in float64.
 
     Source: Watanabe et al. 2017, https://doi.org/10.1109/JSTSP.2017.2763455, algorithm 2.
     """
 
-    def __init__(self, log_probs: torch.Tensor, lengths: torch.Tensor, weight: float, blank: int, eos: int) -> None:
+    def __init__(
+        self, log_probs: torch.Tensor, lengths: torch.Tensor, weight: float, blank: int, eos: int
+    ) -> None:
         """Start with the empty hypothesis.
 
         Args:
@@ -27,7 +31,9 @@ class CtcPrefixScore:
         """
         self._blank, self._eos, self._weight = blank, eos, weight
         outside = torch.arange(log_probs.size(1), device=log_probs.device) >= lengths.unsqueeze(1)
-        self._scores = log_probs.double().clamp(min=_IMPOSSIBLE).transpose(1, 2).contiguous()  # (B, V, T)
+        self._scores = (
+            log_probs.double().clamp(min=_IMPOSSIBLE).transpose(1, 2).contiguous()
+        )  # (B, V, T)
         self._scores.masked_fill_(outside.unsqueeze(1), _IMPOSSIBLE)
         self._scores[:, blank].masked_fill_(outside, 0.0)  # after the end only blanks, at no cost
         blanks = self._scores[:, blank].unsqueeze(1)  # (B, 1, T)
@@ -41,7 +47,9 @@ class CtcPrefixScore:
         self._start = 0.0
         """ln P of the hypotheses before the first frame: 0 for the empty hypothesis, then -inf."""
 
-    def combine(self, best: torch.Tensor, candidates: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+    def combine(
+        self, best: torch.Tensor, candidates: torch.Tensor, last: torch.Tensor
+    ) -> torch.Tensor:
         """Combine the scores of CTC and decoder for the next token.
 
         Args:
@@ -54,7 +62,9 @@ class CtcPrefixScore:
         """
         earlier = self._in_blank.new_full((*self._prefix.shape, 1), self._start)
         any_before = torch.logaddexp(self._in_blank, self._in_token)
-        blank_before = torch.cat((earlier, self._in_blank[..., :-1]), dim=2).unsqueeze(2)  # (B, N, 1, T)
+        blank_before = torch.cat((earlier, self._in_blank[..., :-1]), dim=2).unsqueeze(
+            2
+        )  # (B, N, 1, T)
         before = torch.cat((earlier, any_before[..., :-1]), dim=2).unsqueeze(2)
         repeats = (candidates == last.unsqueeze(2)).unsqueeze(3)
         entering = torch.where(repeats, blank_before, before)  # (B, N, M, T)
@@ -63,7 +73,9 @@ class CtcPrefixScore:
         scores = self._scores[rows, candidates]
         prefix = (entering + scores).logsumexp(dim=3)
         self._new_in_token = _recur(entering, scores)
-        after_token = torch.nn.functional.pad(self._new_in_token[..., :-1], (1, 0), value=-torch.inf)
+        after_token = torch.nn.functional.pad(
+            self._new_in_token[..., :-1], (1, 0), value=-torch.inf
+        )
         self._new_in_blank = _recur(after_token, self._blanks)
 
         prefix = torch.where(candidates == self._eos, any_before[..., -1:], prefix)

@@ -22,7 +22,11 @@ from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
 from wenet_uio.search.modes import PARTS, check_modes, check_parts
-from wenet_uio.search.paraformer import ScoredTokens, paraformer_beam_search, paraformer_greedy_search
+from wenet_uio.search.paraformer import (
+    ScoredTokens,
+    paraformer_beam_search,
+    paraformer_greedy_search,
+)
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.prompts import Prompts, prompts_of
 from wenet_uio.search.rescoring import attention_rescoring
@@ -42,7 +46,9 @@ class Search(NamedTuple):
 
 
 class Decoding:
-    """One batch in several modes; what modes share is computed once, when the first of them needs it."""
+    """One batch in several modes; what modes share is computed once, when the first of them needs
+    it.
+    """
 
     def __init__(
         self,
@@ -108,12 +114,16 @@ def _joint(batch: Decoding) -> list[NBest]:
     options, model = batch.options, batch.model
     if options.ctc_weight == 0:
         return _attention(batch)
-    ctc = CtcPrefixScore(batch.ctc_log_probs, batch.lengths, options.ctc_weight, model.blank, model.eos)
+    ctc = CtcPrefixScore(
+        batch.ctc_log_probs, batch.lengths, options.ctc_weight, model.blank, model.eos
+    )
     return _attended(batch, ctc)
 
 
 def _attended(batch: Decoding, ctc: CtcPrefixScore | None) -> list[NBest]:
-    found = attention_beam_search(batch.model, batch.encoder_out, batch.lengths, batch.options, batch.prompts, ctc)
+    found = attention_beam_search(
+        batch.model, batch.encoder_out, batch.lengths, batch.options, batch.prompts, ctc
+    )
     if batch.prompts.rules is not None:
         tokens = batch.prompts.rules.tokens
         found = [[with_spans(hypothesis, tokens) for hypothesis in nbest] for nbest in found]
@@ -124,13 +134,20 @@ def _rescoring(batch: Decoding) -> list[NBest]:
     memory = batch.model.decoder_frames(batch.encoder_out, batch.lengths)
     prompts = batch.prompts
     found = attention_rescoring(
-        batch.model, batch.ctc_prefixes, memory, batch.options.ctc_weight, batch.reverse_weight, prompts.tokens
+        batch.model,
+        batch.ctc_prefixes,
+        memory,
+        batch.options.ctc_weight,
+        batch.reverse_weight,
+        prompts.tokens,
     )
     return _with_languages(found, prompts.languages)
 
 
 def _with_languages(nbests: list[NBest], languages: Sequence[str]) -> list[NBest]:
-    """Add the language of each utterance to its hypotheses; `languages` is empty for a model without prompts."""
+    """Add the language of each utterance to its hypotheses; `languages` is empty for a model
+    without prompts.
+    """
     if not languages:
         return nbests
     return [
@@ -147,7 +164,12 @@ def _rnnt_beam(batch: Decoding) -> list[NBest]:
     options = batch.options
     log_probs = batch.ctc_log_probs if options.transducer_weight < 1 else None
     return rnnt_beam_search(
-        _transducer(batch), batch.encoder_out, batch.lengths, options.beam_size, log_probs, options.transducer_weight
+        _transducer(batch),
+        batch.encoder_out,
+        batch.lengths,
+        options.beam_size,
+        log_probs,
+        options.transducer_weight,
     )
 
 
@@ -201,21 +223,31 @@ def decode(
     Args:
         feats: (B, T, F).
         feats_lengths: (B,) frames.
-        scorers: hot words and language model; ctc_prefix_beam_search and attention_rescoring use them.
+        scorers: hot words and language model; ctc_prefix_beam_search and attention_rescoring use
+            them.
 
     Returns:
         {mode: n-best hypotheses of each utterance}, modes in the order given.
 
     Raises:
-        ValueError: before any work, for an unknown mode or for a transducer mode with another model.
+        ValueError: before any work, for an unknown mode or for a transducer mode with another
+            model.
     """
     _check(model, modes, options)
     with autocast(feats.device, dtype_for(options.dtype or "fp32", feats.device)):
         if isinstance(model, SenseVoice):
-            languages = options.language if isinstance(options.language, tuple) else (options.language,) * len(feats)
+            languages = (
+                options.language
+                if isinstance(options.language, tuple)
+                else (options.language,) * len(feats)
+            )
             encoded = model.encode_asked(feats, feats_lengths, languages, itn=options.itn)
         else:
-            chunks = options.decoding_chunk_size, options.num_decoding_left_chunks, options.simulate_streaming
+            chunks = (
+                options.decoding_chunk_size,
+                options.num_decoding_left_chunks,
+                options.simulate_streaming,
+            )
             encoded = model.encode(feats, feats_lengths, *chunks)
         return decode_encoded(model, encoded, Search(modes, options, scorers))
 
@@ -237,7 +269,10 @@ def decode_encoded(
     batch = Decoding(model, encoded, options, scorers)
     if ctc_prefixes is not None:
         batch.ctc_prefixes = ctc_prefixes
-    return {mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(ALL_MODES[mode](batch))] for mode in modes}
+    return {
+        mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(ALL_MODES[mode](batch))]
+        for mode in modes
+    }
 
 
 def _check(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
@@ -247,23 +282,33 @@ def _check(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> Non
     else:
         _check_prompts(model, modes, options)
     no_attention = model.parallel_weight or model.decoder is None
-    of_kinds = [mode for mode in modes if mode not in MODES or (no_attention and "attention_weight" in PARTS[mode])]
+    of_kinds = [
+        mode
+        for mode in modes
+        if mode not in MODES or (no_attention and "attention_weight" in PARTS[mode])
+    ]
     check_parts(model, of_kinds, options.transducer_weight)
 
 
 def _check_queries(options: DecodeOptions) -> None:
     """Raise a ValueError if a SenseVoice does not have the options."""
     if options.decoding_chunk_size > 0 or options.simulate_streaming:
-        raise ValueError("decoding_chunk_size: a model sensevoice_small decodes with full context only")
+        raise ValueError(
+            "decoding_chunk_size: a model sensevoice_small decodes with full context only"
+        )
     if options.timestamps or options.task != DecodeOptions.task:
         raise ValueError("task and timestamps are options of models whisper; this model is another")
 
 
 def _check_prompts(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
-    """Raise a ValueError if the options are for a whisper and the model is another, or for another mode."""
+    """Raise a ValueError if the options are for a whisper and the model is another, or for another
+    mode.
+    """
     given = options.language or options.timestamps or options.task != DecodeOptions.task
     if given and not isinstance(model, Whisper):
-        raise ValueError("language, task and timestamps are options of models whisper; this model is another")
+        raise ValueError(
+            "language, task and timestamps are options of models whisper; this model is another"
+        )
     if options.itn:
         raise ValueError("itn is an option of models sensevoice_small; this model is another")
     if options.timestamps and (others := [mode for mode in modes if mode != "attention"]):
@@ -271,17 +316,22 @@ def _check_prompts(model: ASRModel, modes: Sequence[str], options: DecodeOptions
 
 
 def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
-    """The first `options.nbest` hypotheses of utterance `row`, with frames of the tokens if `options.token_times`."""
+    """The first `options.nbest` hypotheses of utterance `row`, with frames of the tokens if
+    `options.token_times`.
+    """
     nbest = nbest[: batch.options.nbest]
     if not batch.options.token_times or batch.model.ctc_weight == 0 < batch.model.attention_weight:
         return nbest  # CTC that is not trained knows no times
     return [
-        _timed(hypothesis, batch.ctc_log_probs[row, : batch.lengths[row]], batch.model.blank) for hypothesis in nbest
+        _timed(hypothesis, batch.ctc_log_probs[row, : batch.lengths[row]], batch.model.blank)
+        for hypothesis in nbest
     ]
 
 
 def _timed(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypothesis:
-    """Add frame and confidence of each token to the hypothesis; log_probs (T', V) are those of its utterance."""
+    """Add frame and confidence of each token to the hypothesis; log_probs (T', V) are those of its
+    utterance.
+    """
     if hypothesis.frames is not None:
         return hypothesis
     aligned = align_tokens(log_probs, hypothesis.tokens, blank)

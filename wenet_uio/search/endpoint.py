@@ -43,25 +43,30 @@ WENET_RULES: Mapping[str, EndpointRule] = {
     "rule2": EndpointRule(needs_words=True, silence=1.0),
     "rule3": EndpointRule(needs_words=False, silence=0.0, length=20.0),
 }
-"""rule1: long silence without a word; rule2: a pause after words; rule3: the utterance is too long."""
+"""rule1: long silence without a word; rule2: a pause after words; rule3: the utterance is too
+long."""
 
 
 class Endpointer:
-    """Finds the ends of the utterances of one stream. The next utterance begins with the chunk after the end."""
+    """Finds the ends of the utterances of one stream. The next utterance begins with the chunk
+    after the end.
+    """
 
     def __init__(self, step: float, rules: Mapping[str, EndpointRule] = WENET_RULES) -> None:
         """Set the rules.
 
         Args:
             step: seconds of a frame.
-            rules: by name; the first one that holds ends the utterance. None at all: utterances do not end.
+            rules: by name; the first one that holds ends the utterance. None at all: utterances do
+                not end.
 
         Raises:
             ValueError: `step` is not above 0.
         """
         if not step > 0:
             raise ValueError(f"step: expected above 0 seconds, found {step}")
-        # Whole frames, because a sum of steps is not exact; a time between two frames is met at the second.
+        # Whole frames, because a sum of steps is not exact; a time between two frames is met at the
+        # second.
         self._rules = [
             (name, rule.needs_words, _frames(rule.silence, step), _frames(rule.length, step))
             for name, rule in rules.items()
@@ -69,10 +74,11 @@ class Endpointer:
         self._length = self._silence = 0
 
     def accept(self, silent: np.ndarray, has_words: bool) -> str | None:
-        """Take the frames of a chunk; return the name of the rule that ends the utterance after them, if one does.
+        """Take the frames of a chunk; return the name of the rule that ends the utterance after
+        them, if one does.
 
-        As in WeNet's runtime, the rules are about the end of the chunk: a pause that is over before it ends nothing,
-        because the chunk has the beginning of the next word.
+        As in WeNet's runtime, the rules are about the end of the chunk: a pause that is over before
+        it ends nothing, because the chunk has the beginning of the next word.
 
         Args:
             silent: (frames,) whether each frame is without speech.
@@ -92,13 +98,17 @@ class Endpointer:
             (
                 name
                 for name, needs_words, silence, least in self._rules
-                if (has_words or not needs_words) and self._silence >= silence and self._length >= least
+                if (has_words or not needs_words)
+                and self._silence >= silence
+                and self._length >= least
             ),
             None,
         )
 
 
-def silent_by_blank(log_probs: np.ndarray, blank: int = 0, threshold: float = BLANK_THRESHOLD) -> np.ndarray:
+def silent_by_blank(
+    log_probs: np.ndarray, blank: int = 0, threshold: float = BLANK_THRESHOLD
+) -> np.ndarray:
     """Whether each frame is silent (T,), from the CTC log-probabilities (T, V)."""
     return np.exp(log_probs[:, blank]) > threshold
 

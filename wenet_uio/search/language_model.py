@@ -25,15 +25,19 @@ REMEMBERED = 2_000_000
 
 
 class LanguageModel:
-    """A PrefixScorer: `weight` x ln P(unit | units before) + `bonus` for each unit, then `weight` x ln P(</s>).
+    """A PrefixScorer: `weight` x ln P(unit | units before) + `bonus` for each unit, then `weight` x
+    ln P(</s>).
 
-    Units are the recogniser's tokens as in the units file, or words. A word is scored when the next word starts, or at
-    the end. Results of the n-gram model are kept in a table, because the same extensions come up often.
+    Units are the recogniser's tokens as in the units file, or words. A word is scored when the next
+    word starts, or at the end. Results of the n-gram model are kept in a table, because the same
+    extensions come up often.
     """
 
     state_size = 1
 
-    def __init__(self, path: str | Path, tokenizer: Tokenizer, weight: float, bonus: float, unit: LmUnit) -> None:
+    def __init__(
+        self, path: str | Path, tokenizer: Tokenizer, weight: float, bonus: float, unit: LmUnit
+    ) -> None:
         """Load `path`, an ARPA file or a KenLM binary.
 
         Raises:
@@ -49,7 +53,9 @@ class LanguageModel:
         self._newest: LanguageModel | None = None
 
     def begin(self) -> LanguageModel:
-        """As PrefixScorer.begin: a copy with a table. Searches share it until it is large; older ones then keep it."""
+        """As PrefixScorer.begin: a copy with a table. Searches share it until it is large; older
+        ones then keep it.
+        """
         with self._lock:
             if self._newest is None or len(self._newest._extensions) > REMEMBERED:
                 self._newest = None
@@ -70,14 +76,19 @@ class LanguageModel:
             # Python code runs only for extensions that are not in the table.
             with self._lock:
                 found = np.fromiter(map(self._extensions.__getitem__, keys), np.int64, len(keys))
-                following, gained = np.frombuffer(self._following, np.int64)[found], np.frombuffer(self._gains)[found]
+                following, gained = (
+                    np.frombuffer(self._following, np.int64)[found],
+                    np.frombuffer(self._gains)[found],
+                )
             next_states[rows] = torch.from_numpy(following).to(states.device)
             gains[rows] = torch.from_numpy(gained).to(states.device)
         return next_states.view(*wanted.shape, 1), gains.view(wanted.shape)
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end."""
-        gains = torch.tensor([self._end(state) for state in states.flatten().tolist()], dtype=torch.float64)
+        gains = torch.tensor(
+            [self._end(state) for state in states.flatten().tolist()], dtype=torch.float64
+        )
         return gains.view(states.shape[:2]).to(states.device)
 
     def _forget(self) -> None:
@@ -85,9 +96,14 @@ class LanguageModel:
 
         start = kenlm.State()
         self._model.BeginSentenceWrite(start)
-        self._states: list[tuple[kenlm.State, str]] = [(start, "")]  # n-gram state and the unfinished word
+        self._states: list[tuple[kenlm.State, str]] = [
+            (start, "")
+        ]  # n-gram state and the unfinished word
         self._numbers = {self._states[0]: 0}
-        self._following, self._gains = array("q"), array("d")  # next state and gain of each extension
+        self._following, self._gains = (
+            array("q"),
+            array("d"),
+        )  # next state and gain of each extension
         self._extensions = _Memo(self._extend)
 
     def _extend(self, key: int) -> int:
@@ -141,7 +157,9 @@ def _load(path: str | Path) -> kenlm.Model:
     try:
         import kenlm  # noqa: F401 - `_loaded` uses the package
     except ModuleNotFoundError:
-        raise ValueError("--lm_path needs the package kenlm: pip install kenlm (or wenet_uio[lm])") from None
+        raise ValueError(
+            "--lm_path needs the package kenlm: pip install kenlm (or wenet_uio[lm])"
+        ) from None
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such language model")
     state = Path(path).stat()
@@ -150,7 +168,9 @@ def _load(path: str | Path) -> kenlm.Model:
 
 @lru_cache(maxsize=1)
 def _loaded(path: str, changed: int, size: int) -> kenlm.Model:
-    """The n-gram model, which all streams and recordings share until the file changes or another one is loaded."""
+    """The n-gram model, which all streams and recordings share until the file changes or another
+    one is loaded.
+    """
     import kenlm
 
     config = kenlm.Config()
@@ -158,4 +178,6 @@ def _loaded(path: str, changed: int, size: int) -> kenlm.Model:
     try:
         return kenlm.Model(path, config)
     except OSError as error:
-        raise ValueError(f"{path}: neither an ARPA file nor a KenLM binary ({' '.join(str(error).split())})") from None
+        raise ValueError(
+            f"{path}: neither an ARPA file nor a KenLM binary ({' '.join(str(error).split())})"
+        ) from None

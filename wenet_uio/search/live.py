@@ -1,6 +1,8 @@
-"""Live streams: samples in, texts out, an utterance after another. Several streams advance together.
+"""Live streams: samples in, texts out, an utterance after another. Several streams advance
+together.
 
-`advance` runs one step of each stream that is ready. The streams are those of chunk_stream.py and window_stream.py.
+`advance` runs one step of each stream that is ready. The streams are those of chunk_stream.py and
+window_stream.py.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Final:
     texts: tuple[str, ...]
     """Best first; the first one is that of the segment."""
     rule: str
-    """Name of the rule that ended it, or `end` for the end of the stream, which every stream has once."""
+    """Name of the rule that ended it, or `end` for the end of the stream, which every stream has
+    once."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +70,23 @@ class LiveOptions:
     sample_rate: int
     """Of the samples, in Hz."""
     endpoints: Mapping[str, EndpointRule] = field(default_factory=dict)
-    """Rules that end utterances, by name. None at all: the stream is one utterance, and its memory grows with it."""
+    """Rules that end utterances, by name. None at all: the stream is one utterance, and its memory
+    grows with it."""
     partial_mode: str = PARTIAL_MODES[0]
     """Search of the partial texts of models that encode chunk by chunk."""
 
     def __post_init__(self) -> None:
         if self.partial_mode not in PARTIAL_MODES:
-            raise ValueError(f"partial_mode: expected {' or '.join(PARTIAL_MODES)}, found {self.partial_mode}")
+            raise ValueError(
+                f"partial_mode: expected {' or '.join(PARTIAL_MODES)}, found {self.partial_mode}"
+            )
 
 
 class LiveStream(ABC):
     """A stream of utterances.
 
-    One thread may call `push`, `end` and `take`, and look at the properties, while another one runs `advance`.
+    One thread may call `push`, `end` and `take`, and look at the properties, while another one runs
+    `advance`.
     """
 
     def __init__(self, transcriber: Transcriber, rate: int, options: LiveOptions) -> None:
@@ -142,7 +149,9 @@ class LiveStream(ABC):
             self._shown = shown
             self._events.append(Partial(shown))
 
-    def _conclude(self, segment: Segment, tokens: list[Token], texts: Sequence[str], rule: str) -> None:
+    def _conclude(
+        self, segment: Segment, tokens: list[Token], texts: Sequence[str], rule: str
+    ) -> None:
         """Produce the Final of an utterance; with the rule END the stream is finished."""
         passage = self._transcriber.segment(Passage(segment, tokens))
         self._events.append(Final(passage, tuple(texts) or ("",), rule))
@@ -151,7 +160,9 @@ class LiveStream(ABC):
 
 
 def attempt(streams: Sequence[LiveStream], work: Callable[..., None], *arguments: Any) -> bool:
-    """Run a part of a step that concerns these streams only; an error is their event Failed. Return whether it ran."""
+    """Run a part of a step that concerns these streams only; an error is their event Failed. Return
+    whether it ran.
+    """
     try:
         work(*arguments)
     except Exception as error:
@@ -165,10 +176,12 @@ def attempt(streams: Sequence[LiveStream], work: Callable[..., None], *arguments
 def advance(streams: Sequence[LiveStream]) -> None:
     """Run one step of all streams that are ready: the next chunk of each, and what follows from it.
 
-    Chunks of several streams are encoded together. An error in one stream is its event Failed; an error of the model
-    in a batch is the event of all streams of the batch.
+    Chunks of several streams are encoded together. An error in one stream is its event Failed; an
+    error of the model in a batch is the event of all streams of the batch.
     """
-    ready = sorted((stream for stream in streams if stream.ready), key=lambda stream: type(stream).__name__)
+    ready = sorted(
+        (stream for stream in streams if stream.ready), key=lambda stream: type(stream).__name__
+    )
     for kind, members in groupby(ready, type):
         group = list(members)
         attempt(group, kind.step, group)

@@ -17,19 +17,28 @@ PARTS = {
     "paraformer_beam_search": ("parallel_weight",),
     "paraformer_greedy_search": ("parallel_weight",),
 }
-"""{mode: weights of the model that must be above 0; they are keys of model_conf, except parallel_weight}."""
+"""{mode: weights of the model that must be above 0; they are keys of model_conf, except
+parallel_weight}."""
 
 
 def check_modes(modes: Sequence[str]) -> None:
-    """Raise a ValueError with the known modes if one of `modes` is unknown, or if `modes` is empty."""
+    """Raise a ValueError with the known modes if one of `modes` is unknown, or if `modes` is
+    empty.
+    """
     unknown = [mode for mode in modes if mode not in PARTS]
     if unknown or not modes:
-        raise ValueError(f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(PARTS)}")
+        raise ValueError(
+            f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(PARTS)}"
+        )
 
 
 def possible_modes(model: ASRModel) -> list[str]:
-    """Decode modes that `model` is trained for: the weights of all parts that the mode needs are above 0."""
-    return [mode for mode, parts in PARTS.items() if all(getattr(model, part) > 0.0 for part in parts)]
+    """Decode modes that `model` is trained for: the weights of all parts that the mode needs are
+    above 0.
+    """
+    return [
+        mode for mode, parts in PARTS.items() if all(getattr(model, part) > 0.0 for part in parts)
+    ]
 
 
 def check_parts(model: ASRModel, modes: Sequence[str], transducer_weight: float = 1.0) -> None:
@@ -41,7 +50,8 @@ def check_parts(model: ASRModel, modes: Sequence[str], transducer_weight: float 
         for part in parts:
             if getattr(model, part) == 0.0:
                 raise ValueError(
-                    f"decode mode {mode}: {_lack(model, part)}; it can do {', '.join(possible_modes(model))}"
+                    f"decode mode {mode}: {_lack(model, part)}; it can do "
+                    f"{', '.join(possible_modes(model))}"
                 )
 
 
@@ -60,7 +70,8 @@ def usual_mode(possible: Sequence[str], scored: bool = False) -> str:
     """The decode mode of a model that can do `possible` modes, if the user names none.
 
     Args:
-        scored: hot words or a language model are used, which the search of a transducer does not know.
+        scored: hot words or a language model are used, which the search of a transducer does not
+            know.
     """
     transducer = () if scored else ("rnnt_greedy_search",)
     wanted = ("paraformer_greedy_search", *transducer, "ctc_prefix_beam_search", *possible)

@@ -18,18 +18,28 @@ from wenet_uio.search.types import DecodeOptions
 
 
 def check_one_pass(model: ASRModel, conf: DatasetConf, options: DecodeOptions) -> None:
-    """Raise a ValueError if a model cannot encode a recording in one pass, or if the options ask for chunks."""
+    """Raise a ValueError if a model cannot encode a recording in one pass, or if the options ask
+    for chunks.
+    """
     if obstacle := one_pass_obstacle(model.encoder) or features_obstacle(conf):
         raise ValueError(f"one_pass: {obstacle}")
     if options.decoding_chunk_size > 0 or options.simulate_streaming:
-        raise ValueError("one_pass: the encoder sees the whole recording, so decoding_chunk_size has no meaning")
+        raise ValueError(
+            "one_pass: the encoder sees the whole recording, so decoding_chunk_size has no meaning"
+        )
 
 
 class RecordingFrames:
     """Encoder frames of a recording, which is read and encoded as far as frames are asked for."""
 
     def __init__(
-        self, source: Source, channel: Channel, rate: int, features: StreamFeatures, model: ASRModel, clock: FrameClock
+        self,
+        source: Source,
+        channel: Channel,
+        rate: int,
+        features: StreamFeatures,
+        model: ASRModel,
+        clock: FrameClock,
     ) -> None:
         """Begin a recording.
 
@@ -51,12 +61,16 @@ class RecordingFrames:
     def between(self, segment: Segment) -> tuple[int, torch.Tensor]:
         """The number of the first frame of a segment, and its frames (T', D).
 
-        A frame belongs to the segment if its middle does. No later segment may begin before this one.
+        A frame belongs to the segment if its middle does. No later segment may begin before this
+        one.
 
         Raises:
             AudioError: the recording cannot be read.
         """
-        first, end = (max(0, math.ceil((each - self._clock.middle(0)) / self._clock.step - 1e-6)) for each in segment)
+        first, end = (
+            max(0, math.ceil((each - self._clock.middle(0)) / self._clock.step - 1e-6))
+            for each in segment
+        )
         while not self._ended and self._first + self._kept.size(1) < end:
             self._read(keep=first)
         first = max(first, self._first)
@@ -74,7 +88,9 @@ class RecordingFrames:
         if feats is not None:
             parts.append(self._encoder.accept(feats.to(self._device), last=False))
         if self._ended:
-            parts.append(self._encoder.accept(self._kept.new_zeros(1, 0, self._features.dim), last=True))
+            parts.append(
+                self._encoder.accept(self._kept.new_zeros(1, 0, self._features.dim), last=True)
+            )
         frames = torch.cat([part.to(self._kept.dtype) for part in parts], dim=1)
         dropped = min(max(0, keep - self._first), frames.size(1))
         self._kept = frames[:, dropped:].clone()

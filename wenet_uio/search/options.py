@@ -30,7 +30,10 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("search")
     defaults = DecodeOptions()
     group.add_argument(
-        "--beam_size", type=int, default=defaults.beam_size, help="hypotheses that a search keeps (%(default)s)"
+        "--beam_size",
+        type=int,
+        default=defaults.beam_size,
+        help="hypotheses that a search keeps (%(default)s)",
     )
     group.add_argument(
         "--ctc_weight",
@@ -50,7 +53,9 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         help="rnnt_beam_search: weight of the transducer; CTC has the rest (%(default)s)",
     )
     group.add_argument(
-        "--search_ctc_weight", type=float, help="rnnt_beam_search: both weights as in WeNet; only their ratio counts"
+        "--search_ctc_weight",
+        type=float,
+        help="rnnt_beam_search: both weights as in WeNet; only their ratio counts",
     )
     group.add_argument("--search_transducer_weight", type=float, help="see --search_ctc_weight")
     group.add_argument(
@@ -68,7 +73,9 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_model_options(group)
     _add_whisper_options(parser.add_argument_group("whisper and sensevoice"))
-    _add_scorer_options(parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}"))
+    _add_scorer_options(
+        parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}")
+    )
 
 
 def _add_model_options(group: argparse._ArgumentGroup) -> None:
@@ -88,7 +95,8 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--dtype",
         choices=DTYPES,
-        help="arithmetic of the model; auto: bf16 if the device is faster with it (default: auto for a model that was "
+        help="arithmetic of the model; auto: bf16 if the device is faster with it (default: auto "
+        "for a model that was "
         "trained in 16 bits or with auto, else fp32)",
     )
     group.add_argument("--simulate_streaming", action="store_true", help="encode chunk by chunk")
@@ -96,28 +104,46 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
 
 def _add_whisper_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--language", metavar="CODE", help="such as en; default: the field `lang` of the data, else it is detected"
+        "--language",
+        metavar="CODE",
+        help="such as en; default: the field `lang` of the data, else it is detected",
     )
     group.add_argument(
-        "--task", choices=TASKS, default=DecodeOptions.task, help="translate: to English (default: %(default)s)"
+        "--task",
+        choices=TASKS,
+        default=DecodeOptions.task,
+        help="translate: to English (default: %(default)s)",
     )
     group.add_argument(
-        "--timestamps", action="store_true", help="attention: the decoder says where its text starts and ends"
+        "--timestamps",
+        action="store_true",
+        help="attention: the decoder says where its text starts and ends",
     )
-    group.add_argument("--itn", action="store_true", help="sensevoice: text with digits and punctuation")
+    group.add_argument(
+        "--itn", action="store_true", help="sensevoice: text with digits and punctuation"
+    )
 
 
 def _add_scorer_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--context_list_path", metavar="FILE", help="hot words, one phrase per line")
     group.add_argument(
-        "--context_graph_score", type=float, default=3.0, help="bonus of each token of a hot phrase (%(default)s)"
+        "--context_graph_score",
+        type=float,
+        default=3.0,
+        help="bonus of each token of a hot phrase (%(default)s)",
     )
     group.add_argument("--lm_path", metavar="FILE", help="n-gram model: ARPA or KenLM binary")
     group.add_argument(
-        "--lm_weight", type=float, default=0.3, help="weight of its natural log-probability (%(default)s)"
+        "--lm_weight",
+        type=float,
+        default=0.3,
+        help="weight of its natural log-probability (%(default)s)",
     )
     group.add_argument(
-        "--length_bonus", type=float, default=0.0, help="bonus of each unit of the language model (%(default)s)"
+        "--length_bonus",
+        type=float,
+        default=0.0,
+        help="bonus of each unit of the language model (%(default)s)",
     )
     group.add_argument(
         "--lm_unit",
@@ -128,7 +154,9 @@ def _add_scorer_options(group: argparse._ArgumentGroup) -> None:
 
 
 def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
-    """DecodeOptions from parsed options; `others` are fields that have no option in `add_decode_options`."""
+    """DecodeOptions from parsed options; `others` are fields that have no option in
+    `add_decode_options`.
+    """
     names = (
         "beam_size",
         "ctc_weight",
@@ -147,7 +175,9 @@ def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
     )
     values = {name: getattr(args, name) for name in names} | others
     if args.search_ctc_weight is not None or args.search_transducer_weight is not None:
-        values["transducer_weight"] = _share_of_transducer(args.search_ctc_weight, args.search_transducer_weight)
+        values["transducer_weight"] = _share_of_transducer(
+            args.search_ctc_weight, args.search_transducer_weight
+        )
     return DecodeOptions(**values)
 
 
@@ -156,7 +186,8 @@ def _share_of_transducer(ctc: float | None, transducer: float | None) -> float:
     ctc, transducer = 1.0 if ctc is None else ctc, 0.0 if transducer is None else transducer
     if ctc < 0 or transducer <= 0:
         raise ValueError(
-            f"--search_ctc_weight {ctc:g} --search_transducer_weight {transducer:g}: expected 0 or more, and above 0"
+            f"--search_ctc_weight {ctc:g} --search_transducer_weight {transducer:g}: expected 0 or "
+            "more, and above 0"
         )
     return transducer / (ctc + transducer)
 
@@ -190,9 +221,16 @@ def scorer_options(args: argparse.Namespace) -> ScorerOptions:
     if args.context_list_path:
         phrases = [line for _, line in numbered_lines(args.context_list_path) if line.strip()]
         if not phrases:
-            raise ValueError(f"{args.context_list_path}: no phrase in it; expected one phrase per line")
+            raise ValueError(
+                f"{args.context_list_path}: no phrase in it; expected one phrase per line"
+            )
     return ScorerOptions(
-        phrases, args.context_graph_score, args.lm_path, args.lm_weight, args.length_bonus, args.lm_unit
+        phrases,
+        args.context_graph_score,
+        args.lm_path,
+        args.lm_weight,
+        args.length_bonus,
+        args.lm_unit,
     )
 
 
@@ -212,24 +250,37 @@ def build_scorers(
         names: how messages call the hot words and the language model.
 
     Raises:
-        ValueError: none of the modes uses them, the units can spell no phrase, or a file has the wrong format.
+        ValueError: none of the modes uses them, the units can spell no phrase, or a file has the
+            wrong format.
         OSError: a file cannot be read.
     """
     scorers: list[PrefixScorer] = []
     if (options.hot_words or options.language_model) and not set(SCORED) & set(modes):
         given = names[0] if options.hot_words else names[1]
-        raise ValueError(f"{given} is not used by {', '.join(modes)}; add one of these modes: {', '.join(SCORED)}")
+        raise ValueError(
+            f"{given} is not used by {', '.join(modes)}; add one of these modes: "
+            f"{', '.join(SCORED)}"
+        )
     if options.hot_words:
         phrases, unknown = tokenize_phrases(options.hot_words, tokenizer)
         if not phrases:
             raise ValueError(f"{names[0]}: the units can spell no phrase: {listed(unknown, 5)}")
         if unknown and warn:
             log.warning(
-                "%s: skipped %d phrases that the units cannot spell: %s", names[0], len(unknown), listed(unknown, 5)
+                "%s: skipped %d phrases that the units cannot spell: %s",
+                names[0],
+                len(unknown),
+                listed(unknown, 5),
             )
         scorers.append(ContextGraph(phrases, options.hot_word_score, device))
     if options.language_model:
         scorers.append(
-            LanguageModel(options.language_model, tokenizer, options.lm_weight, options.length_bonus, options.lm_unit)
+            LanguageModel(
+                options.language_model,
+                tokenizer,
+                options.lm_weight,
+                options.length_bonus,
+                options.lm_unit,
+            )
         )
     return scorers

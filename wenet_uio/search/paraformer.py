@@ -29,27 +29,40 @@ def paraformer_greedy_search(scored: ScoredTokens, silent: Collection[int] = ())
         silent: labels that are no text, such as that of <eos>; they are left out.
 
     Returns:
-        Per utterance one hypothesis with frame and confidence of each token. Its score is the log-probability of all
-        tokens, with those that are left out.
+        Per utterance one hypothesis with frame and confidence of each token. Its score is the
+        log-probability of all tokens, with those that are left out.
     """
     return paraformer_beam_search(scored, 1, silent)
 
 
-def paraformer_beam_search(scored: ScoredTokens, beam_size: int, silent: Collection[int] = ()) -> list[NBest]:
-    """Find the `beam_size` most probable sequences; the best one is that of `paraformer_greedy_search`.
+def paraformer_beam_search(
+    scored: ScoredTokens, beam_size: int, silent: Collection[int] = ()
+) -> list[NBest]:
+    """Find the `beam_size` most probable sequences; the best one is that of
+    `paraformer_greedy_search`.
 
-    Arguments and hypotheses are those of `paraformer_greedy_search`. An utterance has fewer hypotheses than
-    `beam_size` if sequences differ only in labels that are left out.
+    Arguments and hypotheses are those of `paraformer_greedy_search`. An utterance has fewer
+    hypotheses than `beam_size` if sequences differ only in labels that are left out.
     """
     values, labels = scored.log_probs.topk(min(beam_size, scored.log_probs.size(2)), dim=2)
     return [
-        _search(values[row, :count], labels[row, :count], scored.frames[row, :count].tolist(), beam_size, silent)
+        _search(
+            values[row, :count],
+            labels[row, :count],
+            scored.frames[row, :count].tolist(),
+            beam_size,
+            silent,
+        )
         for row, count in enumerate(scored.counts.tolist())
     ]
 
 
 def _search(
-    values: torch.Tensor, labels: torch.Tensor, frames: Sequence[float], beam_size: int, silent: Collection[int]
+    values: torch.Tensor,
+    labels: torch.Tensor,
+    frames: Sequence[float],
+    beam_size: int,
+    silent: Collection[int],
 ) -> NBest:
     """Sequences of one utterance from the best labels of each token: values and labels (N, K)."""
     scores = values.new_zeros(1)
@@ -60,11 +73,17 @@ def _search(
         parents = torch.div(chosen, len(gains), rounding_mode="floor")
         ranks = torch.cat((ranks[parents], (chosen % len(gains)).unsqueeze(1)), dim=1)
     places = ranks.t()
-    tokens, chances = labels.gather(1, places).t().tolist(), values.gather(1, places).exp().t().tolist()
+    tokens, chances = (
+        labels.gather(1, places).t().tolist(),
+        values.gather(1, places).exp().t().tolist(),
+    )
     best: dict[tuple[int, ...], Hypothesis] = {}
     for path, sure, score in zip(tokens, chances, scores.tolist(), strict=True):
         heard = [place for place, token in enumerate(path) if token not in silent]
         text = tuple(path[place] for place in heard)
-        times, confidences = tuple(frames[place] for place in heard), tuple(sure[place] for place in heard)
+        times, confidences = (
+            tuple(frames[place] for place in heard),
+            tuple(sure[place] for place in heard),
+        )
         best.setdefault(text, Hypothesis(text, score, times, confidences))
     return list(best.values())

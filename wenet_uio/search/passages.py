@@ -12,7 +12,8 @@ from wenet_uio.search.speech import Segment
 from wenet_uio.search.types import TimeSpan
 
 SAME_TIME = 0.2
-"""Seconds. If two windows have the same unit at times that differ by at most this, both have the same token."""
+"""Seconds. If two windows have the same unit at times that differ by at most this, both have the
+same token."""
 
 
 class Token(NamedTuple):
@@ -63,8 +64,9 @@ def evenly(units: Sequence[int], segment: Segment) -> list[tuple[int, float]]:
 def join(left: list[Token], right: list[Token], shared: Segment) -> list[Token]:
     """Join the tokens of two windows that overlap in `shared`, without a repeated or a cut token.
 
-    The left window ends, and the right one begins, after a token that both windows have at the same time. Of several
-    such tokens the one nearest to the middle of `shared` is taken. Without any, the cut is at the middle.
+    The left window ends, and the right one begins, after a token that both windows have at the same
+    time. Of several such tokens the one nearest to the middle of `shared` is taken. Without any,
+    the cut is at the middle.
     """
     middle = (shared.start + shared.end) / 2
     first = sum(token.time < shared.start - SAME_TIME for token in left)
@@ -72,7 +74,9 @@ def join(left: list[Token], right: list[Token], shared: Segment) -> list[Token]:
     if common := _heard_twice(left[first:], right[:last]):
         here, there = min(common, key=lambda pair: abs(left[first + pair[0]].time - middle))
         return left[: first + here + 1] + right[there + 1 :]
-    return [token for token in left if token.time < middle] + [token for token in right if token.time >= middle]
+    return [token for token in left if token.time < middle] + [
+        token for token in right if token.time >= middle
+    ]
 
 
 def _heard_twice(left: list[Token], right: list[Token]) -> list[tuple[int, int]]:
@@ -82,5 +86,9 @@ def _heard_twice(left: list[Token], right: list[Token]) -> list[tuple[int, int]]
     apart = abs(np.subtract.outer([token.time for token in left], [token.time for token in right]))
     other = np.not_equal.outer([token.unit for token in left], [token.unit for token in right])
     apart[other | (apart > SAME_TIME)] = np.inf
-    nearest = (apart == apart.min(axis=0)) & (apart == apart.min(axis=1, keepdims=True)) & (apart < np.inf)
+    nearest = (
+        (apart == apart.min(axis=0))
+        & (apart == apart.min(axis=1, keepdims=True))
+        & (apart < np.inf)
+    )
     return [(int(here), int(there)) for here, there in np.argwhere(nearest)]

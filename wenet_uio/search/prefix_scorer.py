@@ -1,4 +1,6 @@
-"""Interface of hot words and language models, which add bonuses to the prefixes of CTC prefix beam search."""
+"""Interface of hot words and language models, which add bonuses to the prefixes of CTC prefix beam
+search.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class PrefixScorer(Protocol):
     """Largest growth of the bonus by one token."""
 
     def begin(self) -> PrefixScorer:
-        """The scorer for one search; states are those of this search. Several searches may have the same one."""
+        """The scorer for one search; states are those of this search. Several searches may have the
+        same one.
+        """
         ...
 
     def extend(
@@ -34,7 +38,8 @@ class PrefixScorer(Protocol):
             wanted: (B, N, K) bool; results for other extensions are not used.
 
         Returns:
-            States (B, N, K, S) of the longer sequences, and the growth of the bonus (B, N, K) float64.
+            States (B, N, K, S) of the longer sequences, and the growth of the bonus (B, N, K)
+            float64.
         """
         ...
 
@@ -61,7 +66,9 @@ class Scorers:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
         extended = [scorer.extend(part, tokens, wanted) for scorer, part in self._parts(states)]
-        return torch.cat([part for part, _ in extended], dim=3), torch.stack([gain for _, gain in extended]).sum(dim=0)
+        return torch.cat([part for part, _ in extended], dim=3), torch.stack(
+            [gain for _, gain in extended]
+        ).sum(dim=0)
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end."""

@@ -37,11 +37,14 @@ class Recogniser:
 
 
 def add_trust_code(parser: argparse.ArgumentParser) -> None:
-    """Add --trust_code, the option of every command that reads the train.yaml of a trained model."""
+    """Add --trust_code, the option of every command that reads the train.yaml of a trained
+    model.
+    """
     parser.add_argument(
         "--trust_code",
         action="store_true",
-        help="run the operators that the train.yaml names, which can be any code; the default is to refuse them",
+        help="run the operators that the train.yaml names, which can be any code; the default is "
+        "to refuse them",
     )
 
 
@@ -50,23 +53,30 @@ def operators_of_decoding(config: Config) -> list[str]:
     return [own.use for own in config.dataset_conf.operators if own.evaluation]
 
 
-def load_model_config(path: str | Path, overrides: Iterable[str] = (), *, trust_code: bool) -> Config:
+def load_model_config(
+    path: str | Path, overrides: Iterable[str] = (), *, trust_code: bool
+) -> Config:
     """Read the train.yaml of a trained model, which may come from others.
 
     Args:
         overrides: `key=value` strings that change the yaml.
-        trust_code: accept operators of the user. Operators that run in training only are never imported here.
+        trust_code: accept operators of the user. Operators that run in training only are never
+            imported here.
 
     Raises:
         ConfigError: the yaml is wrong, or names an operator of evaluation without `trust_code`.
     """
     config = load_config(path, overrides, of_model=True)
     if getattr(config.encoder_conf, "input_layer", None) == "embed":
-        raise ConfigError(f"{path}: encoder_conf.input_layer: embed takes label ids, so this model recognises no audio")
+        raise ConfigError(
+            f"{path}: encoder_conf.input_layer: embed takes label ids, so this model recognises no "
+            "audio"
+        )
     named = operators_of_decoding(config)
     if named and not trust_code:
         raise ConfigError(
-            f"{path}: dataset_conf.operators names code that would run: {', '.join(named)}; if you trust the author of "
+            f"{path}: dataset_conf.operators names code that would run: {', '.join(named)}; if you "
+            "trust the author of "
             "the model, add --trust_code"
         )
     return config
@@ -83,21 +93,26 @@ def load_recogniser(
 
     Raises:
         OSError: a file does not exist.
-        ValueError: the config is wrong or names operators that are not trusted, or the weights are not those of its
-            model.
+        ValueError: the config is wrong or names operators that are not trusted, or the weights are
+            not those of its model.
     """
     folder = Path(folder)
     if checkpoint is None:
-        checkpoint = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
+        checkpoint = next(
+            (folder / name for name in CHECKPOINTS if (folder / name).is_file()), None
+        )
         if checkpoint is None:
-            raise FileNotFoundError(f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint")
+            raise FileNotFoundError(
+                f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint"
+            )
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
     tokenizer = build_tokenizer(config)
     return Recogniser(config, tokenizer, build_trained(config, checkpoint))
 
 
 def with_dtype(options: DecodeOptions, config: Config, device: torch.device) -> DecodeOptions:
-    """Replace `dtype` None or `auto` by the arithmetic of a model with this train.yaml on this device.
+    """Replace `dtype` None or `auto` by the arithmetic of a model with this train.yaml on this
+    device.
 
     `cudnn_attention` of the train.yaml takes effect here, too.
     """
@@ -115,4 +130,6 @@ def with_static_batches(config: Config, batch_size: int) -> Config:
     if batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {batch_size}")
     batches = BatchConf(batch_type="static", batch_size=batch_size)
-    return config.model_copy(update={"dataset_conf": config.dataset_conf.model_copy(update={"batch_conf": batches})})
+    return config.model_copy(
+        update={"dataset_conf": config.dataset_conf.model_copy(update={"batch_conf": batches})}
+    )

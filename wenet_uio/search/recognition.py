@@ -69,13 +69,21 @@ def recognize(
     model, tokenizer = recogniser.model, recogniser.tokenizer
     clock = recogniser.clock if nbests else None
     check_parts(model, search.modes, search.options.transducer_weight)
-    recognition = Recognition({mode: {} for mode in search.modes}, {mode: {} for mode in search.modes if nbests})
+    recognition = Recognition(
+        {mode: {} for mode in search.modes}, {mode: {} for mode in search.modes if nbests}
+    )
     model.to(device).eval()
-    with tqdm(total=utterances, desc="decoding", unit="utt", disable=utterances is None or None) as bar:
+    with tqdm(
+        total=utterances, desc="decoding", unit="utt", disable=utterances is None or None
+    ) as bar:
         for batch in batches:
             if len(batch):
                 moved = batch.to(device)
-                asked = _with_languages(search, batch) if isinstance(model, Whisper | SenseVoice) else search
+                asked = (
+                    _with_languages(search, batch)
+                    if isinstance(model, Whisper | SenseVoice)
+                    else search
+                )
                 decoded = decode(model, moved.feats, moved.feats_lengths, *asked)
                 _add(recognition, batch.keys, decoded, tokenizer, clock)
             recognition.skipped.extend(batch.skipped)
@@ -109,19 +117,24 @@ def _add(
 def keys_of(corpus: Corpus) -> list[str]:
     """Keys of all utterances, in the order of the list."""
     return [
-        corpus.key(SampleRef(shard, row)) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard])
+        corpus.key(SampleRef(shard, row))
+        for shard in range(corpus.num_shards)
+        for row in range(corpus.samples[shard])
     ]
 
 
 def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> dict[str, Any]:
     """A hypothesis as an object of nbest.jsonl.
 
-    The object has `text` and `score`. If the hypothesis has token times, the object also has `confidence` (absent
-    without tokens) and `tokens`, each with `token`, `time` in seconds and `confidence`. From the decoder of a whisper
-    come `language`, and with timestamps `segments`, each with `start` and `end` in seconds (null: the end of the
-    utterance) and `text`.
+    The object has `text` and `score`. If the hypothesis has token times, the object also has
+    `confidence` (absent without tokens) and `tokens`, each with `token`, `time` in seconds and
+    `confidence`. From the decoder of a whisper come `language`, and with timestamps `segments`,
+    each with `start` and `end` in seconds (null: the end of the utterance) and `text`.
     """
-    values: dict[str, Any] = {"text": tokenizer.detokenize(hypothesis.tokens), "score": round(hypothesis.score, 4)}
+    values: dict[str, Any] = {
+        "text": tokenizer.detokenize(hypothesis.tokens),
+        "score": round(hypothesis.score, 4),
+    }
     if hypothesis.language is not None:
         values["language"] = hypothesis.language
     if hypothesis.spans is not None:
@@ -138,13 +151,21 @@ def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> 
         if hypothesis.confidence is not None:
             values["confidence"] = round(hypothesis.confidence, 4)
         values["tokens"] = [
-            {"token": tokenizer.symbol(token), "time": round(clock.middle(frame), 3), "confidence": round(sure, 4)}
-            for token, frame, sure in zip(hypothesis.tokens, hypothesis.frames, hypothesis.confidences, strict=True)
+            {
+                "token": tokenizer.symbol(token),
+                "time": round(clock.middle(frame), 3),
+                "confidence": round(sure, 4),
+            }
+            for token, frame, sure in zip(
+                hypothesis.tokens, hypothesis.frames, hypothesis.confidences, strict=True
+            )
         ]
     return values
 
 
-def write_recognition(recognition: Recognition, keys: Iterable[str], result_dir: str | Path) -> None:
+def write_recognition(
+    recognition: Recognition, keys: Iterable[str], result_dir: str | Path
+) -> None:
     """Write the results of each mode, in the order of `keys`.
 
     RESULT_DIR/<mode>/text          `key text` lines
@@ -159,6 +180,12 @@ def write_recognition(recognition: Recognition, keys: Iterable[str], result_dir:
         with written_aside(result_dir / mode / "nbest.jsonl", "w") as file:
             for key in keys:
                 if key in nbests:
-                    file.write(json.dumps({"key": key, "hypotheses": nbests[key]}, ensure_ascii=False) + "\n")
+                    file.write(
+                        json.dumps({"key": key, "hypotheses": nbests[key]}, ensure_ascii=False)
+                        + "\n"
+                    )
     with written_aside(result_dir / "skipped", "w") as file:
-        file.writelines(shown(f"{sample.key} {sample.reason}: {sample.detail}\n") for sample in recognition.skipped)
+        file.writelines(
+            shown(f"{sample.key} {sample.reason}: {sample.detail}\n")
+            for sample in recognition.skipped
+        )

@@ -1,4 +1,6 @@
-"""Attention rescoring: reorder the hypotheses of CTC prefix beam search by scores of the attention decoder."""
+"""Attention rescoring: reorder the hypotheses of CTC prefix beam search by scores of the attention
+decoder.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ def attention_rescoring(
         ValueError: reverse_weight is above 0 and the model has no right-to-left decoder.
     """
     if reverse_weight > 0 and not model.decoder.bidirectional:
-        raise ValueError(f"reverse_weight {reverse_weight} needs decoder bitransformer; set it to 0 for this model")
+        raise ValueError(
+            f"reverse_weight {reverse_weight} needs decoder bitransformer; set it to 0 for this "
+            "model"
+        )
     encoder_out, lengths = encoded
     starts = _starts(model, lengths, prompts)
     owners = [utterance for utterance, nbest in enumerate(nbests) for _ in nbest]
@@ -50,12 +55,20 @@ def attention_rescoring(
     rescored: list[NBest] = [[] for _ in nbests]
     for owner, hypothesis, score in zip(owners, hypotheses, scores, strict=True):
         rescored[owner].append(replace(hypothesis, score=score + ctc_weight * hypothesis.score))
-    return [sorted(nbest, key=lambda hypothesis: hypothesis.score, reverse=True) for nbest in rescored]
+    return [
+        sorted(nbest, key=lambda hypothesis: hypothesis.score, reverse=True) for nbest in rescored
+    ]
 
 
-def _starts(model: RescoringModel, lengths: torch.Tensor, prompts: torch.Tensor | None) -> torch.Tensor:
+def _starts(
+    model: RescoringModel, lengths: torch.Tensor, prompts: torch.Tensor | None
+) -> torch.Tensor:
     """The first tokens (B, P) of the decoder: the prompts, or sos."""
-    return torch.full((len(lengths), 1), model.sos, device=lengths.device) if prompts is None else prompts
+    return (
+        torch.full((len(lengths), 1), model.sos, device=lengths.device)
+        if prompts is None
+        else prompts
+    )
 
 
 def _decoder_scores(
@@ -76,12 +89,18 @@ def _decoder_scores(
     known = prompts.size(1) - 1
     scores = _sum_of_next(left[:, known:], hyps[:, known:], lengths - known, model.eos)
     if reverse_weight > 0:
-        scores = (1 - reverse_weight) * scores + reverse_weight * _sum_of_next(right, reverse, lengths, model.eos)
+        scores = (1 - reverse_weight) * scores + reverse_weight * _sum_of_next(
+            right, reverse, lengths, model.eos
+        )
     return scores
 
 
-def _sum_of_next(logits: torch.Tensor, hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> torch.Tensor:
-    """Sum of the log-probabilities of the next tokens in each sequence; logits (N, U, V), hyps (N, U) with sos."""
+def _sum_of_next(
+    logits: torch.Tensor, hyps: torch.Tensor, lengths: torch.Tensor, eos: int
+) -> torch.Tensor:
+    """Sum of the log-probabilities of the next tokens in each sequence; logits (N, U, V), hyps (N,
+    U) with sos.
+    """
     following = torch.nn.functional.pad(hyps[:, 1:], (0, 1), value=eos)  # next token of each token
     values = logits.float().log_softmax(dim=-1).gather(2, following.unsqueeze(2)).squeeze(2)
     return values.masked_fill(~length_mask(lengths, hyps.size(1)), 0.0).sum(dim=1)

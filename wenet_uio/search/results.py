@@ -1,4 +1,6 @@
-"""What a transcription returns: segments, words and tokens with times in seconds and confidences from 0 to 1."""
+"""What a transcription returns: segments, words and tokens with times in seconds and confidences
+from 0 to 1.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ class TranscriptWord:
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON, without the tokens."""
-        return {"word": self.text, **_span(self.start, self.end), "confidence": round(self.confidence, 4)}
+        return {
+            "word": self.text,
+            **_span(self.start, self.end),
+            "confidence": round(self.confidence, 4),
+        }
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Time-synchronous prefix beam search of a transducer with at most one token a frame, as in WeNet."""
+"""Time-synchronous prefix beam search of a transducer with at most one token a frame, as in
+WeNet.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +51,19 @@ def rnnt_beam_search(
 ) -> list[NBest]:
     """Keep the `beam_size` best token sequences of every utterance after every frame.
 
-    At a frame a sequence stays as it is (blank) or grows by one token. If both lead to the same sequence, their
-    probabilities are added. All utterances and sequences are searched together.
+    At a frame a sequence stays as it is (blank) or grows by one token. If both lead to the same
+    sequence, their probabilities are added. All utterances and sequences are searched together.
 
     Args:
         encoder_out: (B, T', D).
         lengths: (B,) frames.
         ctc_log_probs: (B, T', V), needed for a transducer_weight below 1.
-        transducer_weight: share of the transducer in the probability of each frame; CTC has the rest.
+        transducer_weight: share of the transducer in the probability of each frame; CTC has the
+            rest.
 
     Returns:
-        Per utterance at most `beam_size` hypotheses, best first, with frame and confidence of each token on one path.
+        Per utterance at most `beam_size` hypotheses, best first, with frame and confidence of each
+        token on one path.
     """
     batch, size = encoder_out.shape[:2]
     device = encoder_out.device
@@ -67,7 +71,9 @@ def rnnt_beam_search(
     start = torch.full((batch * beam_size, 1), model.blank, device=device)
     predicted, state = model.predictor(start, model.predictor.start(batch * beam_size))
     for frame in range(size):
-        log_probs = model.joint(encoder_out[:, frame : frame + 1], predicted.view(batch, beam_size, -1))
+        log_probs = model.joint(
+            encoder_out[:, frame : frame + 1], predicted.view(batch, beam_size, -1)
+        )
         log_probs = log_probs.float().log_softmax(dim=2)
         if transducer_weight < 1.0:
             assert ctc_log_probs is not None, "a transducer_weight below 1 needs ctc_log_probs"
@@ -76,7 +82,9 @@ def rnnt_beam_search(
                 ctc_log_probs[:, frame : frame + 1] + math.log1p(-transducer_weight),
             )
         beam, growth = _advance(beam, log_probs, model.blank, frame, frame < lengths)
-        rows = (growth.parent + torch.arange(batch, device=device).unsqueeze(1) * beam_size).flatten()
+        rows = (
+            growth.parent + torch.arange(batch, device=device).unsqueeze(1) * beam_size
+        ).flatten()
         predicted, state = predicted[rows], [part[rows] for part in state]
         after, state_after = model.predictor(growth.token.view(-1, 1), state)
         grown = growth.grown.flatten()
@@ -91,13 +99,17 @@ def _start(batch: int, beam_size: int, size: int, device: torch.device) -> _Beam
     scores[:, 0] = 0.0
     tokens = torch.full((batch, beam_size, size + 1), -1, device=device)
     count = torch.zeros(batch, beam_size, dtype=torch.int64, device=device)
-    return _Beam(scores, tokens, torch.full_like(tokens, -1), torch.zeros(tokens.shape, device=device), count)
+    return _Beam(
+        scores, tokens, torch.full_like(tokens, -1), torch.zeros(tokens.shape, device=device), count
+    )
 
 
 def _advance(
     beam: _Beam, log_probs: torch.Tensor, blank: int, frame: int, active: torch.Tensor
 ) -> tuple[_Beam, _Growth]:
-    """One frame: log_probs (B, K, V); utterances that are not `active` (B,) have ended and stay as they are."""
+    """One frame: log_probs (B, K, V); utterances that are not `active` (B,) have ended and stay as
+    they are.
+    """
     beam_size = beam.scores.size(1)
     stays = beam.scores + log_probs[:, :, blank]
     grows = beam.scores.unsqueeze(2) + log_probs
@@ -119,7 +131,9 @@ def _advance(
     end = beam.count.gather(1, parent).unsqueeze(2)
     new_values = (added, torch.full_like(added, frame), confidence)
     tokens, frames, confidences = (
-        row.gather(1, parent.unsqueeze(2).expand_as(row)).scatter(2, end, torch.where(grown, value, -1).unsqueeze(2))
+        row.gather(1, parent.unsqueeze(2).expand_as(row)).scatter(
+            2, end, torch.where(grown, value, -1).unsqueeze(2)
+        )
         for row, value in zip((beam.tokens, beam.frames, beam.confidences), new_values, strict=True)
     )
     count = beam.count.gather(1, parent) + grown
@@ -130,7 +144,8 @@ def _advance(
 def _merge(
     stays: torch.Tensor, grows: torch.Tensor, tokens: torch.Tensor, count: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """If sequence j plus one token equals sequence k of the beam, add the score of that growth to k's score of staying.
+    """If sequence j plus one token equals sequence k of the beam, add the score of that growth to
+    k's score of staying.
 
     Args:
         stays: (B, K) scores of sequences that stay as they are.
@@ -144,7 +159,9 @@ def _merge(
     within = length_mask(count.flatten(), tokens.size(2)).view(tokens.shape)
     same = ((tokens.unsqueeze(2) == tokens.unsqueeze(1)) | ~within.unsqueeze(2)).all(dim=3)
     extends = same & (count.unsqueeze(2) + 1 == count.unsqueeze(1))  # (B, j, k)
-    last = tokens.gather(2, (count - 1).clamp(min=0).unsqueeze(2)).transpose(1, 2).clamp(min=0)  # (B, 1, k)
+    last = (
+        tokens.gather(2, (count - 1).clamp(min=0).unsqueeze(2)).transpose(1, 2).clamp(min=0)
+    )  # (B, 1, k)
     last = last.expand(-1, tokens.size(1), -1)
     moved = grows.gather(2, last).masked_fill(~extends, -torch.inf)
     stays = torch.logaddexp(stays, moved.logsumexp(dim=1))
@@ -155,7 +172,9 @@ def _merge(
 def _hypotheses(beam: _Beam) -> list[NBest]:
     tokens, frames, confidences = beam.tokens.cpu(), beam.frames.cpu(), beam.confidences.cpu()
     nbests: list[NBest] = []
-    for row, (lengths, scores) in enumerate(zip(beam.count.tolist(), beam.scores.tolist(), strict=True)):
+    for row, (lengths, scores) in enumerate(
+        zip(beam.count.tolist(), beam.scores.tolist(), strict=True)
+    ):
         nbests.append(
             [
                 Hypothesis(

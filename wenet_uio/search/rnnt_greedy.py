@@ -1,4 +1,6 @@
-"""Greedy search of a transducer: the best token of every step, with several tokens a frame if the model gives them."""
+"""Greedy search of a transducer: the best token of every step, with several tokens a frame if the
+model gives them.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +13,31 @@ MAX_TOKENS_A_FRAME = 64
 """As in WeNet. Limits the loop for a model that never gives a blank."""
 
 
-def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: torch.Tensor) -> list[NBest]:
-    """Take the best token of a frame until it is blank, then go to the next frame; all utterances together.
+def rnnt_greedy_search(
+    model: Transducer, encoder_out: torch.Tensor, lengths: torch.Tensor
+) -> list[NBest]:
+    """Take the best token of a frame until it is blank, then go to the next frame; all utterances
+    together.
 
     Args:
         encoder_out: (B, T', D).
         lengths: (B,) frames.
 
     Returns:
-        Per utterance one hypothesis, with frame and confidence of each token; its score is the log-probability of the
-        path.
+        Per utterance one hypothesis, with frame and confidence of each token; its score is the
+        log-probability of the path.
     """
     batch = len(lengths)
     rows = torch.arange(batch, device=lengths.device)
     frame, in_frame = torch.zeros_like(lengths), torch.zeros_like(lengths)
     scores = torch.zeros(batch, device=lengths.device)
     state = model.predictor.start(batch)
-    predicted, state = model.predictor(torch.full((batch, 1), model.blank, device=lengths.device), state)
+    predicted, state = model.predictor(
+        torch.full((batch, 1), model.blank, device=lengths.device), state
+    )
     steps: list[torch.Tensor] = []
-    # A step takes an utterance at most one frame further. So the host needs to ask an accelerator, which it then waits
-    # for, only once in as many steps as the longest rest has frames.
+    # A step takes an utterance at most one frame further. So the host needs to ask an accelerator,
+    # which it then waits for, only once in as many steps as the longest rest has frames.
     while (rest := int((lengths - frame).max())) > 0:
         for _ in range(rest):
             active = frame < lengths
@@ -39,7 +46,10 @@ def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: to
             scores += best.masked_fill(~active, 0.0)
             grows = active & (token != model.blank)
             steps.append(
-                torch.stack((token.masked_fill(~grows, -1).double(), frame.double(), best.double().exp()), dim=1)
+                torch.stack(
+                    (token.masked_fill(~grows, -1).double(), frame.double(), best.double().exp()),
+                    dim=1,
+                )
             )
             after, state_after = model.predictor(token.unsqueeze(1), state)
             predicted = choose(grows, after, predicted)
@@ -53,7 +63,9 @@ def rnnt_greedy_search(model: Transducer, encoder_out: torch.Tensor, lengths: to
     nbests: list[NBest] = []
     for path, score in zip(torch.stack(steps, dim=2).cpu(), scores.tolist(), strict=True):
         tokens, frames, confidences = path[:, path[0] >= 0]
-        nbests.append([Hypothesis(whole(tokens), score, whole(frames), tuple(confidences.tolist()))])
+        nbests.append(
+            [Hypothesis(whole(tokens), score, whole(frames), tuple(confidences.tolist()))]
+        )
     return nbests
 
 

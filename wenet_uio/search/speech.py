@@ -1,4 +1,6 @@
-"""Cut long recordings: at their pauses, and segments that are still too long into overlapping windows."""
+"""Cut long recordings: at their pauses, and segments that are still too long into overlapping
+windows.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceDetector, is_inst
 FRAME = 0.01
 """Seconds of a level measurement."""
 BLOCK = 30.0
-"""Seconds that are read at once, that share one loudness of speech, and in which the noise floor is found."""
+"""Seconds that are read at once, that share one loudness of speech, and in which the noise floor is
+found."""
 STEP = 5.0
 """Seconds between the blocks in which the noise floor is found."""
 QUIET = 10
@@ -22,10 +25,12 @@ QUIET = 10
 RISE = 6.0
 """dB; frames that are less above the noise floor are never speech."""
 UNREST = (1.5, 10.0)
-"""dB for each dB between the lowest levels of the noise and its floor, and the most of them. A block of 30 s has speech
-for the energy rule if frames are by RISE and these dB above the floor: rumbling noise varies more than hiss."""
+"""dB for each dB between the lowest levels of the noise and its floor, and the most of them. A
+block of 30 s has speech for the energy rule if frames are by RISE and these dB above the floor:
+rumbling noise varies more than hiss."""
 LEAST_CONTRAST = 10.0
-"""dB between the loud and the quiet level of a short recording; with less contrast the recording is all speech."""
+"""dB between the loud and the quiet level of a short recording; with less contrast the recording is
+all speech."""
 SHORT = 10.0
 """Seconds; a shorter recording may have no pause in which the noise floor could be found."""
 SILENCE = -60.0
@@ -41,19 +46,24 @@ LONGEST_FADE = 0.15
 CLICK = 0.05
 """Seconds; shorter loud sounds are not speech."""
 LEAST_PAUSE = 0.1
-"""Shortest pause, in seconds, that may cut a segment that is too long; shorter pauses are within words."""
+"""Shortest pause, in seconds, that may cut a segment that is too long; shorter pauses are within
+words."""
 MARGIN = 0.01
 """Seconds that are added to both ends of the speech."""
 VOICE = 0.5
 """Probability of the voice detector from which a frame has a voice, whatever its level is."""
 CONFIRMED = 0.2
-"""Probability of the voice detector that confirms a frame that is louder than the noise. Noise alone has up to 0.25."""
+"""Probability of the voice detector that confirms a frame that is louder than the noise. Noise
+alone has up to 0.25."""
 REACH = 0.1
-"""Seconds; louder frames that are at most this far from a frame with a voice belong to the voice."""
+"""Seconds; louder frames that are at most this far from a frame with a voice belong to the
+voice."""
 FAR = 0.5
-"""Seconds; frames farther from a voice do not belong to it, even if there is no pause between them."""
+"""Seconds; frames farther from a voice do not belong to it, even if there is no pause between
+them."""
 DETECTORS = ("auto", "silero", "energy")
-"""silero: the package silero-vad confirms what is louder than the noise. auto: silero if installed, else energy."""
+"""silero: the package silero-vad confirms what is louder than the noise. auto: silero if installed,
+else energy."""
 
 
 class Segment(NamedTuple):
@@ -64,9 +74,14 @@ class Segment(NamedTuple):
 
 
 def find_speech(
-    source: Source, channel: Channel, shortest_pause: float, longest: float = np.inf, detector: str = "auto"
+    source: Source,
+    channel: Channel,
+    shortest_pause: float,
+    longest: float = np.inf,
+    detector: str = "auto",
 ) -> list[Segment]:
-    """Speech of a file between pauses, as `speech_segments` cuts it. Memory grows by 4 bytes for each 10 ms.
+    """Speech of a file between pauses, as `speech_segments` cuts it. Memory grows by 4 bytes for
+    each 10 ms.
 
     Raises:
         AudioError: the file cannot be read.
@@ -80,11 +95,14 @@ def find_speech(
         if voice:
             voice.accept(waveform)
     levels = np.concatenate(levels)
-    return speech_segments(levels, shortest_pause, longest, _by_frame(voice.finish(), len(levels)) if voice else None)
+    return speech_segments(
+        levels, shortest_pause, longest, _by_frame(voice.finish(), len(levels)) if voice else None
+    )
 
 
 def measure_levels(source: Source, channel: Channel = 0) -> np.ndarray:
-    """Level of each FRAME of a file in dB of full scale; memory is one block of audio and 4 bytes a frame.
+    """Level of each FRAME of a file in dB of full scale; memory is one block of audio and 4 bytes a
+    frame.
 
     Raises:
         AudioError: the file cannot be read.
@@ -105,7 +123,8 @@ def blocks(source: Source, channel: Channel) -> Iterator[tuple[np.ndarray, int]]
 
 
 def _levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:
-    # At 22050 Hz frames are 220 or 221 samples long; frames of equal length would drift from the clock.
+    # At 22050 Hz frames are 220 or 221 samples long; frames of equal length would drift from the
+    # clock.
     frames = np.ceil(len(waveform) / (FRAME * sample_rate) - 1e-6)
     starts = (np.arange(frames) * FRAME * sample_rate).astype(np.int64)
     energy = np.add.reduceat(np.square(waveform / np.float32(INT16_SCALE)), starts)
@@ -120,11 +139,16 @@ def _by_frame(probabilities: np.ndarray, frames: int) -> np.ndarray:
 
 
 def speech_segments(
-    levels: np.ndarray, shortest_pause: float, longest: float = np.inf, voice: np.ndarray | None = None
+    levels: np.ndarray,
+    shortest_pause: float,
+    longest: float = np.inf,
+    voice: np.ndarray | None = None,
 ) -> list[Segment]:
-    """Speech between pauses of at least `shortest_pause` seconds, with soft beginnings and ends and a margin.
+    """Speech between pauses of at least `shortest_pause` seconds, with soft beginnings and ends and
+    a margin.
 
-    A segment longer than `longest` seconds is cut at its longest pause, repeatedly, if that pause has LEAST_PAUSE.
+    A segment longer than `longest` seconds is cut at its longest pause, repeatedly, if that pause
+    has LEAST_PAUSE.
 
     Args:
         levels: (frames,) dB of full scale.
@@ -137,27 +161,35 @@ def speech_segments(
     audible = _runs((levels > fade) | _mask(loud, len(levels)))
     speech = _between_pauses(loud, round(shortest_pause / FRAME), longest / FRAME)
     starts, ends = _with_edges(speech, audible)
-    return list(map(Segment, starts.clip(min=0.0).tolist(), ends.clip(max=len(levels) * FRAME).tolist()))
+    return list(
+        map(Segment, starts.clip(min=0.0).tolist(), ends.clip(max=len(levels) * FRAME).tolist())
+    )
 
 
 def noise_floor(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Noise floor (frames,) in dB of full scale, and how far above the floor (frames,) in dB the noise may reach.
+    """Noise floor (frames,) in dB of full scale, and how far above the floor (frames,) in dB the
+    noise may reach.
 
-    The floor is the highest of the quiet levels of all blocks that contain a frame. So the floor follows noise that
-    becomes louder or quieter at once, and speech does not lift the floor unless a block has almost no pause.
+    The floor is the highest of the quiet levels of all blocks that contain a frame. So the floor
+    follows noise that becomes louder or quieter at once, and speech does not lift the floor unless
+    a block has almost no pause.
     """
     size, step = round(BLOCK / FRAME), round(STEP / FRAME)
     floor, rise = np.full_like(levels, -np.inf), np.full_like(levels, RISE)
     for start in [*range(0, len(levels) - size, step), max(0, len(levels) - size)]:
         lowest, quiet = np.percentile(levels[start : start + size], (1, QUIET))
         part = slice(start, start + size)
-        rise[part] = np.where(quiet > floor[part], RISE + min(UNREST[0] * (quiet - lowest), UNREST[1]), rise[part])
+        rise[part] = np.where(
+            quiet > floor[part], RISE + min(UNREST[0] * (quiet - lowest), UNREST[1]), rise[part]
+        )
         floor[part] = np.maximum(floor[part], quiet)
     return floor, rise
 
 
 def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Two levels (frames,) in dB: above the first is speech; above the second next to speech belongs to it."""
+    """Two levels (frames,) in dB: above the first is speech; above the second next to speech
+    belongs to it.
+    """
     if voice is None and len(levels) * FRAME < SHORT:
         quiet, loud = np.percentile(levels, (QUIET, 95))
         if loud - quiet < LEAST_CONTRAST:
@@ -181,9 +213,13 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
 
 
 def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
-    """Loud runs (N, 2) near a voice and, where noise covers the voice, runs of the voice itself; sorted."""
+    """Loud runs (N, 2) near a voice and, where noise covers the voice, runs of the voice itself;
+    sorted.
+    """
     confirmed = voice >= CONFIRMED
-    loud = _runs(_mask(loud, len(voice)) & _widened(confirmed, FAR))  # louder noise around a voice is left out
+    loud = _runs(
+        _mask(loud, len(voice)) & _widened(confirmed, FAR)
+    )  # louder noise around a voice is left out
     loud = loud[_touched(loud, _widened(confirmed, REACH))]
     covered = _widened(_mask(loud, len(voice)), REACH)
     hidden = _long_enough(_runs(voice >= VOICE))
@@ -207,9 +243,15 @@ def _long_enough(runs: np.ndarray) -> np.ndarray:
 
 
 def _with_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends (N,) in seconds of `speech` (N, 2; frames), widened by the audible frames and the margin."""
-    place = np.searchsorted(audible[:, 0], speech - [0, 1], side="right") - 1  # loud frames are audible as well
-    fades = np.stack((speech[:, 0] - audible[place[:, 0], 0], audible[place[:, 1], 1] - speech[:, 1]), axis=1)
+    """Starts and ends (N,) in seconds of `speech` (N, 2; frames), widened by the audible frames and
+    the margin.
+    """
+    place = (
+        np.searchsorted(audible[:, 0], speech - [0, 1], side="right") - 1
+    )  # loud frames are audible as well
+    fades = np.stack(
+        (speech[:, 0] - audible[place[:, 0], 0], audible[place[:, 1], 1] - speech[:, 1]), axis=1
+    )
     wider = np.minimum(fades * FRAME, LONGEST_FADE) + MARGIN
     room = np.full(len(speech) + 1, np.inf)  # half of each pause; no limit at both ends
     room[1:-1] = (speech[1:, 0] - speech[:-1, 1]) * FRAME / 2
@@ -222,7 +264,9 @@ def _between_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np
     if not len(runs):
         return runs
     pauses = runs[1:, 0] - runs[:-1, 1]
-    edges = np.concatenate(([0], np.flatnonzero(pauses >= shortest_pause) + 1, [len(runs)])).tolist()
+    edges = np.concatenate(
+        ([0], np.flatnonzero(pauses >= shortest_pause) + 1, [len(runs)])
+    ).tolist()
     waiting, found = list(pairwise(edges))[::-1], []
     while waiting:
         first, last = waiting.pop()  # the earliest
@@ -237,8 +281,12 @@ def _between_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np
 
 
 def windows(segment: Segment, window: float, overlap: float) -> Iterator[Segment]:
-    """Cut a segment into windows of equal length, at most `window` seconds, that overlap by `overlap` seconds."""
-    count = max(1, int(np.ceil((segment.end - segment.start - overlap) / (window - overlap) - 1e-6)))
+    """Cut a segment into windows of equal length, at most `window` seconds, that overlap by
+    `overlap` seconds.
+    """
+    count = max(
+        1, int(np.ceil((segment.end - segment.start - overlap) / (window - overlap) - 1e-6))
+    )
     step = (segment.end - segment.start - overlap) / count
     for number in range(count):
         start = segment.start + number * step
@@ -255,4 +303,6 @@ def _mask(runs: np.ndarray, length: int) -> np.ndarray:
 
 def _runs(mask: np.ndarray) -> np.ndarray:
     """Starts and ends (N, 2) of the runs of True."""
-    return np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))).reshape(-1, 2)
+    return np.flatnonzero(
+        np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))
+    ).reshape(-1, 2)

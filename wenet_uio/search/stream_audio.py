@@ -12,16 +12,20 @@ from wenet_uio.audio.read import INT16_SCALE
 from wenet_uio.dataset.chain.waveform import resample
 
 FILTER = 16
-"""Input samples, at the lower of both rates, that a resampled sample depends on at each side; more than it needs."""
+"""Input samples, at the lower of both rates, that a resampled sample depends on at each side; more
+than it needs."""
 PIECE = 0.5
-"""Most seconds of a piece; longer parts are divided, so that a step of a stream does not take much more than it needs.
+"""Most seconds of a piece; longer parts are divided, so that a step of a stream does not take much
+more than it needs.
 """
 KINDS = "int16, or floats from -1 to 1"
 NEVER_MORE = "the stream has ended: start another one for the next utterance"
 
 
 class StreamResampler:
-    """Resamples a waveform that arrives in parts to the samples that `resample` gives for the whole waveform."""
+    """Resamples a waveform that arrives in parts to the samples that `resample` gives for the whole
+    waveform.
+    """
 
     def __init__(self, source_rate: int, target_rate: int) -> None:
         self._rates = source_rate, target_rate
@@ -34,7 +38,9 @@ class StreamResampler:
         """Blocks at the start of the buffer whose output was returned before."""
 
     def accept(self, waveform: torch.Tensor, *, last: bool = False) -> torch.Tensor:
-        """Add samples (N,), and return the resampled ones that no later sample can change; with `last`, all."""
+        """Add samples (N,), and return the resampled ones that no later sample can change; with
+        `last`, all.
+        """
         if self._source == self._target:
             return waveform
         self._buffer = torch.cat((self._buffer, waveform))
@@ -98,7 +104,8 @@ class StreamAudio:
             self._pushed += len(piece)
 
     def take(self, least: int) -> torch.Tensor | None:
-        """Take `least` or a few more of the queued samples, resampled to float32 on the scale of int16.
+        """Take `least` or a few more of the queued samples, resampled to float32 on the scale of
+        int16.
 
         None if fewer are queued, unless the stream has ended: then the rest, once.
         """
@@ -119,7 +126,11 @@ class StreamAudio:
 def _checked(samples: np.ndarray | torch.Tensor) -> torch.Tensor:
     """A copy of the samples: int16, or float32 on the scale of int16."""
     try:
-        found = samples.detach().cpu() if isinstance(samples, torch.Tensor) else torch.from_numpy(np.array(samples))
+        found = (
+            samples.detach().cpu()
+            if isinstance(samples, torch.Tensor)
+            else torch.from_numpy(np.array(samples))
+        )
     except TypeError:
         raise ValueError(f"samples: expected {KINDS}; found {np.asarray(samples).dtype}") from None
     if found.dim() != 1:

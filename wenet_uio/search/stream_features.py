@@ -12,7 +12,9 @@ from wenet_uio.dataset.types import Example
 
 
 def features_obstacle(conf: DatasetConf) -> str:
-    """The reason why features of parts differ from those of the whole waveform; empty if they do not."""
+    """The reason why features of parts differ from those of the whole waveform; empty if they do
+    not.
+    """
     if any(own.evaluation for own in conf.operators):
         return "the train.yaml names operators, which need whole utterances"
     if conf.feats_type == "log_mel_spectrogram" or not frame_count(conf).snip_edges:
@@ -21,9 +23,13 @@ def features_obstacle(conf: DatasetConf) -> str:
 
 
 class StreamFeatures:
-    """Computes each feature frame when its last sample arrives; the frames are those of the whole waveform."""
+    """Computes each feature frame when its last sample arrives; the frames are those of the whole
+    waveform.
+    """
 
-    def __init__(self, conf: DatasetConf, compute: Callable[[str, torch.Tensor, int], Example | None]) -> None:
+    def __init__(
+        self, conf: DatasetConf, compute: Callable[[str, torch.Tensor, int], Example | None]
+    ) -> None:
         """`compute`: Transcriber.features of the same `conf`."""
         self._frame, self._compute = frame_count(conf), compute
         self.dim = conf.feature_dim
@@ -35,7 +41,8 @@ class StreamFeatures:
         return (frames - 1) * self._frame.shift + self._frame.window - len(self._samples)
 
     def accept(self, samples: torch.Tensor) -> torch.Tensor | None:
-        """Add samples (N,), float32 on the scale of int16 -> features (1, T, F) of the frames that are complete now.
+        """Add samples (N,), float32 on the scale of int16 -> features (1, T, F) of the frames that
+        are complete now.
 
         None: no frame is complete.
         """

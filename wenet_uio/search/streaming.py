@@ -1,6 +1,7 @@
 """Recognise speech while it arrives: samples in, the text so far out.
 
-`start_live` starts a stream that advances together with others; `Stream` is the simple form for one stream alone.
+`start_live` starts a stream that advances together with others; `Stream` is the simple form for one
+stream alone.
 """
 
 from __future__ import annotations
@@ -90,13 +91,18 @@ def obstacle_of(model: ASRModel, conf: DatasetConf) -> str:
 
 
 def start_live(
-    transcriber: Transcriber, recogniser: Recogniser, search: Search, options: LiveOptions, window: tuple[float, float]
+    transcriber: Transcriber,
+    recogniser: Recogniser,
+    search: Search,
+    options: LiveOptions,
+    window: tuple[float, float],
 ) -> LiveStream:
     """Start a stream chunk by chunk, or of windows if the model has an obstacle.
 
     Args:
         transcriber: made with `search`.
-        search: of the final texts; its options have the size of the chunks and the number of left chunks.
+        search: of the final texts; its options have the size of the chunks and the number of left
+            chunks.
         window: length and overlap of windows, in seconds.
 
     Raises:

@@ -1,4 +1,6 @@
-"""Timestamps of Whisper: OpenAI's rules for them in the search, and the spans of text between them."""
+"""Timestamps of Whisper: OpenAI's rules for them in the search, and the spans of text between
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,14 @@ LATEST_START = 1.0
 
 @dataclass(frozen=True)
 class TimestampRules:
-    """Limits the next token so that every text stands between two timestamps, which do not decrease.
+    """Limits the next token so that every text stands between two timestamps, which do not
+    decrease.
 
-    Source: Radford et al. 2022, and `ApplyTimestampRules` of the package openai-whisper: the first token is a timestamp
-    of at most LATEST_START; after the start of a span comes text or the end of the utterance; after the end of a span
-    comes the start of the next, or the end of the utterance; a span is not empty; and if all timestamps together are
-    more probable than each other token, the next token is a timestamp.
+    Source: Radford et al. 2022, and `ApplyTimestampRules` of the package openai-whisper: the first
+    token is a timestamp of at most LATEST_START; after the start of a span comes text or the end of
+    the utterance; after the end of a span comes the start of the next, or the end of the utterance;
+    a span is not empty; and if all timestamps together are more probable than each other token, the
+    next token is a timestamp.
     """
 
     tokens: WhisperTokens
@@ -41,7 +45,9 @@ class TimestampRules:
         if history.size(2):
             banned = banned | self._out_of_order(place, history)
         else:
-            banned = banned | (place < begin) | (place > begin + round(LATEST_START / TIMESTAMP_STEP))
+            banned = (
+                banned | (place < begin) | (place > begin + round(LATEST_START / TIMESTAMP_STEP))
+            )
         log_probs = log_probs.masked_fill(banned, -torch.inf).log_softmax(dim=2)
         any_timestamp = log_probs[..., begin:].logsumexp(dim=2)
         best_other = log_probs[..., :begin].amax(dim=2)
@@ -82,7 +88,9 @@ def with_spans(hypothesis: Hypothesis, tokens: WhisperTokens) -> Hypothesis:
 
 
 def _spans(marks: list[_Mark], count: int) -> Iterable[TimeSpan]:
-    """The spans with text between neighbouring marks; the last one has no end if the text goes on."""
+    """The spans with text between neighbouring marks; the last one has no end if the text goes
+    on.
+    """
     first = marks[0].place if marks else count
     if first:
         yield TimeSpan(0.0, marks[0].seconds if marks else None, 0, first)

@@ -11,7 +11,9 @@ from wenet_uio.models.asr_model import ASRModel
 
 @dataclass(frozen=True)
 class FrameClock:
-    """Encoder frame t stands for `step` seconds around the middle of the audio that the input layer sees for it."""
+    """Encoder frame t stands for `step` seconds around the middle of the audio that the input layer
+    sees for it.
+    """
 
     step: float
     """Seconds from one encoder frame to the next."""
@@ -27,11 +29,16 @@ class FrameClock:
         first = encoder.embed.subsampling_rate * count.shift
         step = encoder.reduction * first
         seen = encoder.embed.right_context * count.shift + count.window + step - first
-        offset = max(0.0, (seen - step) / 2 / count.sample_rate) - model.leading_frames * step / count.sample_rate
+        offset = (
+            max(0.0, (seen - step) / 2 / count.sample_rate)
+            - model.leading_frames * step / count.sample_rate
+        )
         return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
 
     def edge(self, frame: float) -> float:
-        """Start of encoder frame `frame`, in seconds; also the end of the frame before. 0 for frames before speech."""
+        """Start of encoder frame `frame`, in seconds; also the end of the frame before. 0 for
+        frames before speech.
+        """
         return max(0.0, self.offset + frame * self.step)
 
     def middle(self, frame: float) -> float:

@@ -1,4 +1,6 @@
-"""Transcribe recordings of any length: cut them into segments, recognise each, and join the results."""
+"""Transcribe recordings of any length: cut them into segments, recognise each, and join the
+results.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.search.voice_activity import INSTALL, is_installed
 
 ROUNDED = 64
-"""Batches are padded to a multiple of these feature frames: memory of ever new lengths would grow for hours."""
+"""Batches are padded to a multiple of these feature frames: memory of ever new lengths would grow
+for hours."""
 
 
 class _Piece(NamedTuple):
@@ -53,12 +56,13 @@ class Cutting:
     """Where long recordings are cut; times are seconds.
 
     Raises:
-        ValueError: a time is not above 0, `overlap` is more than half of `window`, or the detector is unknown or not
-            installed.
+        ValueError: a time is not above 0, `overlap` is more than half of `window`, or the detector
+            is unknown or not installed.
     """
 
     pause: float | None = 0.4
-    """Shortest pause at which the recording is cut. None: do not cut at pauses, use windows only."""
+    """Shortest pause at which the recording is cut. None: do not cut at pauses, use windows
+    only."""
     usual: float = 15.0
     """Segments longer than this are cut at shorter pauses as well."""
     window: float = 20.0
@@ -70,7 +74,9 @@ class Cutting:
 
     def __post_init__(self) -> None:
         if not 0 < self.overlap <= self.window / 2:
-            raise ValueError(f"overlap: expected above 0 and at most half the window, found {self.overlap}")
+            raise ValueError(
+                f"overlap: expected above 0 and at most half the window, found {self.overlap}"
+            )
         if self.detector not in DETECTORS:
             raise ValueError(f"detector: expected {', '.join(DETECTORS)}, found {self.detector}")
         if self.detector == "silero" and not is_installed():
@@ -82,15 +88,23 @@ class Cutting:
 
     @classmethod
     def of_run(cls, folder: str | Path) -> Cutting:
-        """Limit segments to the lengths of the run's training utterances, or use the defaults if these are unknown."""
+        """Limit segments to the lengths of the run's training utterances, or use the defaults if
+        these are unknown.
+        """
         seconds = recorded_utterance_seconds(folder)
         if not seconds or not seconds["most"]:
             return cls()
         window = min(seconds["longest"], cls.window)
-        return cls(usual=min(seconds["most"], cls.usual), window=window, overlap=min(cls.overlap, window / 2))
+        return cls(
+            usual=min(seconds["most"], cls.usual),
+            window=window,
+            overlap=min(cls.overlap, window / 2),
+        )
 
     def segments(self, source: Source, channel: Channel) -> list[tuple[int, Segment]]:
-        """Cut a file into (number of the passage, segment); the windows of a long passage share its number."""
+        """Cut a file into (number of the passage, segment); the windows of a long passage share its
+        number.
+        """
         if self.pause is None:
             info = audio_info(source)
             passages = [Segment(0.0, info.num_samples / info.sample_rate)]
@@ -145,7 +159,8 @@ class Transcriber:
     def transcribe(
         self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
     ) -> Iterator[tuple[int, TranscriptSegment | Exception]]:
-        """Yield (number of the recording, passage) in order; batches have segments of several recordings.
+        """Yield (number of the recording, passage) in order; batches have segments of several
+        recordings.
 
         A recording that cannot be read yields its AudioError or OSError as its last item.
 
@@ -176,7 +191,8 @@ class Transcriber:
         half = self.clock.step / 2
         units = [token.unit for token in passage.tokens]
         tokens = [
-            TranscriptToken(self.tokenizer.symbol(token.unit), token.time, token.confidence) for token in passage.tokens
+            TranscriptToken(self.tokenizer.symbol(token.unit), token.time, token.confidence)
+            for token in passage.tokens
         ]
         words = [
             TranscriptWord(
@@ -192,7 +208,9 @@ class Transcriber:
         text = self.tokenizer.detokenize(units)
         return TranscriptSegment(*passage.segment, text, tuple(words), tuple(tokens), language)
 
-    def _pieces(self, recordings: Iterable[Callable[[], Source]], cutting: Cutting) -> Iterator[_Piece]:
+    def _pieces(
+        self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
+    ) -> Iterator[_Piece]:
         for number, opened in enumerate(recordings):
             try:
                 source = opened()
@@ -214,14 +232,19 @@ class Transcriber:
                     examples.append(self._example(piece.source, place, piece.segment))
                 except (AudioError, OSError) as error:
                     pieces[place] = piece._replace(error=error)
-        for key, nbest in self.decode([example for example in examples if example is not None]).items():
+        for key, nbest in self.decode(
+            [example for example in examples if example is not None]
+        ).items():
             piece = pieces[int(key)]
             pieces[int(key)] = piece._replace(tokens=self.tokens(nbest[0], piece.segment))
         return pieces
 
     def _frames(self, source: Source) -> RecordingFrames:
         """The encoder frames of a recording, to be computed when they are needed."""
-        features, rate = StreamFeatures(self._conf, self.features), self._conf.resample_conf.resample_rate
+        features, rate = (
+            StreamFeatures(self._conf, self.features),
+            self._conf.resample_conf.resample_rate,
+        )
         return RecordingFrames(source, self.channel, rate, features, self._model, self.clock)
 
     @torch.inference_mode()
@@ -282,7 +305,9 @@ class Transcriber:
         return example
 
     def tokens(self, hypothesis: Hypothesis, segment: Segment) -> list[Token]:
-        """Tokens with their times in the recording; evenly spaced if CTC has no path through them."""
+        """Tokens with their times in the recording; evenly spaced if CTC has no path through
+        them.
+        """
         language = hypothesis.language
         if hypothesis.spans is not None:
             parts = [(span, placed(span, segment)) for span in hypothesis.spans]
@@ -292,9 +317,14 @@ class Transcriber:
                 for unit, time in evenly(hypothesis.tokens[first:last], place)
             ]
         if hypothesis.frames is None or hypothesis.confidences is None:
-            return [Token(unit, time, 0.0, None, language) for unit, time in evenly(hypothesis.tokens, segment)]
+            return [
+                Token(unit, time, 0.0, None, language)
+                for unit, time in evenly(hypothesis.tokens, segment)
+            ]
         times = [segment.start + self.clock.middle(frame) for frame in hypothesis.frames]
         return [
             Token(unit, time, sure, None, language)
-            for unit, time, sure in zip(hypothesis.tokens, times, hypothesis.confidences, strict=True)
+            for unit, time, sure in zip(
+                hypothesis.tokens, times, hypothesis.confidences, strict=True
+            )
         ]

@@ -31,8 +31,9 @@ class Hypothesis:
     score: float
     """Log-probability; what it includes depends on the search."""
     frames: tuple[float, ...] | None = None
-    """Encoder frame of each token: where CTC finds it most probable, where the transducer emits it, or where a
-    paraformer has heard it, in parts of a frame. None without `token_times`, or if no CTC path exists."""
+    """Encoder frame of each token: where CTC finds it most probable, where the transducer emits it,
+    or where a paraformer has heard it, in parts of a frame. None without `token_times`, or if no
+    CTC path exists."""
     confidences: tuple[float, ...] | None = None
     """Probability of each token at its frame; None exactly if `frames` is None."""
     spans: tuple[TimeSpan, ...] | None = None
@@ -42,10 +43,14 @@ class Hypothesis:
 
     @property
     def confidence(self) -> float | None:
-        """Geometric mean of the confidences of the tokens; None without confidences or without tokens."""
+        """Geometric mean of the confidences of the tokens; None without confidences or without
+        tokens.
+        """
         if not self.confidences:
             return None
-        return math.exp(sum(math.log(max(value, 1e-30)) for value in self.confidences) / len(self.confidences))
+        return math.exp(
+            sum(math.log(max(value, 1e-30)) for value in self.confidences) / len(self.confidences)
+        )
 
 
 NBest = list[Hypothesis]
@@ -57,16 +62,19 @@ class DecodeOptions:
     """Options of all searches.
 
     Raises:
-        ValueError: a beam or `nbest` is below 1, a weight is outside of 0 to 1, or `dtype` is unknown.
+        ValueError: a beam or `nbest` is below 1, a weight is outside of 0 to 1, or `dtype` is
+            unknown.
     """
 
     beam_size: int = 10
     ctc_weight: float = 0.3
     """Rescoring and joint search: weight of the CTC score."""
     reverse_weight: float | None = None
-    """Rescoring: share of the right-to-left decoder in the decoder score; None: the share in training."""
+    """Rescoring: share of the right-to-left decoder in the decoder score; None: the share in
+    training."""
     transducer_weight: float = 1.0
-    """rnnt_beam_search: share of the transducer in the probability of each frame; CTC has the rest."""
+    """rnnt_beam_search: share of the transducer in the probability of each frame; CTC has the
+    rest."""
     blank_penalty: float = 0.0
     """Subtracted from the logit of the blank; above 0 there are fewer deletions."""
     length_penalty: float = 0.0
@@ -80,7 +88,8 @@ class DecodeOptions:
     token_times: bool = False
     """Find frame and confidence of every token."""
     language: str | tuple[str | None, ...] | None = None
-    """Whisper, SenseVoice: code such as `en` of all utterances, or of each of the batch; None: detect the language."""
+    """Whisper, SenseVoice: code such as `en` of all utterances, or of each of the batch; None:
+    detect the language."""
     task: str = "transcribe"
     """Whisper: transcribe, or translate for a translation to English."""
     timestamps: bool = False
@@ -88,8 +97,9 @@ class DecodeOptions:
     itn: bool = False
     """SenseVoice: ask for text with inverse normalisation, which has digits and punctuation."""
     dtype: str | None = None
-    """Arithmetic of the model, one of DTYPES; log-probabilities are fp32. auto: bf16 if the device is faster with it,
-    else fp32. None: auto for a model that was trained in 16 bits or with auto, else fp32; see `with_dtype`."""
+    """Arithmetic of the model, one of DTYPES; log-probabilities are fp32. auto: bf16 if the device
+    is faster with it, else fp32. None: auto for a model that was trained in 16 bits or with auto,
+    else fp32; see `with_dtype`."""
     nbest: int | None = None
     """Most hypotheses of an utterance in the result; None: all."""
 
@@ -105,4 +115,6 @@ class DecodeOptions:
         if self.dtype not in (None, *DTYPES):
             raise ValueError(f"dtype: expected {', '.join(DTYPES)}, found {self.dtype}")
         if not 0 < self.transducer_weight <= 1:
-            raise ValueError(f"transducer_weight: expected above 0 and up to 1, found {self.transducer_weight}")
+            raise ValueError(
+                f"transducer_weight: expected above 0 and up to 1, found {self.transducer_weight}"
+            )

@@ -1,7 +1,8 @@
 """Probability of a voice in audio, by the model of the package silero-vad.
 
-The state of the model drifts during minutes without a voice, and then it misses short words. So audio is cut into
-pieces, and the model begins each piece with a new state and a little of the audio before. Pieces run as a batch.
+The state of the model drifts during minutes without a voice, and then it misses short words. So
+audio is cut into pieces, and the model begins each piece with a new state and a little of the audio
+before. Pieces run as a batch.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def is_installed() -> bool:
-    """Whether silero-vad is installed. It is not imported, because its import sets torch's number of threads to 1."""
+    """Whether silero-vad is installed. It is not imported, because its import sets torch's number
+    of threads to 1.
+    """
     return find_spec("silero_vad") is not None
 
 
@@ -56,7 +59,9 @@ def _model_of_files() -> torch.jit.ScriptModule:
 
 
 class VoiceDetector:
-    """Probabilities of a voice in one recording that comes block by block; memory does not grow with its length."""
+    """Probabilities of a voice in one recording that comes block by block; memory does not grow
+    with its length.
+    """
 
     def __init__(self, sample_rate: int) -> None:
         """Load the model.
@@ -101,10 +106,11 @@ class VoiceDetector:
 
 
 class VoiceStream:
-    """Probabilities of a voice in a stream, a window at a time, with the pieces and warm-ups of `VoiceDetector`.
+    """Probabilities of a voice in a stream, a window at a time, with the pieces and warm-ups of
+    `VoiceDetector`.
 
-    It takes about 2 % of a core in real time. For many streams of a CTC model, the blank costs nothing
-    (`endpoint.silent_by_blank`).
+    It takes about 2 % of a core in real time. For many streams of a CTC model, the blank costs
+    nothing (`endpoint.silent_by_blank`).
     """
 
     def __init__(self) -> None:
@@ -121,8 +127,12 @@ class VoiceStream:
         self._windows = 0
 
     def accept(self, samples: np.ndarray) -> np.ndarray:
-        """Take samples (samples,) of RATE on the scale of int16; return the probabilities (windows,) of new windows."""
-        self._left = np.concatenate((self._left, samples.astype(np.float32) / np.float32(INT16_SCALE)))
+        """Take samples (samples,) of RATE on the scale of int16; return the probabilities
+        (windows,) of new windows.
+        """
+        self._left = np.concatenate(
+            (self._left, samples.astype(np.float32) / np.float32(INT16_SCALE))
+        )
         found = []
         while len(self._left) >= WINDOW:
             window, self._left = self._left[:WINDOW], self._left[WINDOW:]

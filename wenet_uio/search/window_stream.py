@@ -1,4 +1,6 @@
-"""Live streams of models that need the whole context: the newest window of an utterance is decoded again and again."""
+"""Live streams of models that need the whole context: the newest window of an utterance is decoded
+again and again.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ STEP = 0.5
 class WindowStream(LiveStream):
     """A stream of windows.
 
-    Where utterances end: a voice detector tells speech from silence if silero-vad is installed; otherwise what follows
-    the last token is silence. An utterance ends with the step in which a rule holds.
+    Where utterances end: a voice detector tells speech from silence if silero-vad is installed;
+    otherwise what follows the last token is silence. An utterance ends with the step in which a
+    rule holds.
     """
 
     def __init__(
@@ -43,13 +46,23 @@ class WindowStream(LiveStream):
 
         Args:
             transcriber: computes features and words, and decodes with `search`.
-            window: longest piece that is decoded at once, and what neighbouring windows share, in seconds.
+            window: longest piece that is decoded at once, and what neighbouring windows share, in
+                seconds.
         """
         rate = recogniser.config.dataset_conf.resample_conf.resample_rate
         super().__init__(transcriber, rate, options)
         # Streams with equal keys may decode together.
-        self._key: Hashable = (id(recogniser.model), search.modes[0], search.options, *map(id, search.scorers))
-        self._rate, self._most, self._overlap = rate, round(window[0] * rate), round(window[1] * rate)
+        self._key: Hashable = (
+            id(recogniser.model),
+            search.modes[0],
+            search.options,
+            *map(id, search.scorers),
+        )
+        self._rate, self._most, self._overlap = (
+            rate,
+            round(window[0] * rate),
+            round(window[1] * rate),
+        )
         self._rest = torch.zeros(0)
         """Samples after the window."""
         self._begin = 0
@@ -78,7 +91,10 @@ class WindowStream(LiveStream):
         """As LiveStream.ready."""
         if self.finished:
             return False
-        return self._audio.ended or len(self._rest) + self._audio.queued / self._audio.ratio >= STEP * self._rate
+        return (
+            self._audio.ended
+            or len(self._rest) + self._audio.queued / self._audio.ratio >= STEP * self._rate
+        )
 
     @property
     def _end(self) -> int:
@@ -107,7 +123,9 @@ class WindowStream(LiveStream):
                 attempt([stream], stream._settle, found.get(str(place)))
 
     def _absorb(self) -> None:
-        """Make the window longer. A full window moves on, so that neighbouring windows share the overlap."""
+        """Make the window longer. A full window moves on, so that neighbouring windows share the
+        overlap.
+        """
         if len(self._window) == self._most and len(self._rest) + self._audio.queued:
             self._done = self._heard
             self._start += self._most - self._overlap

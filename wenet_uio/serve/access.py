@@ -22,7 +22,9 @@ def check_token(given: str | None, wanted: str | None) -> None:
     Raises:
         PermissionError: it is another one.
     """
-    if wanted is not None and not hmac.compare_digest((given or "").encode(errors="replace"), wanted.encode()):
+    if wanted is not None and not hmac.compare_digest(
+        (given or "").encode(errors="replace"), wanted.encode()
+    ):
         raise PermissionError("the token is missing or wrong (Authorization: Bearer TOKEN)")
 
 
@@ -45,7 +47,8 @@ def check_origin(request: web.Request, origins: Collection[str]) -> None:
 def _is_own(origin: str, request: web.Request) -> bool:
     """Whether the page is the server's own.
 
-    A hostile page can give its own host name the address of this machine, so at a loopback address the name counts too.
+    A hostile page can give its own host name the address of this machine, so at a loopback address
+    the name counts too.
     """
     try:
         host = urlsplit(origin)
@@ -53,7 +56,9 @@ def _is_own(origin: str, request: web.Request) -> bool:
         return False
     address = request.transport and request.transport.get_extra_info("sockname")
     is_local = bool(address) and _is_loopback(address[0])
-    return host.netloc == request.headers.get("Host") and (not is_local or _is_loopback(host.hostname))
+    return host.netloc == request.headers.get("Host") and (
+        not is_local or _is_loopback(host.hostname)
+    )
 
 
 def _is_loopback(host: str | None) -> bool:

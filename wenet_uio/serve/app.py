@@ -29,7 +29,8 @@ TRANSCRIPTIONS = "/v1/audio/transcriptions"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PAGE_HEADERS = {
     # The page loads nothing from another host, and no other page may show it in a frame.
-    "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; "
+    "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' "
+    "data:; "
     "media-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -63,11 +64,16 @@ class Server:
         self._recogniser, self.name, self._options = recogniser, name, options
         self._metrics = Metrics()
         self._transcribing = TranscribeOptions(**options.transcribing)
-        self._transcriptions = Transcriptions(recogniser, self._transcribing, options.limits, self._metrics)
+        self._transcriptions = Transcriptions(
+            recogniser, self._transcribing, options.limits, self._metrics
+        )
         self._reason = recogniser.obstacle
         self._sessions: set[Session] = set()
         self._engine: Engine | None = None
-        self._static = {each.name: each.read_bytes() for each in files("wenet_uio.serve").joinpath("static").iterdir()}
+        self._static = {
+            each.name: each.read_bytes()
+            for each in files("wenet_uio.serve").joinpath("static").iterdir()
+        }
         self.app = web.Application(middlewares=[self._guard])
         self.app.router.add_post(TRANSCRIPTIONS, self._transcribe)
         self.app.router.add_options(TRANSCRIPTIONS, self._preflight)
@@ -80,7 +86,8 @@ class Server:
         self.app.on_cleanup.append(self._stop)
 
     def warm_up(self) -> None:
-        """Recognise a second of noise, so that wrong options are found and the first client does not wait.
+        """Recognise a second of noise, so that wrong options are found and the first client does
+        not wait.
 
         Raises:
             ValueError: an option is wrong for the model.
@@ -95,15 +102,20 @@ class Server:
             advance([stream])
 
     async def finish(self) -> None:
-        """End all open utterances, send their texts, and disconnect the clients; at most `grace_seconds`."""
+        """End all open utterances, send their texts, and disconnect the clients; at most
+        `grace_seconds`.
+        """
         until = asyncio.get_running_loop().time() + self._options.limits.grace_seconds
         for session in list(self._sessions):
             session.stop()
-        while (self._sessions or self._transcriptions.busy) and asyncio.get_running_loop().time() < until:
+        while (
+            self._sessions or self._transcriptions.busy
+        ) and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.05)
         if self._sessions or self._transcriptions.busy:
             log.warning(
-                "warning: %d clients and %d recordings were not finished within %g s (--grace_seconds)",
+                "warning: %d clients and %d recordings were not finished within %g s "
+                "(--grace_seconds)",
                 len(self._sessions),
                 self._transcriptions.busy,
                 self._options.limits.grace_seconds,
@@ -152,8 +164,12 @@ class Server:
         return await self._transcriptions.answer(request)
 
     async def _preflight(self, request: web.Request) -> web.Response:
-        """Tell a browser that pages of other origins may send a token and other headers, as OpenAI's package does."""
-        wanted = request.headers.get("Access-Control-Request-Headers", "authorization, content-type")
+        """Tell a browser that pages of other origins may send a token and other headers, as
+        OpenAI's package does.
+        """
+        wanted = request.headers.get(
+            "Access-Control-Request-Headers", "authorization, content-type"
+        )
         allowed = {"Access-Control-Allow-Headers": wanted, "Access-Control-Max-Age": "600"}
         return web.Response(status=HTTPStatus.NO_CONTENT, headers=allowed)
 
@@ -194,7 +210,9 @@ class Server:
         if name not in self._static:
             raise web.HTTPNotFound
         kind = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
-        return web.Response(body=self._static[name], content_type=kind, charset="utf-8", headers=PAGE_HEADERS)
+        return web.Response(
+            body=self._static[name], content_type=kind, charset="utf-8", headers=PAGE_HEADERS
+        )
 
     async def _serve_socket(self, request: web.Request) -> web.StreamResponse:
         assert self._engine is not None, "_start comes first"
@@ -205,7 +223,11 @@ class Server:
 
         session = Session(self._engine, check, self._live, self._streaming(), self._metrics)
         if len(self._sessions) >= self._options.limits.max_clients:
-            session.refuse(LimitError("max_clients", f"{len(self._sessions)} clients are connected; try again later"))
+            session.refuse(
+                LimitError(
+                    "max_clients", f"{len(self._sessions)} clients are connected; try again later"
+                )
+            )
         else:
             self._sessions.add(session)
         self._metrics.clients.set(len(self._sessions))
@@ -216,7 +238,8 @@ class Server:
             self._metrics.clients.set(len(self._sessions))
 
     def _live(self, start: Start) -> tuple[LiveStream, list[str]]:
-        """Open a stream with the options of the server and of the client; and warnings for the client.
+        """Open a stream with the options of the server and of the client; and warnings for the
+        client.
 
         Raises:
             RefusedError: the units can spell none of the client's hot words.
@@ -227,13 +250,18 @@ class Server:
             options["mode"] = STREAM_MODE
         known, warnings = spelled(start.hot_words, self._recogniser)
         if start.hot_words and not known:
-            raise RefusedError(f"hot_words: the units can spell no phrase: {listed(start.hot_words, 5)}")
+            raise RefusedError(
+                f"hot_words: the units can spell no phrase: {listed(start.hot_words, 5)}"
+            )
         if known:
             options["hot_words"] = [*options.get("hot_words", ()), *known]
         if start.hot_word_score is not None:
             options["hot_word_score"] = start.hot_word_score
         stream = self._recogniser.live(
-            sample_rate=start.sample_rate, endpoints=self._options.endpoints, nbest=start.nbest, **options
+            sample_rate=start.sample_rate,
+            endpoints=self._options.endpoints,
+            nbest=start.nbest,
+            **options,
         )
         return stream, warnings
 

@@ -1,4 +1,6 @@
-"""One thread that runs the streams of all clients: each step encodes a chunk of every stream that has one."""
+"""One thread that runs the streams of all clients: each step encodes a chunk of every stream that
+has one.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Seat(NamedTuple):
 
 
 class Engine(threading.Thread):
-    """Runs the streams. `start` starts it; `open`, `push`, `end`, `leave` and `stop` may be called from any thread."""
+    """Runs the streams. `start` starts it; `open`, `push`, `end`, `leave` and `stop` may be called
+    from any thread.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, batch: int, metrics: Metrics) -> None:
         """Prepare the thread.
@@ -55,7 +59,8 @@ class Engine(threading.Thread):
         self._changed = threading.Condition()
         self._jobs: list[tuple[Seat, Callable[[], object]]] = []
         self._arrived: dict[Seat, list[np.ndarray]] = {}
-        """Samples that no step has seen yet. One job takes all of a stream, however small its packets are."""
+        """Samples that no step has seen yet. One job takes all of a stream, however small its
+        packets are."""
         self._streams: dict[Seat, LiveStream] = {}
         """Used in the thread alone. Those that wait longest for a step come first."""
         metrics.open_streams.set_function(lambda: len(self._streams))
@@ -102,7 +107,9 @@ class Engine(threading.Thread):
         """Do jobs and steps until `stop`."""
         while True:
             with self._changed:
-                is_quiet = not self._changed.wait_for(self._has_work, QUIET if self._worked else None)
+                is_quiet = not self._changed.wait_for(
+                    self._has_work, QUIET if self._worked else None
+                )
                 if self._stopped:
                     return
                 jobs, self._jobs = self._jobs, []
@@ -115,7 +122,11 @@ class Engine(threading.Thread):
             self._step()
 
     def _has_work(self) -> bool:
-        return bool(self._jobs) or self._stopped or any(stream.ready for stream in self._streams.values())
+        return (
+            bool(self._jobs)
+            or self._stopped
+            or any(stream.ready for stream in self._streams.values())
+        )
 
     def _submit(self, seat: Seat, job: Callable[[], object]) -> None:
         """Run a function in the thread, between two steps and in order."""
@@ -154,12 +165,18 @@ class Engine(threading.Thread):
         self._metrics.step_streams.observe(len(seats))
         for seat in seats:
             self._hand_out(seat)
-        self._metrics.waiting.set(max((stream.waiting for stream in self._streams.values()), default=0.0))
+        self._metrics.waiting.set(
+            max((stream.waiting for stream in self._streams.values()), default=0.0)
+        )
 
     def _hand_out(self, seat: Seat) -> None:
         """Tell a client what its stream has found, and put it at the end of the queue."""
         stream = self._streams.pop(seat)
-        news = Heard(events=stream.take(), waiting=stream.waiting if stream.ready else 0.0, finished=stream.finished)
+        news = Heard(
+            events=stream.take(),
+            waiting=stream.waiting if stream.ready else 0.0,
+            finished=stream.finished,
+        )
         self._tell(seat, news)
         if not news.finished:
             self._streams[seat] = stream

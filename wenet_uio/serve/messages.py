@@ -1,4 +1,6 @@
-"""The messages of WeNet's WebSocket protocol (runtime/core/websocket), and our own optional fields."""
+"""The messages of WeNet's WebSocket protocol (runtime/core/websocket), and our own optional
+fields.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from wenet_uio.search.subtitles import Cue
 
 MOST_PHRASES = 1000
 MOST_OF_PHRASE, MOST_OF_PHRASES = 100, 20_000
-"""Characters of a hot phrase, and of all together: the time to prepare them grows faster than their length."""
+"""Characters of a hot phrase, and of all together: the time to prepare them grows faster than their
+length."""
 MOST_NBEST = 100
 RATES = 4000, 384_000
 """Lowest and highest sample rate of a stream, in Hz."""
@@ -94,14 +97,22 @@ def phrases_of(value: Any) -> tuple[str, ...]:
     if len(phrases) > MOST_PHRASES:
         raise RefusedError(f"hot_words: at most {MOST_PHRASES} phrases, found {len(phrases)}")
     if (longest := max(map(len, phrases), default=0)) > MOST_OF_PHRASE:
-        raise RefusedError(f"hot_words: a phrase may have {MOST_OF_PHRASE} characters, found {longest}")
+        raise RefusedError(
+            f"hot_words: a phrase may have {MOST_OF_PHRASE} characters, found {longest}"
+        )
     if (total := sum(map(len, phrases))) > MOST_OF_PHRASES:
-        raise RefusedError(f"hot_words: all phrases may have {MOST_OF_PHRASES} characters, found {total}")
+        raise RefusedError(
+            f"hot_words: all phrases may have {MOST_OF_PHRASES} characters, found {total}"
+        )
     return phrases
 
 
-def ready(streaming: bool, reason: str, sample_rate: int, warnings: Sequence[str]) -> dict[str, Any]:
-    """The answer to `start`. `reason`: why the model cannot stream, so that windows are decoded again."""
+def ready(
+    streaming: bool, reason: str, sample_rate: int, warnings: Sequence[str]
+) -> dict[str, Any]:
+    """The answer to `start`. `reason`: why the model cannot stream, so that windows are decoded
+    again.
+    """
     own: dict[str, Any] = {"streaming": streaming, "reason": reason, "sample_rate": sample_rate}
     if warnings:
         own["warnings"] = list(warnings)
@@ -110,13 +121,20 @@ def ready(streaming: bool, reason: str, sample_rate: int, warnings: Sequence[str
 
 def partial_result(texts: Sequence[str]) -> dict[str, Any]:
     """The texts of the utterance so far, best first."""
-    return {"status": "ok", "type": "partial_result", "nbest": _json([{"sentence": text} for text in texts])}
+    return {
+        "status": "ok",
+        "type": "partial_result",
+        "nbest": _json([{"sentence": text} for text in texts]),
+    }
 
 
 def final_result(segment: TranscriptSegment, texts: Sequence[str]) -> dict[str, Any]:
-    """The texts of an ended utterance, best first; the best one with the times of its words in milliseconds."""
+    """The texts of an ended utterance, best first; the best one with the times of its words in
+    milliseconds.
+    """
     pieces = [
-        {"word": word.text, "start": round(word.start * 1000), "end": round(word.end * 1000)} for word in segment.words
+        {"word": word.text, "start": round(word.start * 1000), "end": round(word.end * 1000)}
+        for word in segment.words
     ]
     nbest: list[dict[str, Any]] = [{"sentence": text} for text in texts]
     nbest[0]["word_pieces"] = pieces
@@ -143,12 +161,16 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _whole(message: dict[str, Any], name: str, default: int | None, allowed: tuple[int, int]) -> int | None:
+def _whole(
+    message: dict[str, Any], name: str, default: int | None, allowed: tuple[int, int]
+) -> int | None:
     value = _number(message, name, default)
     if value is None:
         return None
     if value != int(value) or not allowed[0] <= value <= allowed[1]:
-        raise RefusedError(f"{name}: expected a whole number from {allowed[0]} to {allowed[1]}, found {value}")
+        raise RefusedError(
+            f"{name}: expected a whole number from {allowed[0]} to {allowed[1]}, found {value}"
+        )
     return int(value)
 
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 STREAMS = (1, 2, 4, 8, 16, 32, 64)
@@ -16,22 +23,40 @@ class Metrics:
         ProcessCollector(registry=registry)
         self.clients = Gauge("wenet_uio_clients", "Open WebSockets", registry=registry)
         self.streams = Counter("wenet_uio_streams", "Streams that were started", registry=registry)
-        self.open_streams = Gauge("wenet_uio_open_streams", "Streams that are open", registry=registry)
-        self.utterances = Counter("wenet_uio_utterances", "Ended utterances of streams", registry=registry)
-        self.audio = Counter("wenet_uio_audio_seconds", "Audio that was received", ["kind"], registry=registry)
-        self.uploads = Gauge("wenet_uio_uploads", "Recordings in work or waiting", registry=registry)
+        self.open_streams = Gauge(
+            "wenet_uio_open_streams", "Streams that are open", registry=registry
+        )
+        self.utterances = Counter(
+            "wenet_uio_utterances", "Ended utterances of streams", registry=registry
+        )
+        self.audio = Counter(
+            "wenet_uio_audio_seconds", "Audio that was received", ["kind"], registry=registry
+        )
+        self.uploads = Gauge(
+            "wenet_uio_uploads", "Recordings in work or waiting", registry=registry
+        )
         self.transcriptions = Counter(
             "wenet_uio_transcriptions", "Answers to POST requests", ["status"], registry=registry
         )
-        self.refused = Counter("wenet_uio_refused", "Refused or ended by a limit", ["reason"], registry=registry)
+        self.refused = Counter(
+            "wenet_uio_refused", "Refused or ended by a limit", ["reason"], registry=registry
+        )
         self.step_seconds = Histogram(
-            "wenet_uio_step_seconds", "Time of a step of the streams", buckets=SECONDS, registry=registry
+            "wenet_uio_step_seconds",
+            "Time of a step of the streams",
+            buckets=SECONDS,
+            registry=registry,
         )
         self.step_streams = Histogram(
-            "wenet_uio_step_streams", "Streams that a step encodes together", buckets=STREAMS, registry=registry
+            "wenet_uio_step_streams",
+            "Streams that a step encodes together",
+            buckets=STREAMS,
+            registry=registry,
         )
         self.waiting = Gauge(
-            "wenet_uio_waiting_seconds", "Most audio that waits in a stream, after the last step", registry=registry
+            "wenet_uio_waiting_seconds",
+            "Most audio that waits in a stream, after the last step",
+            registry=registry,
         )
 
     def text(self) -> bytes:

@@ -31,7 +31,8 @@ class Limits:
     idle_seconds: float = 60.0
     """Longest time without a message of a client that has not sent `end`."""
     queue_seconds: float = 30.0
-    """Audio of a stream that may wait; the server reads no more messages of this client until some is encoded."""
+    """Audio of a stream that may wait; the server reads no more messages of this client until some
+    is encoded."""
     send_seconds: float = 20.0
     """A client that accepts no result for so long is disconnected."""
     grace_seconds: float = 30.0
@@ -40,7 +41,9 @@ class Limits:
     def __post_init__(self) -> None:
         for each in fields(self):
             if not getattr(self, each.name) > 0:
-                raise ValueError(f"--{each.name}: expected above 0, found {getattr(self, each.name)}")
+                raise ValueError(
+                    f"--{each.name}: expected above 0, found {getattr(self, each.name)}"
+                )
 
 
 @dataclass(frozen=True)
@@ -69,5 +72,10 @@ class ServeOptions:
         if self.stream_batch < 1:
             raise ValueError(f"--stream_batch: expected 1 or more, found {self.stream_batch}")
         for origin in self.origins:
-            if origin not in ("*", "null") and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin):
-                raise ValueError(f"--allow_origin: expected an origin such as https://example.org, found {origin!r}")
+            if origin not in ("*", "null") and not re.fullmatch(
+                r"[a-z][a-z0-9+.-]*://[^/\s]+", origin
+            ):
+                raise ValueError(
+                    "--allow_origin: expected an origin such as https://example.org, found "
+                    f"{origin!r}"
+                )

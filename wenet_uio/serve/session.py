@@ -68,7 +68,10 @@ class Session:
         self._limits = limits
         # Without compression a small message cannot become a large one.
         socket = web.WebSocketResponse(
-            max_msg_size=limits.max_message_bytes, timeout=CLOSING, compress=False, writer_limit=UNSENT
+            max_msg_size=limits.max_message_bytes,
+            timeout=CLOSING,
+            compress=False,
+            writer_limit=UNSENT,
         )
         await socket.prepare(request)
         if request.transport is not None:
@@ -110,7 +113,10 @@ class Session:
             self._metrics.refused.labels(error.reason).inc()
         elif not isinstance(error, (RefusedError, PermissionError, ValueError)):
             log.error("error: a stream failed", exc_info=error)
-            error, self._code = RuntimeError("the server failed at this stream"), WSCloseCode.INTERNAL_ERROR
+            error, self._code = (
+                RuntimeError("the server failed at this stream"),
+                WSCloseCode.INTERNAL_ERROR,
+            )
         self._unsent.append(messages.failed(str(error)))
         self._finish()
 
@@ -132,11 +138,13 @@ class Session:
     async def _receive(self, socket: web.WebSocketResponse) -> None:
         """Take messages until the client has vanished."""
         try:
-            # Before Python 3.12 a `wait_for` whose message has just come swallows the cancellation that ends this.
+            # Before Python 3.12 a `wait_for` whose message has just come swallows the cancellation
+            # that ends this.
             while not self._finished:
                 idle = None if self._ending else self._limits.idle_seconds
                 try:
-                    # Pings are no messages. The time counts also for a client that reads no answers to its pings.
+                    # Pings are no messages. The time counts also for a client that reads no answers
+                    # to its pings.
                     message = await asyncio.wait_for(socket.receive(), idle)
                 except asyncio.TimeoutError:
                     if self._ending or self._waiting > 0:  # the client may wait for its results
@@ -175,7 +183,8 @@ class Session:
             self._check(start)
             self._rate = start.sample_rate or self._ready["sample_rate"]
             self._metrics.streams.inc()
-            # In a thread of its own, because many hot words take seconds, and other clients shall not wait.
+            # In a thread of its own, because many hot words take seconds, and other clients shall
+            # not wait.
             stream, self._warnings = await asyncio.to_thread(self._open_stream, start)
             self._seat = self._engine.open(stream, self._take_news)
 
@@ -185,17 +194,23 @@ class Session:
         if self._ending or not data:
             return
         if len(data) % 2:
-            raise RefusedError(f"audio: expected 16-bit samples, found a message of {len(data)} bytes")
+            raise RefusedError(
+                f"audio: expected 16-bit samples, found a message of {len(data)} bytes"
+            )
         seconds = len(data) / 2 / self._rate
         self._received += seconds
         self._waiting += seconds
         self._metrics.audio.labels("stream").inc(seconds)
         if self._received > self._limits.max_seconds:
-            raise LimitError("max_seconds", f"a stream may have {self._limits.max_seconds:g} s of audio; connect again")
+            raise LimitError(
+                "max_seconds",
+                f"a stream may have {self._limits.max_seconds:g} s of audio; connect again",
+            )
         self._engine.push(self._seat, np.frombuffer(data, "<i2").astype(np.int16, copy=False))
 
     async def _room(self) -> None:
-        """Wait until less than the limit waits to be encoded. Meanwhile the network slows down the client.
+        """Wait until less than the limit waits to be encoded. Meanwhile the network slows down the
+        client.
 
         Other clients come in between, also if this one has sent many small packets.
         """
@@ -211,7 +226,11 @@ class Session:
         if self._finished:
             return
         if news.opened:
-            self._put(messages.ready(**{**self._ready, "sample_rate": self._rate}, warnings=self._warnings))
+            self._put(
+                messages.ready(
+                    **{**self._ready, "sample_rate": self._rate}, warnings=self._warnings
+                )
+            )
         for event in news.events:
             self._take_event(event)
         if news.finished and not self._finished:
@@ -255,7 +274,9 @@ class Session:
 
 
 async def _ping(socket: web.WebSocketResponse) -> None:
-    """Ping until the connection is closed; a client that is slowed down cannot answer, so answers are not awaited."""
+    """Ping until the connection is closed; a client that is slowed down cannot answer, so answers
+    are not awaited.
+    """
     while not socket.closed:
         await asyncio.sleep(HEARTBEAT)
         try:

@@ -56,16 +56,27 @@ class Upload:
         if self.response_format not in FORMATS:
             raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
         if self.fields.get("stream", "").lower() in ("true", "1"):
-            raise RefusedError("stream: not supported here; texts while somebody speaks come over the WebSocket")
+            raise RefusedError(
+                "stream: not supported here; texts while somebody speaks come over the WebSocket"
+            )
 
 
 class Transcriptions:
     """Transcribes recordings in a thread of its own, one after the other."""
 
     def __init__(
-        self, recogniser: SpeechRecogniser, options: TranscribeOptions, limits: Limits, metrics: Metrics
+        self,
+        recogniser: SpeechRecogniser,
+        options: TranscribeOptions,
+        limits: Limits,
+        metrics: Metrics,
     ) -> None:
-        self._recogniser, self._options, self._limits, self._metrics = recogniser, options, limits, metrics
+        self._recogniser, self._options, self._limits, self._metrics = (
+            recogniser,
+            options,
+            limits,
+            metrics,
+        )
         self._thread = ThreadPoolExecutor(1, "transcriptions")
         self.busy = 0
         """Recordings in work or waiting."""
@@ -82,13 +93,19 @@ class Transcriptions:
             AudioError: the recording cannot be read.
         """
         if self.busy >= self._limits.max_uploads:
-            raise LimitError("max_uploads", f"{self.busy} recordings are in work or wait; try again later")
+            raise LimitError(
+                "max_uploads", f"{self.busy} recordings are in work or wait; try again later"
+            )
         self.busy += 1
         self._metrics.uploads.set(self.busy)
         gone = threading.Event()
         try:
-            upload = await read_upload(request, self._limits.max_upload_bytes, self._limits.idle_seconds)
-            work = asyncio.get_running_loop().run_in_executor(self._thread, self._transcribe, upload, gone)
+            upload = await read_upload(
+                request, self._limits.max_upload_bytes, self._limits.idle_seconds
+            )
+            work = asyncio.get_running_loop().run_in_executor(
+                self._thread, self._transcribe, upload, gone
+            )
             while not (await asyncio.wait((work,), timeout=1.0))[0]:
                 if request.transport is None or request.transport.is_closing():
                     gone.set()
@@ -105,7 +122,9 @@ class Transcriptions:
         recording = Input(upload.audio)
         info = audio_info(recording.open())
         if info.num_samples / info.sample_rate > self._limits.max_seconds:
-            raise LimitError("max_seconds", f"a recording may have {self._limits.max_seconds:g} s of audio")
+            raise LimitError(
+                "max_seconds", f"a recording may have {self._limits.max_seconds:g} s of audio"
+            )
         segments: list[TranscriptSegment] = []
         for _, segment in self._recogniser.iterate([recording], options):
             if isinstance(segment, Exception):
@@ -116,7 +135,9 @@ class Transcriptions:
         return Transcript(tuple(segments), recording.seconds), warnings
 
     def _options_of(self, fields: Mapping[str, str]) -> tuple[TranscribeOptions, list[str]]:
-        """The options of the server with the language and hot words of a request, and what is said of them."""
+        """The options of the server with the language and hot words of a request, and what is said
+        of them.
+        """
         options = self._with_language(fields.get("language"))
         wanted = phrases_of(fields.get("hot_words", ""))
         prompted, long = _prompted(fields.get("prompt", ""))
@@ -125,11 +146,15 @@ class Transcriptions:
         mode = options.mode or self._recogniser.usual_mode(scored=True)
         if mode not in SCORED:
             if wanted:
-                raise RefusedError(f"hot_words: not used in the mode {mode}, in which this server recognises")
+                raise RefusedError(
+                    f"hot_words: not used in the mode {mode}, in which this server recognises"
+                )
             return options, [f"prompt: not used in the mode {mode}"]
         known, warnings = spelled(wanted + prompted, self._recogniser)
         if long:
-            warnings.append(f"prompt: left out {long} phrases of more than {MOST_OF_PHRASE} characters")
+            warnings.append(
+                f"prompt: left out {long} phrases of more than {MOST_OF_PHRASE} characters"
+            )
         return replace(options, hot_words=[*options.hot_words, *known]), warnings
 
     def _with_language(self, language: str | None) -> TranscribeOptions:
@@ -138,19 +163,25 @@ class Transcriptions:
         if not language or not isinstance(model, Whisper):
             return self._options
         if language not in model.tokens.languages:
-            raise RefusedError(f"language {language!r}: this model knows {', '.join(model.tokens.languages)}")
+            raise RefusedError(
+                f"language {language!r}: this model knows {', '.join(model.tokens.languages)}"
+            )
         return replace(self._options, decoding={**self._options.decoding, "language": language})
 
 
 def spelled(phrases: Sequence[str], recogniser: SpeechRecogniser) -> tuple[list[str], list[str]]:
-    """The phrases that the units can spell, and a warning for the client, not for the log, that names the others."""
+    """The phrases that the units can spell, and a warning for the client, not for the log, that
+    names the others.
+    """
     _, unknown = tokenize_phrases(phrases, recogniser.recogniser.tokenizer)
     known = [phrase for phrase in phrases if phrase not in unknown]
     return known, [f"the units cannot spell: {', '.join(unknown)}"] if unknown else []
 
 
 def _prompted(prompt: str) -> tuple[tuple[str, ...], int]:
-    """The phrases of a prompt, and the number of those that are too long: OpenAI's prompts may be prose."""
+    """The phrases of a prompt, and the number of those that are too long: OpenAI's prompts may be
+    prose.
+    """
     phrases = [phrase.strip() for phrase in re.split(r"[,;.\n]", prompt)]
     short = [phrase for phrase in phrases if len(phrase) <= MOST_OF_PHRASE]
     return phrases_of(short), len(phrases) - len(short)
@@ -174,7 +205,9 @@ async def read_upload(request: web.Request, most: int, idle: float) -> Upload:
         while (part := await asyncio.wait_for(reader.next(), idle)) is not None:
             if isinstance(part, MultipartReader):
                 raise RefusedError("the form has a form within")
-            parts[str(part.name)] = await _content(part, most if part.name == "file" else MOST_FIELD_BYTES, idle)
+            parts[str(part.name)] = await _content(
+                part, most if part.name == "file" else MOST_FIELD_BYTES, idle
+            )
     except asyncio.TimeoutError:
         raise LimitError("idle_seconds", f"no data for {idle:g} s") from None
     except (ValueError, AssertionError) as error:
@@ -182,7 +215,10 @@ async def read_upload(request: web.Request, most: int, idle: float) -> Upload:
     audio = parts.pop("file", b"")
     if not audio:
         raise RefusedError("file: missing or empty")
-    upload = Upload(audio, {name.removesuffix("[]"): text.decode("utf-8", "replace") for name, text in parts.items()})
+    upload = Upload(
+        audio,
+        {name.removesuffix("[]"): text.decode("utf-8", "replace") for name, text in parts.items()},
+    )
     upload.check()
     return upload
 
@@ -196,7 +232,9 @@ async def _content(part: BodyPartReader, most: int, idle: float) -> bytes:
     return bytes(content)
 
 
-def written(transcript: Transcript, warnings: list[str], upload: Upload, recogniser: SpeechRecogniser) -> web.Response:
+def written(
+    transcript: Transcript, warnings: list[str], upload: Upload, recogniser: SpeechRecogniser
+) -> web.Response:
     """The answer in the format of the request."""
     kind = upload.response_format
     if kind == "text":
@@ -210,18 +248,27 @@ def written(transcript: Transcript, warnings: list[str], upload: Upload, recogni
     if kind == "verbose_json":
         content = {
             "task": "transcribe",
-            "language": next((each.language for each in transcript.segments if each.language), given),
+            "language": next(
+                (each.language for each in transcript.segments if each.language), given
+            ),
             "duration": round(transcript.seconds, 3),
             **content,
-            "segments": [_segment(number, each, recogniser) for number, each in enumerate(transcript.segments)],
+            "segments": [
+                _segment(number, each, recogniser)
+                for number, each in enumerate(transcript.segments)
+            ],
             "words": [word.to_dict() for word in transcript.words],
         }
     if warnings:
         content["warnings"] = warnings
-    return web.Response(text=json.dumps(content, ensure_ascii=False), content_type="application/json")
+    return web.Response(
+        text=json.dumps(content, ensure_ascii=False), content_type="application/json"
+    )
 
 
-def _segment(number: int, segment: TranscriptSegment, recogniser: SpeechRecogniser) -> dict[str, Any]:
+def _segment(
+    number: int, segment: TranscriptSegment, recogniser: SpeechRecogniser
+) -> dict[str, Any]:
     """A segment with the fields of OpenAI's API; null where our models have no such value."""
     symbols = recogniser.recogniser.tokenizer.symbols
     sure = [math.log(max(token.confidence, 1e-30)) for token in segment.tokens]

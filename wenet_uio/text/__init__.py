@@ -1,1 +1,3 @@
-"""Tokenizers (text to labels and back), units files, Kaldi text tables, and normalisation of transcripts."""
+"""Tokenizers (text to labels and back), units files, Kaldi text tables, and normalisation of
+transcripts.
+"""

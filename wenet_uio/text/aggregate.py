@@ -1,8 +1,9 @@
 """The aggregate tokenizer: a tokenizer for each language, whose ids follow one another, as in NeMo.
 
-The ids of the first language come first, then those of the second language, and so on; then `<blank>` and `<sos/eos>`.
-The unit `a` of the language en is named `⟨en⟩a`, because languages may share tokens. The fields of a sample say its
-language. Search may mix languages in one text; each token is turned back by the tokenizer of its language.
+The ids of the first language come first, then those of the second language, and so on; then
+`<blank>` and `<sos/eos>`. The unit `a` of the language en is named `⟨en⟩a`, because languages may
+share tokens. The fields of a sample say its language. Search may mix languages in one text; each
+token is turned back by the tokenizer of its language.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ OF_LANGUAGE = {
     "text": ("target_language", "target_lang", "language"),
     "source": ("source_language", "source_lang", "language"),
 }
-"""{text of a pair: fields that say its language}. `lang_field` is looked up before the fields of `text`."""
+"""{text of a pair: fields that say its language}. `lang_field` is looked up before the fields of
+`text`."""
 
 
 class UnknownLanguageError(ValueError):
@@ -48,7 +50,10 @@ class LanguageSplitter:
 
     def __call__(self, text: str) -> list[str]:
         """Cut a text into tokens."""
-        return [unit_name(self.language, token) for token in self.all.parts[self.language].splitter(text)]
+        return [
+            unit_name(self.language, token)
+            for token in self.all.parts[self.language].splitter(text)
+        ]
 
     @property
     def sampling(self) -> Sampling | None:
@@ -57,10 +62,15 @@ class LanguageSplitter:
 
     def sampled(self, text: str, random: Random) -> list[str]:
         """Cut a text into tokens, with pieces that are drawn; needs `sampling`."""
-        return [unit_name(self.language, token) for token in self.all.parts[self.language].tokenize(text, random)[0]]
+        return [
+            unit_name(self.language, token)
+            for token in self.all.parts[self.language].tokenize(text, random)[0]
+        ]
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
+        it.
+        """
         return self.all.starts_word(previous, token)
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -69,12 +79,17 @@ class LanguageSplitter:
 
     def identity(self) -> bytes:
         """That of the tokenizer of the language."""
-        return unit_name(self.language, "").encode() + self.all.parts[self.language].splitter.identity()
+        return (
+            unit_name(self.language, "").encode()
+            + self.all.parts[self.language].splitter.identity()
+        )
 
 
 @dataclass(frozen=True)
 class AggregateSplitter:
-    """Joins tokens of all languages. Cutting a text needs its language, see `AggregateTokenizer.of`."""
+    """Joins tokens of all languages. Cutting a text needs its language, see
+    `AggregateTokenizer.of`.
+    """
 
     parts: Mapping[str, Tokenizer]
 
@@ -82,7 +97,9 @@ class AggregateSplitter:
 
     def __call__(self, text: str) -> list[str]:
         """Raises: UnknownLanguageError: always, because the language is not known."""
-        raise UnknownLanguageError(f"the language of {text[:40]!r} is not stated; known: {', '.join(self.parts)}")
+        raise UnknownLanguageError(
+            f"the language of {text[:40]!r} is not stated; known: {', '.join(self.parts)}"
+        )
 
     def starts_word(self, previous: str, token: str) -> bool:
         """Whether `token` starts a new word: also after a token of another language."""
@@ -93,7 +110,9 @@ class AggregateSplitter:
         return self.parts[language].splitter.starts_word(same, piece)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens. Between languages is a space if the next token begins a word that is no ideograph."""
+        """The text of the tokens. Between languages is a space if the next token begins a word that
+        is no ideograph.
+        """
         text = ""
         for language, run in self._runs(tokens):
             splitter = self.parts[language].splitter
@@ -104,25 +123,36 @@ class AggregateSplitter:
         return text
 
     def _runs(self, tokens: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Consecutive tokens of one language, without <blank> and <sos/eos>, which units files have too."""
+        """Consecutive tokens of one language, without <blank> and <sos/eos>, which units files have
+        too.
+        """
         pieces = (piece for token in tokens for piece in _pieces(token))
-        pieces = (piece for piece in pieces if piece[0] in self.parts and piece[1] not in (BLANK, SOS_EOS))
+        pieces = (
+            piece for piece in pieces if piece[0] in self.parts and piece[1] not in (BLANK, SOS_EOS)
+        )
         for language, run in groupby(pieces, key=lambda piece: piece[0]):
             yield language, [token for _, token in run]
 
     def identity(self) -> bytes:
         """Those of all tokenizers."""
-        return b"".join(unit_name(name, "").encode() + part.splitter.identity() for name, part in self.parts.items())
+        return b"".join(
+            unit_name(name, "").encode() + part.splitter.identity()
+            for name, part in self.parts.items()
+        )
 
 
 def _pieces(names: str) -> list[tuple[str, str]]:
-    """(language, token) of each name in a row of names; the language of <blank> and <sos/eos> is empty."""
+    """(language, token) of each name in a row of names; the language of <blank> and <sos/eos> is
+    empty.
+    """
     first, *rest = _NAME.split(names)
     return ([("", first)] if first else []) + list(zip(rest[::2], rest[1::2], strict=True))
 
 
 class AggregateTokenizer(Tokenizer):
-    """Converts the label ids of all languages to text, and has a tokenizer for the texts of each language."""
+    """Converts the label ids of all languages to text, and has a tokenizer for the texts of each
+    language.
+    """
 
     splitter: AggregateSplitter
 
@@ -136,9 +166,13 @@ class AggregateTokenizer(Tokenizer):
         symbols: dict[str, int] = {}
         first = 0
         for language, part in parts.items():
-            symbols |= {unit_name(language, token): first + unit for token, unit in part.symbols.items()}
+            symbols |= {
+                unit_name(language, token): first + unit for token, unit in part.symbols.items()
+            }
             first += part.vocab_size
-        super().__init__(AggregateSplitter(dict(parts)), symbols | {BLANK: first, SOS_EOS: first + 1})
+        super().__init__(
+            AggregateSplitter(dict(parts)), symbols | {BLANK: first, SOS_EOS: first + 1}
+        )
         self.lang_field = lang_field
         self._tags: dict[str, str] = {}
 
@@ -148,7 +182,8 @@ class AggregateTokenizer(Tokenizer):
         return any(part.samples for part in self.splitter.parts.values())
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> Tokenizer:
-        """The tokenizer of the language that the fields of a sample state; its ids are those of the aggregate.
+        """The tokenizer of the language that the fields of a sample state; its ids are those of the
+        aggregate.
 
         Raises:
             UnknownLanguageError: no language is stated, or it has no tokenizer.
@@ -160,7 +195,9 @@ class AggregateTokenizer(Tokenizer):
             return self._of_language[found]
         known = ", ".join(self._of_language)
         if found is None:
-            raise UnknownLanguageError(f"none of the fields {', '.join(names)} says the language; known: {known}")
+            raise UnknownLanguageError(
+                f"none of the fields {', '.join(names)} says the language; known: {known}"
+            )
         raise UnknownLanguageError(f"language {found!r} has no tokenizer; known: {known}")
 
     def with_tags(self, tags: Mapping[str, Any]) -> Tokenizer:
@@ -171,19 +208,35 @@ class AggregateTokenizer(Tokenizer):
         return copy if copy._tags else self
 
     def spellings(self, phrase: str) -> list[list[str]]:
-        """The tokens of a phrase in each language that has units for it; in the first one if none has."""
+        """The tokens of a phrase in each language that has units for it; in the first one if none
+        has.
+        """
         parts = self.splitter.parts
-        found = [(name, tokens) for name, part in parts.items() for tokens in part.spellings(phrase)]
-        spelled = [(name, each) for name, each in found if parts[name].symbols.keys() - {UNKNOWN} >= set(each)]
-        return [[unit_name(name, token) for token in tokens] for name, tokens in spelled or found[:1]]
+        found = [
+            (name, tokens) for name, part in parts.items() for tokens in part.spellings(phrase)
+        ]
+        spelled = [
+            (name, each)
+            for name, each in found
+            if parts[name].symbols.keys() - {UNKNOWN} >= set(each)
+        ]
+        return [
+            [unit_name(name, token) for token in tokens] for name, tokens in spelled or found[:1]
+        ]
 
     def identity(self) -> bytes:
         """Those of the tokenizers, and the fields that say the language."""
-        return repr((self.lang_field, sorted(self._tags.items()))).encode() + self.splitter.identity()
+        return (
+            repr((self.lang_field, sorted(self._tags.items()))).encode() + self.splitter.identity()
+        )
 
     @cached_property
     def _of_language(self) -> dict[str, Tokenizer]:
         return {
-            name: Tokenizer(LanguageSplitter(name, self.splitter), self.symbols, unknown=unit_name(name, UNKNOWN))
+            name: Tokenizer(
+                LanguageSplitter(name, self.splitter),
+                self.symbols,
+                unknown=unit_name(name, UNKNOWN),
+            )
             for name in self.splitter.parts
         }

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BpeSplitter:
-    """Cuts text into Chinese characters, non-language symbols, and pieces of a sentencepiece model for the rest.
+    """Cuts text into Chinese characters, non-language symbols, and pieces of a sentencepiece model
+    for the rest.
 
-    As in WeNet, the text is converted to upper case first, unless the model has pieces with lower-case letters.
+    As in WeNet, the text is converted to upper case first, unless the model has pieces with
+    lower-case letters.
 
     Raises:
         OSError: there is no such model.
@@ -54,7 +56,9 @@ class BpeSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
+        it.
+        """
         return starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -78,13 +82,18 @@ class BpeSplitter:
     def _upper(self) -> bool:
         model = self._model
         fixed = (model.is_control, model.is_unknown, model.is_unused, model.is_byte)
-        pieces = (unit for unit in range(model.get_piece_size()) if not any(is_kind(unit) for is_kind in fixed))
+        pieces = (
+            unit
+            for unit in range(model.get_piece_size())
+            if not any(is_kind(unit) for is_kind in fixed)
+        )
         return not any(char.islower() for unit in pieces for char in model.id_to_piece(unit))
 
 
 @dataclass(frozen=True)
 class SentencepieceSplitter:
-    """Cuts text into the pieces of a sentencepiece model, as they are; the ids of the pieces are those of the model.
+    """Cuts text into the pieces of a sentencepiece model, as they are; the ids of the pieces are
+    those of the model.
 
     Raises:
         OSError: there is no such model.
@@ -105,7 +114,9 @@ class SentencepieceSplitter:
 
     def sampled(self, text: str, random: Random) -> list[str]:
         """Cut a text into tokens, with pieces that are drawn; needs `sampling`."""
-        return self._cut(text, lambda part: map(self._model.piece_to_id, self._sampler(part, random)))
+        return self._cut(
+            text, lambda part: map(self._model.piece_to_id, self._sampler(part, random))
+        )
 
     def _cut(self, text: str, units_of: Callable[[str], Iterable[int]]) -> list[str]:
         tokens: list[str] = []
@@ -117,7 +128,9 @@ class SentencepieceSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
+        it.
+        """
         return starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -147,7 +160,9 @@ def _load(path: str) -> SentencePieceProcessor:
     from sentencepiece import SentencePieceProcessor
 
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such sentencepiece model; train it with tools/spm_train.py")
+        raise FileNotFoundError(
+            f"{path}: no such sentencepiece model; train it with tools/spm_train.py"
+        )
     try:
         return SentencePieceProcessor(model_file=path)
     except RuntimeError as error:
@@ -155,5 +170,7 @@ def _load(path: str) -> SentencePieceProcessor:
 
 
 def split_ideographs(text: str) -> list[str]:
-    """Cut text into single Chinese characters and the text between them; parts that are only spaces are dropped."""
+    """Cut text into single Chinese characters and the text between them; parts that are only spaces
+    are dropped.
+    """
     return [run for run in IDEOGRAPH.split(text) if run.strip()]

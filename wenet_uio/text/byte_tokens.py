@@ -1,7 +1,9 @@
-"""Names of tokens that are bytes instead of characters, as in the vocabularies of GPT-2 and Whisper.
+"""Names of tokens that are bytes instead of characters, as in the vocabularies of GPT-2 and
+Whisper.
 
-A token may be a part of a character. Its name is readable text if it can be, with ▁ for a space, and otherwise has each
-byte as <0xE4>, so that different tokens have different names, and files of tokens have one on each line.
+A token may be a part of a character. Its name is readable text if it can be, with ▁ for a space,
+and otherwise has each byte as <0xE4>, so that different tokens have different names, and files of
+tokens have one on each line.
 """
 
 from __future__ import annotations
@@ -36,20 +38,30 @@ def bytes_of(name: str) -> bytes:
 
 
 def starts_word(previous: bytes, token: bytes) -> bool:
-    """Whether `token` starts a word after the token `previous`: after a space, before and after an ideograph."""
+    """Whether `token` starts a word after the token `previous`: after a space, before and after an
+    ideograph.
+    """
     if 0x80 <= token[0] < 0xC0:  # the token continues a character
         return False
     return token[:1].isspace() or _has_ideograph(token[:4], 0) or _has_ideograph(previous[-3:], -1)
 
 
 def _has_ideograph(token: bytes, place: int) -> bool:
-    """Whether the first or last character is an ideograph; the first two bytes of one count as well."""
+    """Whether the first or last character is an ideograph; the first two bytes of one count as
+    well.
+    """
     text = token.decode(errors="ignore")
-    return is_ideograph(text[place]) if text else token[:1] in (b"\xe4", b"\xe5", b"\xe6", b"\xe7", b"\xe8", b"\xe9")
+    return (
+        is_ideograph(text[place])
+        if text
+        else token[:1] in (b"\xe4", b"\xe5", b"\xe6", b"\xe7", b"\xe8", b"\xe9")
+    )
 
 
 def byte_of_char() -> dict[str, int]:
-    """{character: byte} of GPT-2's files: printable bytes stand for themselves, the others are from U+0100 on."""
+    """{character: byte} of GPT-2's files: printable bytes stand for themselves, the others are from
+    U+0100 on.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {

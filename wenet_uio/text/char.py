@@ -16,7 +16,8 @@ class CharSplitter:
     """Cuts text into characters and non-language symbols; a space becomes ▁."""
 
     non_lang_syms: tuple[str, ...] = ()
-    """Symbols that are one token each. Upper and lower case match; the token has the case of this list."""
+    """Symbols that are one token each. Upper and lower case match; the token has the case of this
+    list."""
     split_with_space: bool = False
     """Cut into words between spaces instead of characters."""
 
@@ -38,7 +39,9 @@ class CharSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
+        it.
+        """
         return self.split_with_space or starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -51,7 +54,9 @@ class CharSplitter:
 
 
 def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Cut `text` at its symbols into (part, whether the part is a symbol); a longer symbol wins over a shorter one."""
+    """Cut `text` at its symbols into (part, whether the part is a symbol); a longer symbol wins
+    over a shorter one.
+    """
     if not symbols:
         if text:
             yield text, False
@@ -67,8 +72,12 @@ def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool
 
 
 def starts_word(previous: str, token: str, symbols: Sequence[str]) -> bool:
-    """Whether a word starts with `token`: after a space, and before and after an ideograph or one of `symbols`."""
-    return token.startswith(WORD_START) or any(part in symbols or is_ideograph(part) for part in (previous, token))
+    """Whether a word starts with `token`: after a space, and before and after an ideograph or one
+    of `symbols`.
+    """
+    return token.startswith(WORD_START) or any(
+        part in symbols or is_ideograph(part) for part in (previous, token)
+    )
 
 
 def is_ideograph(run: str) -> bool:

@@ -30,11 +30,13 @@ def tokenizer_file(path: str) -> str:
 
 @dataclass(frozen=True)
 class HuggingFaceSplitter:
-    """Cuts text into the tokens of a tokenizer.json. Special tokens of the file are one token each in a text.
+    """Cuts text into the tokens of a tokenizer.json. Special tokens of the file are one token each
+    in a text.
 
     Raises:
         OSError: there is no such file.
-        ValueError: the file is no tokenizer.json, a symbol is no token, or the package tokenizers is not installed.
+        ValueError: the file is no tokenizer.json, a symbol is no token, or the package tokenizers
+            is not installed.
     """
 
     path: str
@@ -56,12 +58,16 @@ class HuggingFaceSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
+        it.
+        """
         if token in self._special or previous in self._special:
             return True
         if self._of_bytes:
             return starts_word(self._bytes(previous), self._bytes(token) or b" ")
-        if token.startswith(WORD_START) or any(is_ideograph(part[:1]) for part in (previous[-1:], token)):
+        if token.startswith(WORD_START) or any(
+            is_ideograph(part[:1]) for part in (previous[-1:], token)
+        ):
             return True
         return self._of_bert and not token.startswith(CONTINUES)
 
@@ -72,7 +78,11 @@ class HuggingFaceSplitter:
             return b"".join(parts).decode(errors="replace").strip()
         rest = [token for token in tokens if token not in self._special]
         if self._of_bert:  # a token may be a word whose pieces have been put together
-            rest = [piece for token in rest for piece in token.replace(CONTINUES, f" {CONTINUES}").split()]
+            rest = [
+                piece
+                for token in rest
+                for piece in token.replace(CONTINUES, f" {CONTINUES}").split()
+            ]
         decoder = self._model.decoder
         return (" ".join(rest) if decoder is None else decoder.decode(rest)).strip()
 
@@ -83,7 +93,9 @@ class HuggingFaceSplitter:
     @cached_property
     def symbols(self) -> dict[str, int]:
         """{token: id} of the whole vocabulary, in the order of the ids."""
-        return dict(sorted(self._model.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1]))
+        return dict(
+            sorted(self._model.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
+        )
 
     @cached_property
     def _special(self) -> frozenset[str]:
@@ -105,7 +117,8 @@ class HuggingFaceSplitter:
     def _bytes(self, token: str) -> bytes:
         """The bytes of tokens in a vocabulary of bytes."""
         return b"".join(
-            bytes([self._byte_of_char[char]]) if char in self._byte_of_char else char.encode() for char in token
+            bytes([self._byte_of_char[char]]) if char in self._byte_of_char else char.encode()
+            for char in token
         )
 
     @cached_property
@@ -114,7 +127,8 @@ class HuggingFaceSplitter:
             from tokenizers import Tokenizer
         except ImportError:
             raise ValueError(
-                "tokenizer huggingface needs the package tokenizers: pip install tokenizers (or wenet_uio[huggingface])"
+                "tokenizer huggingface needs the package tokenizers: pip install tokenizers (or "
+                "wenet_uio[huggingface])"
             ) from None
         if not Path(self.path).is_file():
             raise FileNotFoundError(

@@ -34,7 +34,9 @@ class Splitter(Protocol):
         ...
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
+        it.
+        """
         ...
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -74,7 +76,9 @@ class Tokenizer:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the splitter. It changes when texts may be cut differently, but not with the units file."""
+        """Digest of the splitter. It changes when texts may be cut differently, but not with the
+        units file.
+        """
         return hashlib.blake2b(self.identity(), digest_size=8).hexdigest()
 
     def identity(self) -> bytes:
@@ -82,7 +86,9 @@ class Tokenizer:
         return self.splitter.identity()
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> Tokenizer:
-        """The tokenizer for the text, or for the source text, of a sample with these fields: this one."""
+        """The tokenizer for the text, or for the source text, of a sample with these fields: this
+        one.
+        """
         return self
 
     def with_tags(self, tags: Mapping[str, Any]) -> Tokenizer:
@@ -91,14 +97,17 @@ class Tokenizer:
 
     @cached_property
     def samples(self) -> bool:
-        """Whether `tokenize` draws pieces if it is given a generator: then texts have no fixed number of tokens."""
+        """Whether `tokenize` draws pieces if it is given a generator: then texts have no fixed
+        number of tokens.
+        """
         return isinstance(self.splitter, Samples) and self.splitter.sampling is not None
 
     def tokenize(self, text: str, random: Random | None = None) -> tuple[list[str], list[int]]:
         """Cut `text` into tokens and look up their ids.
 
         Args:
-            random: draws the pieces of a tokenizer with `sample_alpha`; None: the best pieces, as in evaluation.
+            random: draws the pieces of a tokenizer with `sample_alpha`; None: the best pieces, as
+                in evaluation.
 
         Raises:
             ValueError: the symbol table has neither a token nor <unk>.
@@ -111,7 +120,9 @@ class Tokenizer:
         ids = [self.symbols.get(token, self._unknown) for token in tokens]
         if _NO_ID in ids:
             token = tokens[ids.index(_NO_ID)]
-            raise ValueError(f"{token!r} of text {text!r} is not a unit, and the units file has no {UNKNOWN}")
+            raise ValueError(
+                f"{token!r} of text {text!r} is not a unit, and the units file has no {UNKNOWN}"
+            )
         return tokens, ids
 
     def spellings(self, phrase: str) -> list[list[str]]:
@@ -139,10 +150,14 @@ class Tokenizer:
         try:
             return self._symbol_of[unit]
         except KeyError:
-            raise ValueError(f"id {unit} has no symbol; the largest id is {self.vocab_size - 1}") from None
+            raise ValueError(
+                f"id {unit} has no symbol; the largest id is {self.vocab_size - 1}"
+            ) from None
 
     def words(self, ids: Sequence[int]) -> list[tuple[str, int, int]]:
-        """Group label ids into words: (text, place of the first id, place after the last id); spaces are no words."""
+        """Group label ids into words: (text, place of the first id, place after the last id);
+        spaces are no words.
+        """
         tokens = [self.symbol(unit) for unit in ids]
         starts: list[int] = []
         word = ""
@@ -152,13 +167,16 @@ class Tokenizer:
                 word = ""
             word += token
         words = [
-            (self.splitter.join(tokens[first:last]), first, last) for first, last in pairwise([*starts, len(tokens)])
+            (self.splitter.join(tokens[first:last]), first, last)
+            for first, last in pairwise([*starts, len(tokens)])
         ]
         return [(word, first, last) for word, first, last in words if word]
 
 
 class CallableTokenizer:
-    """A function from a text to label ids in the place of a Tokenizer, for loops that are not those of this package."""
+    """A function from a text to label ids in the place of a Tokenizer, for loops that are not those
+    of this package.
+    """
 
     exact_length = False
     samples = False
@@ -174,12 +192,15 @@ class CallableTokenizer:
             ValueError: always.
         """
         raise ValueError(
-            "dataset_conf counts tokens before planning (batch_tokens, max_tps or min_tps), which needs a Tokenizer of "
+            "dataset_conf counts tokens before planning (batch_tokens, max_tps or min_tps), which "
+            "needs a Tokenizer of "
             "wenet_uio.text; give build_tokenizer(config), or remove these keys"
         )
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> CallableTokenizer:
-        """The tokenizer for the text, or for the source text, of a sample with these fields: this one."""
+        """The tokenizer for the text, or for the source text, of a sample with these fields: this
+        one.
+        """
         return self
 
     def with_tags(self, tags: Mapping[str, Any]) -> CallableTokenizer:

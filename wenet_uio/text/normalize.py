@@ -9,7 +9,9 @@ _IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _SPACE_BESIDE_IDEOGRAPH = re.compile(f"(?<=[{_IDEOGRAPH}]) +| +(?=[{_IDEOGRAPH}])")
 _NOT_OF_A_WORD = re.compile(r"[^\w'<> ]|_")
 _BEFORE_GENITIVE = re.compile(r"[^\w'<> ]+(?='S\b)")
-_NOT_WITHIN_LATIN = re.compile(rf"(?<![^\W\d_])'|'(?![^\W\d_])|(?<=[{_IDEOGRAPH}])'|'(?=[{_IDEOGRAPH}])")
+_NOT_WITHIN_LATIN = re.compile(
+    rf"(?<![^\W\d_])'|'(?![^\W\d_])|(?<=[{_IDEOGRAPH}])'|'(?=[{_IDEOGRAPH}])"
+)
 _BACKCHANNEL = re.compile(r"\b(UH|UM|MM|HM|HUH|NUH|EH)-(?=(?:UH|UM|MM|HM|HUH|HUM|NUH)\b)")
 _LONE_APOSTROPHE = re.compile(r"(?<!\S)'+(?!\S)")
 
@@ -17,10 +19,10 @@ _LONE_APOSTROPHE = re.compile(r"(?<!\S)'+(?!\S)")
 def mandarin(text: str) -> str:
     """Normalise a Mandarin transcript.
 
-    The result has upper case, half-width letters and digits (NFKC), no space beside a Chinese character, and one space
-    between other words. Spaces between Chinese characters are word segmentation (AISHELL-1), which a model should not
-    learn. Punctuation is removed (AISHELL-2 has some), except apostrophes within Latin words. Marks such as <NOISE>
-    stay.
+    The result has upper case, half-width letters and digits (NFKC), no space beside a Chinese
+    character, and one space between other words. Spaces between Chinese characters are word
+    segmentation (AISHELL-1), which a model should not learn. Punctuation is removed (AISHELL-2 has
+    some), except apostrophes within Latin words. Marks such as <NOISE> stay.
     """
     folded = unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper()
     words = _NOT_OF_A_WORD.sub(" ", _NOT_WITHIN_LATIN.sub("", folded)).split()
@@ -30,15 +32,19 @@ def mandarin(text: str) -> str:
 def english(text: str) -> str:
     """Normalise an English transcript.
 
-    The result has upper-case words with their apostrophes, and marks such as <NOISE>. Other punctuation becomes a
-    space, but the 's of an abbreviation stays with the last letter: t.v.'s becomes T V'S.
+    The result has upper-case words with their apostrophes, and marks such as <NOISE>. Other
+    punctuation becomes a space, but the 's of an abbreviation stays with the last letter: t.v.'s
+    becomes T V'S.
     """
-    folded = _BEFORE_GENITIVE.sub("", unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper())
+    folded = _BEFORE_GENITIVE.sub(
+        "", unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper()
+    )
     return " ".join(_LONE_APOSTROPHE.sub(" ", _NOT_OF_A_WORD.sub(" ", folded)).split())
 
 
 def english_of_calls(text: str) -> str:
-    """Normalise an English transcript of a call: as `english`, but backchannels become one word: UHHUH, UMHUM.
+    """Normalise an English transcript of a call: as `english`, but backchannels become one word:
+    UHHUH, UMHUM.
 
     UH and UM alone are hesitations and stay separate words.
     """

@@ -1,11 +1,11 @@
 """Sub-word regularisation: the pieces of each word of a text are drawn at random, in training only.
 
-A unigram model draws one of the `nbest` best segmentations of a word with the normalised probability P ** alpha (Kudo,
-arXiv:1804.10959). A BPE model leaves out each merge with the probability alpha (BPE-dropout,
-Provilkov et al., arXiv:1910.13267).
+A unigram model draws one of the `nbest` best segmentations of a word with the normalised
+probability P ** alpha (Kudo, arXiv:1804.10959). A BPE model leaves out each merge with the
+probability alpha (BPE-dropout, Provilkov et al., arXiv:1910.13267).
 
-The draws come from a generator of the caller. The sampling of sentencepiece itself has a generator that differs between
-processes, so the same sample would have other labels after a resume.
+The draws come from a generator of the caller. The sampling of sentencepiece itself has a generator
+that differs between processes, so the same sample would have other labels after a resume.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Sampling(NamedTuple):
     """How the pieces of a word are drawn."""
 
     alpha: float
-    """Unigram: exponent of the probabilities; 0 draws uniformly. BPE: probability that a merge is left out."""
+    """Unigram: exponent of the probabilities; 0 draws uniformly. BPE: probability that a merge is
+    left out."""
     nbest: int
     """Unigram: number of segmentations to draw from."""
 
@@ -57,7 +58,9 @@ class PieceSampler:
     def __post_init__(self) -> None:
         model = self.model
         self._pieces = {model.id_to_piece(unit): unit for unit in range(model.get_piece_size())}
-        if any(WORD_START in piece[1:] for piece in self._pieces) or not model.normalize("a").startswith(WORD_START):
+        if any(WORD_START in piece[1:] for piece in self._pieces) or not model.normalize(
+            "a"
+        ).startswith(WORD_START):
             raise ValueError(
                 "tokenizer_conf.sample_alpha needs a sentencepiece model whose words begin with "
                 f"{WORD_START} and whose pieces do not span words; this model has others"
@@ -69,7 +72,8 @@ class PieceSampler:
             self._merges = True
         if self._merges and self.sampling.alpha > 1:
             raise ValueError(
-                f"tokenizer_conf.sample_alpha {self.sampling.alpha}: expected a probability from 0 to 1, because the "
+                f"tokenizer_conf.sample_alpha {self.sampling.alpha}: expected a probability from 0 "
+                "to 1, because the "
                 "model is BPE"
             )
 
@@ -92,16 +96,25 @@ class PieceSampler:
         """What the pieces of a word are drawn from."""
         if not self._merges:
             nbests = self.model.nbest_encode_as_proto(word, self.sampling.nbest).nbests
-            weights = [math.exp(self.sampling.alpha * (each.score - nbests[0].score)) for each in nbests]
+            weights = [
+                math.exp(self.sampling.alpha * (each.score - nbests[0].score)) for each in nbests
+            ]
             pieces = [tuple(piece.piece for piece in each.pieces) for each in nbests]
             return _Segmentations(pieces, list(accumulate(weights)))
         fixed = self.model.encode(word, out_type=str)
         normalised = self.model.normalize(word)
-        # Words with bytes or symbols of the user are not made by merges alone: they keep their pieces.
-        return normalised if self._merged(normalised) == fixed else _Segmentations([tuple(fixed)], [1.0])
+        # Words with bytes or symbols of the user are not made by merges alone: they keep their
+        # pieces.
+        return (
+            normalised
+            if self._merged(normalised) == fixed
+            else _Segmentations([tuple(fixed)], [1.0])
+        )
 
     def _merged(self, word: str, random: Random | None = None) -> list[str]:
-        """Merge the characters of a word by the scores of the pieces; without `random`, no merge is left out."""
+        """Merge the characters of a word by the scores of the pieces; without `random`, no merge is
+        left out.
+        """
         pieces = list(word)
         while True:
             merges = [

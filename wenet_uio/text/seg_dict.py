@@ -1,4 +1,6 @@
-"""Splitter of the paraformer tokenizer: a dictionary of words and their pieces, single characters for Chinese."""
+"""Splitter of the paraformer tokenizer: a dictionary of words and their pieces, single characters
+for Chinese.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def read_seg_dict(path: str | Path) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class SegDictSplitter:
-    """Cuts text into Chinese characters, and words into their pieces; a word outside of the dictionary is one token.
+    """Cuts text into Chinese characters, and words into their pieces; a word outside of the
+    dictionary is one token.
 
     Raises:
         OSError: there is no such dictionary.
@@ -63,11 +66,15 @@ class SegDictSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
+        it.
+        """
         return not previous.endswith(GOES_ON)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens: pieces are joined to words, with a space between a word of letters and another."""
+        """The text of the tokens: pieces are joined to words, with a space between a word of
+        letters and another.
+        """
         text, letters, open_word = "", False, False
         for token in tokens:
             if token in (SOS, EOS, BLANK):

@@ -1,4 +1,6 @@
-"""Ids of tokens with a fixed meaning, as a train.yaml has them: special tokens of the decoder, and the blank of CTC."""
+"""Ids of tokens with a fixed meaning, as a train.yaml has them: special tokens of the decoder, and
+the blank of CTC.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
-    """The special tokens of a train.yaml: those given, <sos> and <eos>, and in a vocabulary of Whisper its own.
+    """The special tokens of a train.yaml: those given, <sos> and <eos>, and in a vocabulary of
+    Whisper its own.
 
     Raises:
         ValueError: an id of a token of Whisper differs from the vocabulary.
@@ -25,24 +28,28 @@ def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
     for name in found.keys() & given.keys():
         if given[name] != found[name]:
             raise ValueError(
-                f"tokenizer_conf.special_tokens.{name} is {given[name]}, but {found[name]} in the vocabulary: remove "
+                f"tokenizer_conf.special_tokens.{name} is {given[name]}, but {found[name]} in the "
+                "vocabulary: remove "
                 "special_tokens, or correct num_languages (99, or 100 since large-v3) or bpe_path"
             )
     return {**given, **found, **sos_and_eos(conf, symbols, size)}
 
 
 def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
-    """The blank of CTC: `ctc_blank_id`, or without this key the unit <blank>, as in WeNet, or Whisper's no_speech.
+    """The blank of CTC: `ctc_blank_id`, or without this key the unit <blank>, as in WeNet, or
+    Whisper's no_speech.
 
     Raises:
-        ValueError: the key differs from <blank>, or is missing and a token of the tokenizer would be the blank.
+        ValueError: the key differs from <blank>, or is missing and a token of the tokenizer would
+            be the blank.
     """
     conf = config.ctc_conf
     given = conf.ctc_blank_id if "ctc_blank_id" in conf.model_fields_set else None
     unit = symbols.get(BLANK)
     if given is not None and unit not in (None, given):
         raise ValueError(
-            f"ctc_conf.ctc_blank_id is {given}, but {BLANK} is {unit} in {config.tokenizer_conf.symbol_table_path}; "
+            f"ctc_conf.ctc_blank_id is {given}, but {BLANK} is {unit} in "
+            f"{config.tokenizer_conf.symbol_table_path}; "
             "remove the key, or write the units file again"
         )
     if given is not None:
@@ -51,7 +58,8 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
     if unit is None and config.tokenizer in OWN_UNITS:
         size = max(symbols.values()) + 1
         raise ValueError(
-            f"ctc_conf.ctc_blank_id is missing, and tokenizer {config.tokenizer} has no {BLANK}: give an id that no "
+            f"ctc_conf.ctc_blank_id is missing, and tokenizer {config.tokenizer} has no {BLANK}: "
+            "give an id that no "
             f"text has, such as {size} with output_dim {size + 1}"
         )
     return unit or 0

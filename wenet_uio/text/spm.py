@@ -35,20 +35,29 @@ class SentencepieceOptions:
     seed: int = 777
 
 
-def train_sentencepiece(texts: Iterable[str], model_prefix: str | Path, options: SentencepieceOptions) -> None:
-    """Train on `texts` and write MODEL_PREFIX.model and MODEL_PREFIX.vocab (`piece<tab>log-probability`).
+def train_sentencepiece(
+    texts: Iterable[str], model_prefix: str | Path, options: SentencepieceOptions
+) -> None:
+    """Train on `texts` and write MODEL_PREFIX.model and MODEL_PREFIX.vocab
+    (`piece<tab>log-probability`).
 
-    Chinese characters and non-language symbols are removed from the texts, because BpeSplitter makes them tokens
-    without the model. The same texts, options and seed give the same model.
+    Chinese characters and non-language symbols are removed from the texts, because BpeSplitter
+    makes them tokens without the model. The same texts, options and seed give the same model.
 
     Raises:
         ValueError: the texts are empty, or vocab_size is too small or too large for them.
     """
-    from sentencepiece import SentencePieceProcessor, SentencePieceTrainer, set_random_generator_seed
+    from sentencepiece import (
+        SentencePieceProcessor,
+        SentencePieceTrainer,
+        set_random_generator_seed,
+    )
 
     runs = list(_runs(texts, options.non_lang_syms))
     if not runs:
-        raise ValueError("nothing to train a sentencepiece model on: the text is empty or all Chinese characters")
+        raise ValueError(
+            "nothing to train a sentencepiece model on: the text is empty or all Chinese characters"
+        )
     set_random_generator_seed(options.seed)
     model = io.BytesIO()
     try:
@@ -86,7 +95,8 @@ def _explain(message: str, vocab_size: int) -> str:
         return f"vocab_size {vocab_size} is too large for this text: at most {too_large[1]}"
     if too_small := _TOO_SMALL.search(message):
         return (
-            f"vocab_size {vocab_size} is too small: the characters of the text alone need {too_small[1]}; "
+            f"vocab_size {vocab_size} is too small: the characters of the text alone need "
+            f"{too_small[1]}; "
             "raise it or lower character_coverage"
         )
     return f"sentencepiece cannot train: {' '.join(message.split())}"

@@ -24,8 +24,8 @@ def read_symbols(path: str | Path) -> dict[str, int]:
     """Read a units file (lines `symbol id`) as {symbol: id}.
 
     Raises:
-        ValueError: a line has another form, a symbol or an id occurs twice (the message has file and line), or the file
-            is empty.
+        ValueError: a line has another form, a symbol or an id occurs twice (the message has file
+            and line), or the file is empty.
         FileNotFoundError: there is no such file.
     """
     if not Path(path).exists():
@@ -40,7 +40,9 @@ def read_symbols(path: str | Path) -> dict[str, int]:
             raise ValueError(f"{path}:{number}: expected `symbol id`, found {line!r}")
         symbol, unit = match[1], int(match[2])
         if symbol in symbols:
-            raise ValueError(f"{path}:{number}: symbol {symbol!r} is already on line {line_of[symbols[symbol]]}")
+            raise ValueError(
+                f"{path}:{number}: symbol {symbol!r} is already on line {line_of[symbols[symbol]]}"
+            )
         if unit in line_of:
             raise ValueError(f"{path}:{number}: id {unit} is already on line {line_of[unit]}")
         symbols[symbol] = unit
@@ -51,7 +53,8 @@ def read_symbols(path: str | Path) -> dict[str, int]:
 
 
 def write_symbols(path: str | Path, tokens: Iterable[str]) -> dict[str, int]:
-    """Write the units file of a vocabulary: blank 0, unknown 1, sos/eos 2, then `tokens` sorted by code point.
+    """Write the units file of a vocabulary: blank 0, unknown 1, sos/eos 2, then `tokens` sorted by
+    code point.
 
     Returns:
         {symbol: id}, as `read_symbols` returns it for the file.

@@ -10,7 +10,8 @@ HAS_NUL = "holds NUL characters; convert the file with iconv if it is UTF-16, or
 
 
 def read_table(path: str | Path) -> dict[str, str]:
-    """Read `key text` lines as {key: text}, in the order of the file; a line with only a key has an empty text.
+    """Read `key text` lines as {key: text}, in the order of the file; a line with only a key has an
+    empty text.
 
     Raises:
         ValueError: a key occurs twice, or a line is not UTF-8; the message has file and line.
@@ -21,13 +22,16 @@ def read_table(path: str | Path) -> dict[str, str]:
             continue
         key, text = [*line.split(maxsplit=1), ""][:2]
         if key in table:
-            raise ValueError(f"{path}:{number}: utterance {key!r} is there twice; remove one of the lines")
+            raise ValueError(
+                f"{path}:{number}: utterance {key!r} is there twice; remove one of the lines"
+            )
         table[key] = text.strip()
     return table
 
 
 def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Read (number, line) pairs of a UTF-8 file, numbered from 1, without line ends and byte order mark.
+    """Read (number, line) pairs of a UTF-8 file, numbered from 1, without line ends and byte order
+    mark.
 
     Raises:
         ValueError: a line is not UTF-8, or holds NUL characters; the message has file and line.
@@ -41,4 +45,6 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             try:
                 yield number, raw.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError:
-                raise ValueError(f"{path}:{number}: not UTF-8; convert the file with iconv") from None
+                raise ValueError(
+                    f"{path}:{number}: not UTF-8; convert the file with iconv"
+                ) from None

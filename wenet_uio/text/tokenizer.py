@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from wenet_uio.config import Config
     from wenet_uio.config.text import LanguageTokenizerConf, PartConf, TokenizerConf
 
-__all__ = ["AnyTokenizer", "CallableTokenizer", "OwnUnits", "Splitter", "Tokenizer", "build_tokenizer"]
+__all__ = [
+    "AnyTokenizer",
+    "CallableTokenizer",
+    "OwnUnits",
+    "Splitter",
+    "Tokenizer",
+    "build_tokenizer",
+]
 SAMPLING = ("bpe", "sentencepiece")
 """Tokenizers with sub-word regularisation."""
 AGGREGATE = "aggregate"
@@ -47,11 +54,15 @@ def build_splitter(
         return CharSplitter(non_lang_syms, split_with_space)
     if kind == "bpe":
         if not bpe_path:
-            raise ValueError("tokenizer bpe needs the path of a sentencepiece model (tokenizer_conf.bpe_path)")
+            raise ValueError(
+                "tokenizer bpe needs the path of a sentencepiece model (tokenizer_conf.bpe_path)"
+            )
         return BpeSplitter(bpe_path, non_lang_syms)
     if kind == "paraformer":
         if not seg_dict_path:
-            raise ValueError("tokenizer paraformer needs the path of a dictionary (tokenizer_conf.seg_dict_path)")
+            raise ValueError(
+                "tokenizer paraformer needs the path of a dictionary (tokenizer_conf.seg_dict_path)"
+            )
         return SegDictSplitter(seg_dict_path)
     raise ValueError(f"unknown tokenizer {kind!r}; known: bpe, char, paraformer")
 
@@ -59,21 +70,29 @@ def build_splitter(
 def _build_whisper(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
     if not {"is_multilingual", "num_languages"} <= conf.model_fields_set:
         raise ValueError(
-            "tokenizer whisper needs tokenizer_conf.is_multilingual (false: a model that knows English only) and "
+            "tokenizer whisper needs tokenizer_conf.is_multilingual (false: a model that knows "
+            "English only) and "
             "tokenizer_conf.num_languages (99, or 100 since large-v3)"
         )
     if conf.num_languages > len(LANGUAGES):
-        raise ValueError(f"tokenizer_conf.num_languages {conf.num_languages}: Whisper has at most {len(LANGUAGES)}")
+        raise ValueError(
+            f"tokenizer_conf.num_languages {conf.num_languages}: Whisper has at most "
+            f"{len(LANGUAGES)}"
+        )
     path = conf.bpe_path or installed_vocabulary(multilingual=conf.is_multilingual)
     return WhisperSplitter(path, conf.num_languages, non_lang_syms)
 
 
 def _build_hugging_face(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
-    return HuggingFaceSplitter(tokenizer_file(_model_path(conf, "a tokenizer.json or its folder")), non_lang_syms)
+    return HuggingFaceSplitter(
+        tokenizer_file(_model_path(conf, "a tokenizer.json or its folder")), non_lang_syms
+    )
 
 
 def _build_sentencepiece(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
-    return SentencepieceSplitter(_model_path(conf, "a sentencepiece model"), non_lang_syms, _sampling(conf))
+    return SentencepieceSplitter(
+        _model_path(conf, "a sentencepiece model"), non_lang_syms, _sampling(conf)
+    )
 
 
 def _sampling(conf: PartConf) -> Sampling | None:
@@ -91,37 +110,51 @@ OWN_UNITS: dict[str, Callable[[PartConf, tuple[str, ...]], OwnUnits]] = {
     "huggingface": _build_hugging_face,
     "sentencepiece": _build_sentencepiece,
 }
-"""{tokenizer without a units file: builds its splitter from the section and the non-language symbols}."""
+"""{tokenizer without a units file: builds its splitter from the section and the non-language
+symbols}."""
 
 
 def makes_one_token_a_character(config: Config) -> bool:
-    """Whether the tokenizer of a config has `exact_length`; reads neither units file nor sentencepiece model."""
+    """Whether the tokenizer of a config has `exact_length`; reads neither units file nor
+    sentencepiece model.
+    """
     conf = config.tokenizer_conf
-    return config.tokenizer == "char" and build_splitter("char", **_splitter_options(conf)).exact_length
+    return (
+        config.tokenizer == "char"
+        and build_splitter("char", **_splitter_options(conf)).exact_length
+    )
 
 
 def build_tokenizer(config: Config) -> Tokenizer:
     """Build the tokenizer that `tokenizer` and `tokenizer_conf` of a config describe.
 
     Raises:
-        ValueError: a path or a package is missing, a file is malformed, or there are more units than outputs of the
-            model. The last happens when the units file was written again after the training.
+        ValueError: a path or a package is missing, a file is malformed, or there are more units
+            than outputs of the model. The last happens when the units file was written again after
+            the training.
         OSError: a file cannot be read.
     """
     if config.tokenizer == AGGREGATE:
-        tokenizer, units = _build_aggregate(config.tokenizer_conf), "all languages of tokenizer_conf"
+        tokenizer, units = (
+            _build_aggregate(config.tokenizer_conf),
+            "all languages of tokenizer_conf",
+        )
     else:
         tokenizer, units = _build_part(config.tokenizer, config.tokenizer_conf)
     outputs = config.vocabulary_size or tokenizer.vocab_size
     if outputs < tokenizer.vocab_size:
-        raise ValueError(f"output_dim {outputs} has no room for the {tokenizer.vocab_size} units of {units}")
+        raise ValueError(
+            f"output_dim {outputs} has no room for the {tokenizer.vocab_size} units of {units}"
+        )
     return tokenizer
 
 
 def _build_aggregate(conf: TokenizerConf) -> AggregateTokenizer:
     parts: dict[str, Tokenizer] = {}
     if conf.sample_alpha is not None:
-        raise ValueError("tokenizer_conf.sample_alpha: an aggregate has this key in each section of languages")
+        raise ValueError(
+            "tokenizer_conf.sample_alpha: an aggregate has this key in each section of languages"
+        )
     for language, part in languages_of(conf).items():
         try:
             parts[language] = _build_part(part.tokenizer, part)[0]
@@ -139,7 +172,8 @@ def languages_of(conf: TokenizerConf) -> dict[str, LanguageTokenizerConf]:
     if conf.languages is None:
         raise ValueError(
             "tokenizer aggregate needs tokenizer_conf.languages, such as "
-            "{en: {tokenizer: sentencepiece, model_path: en.model}, zh: {tokenizer: char, symbol_table_path: zh.txt}}"
+            "{en: {tokenizer: sentencepiece, model_path: en.model}, zh: {tokenizer: char, "
+            "symbol_table_path: zh.txt}}"
         )
     return conf.languages
 
@@ -148,7 +182,8 @@ def _build_part(kind: str, conf: PartConf) -> tuple[Tokenizer, str]:
     """The tokenizer of one section, and the name of its units for messages."""
     if conf.sample_alpha is not None and kind not in SAMPLING:
         raise ValueError(
-            f"tokenizer_conf.sample_alpha: tokenizer {kind} has no sampling; {' and '.join(SAMPLING)} have"
+            f"tokenizer_conf.sample_alpha: tokenizer {kind} has no sampling; "
+            f"{' and '.join(SAMPLING)} have"
         )
     if kind in OWN_UNITS:
         path = conf.non_lang_syms_path
@@ -177,7 +212,8 @@ def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
 
 
 def files_of(config: Config) -> dict[str, Any]:
-    """The keys of tokenizer_conf with the files that the tokenizer reads: a folder becomes the file in it.
+    """The keys of tokenizer_conf with the files that the tokenizer reads: a folder becomes the file
+    in it.
 
     Of an aggregate, the key is `languages`.
 
@@ -189,7 +225,8 @@ def files_of(config: Config) -> dict[str, Any]:
     parts = languages_of(config.tokenizer_conf)
     return {
         "languages": {
-            name: part.model_copy(update=_files_of_part(part.tokenizer, part)) for name, part in parts.items()
+            name: part.model_copy(update=_files_of_part(part.tokenizer, part))
+            for name, part in parts.items()
         }
     }
 

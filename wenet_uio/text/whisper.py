@@ -1,8 +1,9 @@
-"""Splitter of the whisper tokenizer: byte pairs of a vocabulary of OpenAI, and the special tokens of Whisper.
+"""Splitter of the whisper tokenizer: byte pairs of a vocabulary of OpenAI, and the special tokens
+of Whisper.
 
-The vocabulary is a file of OpenAI (`multilingual.tiktoken`, or `gpt2.tiktoken` of the models that know English only),
-or the `vocab.json` of a Whisper model in the layout of Hugging Face. The package tiktoken cuts text into byte pairs; it
-is imported when a text is cut for the first time.
+The vocabulary is a file of OpenAI (`multilingual.tiktoken`, or `gpt2.tiktoken` of the models that
+know English only), or the `vocab.json` of a Whisper model in the layout of Hugging Face. The
+package tiktoken cuts text into byte pairs; it is imported when a text is cut for the first time.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ NO_CAPTIONS = "<|nocaptions|>"
 
 @dataclass(frozen=True)
 class WhisperSplitter:
-    """Cuts text into the byte pairs of a Whisper model. The text of special tokens is text like any other.
+    """Cuts text into the byte pairs of a Whisper model. The text of special tokens is text like any
+    other.
 
     Raises:
         OSError: there is no such file.
-        ValueError: the file is no vocabulary, a symbol is no special token, or tiktoken is not installed.
+        ValueError: the file is no vocabulary, a symbol is no special token, or tiktoken is not
+            installed.
     """
 
     path: str
@@ -68,23 +71,32 @@ class WhisperSplitter:
             elif part in self._specials:
                 tokens.append(part)
             else:
-                raise ValueError(f"non-language symbol {part!r} is no special token of Whisper, such as {NO_SPEECH}")
+                raise ValueError(
+                    f"non-language symbol {part!r} is no special token of Whisper, such as "
+                    f"{NO_SPEECH}"
+                )
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before it."""
+        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
+        it.
+        """
         if token in self._specials or previous in self._specials:
             return True
         return starts_word(bytes_of(previous), bytes_of(token) or b" ")
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens without the special ones; bytes that are no UTF-8 become U+FFFD."""
+        """The text of the tokens without the special ones; bytes that are no UTF-8 become
+        U+FFFD.
+        """
         parts = (bytes_of(token) for token in tokens if token not in self._specials)
         return b"".join(parts).decode(errors="replace").strip()
 
     def identity(self) -> bytes:
         """Content of the vocabulary, number of languages, and the non-language symbols."""
-        return repr((self.num_languages, self.non_lang_syms)).encode() + Path(self.path).read_bytes()
+        return (
+            repr((self.num_languages, self.non_lang_syms)).encode() + Path(self.path).read_bytes()
+        )
 
     @cached_property
     def symbols(self) -> dict[str, int]:
@@ -113,9 +125,12 @@ class WhisperSplitter:
             from tiktoken import Encoding
         except ImportError:
             raise ValueError(
-                "tokenizer whisper needs the package tiktoken: pip install tiktoken (or wenet_uio[whisper])"
+                "tokenizer whisper needs the package tiktoken: pip install tiktoken (or "
+                "wenet_uio[whisper])"
             ) from None
-        return Encoding("whisper", pat_str=CUT, mergeable_ranks=self._ranks, special_tokens=self._specials)
+        return Encoding(
+            "whisper", pat_str=CUT, mergeable_ranks=self._ranks, special_tokens=self._specials
+        )
 
 
 def read_ranks(path: str | Path) -> dict[bytes, int]:
@@ -126,14 +141,26 @@ def read_ranks(path: str | Path) -> dict[bytes, int]:
         ValueError: the file has another format, or ids are missing.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such vocabulary (multilingual.tiktoken, gpt2.tiktoken or vocab.json)")
+        raise FileNotFoundError(
+            f"{path}: no such vocabulary (multilingual.tiktoken, gpt2.tiktoken or vocab.json)"
+        )
     content = Path(path).read_bytes()
     try:
-        ranks = _from_json(json.loads(content)) if content.lstrip().startswith(b"{") else _from_lines(content)
+        ranks = (
+            _from_json(json.loads(content))
+            if content.lstrip().startswith(b"{")
+            else _from_lines(content)
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"{path}: expected `base64 id` lines as in multilingual.tiktoken, or a vocab.json") from None
-    if sorted(ranks.values()) != list(range(len(ranks))) or not ranks.keys() >= {bytes([byte]) for byte in range(256)}:
-        raise ValueError(f"{path}: the ids are not 0, 1, 2, …, or a byte has none; restore the file")
+        raise ValueError(
+            f"{path}: expected `base64 id` lines as in multilingual.tiktoken, or a vocab.json"
+        ) from None
+    if sorted(ranks.values()) != list(range(len(ranks))) or not ranks.keys() >= {
+        bytes([byte]) for byte in range(256)
+    }:
+        raise ValueError(
+            f"{path}: the ids are not 0, 1, 2, …, or a byte has none; restore the file"
+        )
     return dict(sorted(ranks.items(), key=lambda item: item[1]))
 
 
@@ -156,11 +183,15 @@ def installed_vocabulary(*, multilingual: bool) -> str:
     """
     name = "multilingual.tiktoken" if multilingual else "gpt2.tiktoken"
     spec = importlib.util.find_spec("whisper")
-    places = [Path(folder) / "assets" / name for folder in (spec and spec.submodule_search_locations) or ()]
+    places = [
+        Path(folder) / "assets" / name
+        for folder in (spec and spec.submodule_search_locations) or ()
+    ]
     for place in places:
         if place.is_file():
             return str(place)
     raise ValueError(
-        f"tokenizer whisper needs {name} of the package openai-whisper: pip install --no-deps openai-whisper, or give "
+        f"tokenizer whisper needs {name} of the package openai-whisper: pip install --no-deps "
+        "openai-whisper, or give "
         "the file, or vocab.json of a model of Hugging Face, as tokenizer_conf.bpe_path"
     )

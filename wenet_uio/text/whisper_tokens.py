@@ -1,6 +1,8 @@
-"""Special tokens of Whisper: the prompt that tells its decoder the language and the task (Radford et al. 2022).
+"""Special tokens of Whisper: the prompt that tells its decoder the language and the task (Radford
+et al. 2022).
 
-The vocabulary is: text, eot, sot, the languages, the other special tokens, and timestamps in steps of 0.02 s.
+The vocabulary is: text, eot, sot, the languages, the other special tokens, and timestamps in steps
+of 0.02 s.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr pa si km sn
 uz fo ht ps tk nn mt sa lb my bo tl mg as tt haw ln ha ba jw su yue
 """
 LANGUAGES = tuple(_CODES.split())
-"""Codes of the languages in the order of their tokens. Models before large-v3 have all but the last of them."""
+"""Codes of the languages in the order of their tokens. Models before large-v3 have all but the last
+of them."""
 TEXT_TOKENS, ENGLISH_TEXT_TOKENS = 50257, 50256
 """Number of tokens before eot in multilingual models, and in models that know English only."""
 TASKS = ("transcribe", "translate")
@@ -31,7 +34,16 @@ TIMESTAMP_STEP = 0.02
 """Seconds."""
 TIMESTAMPS = 1501
 """Number of timestamps: 0 to 30 s."""
-NAMES = ("eot", "sot", "translate", "transcribe", "sot_prev", "no_speech", "no_timestamps", "timestamp_begin")
+NAMES = (
+    "eot",
+    "sot",
+    "translate",
+    "transcribe",
+    "sot_prev",
+    "no_speech",
+    "no_timestamps",
+    "timestamp_begin",
+)
 """Names in tokenizer_conf.special_tokens, as in WeNet."""
 
 
@@ -43,8 +55,19 @@ def special_tokens(text_tokens: int, num_languages: int) -> dict[str, int]:
         num_languages: 99, or 100 since large-v3.
     """
     after = text_tokens + 2 + num_languages
-    places = {"translate": 0, "transcribe": 1, "sot_prev": 3, "no_speech": 4, "no_timestamps": 5, "timestamp_begin": 6}
-    return {"eot": text_tokens, "sot": text_tokens + 1, **{name: after + place for name, place in places.items()}}
+    places = {
+        "translate": 0,
+        "transcribe": 1,
+        "sot_prev": 3,
+        "no_speech": 4,
+        "no_timestamps": 5,
+        "timestamp_begin": 6,
+    }
+    return {
+        "eot": text_tokens,
+        "sot": text_tokens + 1,
+        **{name: after + place for name, place in places.items()},
+    }
 
 
 _HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -54,8 +77,8 @@ def language_of(text: str, languages: Sequence[str]) -> str:
     """The language of an utterance whose data do not name it, as WeNet finds it.
 
     Args:
-        languages: of the corpus. One language: that of all texts. en and zh: zh for a text with Chinese characters.
-            An empty text, such as that of silence, has the first language.
+        languages: of the corpus. One language: that of all texts. en and zh: zh for a text with
+            Chinese characters. An empty text, such as that of silence, has the first language.
 
     Raises:
         ValueError: there are other languages to choose from.
@@ -64,17 +87,19 @@ def language_of(text: str, languages: Sequence[str]) -> str:
         return languages[0]
     if set(languages) != {"en", "zh"}:
         raise ValueError(
-            f"an utterance has no language, and {', '.join(languages)} are possible: add the field `lang` to the data "
+            f"an utterance has no language, and {', '.join(languages)} are possible: add the field "
+            "`lang` to the data "
             "list, or name one language in dataset_conf.language_conf.limited_langs"
         )
     return "zh" if _HAN.search(text) else "en"
 
 
 def prompted(fields: Mapping[str, Any], languages: Sequence[str]) -> tuple[str | None, str]:
-    """Language and task that the fields of an utterance ask for; None if they state no language of the model.
+    """Language and task that the fields of an utterance ask for; None if they state no language of
+    the model.
 
-    NeMo's fields are read too: `source_lang`, and `task` as its prompt formats canary and canary2 spell it. Without a
-    task, another `target_lang` than `source_lang` asks for a translation.
+    NeMo's fields are read too: `source_lang`, and `task` as its prompt formats canary and canary2
+    spell it. Without a task, another `target_lang` than `source_lang` asks for a translation.
 
     Args:
         languages: of the model. `lang` need not be one of them, so that a wrong one is noticed.
@@ -92,7 +117,8 @@ class WhisperTokens:
     """The special tokens of one model.
 
     Raises:
-        ValueError: `ids` lacks a name, or the languages do not fit between sot and the other tokens.
+        ValueError: `ids` lacks a name, or the languages do not fit between sot and the other
+            tokens.
     """
 
     ids: Mapping[str, int]
@@ -105,13 +131,18 @@ class WhisperTokens:
     def __post_init__(self) -> None:
         missing = [name for name in NAMES if name not in self.ids]
         if missing:
-            raise ValueError(f"tokenizer_conf.special_tokens: model whisper needs {', '.join(missing)}")
+            raise ValueError(
+                f"tokenizer_conf.special_tokens: model whisper needs {', '.join(missing)}"
+            )
         if self.multilingual and not 1 <= self.num_languages <= len(LANGUAGES):
-            raise ValueError(f"tokenizer_conf.num_languages {self.num_languages}: expected 1 to {len(LANGUAGES)}")
+            raise ValueError(
+                f"tokenizer_conf.num_languages {self.num_languages}: expected 1 to {len(LANGUAGES)}"
+            )
 
     @classmethod
     def of(cls, conf: TokenizerConf) -> WhisperTokens:
-        """The special tokens of a config: `special_tokens`, or without this key those of OpenAI's vocabulary.
+        """The special tokens of a config: `special_tokens`, or without this key those of OpenAI's
+        vocabulary.
 
         Raises:
             ValueError: special_tokens lacks a name, or num_languages is impossible.
@@ -133,7 +164,9 @@ class WhisperTokens:
         first = self.ids["sot"] + 1
         return range(first, first + self.num_languages)
 
-    def prompt(self, language: str, task: str = "transcribe", *, timestamps: bool = False) -> tuple[int, ...]:
+    def prompt(
+        self, language: str, task: str = "transcribe", *, timestamps: bool = False
+    ) -> tuple[int, ...]:
         """The tokens before the text: sot, language, task, no_timestamps.
 
         Args:
@@ -150,4 +183,9 @@ class WhisperTokens:
             raise ValueError(f"task {task!r}: this model knows {known}")
         if not self.multilingual:
             return (self.ids["sot"], *end)
-        return (self.ids["sot"], self.language_ids[self.languages.index(language)], self.ids[task], *end)
+        return (
+            self.ids["sot"],
+            self.language_ids[self.languages.index(language)],
+            self.ids[task],
+            *end,
+        )

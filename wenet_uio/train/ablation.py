@@ -1,4 +1,6 @@
-"""Table and plot of an ablation: error rates of several configs, each trained with several seeds."""
+"""Table and plot of an ablation: error rates of several configs, each trained with several
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -67,10 +69,12 @@ class Part:
 
 
 def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -> Path:
-    """Write table.md, table.json and table.png of the runs FOLDER/ROW/seed_N, and return the path of the first.
+    """Write table.md, table.json and table.png of the runs FOLDER/ROW/seed_N, and return the path
+    of the first.
 
     Args:
-        rows: in the order of the table; the others are compared with the first. A row without result is left out.
+        rows: in the order of the table; the others are compared with the first. A row without
+            result is left out.
         names: parts of data/ that are scored.
     """
     folder, parts = Path(folder), [Part.read(name) for name in names]
@@ -88,20 +92,26 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
 
 def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
     """The lines of a row: one for each decode mode, with all of its seeds that are scored."""
-    scored = ({path.parents[1] for path in row.glob(f"seed_*/{part.name}/scored")} for part in parts)
+    scored = (
+        {path.parents[1] for path in row.glob(f"seed_*/{part.name}/scored")} for part in parts
+    )
     runs = sorted(set.intersection(*scored))
     if not runs:
         return []
     model = untrained(load_config(runs[0] / TRAIN_CONFIG, of_model=True))
     parameters = sum(weight.numel() for weight in model.parameters())
     epochs = sum(len(list(run.glob("epoch_*.yaml"))) for run in runs) / len(runs)
-    seconds = sum(sum(map(float, (run / "cpu_seconds").read_text().split())) for run in runs) / len(runs)
+    seconds = sum(sum(map(float, (run / "cpu_seconds").read_text().split())) for run in runs) / len(
+        runs
+    )
     lines: dict[tuple[str, str], Line] = {}
     for (averaged, folder), run, part in product(AVERAGES, runs, parts):
         results = run / folder
         for text in sorted((results / part.name).glob("*/text")):
             name, mode = row.name + averaged, text.parent.name
-            line = lines.setdefault((name, mode), Line(name, mode, parameters, epochs, seconds / 60))
+            line = lines.setdefault(
+                (name, mode), Line(name, mode, parameters, epochs, seconds / 60)
+            )
             for unit in UNITS:
                 line.errors.setdefault((part.name, unit), {})[run.name] = _errors(part, text, unit)
     return list(lines.values())
@@ -129,19 +139,25 @@ def _rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, float, 
 
 
 def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
-    """Relative difference to the first row with its p-value, over the seeds of both; empty without a common seed."""
+    """Relative difference to the first row with its p-value, over the seeds of both; empty without
+    a common seed.
+    """
     ours, theirs = line.errors[part.name, unit], base.errors[part.name, unit]
     common = sorted(ours.keys() & theirs.keys())
     if line is base or not common:
         return ""
-    first, second = (_sum((each[seed] for seed in common), part.references) for each in (theirs, ours))
+    first, second = (
+        _sum((each[seed] for seed in common), part.references) for each in (theirs, ours)
+    )
     rate = sum(first, Counts()).rate
     found = compare(first, second, RESAMPLES)
     return f"{100 * found.difference / rate:+.1f} %, p {found.p:.3f}" if rate else ""
 
 
 def _base(line: Line, lines: Sequence[Line]) -> Line:
-    """The line with which another is compared: of the first row, in the same mode if it has this mode."""
+    """The line with which another is compared: of the first row, in the same mode if it has this
+    mode.
+    """
     first = [each for each in lines if each.row == lines[0].row]
     return next((each for each in first if each.mode == line.mode), first[0])
 
@@ -149,7 +165,11 @@ def _base(line: Line, lines: Sequence[Line]) -> Line:
 def _table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) -> str:
     heads = ["row", "decode mode", "M parameters", "epochs", "CPU min", "seeds"]
     for part in parts:
-        heads += [part.name, *(f"{part.name} {group}" for group in part.groups), f"{part.name} against the first row"]
+        heads += [
+            part.name,
+            *(f"{part.name} {group}" for group in part.groups),
+            f"{part.name} against the first row",
+        ]
     cells = [[f"{RATE[unit]}, % ({LEVEL} % interval)", *heads[1:]], ["---"] * len(heads)]
     for line in lines:
         numbers = [f"{line.parameters / 1e6:.2f}", f"{line.epochs:g}", f"{line.cpu_minutes:.1f}"]
@@ -162,10 +182,17 @@ def _table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) -> str:
 
 
 def _summary(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
-    numbers = {"parameters": line.parameters, "epochs": line.epochs, "cpu_minutes": round(line.cpu_minutes, 2)}
+    numbers = {
+        "parameters": line.parameters,
+        "epochs": line.epochs,
+        "cpu_minutes": round(line.cpu_minutes, 2),
+    }
     rates = {part.name: {RATE[unit]: _rates(line, part, unit) for unit in UNITS} for part in parts}
     seeds = {
-        seed: {RATE[unit]: sum(line.errors[parts[0].name, unit][seed].values(), Counts()).rate for unit in UNITS}
+        seed: {
+            RATE[unit]: sum(line.errors[parts[0].name, unit][seed].values(), Counts()).rate
+            for unit in UNITS
+        }
         for seed in line.errors[parts[0].name, "char"]
     }
     return {"row": line.row, "mode": line.mode, **numbers, "rates": rates, "seeds": seeds}
@@ -174,7 +201,9 @@ def _summary(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
 def _plot(lines: Sequence[Line], part: Part) -> bytes:
     """Character error rate of the best mode of each row over the CPU time of training, as PNG."""
     figure = figure_of(8, 5, 1, 1)
-    axes = figure.add_subplot(1, 1, 1, xlabel="CPU minutes of training", ylabel=f"CER of {part.name}, %")
+    axes = figure.add_subplot(
+        1, 1, 1, xlabel="CPU minutes of training", ylabel=f"CER of {part.name}, %"
+    )
     for row in dict.fromkeys(line.row for line in lines):
         points = [(line, _rates(line, part, "char")["all"]) for line in lines if line.row == row]
         line, (rate, low, high) = min(points, key=lambda point: point[1][0])

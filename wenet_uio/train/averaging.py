@@ -37,13 +37,19 @@ class Epoch:
 
 
 def choose_epochs(
-    folder: str | Path, num: int, *, val_best: bool, min_epoch: int = 0, max_epoch: int | None = None
+    folder: str | Path,
+    num: int,
+    *,
+    val_best: bool,
+    min_epoch: int = 0,
+    max_epoch: int | None = None,
 ) -> list[Epoch]:
     """Choose `num` epochs of a run: those with the lowest validation loss, or the newest.
 
     Args:
         num: at most this many; the result is shorter if the run has fewer epochs.
-        val_best: choose by validation loss; epochs whose loss is infinite or not a number are left out.
+        val_best: choose by validation loss; epochs whose loss is infinite or not a number are left
+            out.
         min_epoch: first epoch that may be chosen.
         max_epoch: last epoch that may be chosen; None: no limit.
 
@@ -61,7 +67,8 @@ def choose_epochs(
     if not chosen:
         upper = "" if max_epoch is None else max_epoch
         raise ValueError(
-            f"{folder}: no epoch_N.pt to average (N in {min_epoch}..{upper}), {len(found)} in all; train first"
+            f"{folder}: no epoch_N.pt to average (N in {min_epoch}..{upper}), {len(found)} in all; "
+            "train first"
         )
     return chosen[:num]
 
@@ -75,7 +82,9 @@ def _by_loss(epochs: Sequence[Epoch]) -> list[Epoch]:
 
 
 def _validation_loss(weights: Path) -> float:
-    """Read the yaml of the weights: `loss_dict: {loss}`, or `cv_loss` as older runs of WeNet have it."""
+    """Read the yaml of the weights: `loss_dict: {loss}`, or `cv_loss` as older runs of WeNet have
+    it.
+    """
     path = weights.with_suffix(".yaml")
     record = yaml.safe_load(path.read_text(encoding="utf-8"))
     record = record if isinstance(record, dict) else {}
@@ -84,14 +93,18 @@ def _validation_loss(weights: Path) -> float:
     try:
         return float(loss)
     except (TypeError, ValueError):
-        raise ValueError(f"{path}: expected a number as loss_dict.loss or cv_loss, found {loss!r}") from None
+        raise ValueError(
+            f"{path}: expected a number as loss_dict.loss or cv_loss, found {loss!r}"
+        ) from None
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
-    """Mean of state dicts, in the types of the first; integer buffers are copied from the first. Sums are float64.
+    """Mean of state dicts, in the types of the first; integer buffers are copied from the first.
+    Sums are float64.
 
     Raises:
-        OSError, ValueError: a file cannot be read, is not a state dict, or is of another model than the first.
+        OSError, ValueError: a file cannot be read, is not a state dict, or is of another model than
+            the first.
     """
     first = read_weights(paths[0])
     sums = {name: value.double() for name, value in first.items() if value.is_floating_point()}
@@ -100,7 +113,10 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
         if {name: value.shape for name, value in weights.items()} != {
             name: value.shape for name, value in first.items()
         }:
-            raise ValueError(f"{path}: not of the same model as {paths[0]}; names or shapes of the weights differ")
+            raise ValueError(
+                f"{path}: not of the same model as {paths[0]}; names or shapes of the weights "
+                "differ"
+            )
         for name, total in sums.items():
             total += weights[name]
     means = {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
@@ -110,9 +126,9 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
 def usual_range(folder: str | Path, last: int) -> int | None:
     """Number of epochs up to `last` that `running_weights` should take if nobody says how many.
 
-    An average over a whole run contains the weights of its first steps, and is often worse than the newest weights. So
-    this is `EPOCHS`, or as few more as the files that were kept allow. None, for all epochs: the average is exponential
-    or has a first step, or no earlier average was kept.
+    An average over a whole run contains the weights of its first steps, and is often worse than the
+    newest weights. So this is `EPOCHS`, or as few more as the files that were kept allow. None, for
+    all epochs: the average is exponential or has a first step, or no earlier average was kept.
     """
     folder = Path(folder)
     record = _record(folder, last)
@@ -122,14 +138,18 @@ def usual_range(folder: str | Path, last: int) -> int | None:
     return last - max(kept) if kept else None
 
 
-def running_weights(folder: str | Path, last: int, num: int | None = None) -> dict[str, torch.Tensor]:
-    """The running average of a run at the end of epoch `last`, or that of its last `num` epochs alone.
+def running_weights(
+    folder: str | Path, last: int, num: int | None = None
+) -> dict[str, torch.Tensor]:
+    """The running average of a run at the end of epoch `last`, or that of its last `num` epochs
+    alone.
 
-    An average of n weights up to one epoch and of m weights up to an earlier one give the average of the n - m weights
-    between them.
+    An average of n weights up to one epoch and of m weights up to an earlier one give the average
+    of the n - m weights between them.
 
     Raises:
-        OSError, ValueError: the run has no running average of these epochs, or a file cannot be read.
+        OSError, ValueError: the run has no running average of these epochs, or a file cannot be
+            read.
     """
     folder = Path(folder)
     weights, record = _running(folder, last)
@@ -138,7 +158,8 @@ def running_weights(folder: str | Path, last: int, num: int | None = None) -> di
         return weights
     if record["decay"] is not None:
         raise ValueError(
-            f"{folder}: model_avg.decay {record['decay']}: an exponential average has no ranges of epochs; leave out "
+            f"{folder}: model_avg.decay {record['decay']}: an exponential average has no ranges of "
+            "epochs; leave out "
             "--num"
         )
     earlier, record_before = _running(folder, before)
@@ -146,7 +167,10 @@ def running_weights(folder: str | Path, last: int, num: int | None = None) -> di
     if not past:
         return weights
     if total <= past:
-        raise ValueError(f"{folder}: no weights were averaged in epochs {before + 1} to {last}; give a larger --num")
+        raise ValueError(
+            f"{folder}: no weights were averaged in epochs {before + 1} to {last}; give a larger "
+            "--num"
+        )
     share = past / (total - past)
     means = {
         name: (value.double() + share * (value.double() - earlier[name])).to(value.dtype)
@@ -157,7 +181,9 @@ def running_weights(folder: str | Path, last: int, num: int | None = None) -> di
 
 
 def _running(folder: Path, epoch: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The running average at the end of an epoch (empty if nothing is averaged yet), and its record."""
+    """The running average at the end of an epoch (empty if nothing is averaged yet), and its
+    record.
+    """
     record = _record(folder, epoch)
     return read_weights(folder / f"{RUNNING}_{epoch}.pt") if record["count"] else {}, record
 
@@ -176,20 +202,29 @@ def newest_running(folder: str | Path, min_epoch: int = 0, max_epoch: int | None
         ValueError: no epoch within the limits has one.
     """
     last = math.inf if max_epoch is None else max_epoch
-    found = [epoch for epoch, _ in numbered(Path(folder), f"{RUNNING}_*.pt") if min_epoch <= epoch <= last]
+    found = [
+        epoch
+        for epoch, _ in numbered(Path(folder), f"{RUNNING}_*.pt")
+        if min_epoch <= epoch <= last
+    ]
     if not found:
         raise ValueError(
-            f"{folder}: no {RUNNING}_N.pt; train with model_avg, with an interval of fewer steps than an epoch has"
+            f"{folder}: no {RUNNING}_N.pt; train with model_avg, with an interval of fewer steps "
+            "than an epoch has"
         )
     return max(found)
 
 
-def average_checkpoints(epochs: Sequence[Epoch], destination: str | Path, lora: LoraConf | None = None) -> None:
+def average_checkpoints(
+    epochs: Sequence[Epoch], destination: str | Path, lora: LoraConf | None = None
+) -> None:
     """Write the mean of the weights of the epochs; see `average_weights` and `save_average`."""
     save_average(average_weights([epoch.weights for epoch in epochs]), destination, lora)
 
 
-def save_average(weights: dict[str, torch.Tensor], destination: str | Path, lora: LoraConf | None = None) -> None:
+def save_average(
+    weights: dict[str, torch.Tensor], destination: str | Path, lora: LoraConf | None = None
+) -> None:
     """Write weights; with `lora`, low-rank weights are merged."""
     if lora is not None:
         weights = merge_lora(weights, lora)

@@ -29,7 +29,8 @@ from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.memory import SizeLimit, TooLarge, is_out_of_memory
 
 STEPS = 2
-"""Optimizer steps of a trial. The first step creates the optimizer's state, which the second step has in memory."""
+"""Optimizer steps of a trial. The first step creates the optimizer's state, which the second step
+has in memory."""
 PRECISION = 0.05
 """Bisection ends when the batch found is at most this share below one that does not fit."""
 
@@ -73,8 +74,11 @@ class Unsplit(SizeLimit):
         raise MemoryError(self.refusal(batches, number, said))
 
 
-def train_on(config: Config, world: World, shape: Shape, utterances: int, *, with_ddp: bool) -> None:
-    """Train STEPS steps on a batch without padding; `with_ddp` allocates DDP's gradient buckets as well.
+def train_on(
+    config: Config, world: World, shape: Shape, utterances: int, *, with_ddp: bool
+) -> None:
+    """Train STEPS steps on a batch without padding; `with_ddp` allocates DDP's gradient buckets as
+    well.
 
     Raises:
         MemoryError: the batch does not fit.
@@ -119,7 +123,9 @@ def limited_process(work: Callable[[], None], memory: int) -> int | None:
         RuntimeError: `work` fails for another reason.
     """
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_limited, args=(work, memory, sender))
+    process = multiprocessing.get_context("fork").Process(
+        target=_limited, args=(work, memory, sender)
+    )
     process.start()
     sender.close()
     try:
@@ -166,7 +172,9 @@ def cpu_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
     world = World(torch.device("cpu"))
 
     def trial(shape: Shape, utterances: int) -> int | None:
-        return limited_process(lambda: train_on(config, world, shape, utterances, with_ddp=with_ddp), memory)
+        return limited_process(
+            lambda: train_on(config, world, shape, utterances, with_ddp=with_ddp), memory
+        )
 
     return trial
 
@@ -174,7 +182,9 @@ def cpu_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
 def cuda_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
     """Trials on the first GPU, with at most `memory` bytes of its memory."""
     world = World(torch.device("cuda", 0))
-    torch.cuda.set_per_process_memory_fraction(min(1.0, memory / torch.cuda.mem_get_info(world.device)[1]))
+    torch.cuda.set_per_process_memory_fraction(
+        min(1.0, memory / torch.cuda.mem_get_info(world.device)[1])
+    )
 
     def trial(shape: Shape, utterances: int) -> int | None:
         torch.cuda.reset_peak_memory_stats(world.device)

@@ -17,7 +17,8 @@ from wenet_uio.train.batch_size import Found, Trial, largest_batch
 def largest_batches(
     policy: DurationBucketPolicy, shapes: Sequence[Shape | None], trial: Trial, memory: int
 ) -> list[Found | None]:
-    """Find the largest batch of each bucket, from the longest bucket to the shortest; each result is printed.
+    """Find the largest batch of each bucket, from the longest bucket to the shortest; each result
+    is printed.
 
     Args:
         shapes: of each bucket; None for a bucket without utterances, whose result is None.
@@ -29,20 +30,24 @@ def largest_batches(
     found: list[Found | None] = [None] * len(shapes)
     start = 1
     ends = [f"up to {end / 1000:g} s" for end, _ in policy.ends] + ["longer"]
-    for bucket in tqdm(reversed(range(len(shapes))), total=len(shapes), unit="bucket", disable=None):
+    for bucket in tqdm(
+        reversed(range(len(shapes))), total=len(shapes), unit="bucket", disable=None
+    ):
         shape = shapes[bucket]
         if shape is None:
             continue
         largest = largest_batch(trial, shape, start)
         if largest is None:
             raise ValueError(
-                f"{ends[bucket]}: not one utterance of {shape.frames} frames and {shape.tokens} tokens trains in "
+                f"{ends[bucket]}: not one utterance of {shape.frames} frames and {shape.tokens} "
+                "tokens trains in "
                 f"{memory / 1e9:.2f} GB; lower filter_conf.max_length, or use a smaller model"
             )
         found[bucket] = largest
         start = largest.utterances  # a shorter bucket takes at least as many
         tqdm.write(
-            f"{ends[bucket]}: {start} utterances of {shape.frames} frames and {shape.tokens} tokens, "
+            f"{ends[bucket]}: {start} utterances of {shape.frames} frames and {shape.tokens} "
+            "tokens, "
             f"{largest.peak / 1e9:.2f} GB",
             file=sys.stderr,
         )
@@ -50,20 +55,34 @@ def largest_batches(
 
 
 def batch_conf_yaml(
-    policy: DurationBucketPolicy, shapes: Sequence[Shape | None], found: Sequence[Found | None], views: int = 1
+    policy: DurationBucketPolicy,
+    shapes: Sequence[Shape | None],
+    found: Sequence[Found | None],
+    views: int = 1,
 ) -> str:
-    """Format batch_conf as yaml; a bucket without utterances gets the batch size of the next longer bucket.
+    """Format batch_conf as yaml; a bucket without utterances gets the batch size of the next longer
+    bucket.
 
     With two `views` of each utterance, batch sizes count the views.
     """
     found = [each and replace(each, utterances=views * each.utterances) for each in found]
-    ends = [end / 1000 if tokens == ANY_TOKENS else [end / 1000, tokens] for end, tokens in policy.ends]
-    batch_conf = {"batch_type": "bucket", "bucket_duration_bins": ends, "bucket_batch_size": _sizes(found)}
+    ends = [
+        end / 1000 if tokens == ANY_TOKENS else [end / 1000, tokens] for end, tokens in policy.ends
+    ]
+    batch_conf = {
+        "batch_type": "bucket",
+        "bucket_duration_bins": ends,
+        "bucket_batch_size": _sizes(found),
+    }
     if policy.lenient:
         batch_conf["bucket_choice"] = "lenient"
     if policy.max_tps:
         batch_conf["max_tps"] = list(policy.max_tps)
-    frames = min(each.utterances * shape.frames for each, shape in zip(found, shapes, strict=True) if each and shape)
+    frames = min(
+        each.utterances * shape.frames
+        for each, shape in zip(found, shapes, strict=True)
+        if each and shape
+    )
     text = yaml.safe_dump({"batch_conf": batch_conf}, sort_keys=False, default_flow_style=None)
     return f"{text}# or, to mix lengths in a batch: {{batch_type: dynamic, max_frames_in_batch: {frames}}}\n"
 

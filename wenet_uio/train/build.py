@@ -15,7 +15,11 @@ DEEPSPEED_CONFIG = Path(__file__).with_name("ds_stage2.json")
 
 
 def build_engine(
-    model: ASRModel, config: Config, world: World, seed: int, deepspeed_config: str | Path = DEEPSPEED_CONFIG
+    model: ASRModel,
+    config: Config,
+    world: World,
+    seed: int,
+    deepspeed_config: str | Path = DEEPSPEED_CONFIG,
 ) -> Engine:
     """Build the engine that `config.train_engine` names; `Engine.connect` is the next call.
 

@@ -42,7 +42,9 @@ log = logging.getLogger(__name__)
 
 
 class RunFolder:
-    """The folder of a run. Files are written aside and renamed, so that each is complete or absent."""
+    """The folder of a run. Files are written aside and renamed, so that each is complete or
+    absent.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -52,10 +54,12 @@ class RunFolder:
         """The state that a thread writes."""
 
     def hold(self) -> None:
-        """Lock the folder until this object or the process ends: two runs must not write to the same folder.
+        """Lock the folder until this object or the process ends: two runs must not write to the
+        same folder.
 
-        Rank 0 holds the lock for all ranks. It is a record lock: the kernel removes it with the process, also after a
-        SIGKILL and a reboot; NFS knows it; and forked data workers do not inherit it.
+        Rank 0 holds the lock for all ranks. It is a record lock: the kernel removes it with the
+        process, also after a SIGKILL and a reboot; NFS knows it; and forked data workers do not
+        inherit it.
 
         Raises:
             ValueError: another process holds the lock; the message names it.
@@ -71,28 +75,40 @@ class RunFolder:
             holder = lock.read().strip() or "another process"
             lock.close()
             raise ValueError(
-                f"{self.path}: {holder} trains in this folder; wait for its end, stop it, or give another --model_dir. "
+                f"{self.path}: {holder} trains in this folder; wait for its end, stop it, or give "
+                "another --model_dir. "
                 f"If its machine is lost, delete {self.path / LOCK}"
             ) from None
         except OSError as error:
-            log.warning("%s cannot be locked (%s): see that no other run uses this folder", self.path, error.strerror)
+            log.warning(
+                "%s cannot be locked (%s): see that no other run uses this folder",
+                self.path,
+                error.strerror,
+            )
         lock.truncate(0)
-        lock.write(f"process {os.getpid()} of {platform.node()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        lock.write(
+            f"process {os.getpid()} of {platform.node()}, since "
+            f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+        )
         lock.flush()
         self._lock = lock  # closing any handle of the file would remove the lock
 
     def open(self, config: Config, *, resumed: bool) -> None:
-        """Create and lock the folder; write train.yaml and copies of the files that the config names.
+        """Create and lock the folder; write train.yaml and copies of the files that the config
+        names.
 
-        A new run first deletes the records of an earlier run. The yaml names the copies relative to itself, so that the
-        folder can be moved.
+        A new run first deletes the records of an earlier run. The yaml names the copies relative to
+        itself, so that the folder can be moved.
 
         Raises:
-            ValueError: another run holds the folder, or this is a new run, but another run has written a state here.
+            ValueError: another run holds the folder, or this is a new run, but another run has
+                written a state here.
         """
         self.hold()
         if not resumed and (states := self._states()):
-            raise ValueError(f"{states[0]}: another run has begun here meanwhile; start again to resume it")
+            raise ValueError(
+                f"{states[0]}: another run has begun here meanwhile; start again to resume it"
+            )
         for name in () if resumed else (ENVIRONMENT, LEDGER, TOO_LARGE):
             (self.path / name).unlink(missing_ok=True)
         for left_over in self.path.glob(".*.tmp"):
@@ -106,7 +122,8 @@ class RunFolder:
             yaml.safe_dump([*starts, shown_values(dict(environment))], file, sort_keys=False)
 
     def refuse_strangers(self) -> None:
-        """Refuse a folder with weights of a run that cannot be resumed: two runs must not mix their epochs.
+        """Refuse a folder with weights of a run that cannot be resumed: two runs must not mix their
+        epochs.
 
         Raises:
             ValueError: the folder has epoch_N.pt files. Call this only if it has no state.
@@ -130,14 +147,21 @@ class RunFolder:
         measured: Mapping[str, Any],
         average: RunningAverage | None = None,
     ) -> None:
-        """Write the weights of an epoch, the running average at its end, and its yaml with the `measured` values."""
+        """Write the weights of an epoch, the running average at its end, and its yaml with the
+        `measured` values.
+        """
         tag = f"epoch_{epoch}"
         if average is not None:
             measured = {**measured, "model_avg": average.record()}
             if average.count:
                 self.save_weights(f"{RUNNING}_{epoch}", average.weights(weights))
         self.save_weights(tag, weights)
-        record = {"epoch": epoch, **measured, "tag": tag, "save_time": time.strftime("%Y-%m-%d %H:%M:%S")}
+        record = {
+            "epoch": epoch,
+            **measured,
+            "tag": tag,
+            "save_time": time.strftime("%Y-%m-%d %H:%M:%S"),
+        }
         with written_aside(self.path / f"{tag}.yaml", "w") as file:
             yaml.safe_dump(record, file, sort_keys=False)
 
@@ -145,8 +169,8 @@ class RunFolder:
         """Write state_S.pt and delete all but the KEPT_STATES newest states.
 
         Args:
-            meanwhile: a thread writes the state, which must not change any more. The next call waits for it and raises
-                its error.
+            meanwhile: a thread writes the state, which must not change any more. The next call
+                waits for it and raises its error.
         """
         if (writing := self._writing) is not None:
             self._writing = None
@@ -157,7 +181,9 @@ class RunFolder:
             self._write_state(step, state)
 
     def settle(self) -> None:
-        """Wait for the state that a thread writes. The log has its error, as another error may end the run."""
+        """Wait for the state that a thread writes. The log has its error, as another error may end
+        the run.
+        """
         if (writing := self._writing) is not None:
             self._writing = None
             if error := writing.exception():
@@ -180,14 +206,19 @@ class RunFolder:
             try:
                 return load_checked(path)
             except Exception as error:
-                # torch raises RuntimeError, UnpicklingError, EOFError and others for an incomplete file.
+                # torch raises RuntimeError, UnpicklingError, EOFError and others for an incomplete
+                # file.
                 log.warning("%s cannot be read and is skipped: %s", path, first_sentence(error))
         if states:
-            raise ValueError(f"{self.path}: no state_*.pt can be read; delete them and epoch_* to start a new run")
+            raise ValueError(
+                f"{self.path}: no state_*.pt can be read; delete them and epoch_* to start a new "
+                "run"
+            )
         return None
 
     def keep(self, last: int | None, best: int) -> None:
-        """Keep the weights of the `last` newest epochs and of the `best` epochs by loss; delete the others.
+        """Keep the weights of the `last` newest epochs and of the `best` epochs by loss; delete the
+        others.
 
         With `last` None all weights are kept. The target of final.pt is kept as well.
         """
@@ -195,7 +226,9 @@ class RunFolder:
             return
         measured = self._epochs()
         newest = sorted(measured, reverse=True)[:last]
-        lowest = sorted(measured, key=lambda epoch: (math.isnan(measured[epoch]), measured[epoch]))[:best]
+        lowest = sorted(measured, key=lambda epoch: (math.isnan(measured[epoch]), measured[epoch]))[
+            :best
+        ]
         final = (self.path / FINAL_WEIGHTS).resolve().name
         for epoch in set(measured) - set(newest) - set(lowest):
             if final != f"epoch_{epoch}.pt":
@@ -228,7 +261,9 @@ def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
 
 
 def changes_since(state: Mapping[str, Any], config: Config, seed: int) -> list[str]:
-    """Differences between config and seed of a state and those given; another signature of a URI is no change."""
+    """Differences between config and seed of a state and those given; another signature of a URI is
+    no change.
+    """
     then, now = shown_values(state["config"]), shown_values(config.model_dump(mode="json"))
     return differences({**then, "seed": state["seed"]}, {**now, "seed": seed})
 

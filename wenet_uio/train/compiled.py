@@ -22,23 +22,30 @@ log = logging.getLogger(__name__)
 
 
 def compiles(config: Config, device: torch.device) -> bool:
-    """Whether `torch_compile` takes effect on a device: the compiler's code for CPUs is slower, and fails in bf16."""
+    """Whether `torch_compile` takes effect on a device: the compiler's code for CPUs is slower, and
+    fails in bf16.
+    """
     if config.torch_compile and device.type == "cpu":
         log.warning("torch_compile: ignored on a CPU, where compiled layers are slower")
     return config.torch_compile and device.type != "cpu"
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Let the layers be compiled when they first run. Layers of a kind share their code, which fits every length."""
+    """Let the layers be compiled when they first run. Layers of a kind share their code, which fits
+    every length.
+    """
     for layer in layers_of(model):
         layer.compile(dynamic=True)
 
 
-def warm_up(run: Callable[[Batch], None], micro_batches: Sequence[Batch], device: torch.device) -> bool:
-    """Run the layers on one utterance and on two, which have code of their own, each with several sizes of chunks.
+def warm_up(
+    run: Callable[[Batch], None], micro_batches: Sequence[Batch], device: torch.device
+) -> bool:
+    """Run the layers on one utterance and on two, which have code of their own, each with several
+    sizes of chunks.
 
-    So no step in the middle of a training waits for the compiler. If memory runs out, the log says so, and the layers
-    are compiled when steps need them.
+    So no step in the middle of a training waits for the compiler. If memory runs out, the log says
+    so, and the layers are compiled when steps need them.
 
     Returns:
         False if no micro-batch has audio; nothing is compiled then.
@@ -55,9 +62,12 @@ def warm_up(run: Callable[[Batch], None], micro_batches: Sequence[Batch], device
                 run(batch)
     except (RuntimeError, MemoryError) as error:
         failure = Failure.of(error)
-    if failure is not None:  # outside of the handler, because the error holds the memory of the pass
+    if (
+        failure is not None
+    ):  # outside of the handler, because the error holds the memory of the pass
         log.warning(
-            "torch_compile: out of memory before the first step, for one or two utterances of %d frames (%s). Training "
+            "torch_compile: out of memory before the first step, for one or two utterances of %d "
+            "frames (%s). Training "
             "goes on, and compiles the layers in its steps; if these run out of memory, lower "
             "dataset_conf.filter_conf.max_length or set torch_compile: false",
             heard.feats.size(1),

@@ -31,7 +31,9 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class World:
-    """The ranks that torchrun started, seen from this process; a single rank if started by plain python."""
+    """The ranks that torchrun started, seen from this process; a single rank if started by plain
+    python.
+    """
 
     device: torch.device
     rank: int = 0
@@ -75,21 +77,27 @@ class World:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         if self.size > 1:
-            # DDP imports this module. If it is imported after the group is made, it keeps the group alive until exit.
+            # DDP imports this module. If it is imported after the group is made, it keeps the group
+            # alive until exit.
             importlib.import_module("torch._dynamo")
             backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
             if backend == "nccl":  # hosts exchange numbers that an accelerator need not know
                 backend = "cpu:gloo,cuda:nccl"
             limit = timedelta(seconds=timeout)
-            hosts_store = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+            hosts_store = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(
+                True
+            )
             store = self._store("group", limit, is_master=hosts_store)
-            dist.init_process_group(backend, timeout=limit, store=store, rank=self.rank, world_size=self.size)
+            dist.init_process_group(
+                backend, timeout=limit, store=store, rank=self.rank, world_size=self.size
+            )
 
     def leave(self) -> None:
         """Disconnect from the other ranks at the end of the run.
 
-        Gloo's threads release tensors a little after an exchange. If Python exits in between, the process aborts.
-        Destroying the group ends these threads, provided that no DDP object still holds the group.
+        Gloo's threads release tensors a little after an exchange. If Python exits in between, the
+        process aborts. Destroying the group ends these threads, provided that no DDP object still
+        holds the group.
         """
         if self.size > 1:
             gc.collect()
@@ -127,7 +135,9 @@ class World:
                 dist.broadcast(buffer, 0)
 
     def notice_board(self, name: str) -> Store:
-        """A new connection to the key-value store of the ranks, for messages outside of the exchanges."""
+        """A new connection to the key-value store of the ranks, for messages outside of the
+        exchanges.
+        """
         return self._store(name, timedelta(seconds=30))
 
     def _store(self, name: str, timeout: timedelta, is_master: bool = False) -> Store:
@@ -144,31 +154,42 @@ class World:
 def end_with_launcher(environment: Mapping[str, str] = os.environ) -> None:
     """Let the kernel kill this process when torchrun, its parent, is killed (on Linux; `prctl(2)`).
 
-    A rank that is left alone would train on, without anybody who passes signals on or starts it again.
+    A rank that is left alone would train on, without anybody who passes signals on or starts it
+    again.
     """
     if sys.platform != "linux" or "TORCHELASTIC_RUN_ID" not in environment:
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if LAUNCHER in environment and not Path("/proc", environment[LAUNCHER]).exists():  # killed before this call
+    if (
+        LAUNCHER in environment and not Path("/proc", environment[LAUNCHER]).exists()
+    ):  # killed before this call
         sys.exit("the launcher was killed")
 
 
 @contextmanager
 def report_failure_once(world: World) -> Iterator[None]:
-    """Let only the first rank that fails in this block raise its error; other failing ranks exit with status 1.
+    """Let only the first rank that fails in this block raise its error; other failing ranks exit
+    with status 1.
 
-    A rank whose exchange fails because another rank is gone prints one line; the other rank has the reason. After a
-    StartAgainError all ranks exit with AGAIN.
+    A rank whose exchange fails because another rank is gone prints one line; the other rank has the
+    reason. After a StartAgainError all ranks exit with AGAIN.
     """
     try:
         yield
     except Exception as error:
         if world.size > 1:
-            if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
+            if isinstance(error, dist.DistError) or (
+                isinstance(error, RuntimeError) and "gloo" in str(error)
+            ):
                 first_line = str(error).splitlines()[0]
-                print(f"rank {world.rank} ends: another rank did not answer ({first_line})", file=sys.stderr)
+                print(
+                    f"rank {world.rank} ends: another rank did not answer ({first_line})",
+                    file=sys.stderr,
+                )
                 again = False
-                with suppress(dist.DistError):  # the store is gone as well if the other rank hosted it
+                with suppress(
+                    dist.DistError
+                ):  # the store is gone as well if the other rank hosted it
                     again = world.notice_board("failures").check(["again"])
                 sys.exit(AGAIN if again else 1)
             board = world.notice_board("failures")
@@ -182,23 +203,26 @@ def report_failure_once(world: World) -> Iterator[None]:
 def auto_workers(world: World) -> int:
     """Data workers of each rank for `--num_workers auto`; the number does not change the batches.
 
-    With an accelerator: the cores of the rank minus one for the training process, at most MOST_WORKERS. A rank that
-    trains on the CPU gets one worker, which reads far faster than a CPU trains.
+    With an accelerator: the cores of the rank minus one for the training process, at most
+    MOST_WORKERS. A rank that trains on the CPU gets one worker, which reads far faster than a CPU
+    trains.
     """
     if world.device.type == "cpu":
         return 1
     return min(MOST_WORKERS, max(1, len(os.sched_getaffinity(0)) // world.local_size - 1))
 
 
-def cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ) -> int | None:
+def cpu_threads(
+    world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ
+) -> int | None:
     """Threads of torch for a rank that trains on the CPU with `num_workers` data workers.
 
-    Each data worker gets a core of its own if more than half of the cores remain for training. Otherwise training and
-    data workers share the cores, because the data workers are mostly idle.
+    Each data worker gets a core of its own if more than half of the cores remain for training.
+    Otherwise training and data workers share the cores, because the data workers are mostly idle.
 
     Returns:
-        None if the user has set OMP_NUM_THREADS. torchrun sets OMP_NUM_THREADS=1 for several processes on one machine,
-        so that a 1 does not count as the user's choice there.
+        None if the user has set OMP_NUM_THREADS. torchrun sets OMP_NUM_THREADS=1 for several
+        processes on one machine, so that a 1 does not count as the user's choice there.
     """
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None and not (chosen == "1" and world.local_size > 1):
@@ -207,7 +231,9 @@ def cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, st
     return cores - num_workers if cores > 2 * num_workers else cores
 
 
-def use_cpu_threads(world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ) -> None:
+def use_cpu_threads(
+    world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ
+) -> None:
     """Set the threads of torch to `cpu_threads` if this rank computes on the CPU."""
     threads = cpu_threads(world, num_workers, environment)
     if threads and world.device.type == "cpu":

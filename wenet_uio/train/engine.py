@@ -4,8 +4,9 @@
     each micro-batch           ->  losses, weighted by its share of the step  ->  gradients
     the last micro-batch       ->  gradients, summed over the ranks  ->  clipped  ->  weights
 
-The device decides what depends on its results, such as clipping. The host reads them once in a step: after it has
-launched the next one, or before the update with fp16 and with ScaledAdam, where it decides whether weights change.
+The device decides what depends on its results, such as clipping. The host reads them once in a
+step: after it has launched the next one, or before the update with fp16 and with ScaledAdam, where
+it decides whether weights change.
 
 The loss of a step is the mean over all its utterances, on all ranks and in all micro-batches. With
 length_normalized_loss, the attention loss is the mean over all tokens of the step.
@@ -34,18 +35,26 @@ from wenet_uio.train.memory import Failure, SizeLimit, TooLarge
 from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.micro_batches import emptied, joined_on, on_device
 from wenet_uio.train.objective import Objective, cr_weight
-from wenet_uio.train.optimizer import build_optimizer, build_schedule, load_optimizer_state, on_rank_0, optimizer_state
+from wenet_uio.train.optimizer import (
+    build_optimizer,
+    build_schedule,
+    load_optimizer_state,
+    on_rank_0,
+    optimizer_state,
+)
 from wenet_uio.train.outcome import LaunchedStep, Reading, StepOutcome
 from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.update import Read, clip_and_apply
 
 
 class Engine:
-    """The common part of all engines. A subclass says how ranks share the model and how they exchange gradients."""
+    """The common part of all engines. A subclass says how ranks share the model and how they
+    exchange gradients.
+    """
 
     in_step = False
-    """True if all ranks must run the model equally often, because each forward and backward pass is an exchange. If a
-    rank then runs out of memory, the run ends and must be started again."""
+    """True if all ranks must run the model equally often, because each forward and backward pass is
+    an exchange. If a rank then runs out of memory, the run ends and must be started again."""
 
     def __init__(self, model: ASRModel, config: Config, world: World, seed: int) -> None:
         self.world = world
@@ -55,7 +64,10 @@ class Engine:
         self.model = model.to(world.device)
         freeze(self.model, config)
         self.names = model.loss_names
-        self.of_tokens = {"th_accuracy", *(["loss_att"] if config.model_conf.length_normalized_loss else [])}
+        self.of_tokens = {
+            "th_accuracy",
+            *(["loss_att"] if config.model_conf.length_normalized_loss else []),
+        }
         """Names of the losses that are means over tokens."""
         self.schedule = build_schedule(config)
         self.objective = Objective(self.model, world.device, config.dtype)
@@ -73,7 +85,9 @@ class Engine:
         return True
 
     def connect(self) -> None:
-        """Connect the model of this rank to the other ranks, and load the state that `load_state_dict` received."""
+        """Connect the model of this rank to the other ranks, and load the state that
+        `load_state_dict` received.
+        """
         if self.cold:
             compile_layers(self.model)
         train_mode(self.model)
@@ -94,19 +108,29 @@ class Engine:
         self.synced = self.objective
 
     def apart(self) -> Any:
-        """A context in which backward passes do not exchange gradients; for all micro-batches but the last."""
+        """A context in which backward passes do not exchange gradients; for all micro-batches but
+        the last.
+        """
         return nullcontext()
 
     def lrs(self, number: int) -> list[float]:
         """Learning rates of optimizer step `number` (from 1), one for each group of weights."""
-        return [group["base_lr"] * self.schedule(number, self.epoch) for group in self.optimizer.param_groups]
+        return [
+            group["base_lr"] * self.schedule(number, self.epoch)
+            for group in self.optimizer.param_groups
+        ]
 
-    def step(self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]) -> StepOutcome:
+    def step(
+        self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]
+    ) -> StepOutcome:
         """Run optimizer step `number` (from 1), and wait for its result; see `launch`."""
         return self.launch(micro_batches, number, also).outcome()
 
-    def launch(self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]) -> LaunchedStep:
-        """Start optimizer step `number` (from 1). An accelerator still computes it when this returns.
+    def launch(
+        self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]
+    ) -> LaunchedStep:
+        """Start optimizer step `number` (from 1). An accelerator still computes it when this
+        returns.
 
         Args:
             micro_batches: those of this rank.
@@ -146,18 +170,24 @@ class Engine:
         """Compute the gradients and change the weights; `totals` are the counts of all ranks.
 
         Returns:
-            `totals`, the sums of the losses over the ranks, and the norm of the gradient. None if a rank ran out of
-            memory: the weights are unchanged, `size_limit` knows the size, and the step must be repeated.
+            `totals`, the sums of the losses over the ranks, and the norm of the gradient. None if a
+            rank ran out of
+            memory: the weights are unchanged, `size_limit` knows the size, and the step must be
+                repeated.
         """
         of_all = {name: totals[name].clamp(min=1) for name in ("utterances", "tokens")}
         losses, too_large = self._gradients(micro_batches, number, of_all)
         if self._refused(too_large):
             return None
         sums = [torch.stack([*totals.values()]), self.world.sum(losses)]
-        return self._update(number, lambda norm: Reading(torch.cat([*sums, norm.to(losses).reshape(1)])))
+        return self._update(
+            number, lambda norm: Reading(torch.cat([*sums, norm.to(losses).reshape(1)]))
+        )
 
     def _refused(self, too_large: TooLarge | None) -> bool:
-        """Whether a rank ran out of memory. The hosts tell one another, so that none waits for its accelerator."""
+        """Whether a rank ran out of memory. The hosts tell one another, so that none waits for its
+        accelerator.
+        """
         if self.world.size == 1 or self.in_step:
             return too_large is not None
         if not self.world.largest(torch.tensor([float(too_large is not None)])):
@@ -186,7 +216,9 @@ class Engine:
                     losses += self._backward(joined_on(device, group), of_all, last)
             except (RuntimeError, MemoryError) as error:
                 failure = Failure.of(error)
-            if failure is not None:  # outside of the handler, because the error holds the memory of the step
+            if (
+                failure is not None
+            ):  # outside of the handler, because the error holds the memory of the step
                 self.optimizer.zero_grad(set_to_none=True)
                 too_large = self.note(group, number, failure)
                 break
@@ -194,7 +226,8 @@ class Engine:
         return losses, too_large
 
     def note(self, batches: Sequence[Batch], number: int, failure: Failure) -> TooLarge:
-        """Note that a batch, or the joined `batches`, did not fit in memory: from step `number` on they are split.
+        """Note that a batch, or the joined `batches`, did not fit in memory: from step `number` on
+        they are split.
 
         Raises:
             StartAgainError: the other ranks wait in an exchange that this rank can no longer join.
@@ -203,12 +236,16 @@ class Engine:
         noted = self.size_limit.note(batches, number, failure.said)
         if self.in_step or failure.of_exchange:
             raise StartAgainError(
-                f"step {number}: {self.config.train_engine} cannot split the batch of a running step; "
-                "run the same command again: training resumes from the newest state with such batches split"
+                f"step {number}: {self.config.train_engine} cannot split the batch of a running "
+                "step; "
+                "run the same command again: training resumes from the newest state with such "
+                "batches split"
             )
         return noted
 
-    def end_exchange(self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool) -> None:
+    def end_exchange(
+        self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool
+    ) -> None:
         """Complete the exchange of gradients after the micro-batches of a step.
 
         Args:
@@ -221,25 +258,36 @@ class Engine:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _filled_up(self, passes: list[list[Batch]]) -> list[list[Batch]]:
-        """Add passes of empty batches up to the largest number of a rank, if the engine is `in_step`."""
+        """Add passes of empty batches up to the largest number of a rank, if the engine is
+        `in_step`.
+        """
         most = int(self.world.largest(torch.tensor([len(passes)]))) if self.in_step else 0
         return [*passes, *[[emptied(passes[0][0])]] * (most - len(passes))]
 
-    def _backward(self, batch: Batch, of_all: Mapping[str, torch.Tensor], last: bool) -> torch.Tensor:
+    def _backward(
+        self, batch: Batch, of_all: Mapping[str, torch.Tensor], last: bool
+    ) -> torch.Tensor:
         losses = self.synced(on_device(batch, self.world.device))
         counts = count([batch])
-        # Engines average over the ranks, so that the factor world.size gives each utterance the weight 1 / utterances.
-        share = {unit: counts[unit] * self.world.size / of_all[unit] for unit in ("utterances", "tokens")}
+        # Engines average over the ranks, so that the factor world.size gives each utterance the
+        # weight 1 / utterances.
+        share = {
+            unit: counts[unit] * self.world.size / of_all[unit] for unit in ("utterances", "tokens")
+        }
         loss = losses["loss"] * share["utterances"].to(losses["loss"].dtype)
         if "loss_att" in self.of_tokens and len(batch) and self.model.attention_weight > 0:
             more = (share["tokens"] - share["utterances"]).to(loss.dtype)
-            weight = self.model.text_weight if batch.text_only else self.model.loss_weights["loss_att"]
+            weight = (
+                self.model.text_weight if batch.text_only else self.model.loss_weights["loss_att"]
+            )
             loss = loss + weight * losses["loss_att"] * more
         self.backward(loss, last)
         return loss_sums(losses, batch, self.names, self.of_tokens)
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
-        """Add to the gradients; after the `last` micro-batch of a step they are averaged over the ranks."""
+        """Add to the gradients; after the `last` micro-batch of a step they are averaged over the
+        ranks.
+        """
         self.scaler.scale(loss).backward()
 
     def _update(self, number: int, read: Read) -> Reading:
@@ -247,8 +295,10 @@ class Engine:
             return self.update(read)
         except (RuntimeError, MemoryError) as error:
             raise ValueError(
-                f"step {number}: out of memory in the update of the weights ({Failure.of(error).said}). Weights, "
-                "gradients and optimizer state need it whatever the batch: free memory of the device, share them over "
+                f"step {number}: out of memory in the update of the weights "
+                f"({Failure.of(error).said}). Weights, "
+                "gradients and optimizer state need it whatever the batch: free memory of the "
+                "device, share them over "
                 "several ranks (train_engine torch_fsdp), or train a smaller model"
             ) from None
 
@@ -260,26 +310,38 @@ class Engine:
         return reading
 
     def per_utterance(self, sums: dict[str, float]) -> dict[str, float]:
-        """Scale the sums of `of_tokens` losses so that they can be divided by utterances like the other losses."""
+        """Scale the sums of `of_tokens` losses so that they can be divided by utterances like the
+        other losses.
+        """
         if "loss_att" in self.of_tokens and "loss_att" in sums:
             sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
         if "loss_att" in self.of_tokens and not sums["texts"] and "loss_att" in sums:
-            sums["loss"] = sum(weight * sums.get(name, 0.0) for name, weight in self.model.loss_weights.items())
+            sums["loss"] = sum(
+                weight * sums.get(name, 0.0) for name, weight in self.model.loss_weights.items()
+            )
         return sums
 
     def vector(self, values: Sequence[float]) -> torch.Tensor:
-        """Numbers as float64 on the device, copied from pinned memory, so that the host does not wait."""
+        """Numbers as float64 on the device, copied from pinned memory, so that the host does not
+        wait.
+        """
         pinned = self.world.device.type == "cuda"
-        return torch.tensor(values, dtype=torch.float64, pin_memory=pinned).to(self.world.device, non_blocking=True)
+        return torch.tensor(values, dtype=torch.float64, pin_memory=pinned).to(
+            self.world.device, non_blocking=True
+        )
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The state dict of the model on the CPU of rank 0; empty on other ranks. All ranks must call this together."""
+        """The state dict of the model on the CPU of rank 0; empty on other ranks. All ranks must
+        call this together.
+        """
         return on_rank_0(self.model.state_dict(), self.world.rank)
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights, optimizer state, scaler and seed, in one format for all engines and numbers of ranks.
+        """Weights, optimizer state, scaler and seed, in one format for all engines and numbers of
+        ranks.
 
-        All ranks must call this together. Weights and optimizer state are on the CPU of rank 0 only.
+        All ranks must call this together. Weights and optimizer state are on the CPU of rank 0
+        only.
         """
         return {
             "model": self.weights(),

@@ -21,18 +21,23 @@ from wenet_uio.train.micro_batches import emptied
 class DdpEngine(Engine):
     """Averages gradients over the ranks while they are computed.
 
-    If a rank runs out of memory, all ranks repeat the step, and that rank splits its batch. The rank completes the
-    exchange with zeros. In each step the hosts exchange one number, which tells the other ranks. The first two steps
-    exchange gradients after their backward passes, because the buckets change until then.
+    If a rank runs out of memory, all ranks repeat the step, and that rank splits its batch. The
+    rank completes the exchange with zeros. In each step the hosts exchange one number, which tells
+    the other ranks. The first two steps exchange gradients after their backward passes, because the
+    buckets change until then.
     """
 
     def wrap(self) -> None:
         """Wrap the objective in DistributedDataParallel if there are several ranks."""
         if dist.is_initialized():
-            # The warning is about kernels (channels, 1, width), whose gradients have the right strides.
+            # The warning is about kernels (channels, 1, width), whose gradients have the right
+            # strides.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
-            # Training does not need equal buffers (means of batch norm); `validate` copies those of rank 0 to all.
-            self.synced = DistributedDataParallel(self.objective, gradient_as_bucket_view=True, broadcast_buffers=False)
+            # Training does not need equal buffers (means of batch norm); `validate` copies those of
+            # rank 0 to all.
+            self.synced = DistributedDataParallel(
+                self.objective, gradient_as_bucket_view=True, broadcast_buffers=False
+            )
             self.exchange = Exchange()
             self.synced.register_comm_hook(None, self.exchange.average)
 
@@ -41,15 +46,21 @@ class DdpEngine(Engine):
         """False in the first steps, see above."""
         return not isinstance(self.synced, DistributedDataParallel) or self.exchange.steady
 
-    def end_exchange(self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool) -> None:
-        """Exchange the gradients of the first steps by an empty batch; complete an interrupted exchange with zeros."""
+    def end_exchange(
+        self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool
+    ) -> None:
+        """Exchange the gradients of the first steps by an empty batch; complete an interrupted
+        exchange with zeros.
+        """
         if not self.exchanges_meanwhile:
             self._backward(emptied(batch), of_all, last=True)
         elif broken_off and isinstance(self.synced, DistributedDataParallel):
             self.exchange.complete(self.world.device)
 
     def start_over(self) -> None:
-        """Discard the gradients and create DistributedDataParallel again: its last backward pass may be incomplete."""
+        """Discard the gradients and create DistributedDataParallel again: its last backward pass
+        may be incomplete.
+        """
         super().start_over()
         self.synced = self.objective
         gc.collect()  # the old DDP object is part of reference cycles
@@ -57,4 +68,8 @@ class DdpEngine(Engine):
 
     def apart(self) -> Any:
         """As Engine.apart."""
-        return self.synced.no_sync() if isinstance(self.synced, DistributedDataParallel) else nullcontext()
+        return (
+            self.synced.no_sync()
+            if isinstance(self.synced, DistributedDataParallel)
+            else nullcontext()
+        )

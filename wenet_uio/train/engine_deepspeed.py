@@ -1,4 +1,6 @@
-"""deepspeed: every rank holds the weights, and a share of optimizer state (ZeRO 1) and gradients (ZeRO 2)."""
+"""deepspeed: every rank holds the weights, and a share of optimizer state (ZeRO 1) and gradients
+(ZeRO 2).
+"""
 
 from __future__ import annotations
 
@@ -23,42 +25,61 @@ from wenet_uio.train.update import Read
 
 log = logging.getLogger(__name__)
 
-OURS = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
-"""Keys of DeepSpeed's config that train.yaml sets instead, like those of optimizer, scheduler and precision."""
+OURS = (
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "gradient_clipping",
+)
+"""Keys of DeepSpeed's config that train.yaml sets instead, like those of optimizer, scheduler and
+precision."""
 
 
 class DeepspeedEngine(Engine):
-    """train.yaml sets batches, optimizer, learning rate, clipping and arithmetic; the json sets how ranks share memory.
+    """train.yaml sets batches, optimizer, learning rate, clipping and arithmetic; the json sets how
+    ranks share memory.
 
-    Weights stay fp32 and autocast chooses the arithmetic, as with the other engines. So the engines give the same
-    training and differ only in memory.
+    Weights stay fp32 and autocast chooses the arithmetic, as with the other engines. So the engines
+    give the same training and differ only in memory.
     """
 
     in_step = True
 
-    def __init__(self, model: ASRModel, config: Config, world: World, seed: int, json_path: str | Path) -> None:
+    def __init__(
+        self, model: ASRModel, config: Config, world: World, seed: int, json_path: str | Path
+    ) -> None:
         super().__init__(model, config, world, seed)
         if config.dtype == "fp16":
-            raise ValueError("train_engine deepspeed: dtype fp16 is for torch_ddp and torch_fsdp; use bf16 or fp32")
+            raise ValueError(
+                "train_engine deepspeed: dtype fp16 is for torch_ddp and torch_fsdp; use bf16 or "
+                "fp32"
+            )
         self.settings = read_settings(json_path, config)
         os.environ.setdefault("DS_ACCELERATOR", world.device.type)
         try:
             import deepspeed  # pyright: ignore[reportMissingImports] # optional package
         except ImportError:
-            raise ValueError("train_engine deepspeed: not installed; pip install -e .[deepspeed]") from None
+            raise ValueError(
+                "train_engine deepspeed: not installed; pip install -e .[deepspeed]"
+            ) from None
         self.deepspeed: Any = deepspeed
 
     def connect(self) -> None:
         """As Engine.connect; DeepSpeed wraps the model together with its optimizer."""
         if not dist.is_initialized():
-            raise ValueError("train_engine deepspeed: needs several processes (torchrun); use torch_ddp for one")
+            raise ValueError(
+                "train_engine deepspeed: needs several processes (torchrun); use torch_ddp for one"
+            )
         saved, self.saved = self.saved, None
         super().connect()
         self.deepspeed.utils.logger.setLevel(logging.WARNING)
         backend = "nccl" if self.world.device.type == "cuda" else "gloo"
         self.deepspeed.init_distributed(backend, auto_mpi_discovery=False)
         self.synced, self.zero, _, _ = self.deepspeed.initialize(
-            model=self.objective, optimizer=self.optimizer, config=self.settings, dist_init_required=False
+            model=self.objective,
+            optimizer=self.optimizer,
+            config=self.settings,
+            dist_init_required=False,
         )
         if saved is not None:
             self._load_optimizer(saved["optimizer"])
@@ -89,7 +110,9 @@ class DeepspeedEngine(Engine):
         return {**super().state_dict(), "optimizer": self._optimizer_state()}
 
     def _optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """As optimizer.optimizer_state, gathered weight by weight from the flat shares of the ranks."""
+        """As optimizer.optimizer_state, gathered weight by weight from the flat shares of the
+        ranks.
+        """
         share = next((share for share in self._shares() if share in self.optimizer.state), None)
         if share is None:
             return {}
@@ -99,7 +122,9 @@ class DeepspeedEngine(Engine):
         get = self.deepspeed.utils.safe_get_full_optimizer_state
         found = {}
         for name, weight in self._trained().items():
-            found[name] = on_rank_0({**others, **{key: get(weight, key) for key in whole_keys}}, self.world.rank)
+            found[name] = on_rank_0(
+                {**others, **{key: get(weight, key) for key in whole_keys}}, self.world.rank
+            )
         return {} if self.world.rank else found
 
     def _load_optimizer(self, saved: dict[str, dict[str, torch.Tensor]]) -> None:
@@ -110,16 +135,24 @@ class DeepspeedEngine(Engine):
         keys = [key for key, value in example.items() if value.dim()]
         for members, share in zip(self.zero.bit16_groups, self._shares(), strict=True):
             zeros = {key: torch.zeros_like(share) for key in keys}
-            numbers = {key: value.to(share.device) for key, value in example.items() if key not in keys}
-            self.optimizer.state[share] = {key: value.clone() for key, value in (numbers | zeros).items()}
-            self.deepspeed.utils.lazy_init_hp_params_optimizer_state(members, share, self.optimizer.state)
+            numbers = {
+                key: value.to(share.device) for key, value in example.items() if key not in keys
+            }
+            self.optimizer.state[share] = {
+                key: value.clone() for key, value in (numbers | zeros).items()
+            }
+            self.deepspeed.utils.lazy_init_hp_params_optimizer_state(
+                members, share, self.optimizer.state
+            )
         known = {name: weight for name, weight in self._trained().items() if name in saved}
         for (name, weight), key in product(known.items(), keys):
             value = saved[name][key].to(self.world.device)
             self.deepspeed.utils.safe_set_full_optimizer_state(weight, value, key)
 
     def _trained(self) -> dict[str, torch.nn.Parameter]:
-        return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
+        return {
+            name: weight for name, weight in self.model.named_parameters() if weight.requires_grad
+        }
 
     def _shares(self) -> list[torch.Tensor]:
         """Flat tensors with this rank's part of the weights, one for each group of weights."""
@@ -137,14 +170,20 @@ def read_settings(path: str | Path, config: Config) -> dict[str, Any]:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: not json: {error}") from None
-    if not isinstance(settings, dict) or settings.get("zero_optimization", {}).get("stage") not in (1, 2):
+    if not isinstance(settings, dict) or settings.get("zero_optimization", {}).get("stage") not in (
+        1,
+        2,
+    ):
         raise ValueError(
-            f"{path}: zero_optimization.stage must be 1 or 2; to share the weights as well (stage 3), use torch_fsdp"
+            f"{path}: zero_optimization.stage must be 1 or 2; to share the weights as well (stage "
+            "3), use torch_fsdp"
         )
     values: dict[str, Any] = dict(zip(OURS[1:], (1, 1, config.grad_clip), strict=True))
     for key in (*OURS, "optimizer", "scheduler", "fp16", "bf16"):
         found = settings.pop(key, None)
-        enabled = found.get("enabled") if isinstance(found, dict) and key in ("fp16", "bf16") else found
+        enabled = (
+            found.get("enabled") if isinstance(found, dict) and key in ("fp16", "bf16") else found
+        )
         if enabled and enabled not in ("auto", values.get(key)):
             log.info("%s: %s %s is ignored: train.yaml sets it", path, key, found)
     return {"steps_per_print": 10**9, **settings, **values, "zero_allow_untested_optimizer": True}

@@ -1,4 +1,6 @@
-"""torch_fsdp: every rank holds a share of the weights, gradients and optimizer state (fully_shard)."""
+"""torch_fsdp: every rank holds a share of the weights, gradients and optimizer state
+(fully_shard).
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,16 @@ class FsdpEngine(Engine):
         """
         if self.world.size == 1:
             return
-        if alone := next((name for name, weight in self.model.named_parameters() if not weight.dim()), None):
-            raise ValueError(f"train_engine torch_fsdp cannot share {alone}, a single number: use torch_ddp")
+        if alone := next(
+            (name for name, weight in self.model.named_parameters() if not weight.dim()), None
+        ):
+            raise ValueError(
+                f"train_engine torch_fsdp cannot share {alone}, a single number: use torch_ddp"
+            )
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
-        # Weights and gradients are exchanged in fp32, and autocast chooses the types of operations, as with torch_ddp.
-        # An exchange in 16 bits would also round the weights of norms and embeddings, which autocast computes in fp32.
+        # Weights and gradients are exchanged in fp32, and autocast chooses the types of operations,
+        # as with torch_ddp. An exchange in 16 bits would also round the weights of norms and
+        # embeddings, which autocast computes in fp32.
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
         contiguous(self.model)
         for layer in (*layers_of(self.model), self.model):

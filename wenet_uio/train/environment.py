@@ -19,7 +19,9 @@ PACKAGES = ("torch", "torchaudio", "numpy", "soundfile", "sentencepiece")
 
 
 def environment(world: World, step: int) -> dict[str, Any]:
-    """Describe a start of the run whose first optimizer step is `step`, as values for environment.yaml."""
+    """Describe a start of the run whose first optimizer step is `step`, as values for
+    environment.yaml.
+    """
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {
         "started": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -47,8 +49,19 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    """Commit of the working tree with this file, with `+` if it has changes; `unknown` outside of a git repository."""
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    """Commit of the working tree with this file, with `+` if it has changes; `unknown` outside of a
+    git repository.
+    """
+    git = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty=+",
+        "--abbrev=12",
+        "--exclude=*",
+    ]
     try:
         done = subprocess.run(git, capture_output=True, text=True)
     except FileNotFoundError:  # git is not installed

@@ -1,4 +1,6 @@
-"""Record the exchanges of DistributedDataParallel, so that a rank that runs out of memory can complete them."""
+"""Record the exchanges of DistributedDataParallel, so that a rank that runs out of memory can
+complete them.
+"""
 
 # Without `from __future__ import annotations`: DDP reads the annotations of its hook.
 
@@ -8,14 +10,17 @@ from torch.distributed import GradBucket  # pyright: ignore[reportPrivateImportU
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 STEADY = 2
-"""Backward passes after which the gradient buckets no longer change: DDP reorders them after the first pass."""
+"""Backward passes after which the gradient buckets no longer change: DDP reorders them after the
+first pass."""
 
 
 class Exchange:
-    """A communication hook that averages gradients as DDP does, and records the shapes of the buckets.
+    """A communication hook that averages gradients as DDP does, and records the shapes of the
+    buckets.
 
-    Each gradient bucket is one exchange, and all ranks make the exchanges in the same order. A rank that runs out of
-    memory in its backward pass stops in the middle of them, while the other ranks wait for the rest.
+    Each gradient bucket is one exchange, and all ranks make the exchanges in the same order. A rank
+    that runs out of memory in its backward pass stops in the middle of them, while the other ranks
+    wait for the rest.
     """
 
     def __init__(self) -> None:
@@ -42,7 +47,9 @@ class Exchange:
         return future
 
     def complete(self, device: torch.device) -> None:
-        """Send zeros for the remaining buckets of an interrupted pass, for which the other ranks wait."""
+        """Send zeros for the remaining buckets of an interrupted pass, for which the other ranks
+        wait.
+        """
         for _, future in self._sent:
             future.wait()
         for bucket in self._buckets[len(self._sent) :]:

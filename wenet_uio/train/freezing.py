@@ -15,7 +15,8 @@ def freeze(model: ASRModel, config: TrainKeys) -> None:
     """Freeze the weights that the config names, and those that do not influence the loss.
 
     Raises:
-        ValueError: freeze_modules names a module that the model does not have, or no weight is left to train.
+        ValueError: freeze_modules names a module that the model does not have, or no weight is left
+            to train.
     """
     freeze_idle(model)
     frozen = set(parts_of(model, config.freeze_modules))
@@ -27,7 +28,9 @@ def freeze(model: ASRModel, config: TrainKeys) -> None:
 
 
 def freeze_idle(model: ASRModel) -> None:
-    """Freeze modules whose weight in the loss is 0; otherwise DDP would have to look for unused weights every step."""
+    """Freeze modules whose weight in the loss is 0; otherwise DDP would have to look for unused
+    weights every step.
+    """
     if model.ctc_weight == 0:
         model.ctc.requires_grad_(False)
     if model.attention_weight == model.parallel_weight == 0:
@@ -40,5 +43,7 @@ def train_mode(model: nn.Module) -> None:
     """Switch to training mode, except frozen batch norms, which keep their statistics."""
     model.train()
     for module in model.modules():
-        if isinstance(module, nn.BatchNorm1d) and not any(weight.requires_grad for weight in module.parameters()):
+        if isinstance(module, nn.BatchNorm1d) and not any(
+            weight.requires_grad for weight in module.parameters()
+        ):
             module.eval()

@@ -1,8 +1,9 @@
-"""Batches that do not fit in memory: recognise the error, split the batch, and name the config key to lower.
+"""Batches that do not fit in memory: recognise the error, split the batch, and name the config key
+to lower.
 
-too_large.jsonl in the folder of the run has a line with step and size for each such batch. From that step on, every
-rank splits batches that large beforehand, also after restarts. So a run that was killed or ran out of memory again
-ends with the weights of a run without these interruptions.
+too_large.jsonl in the folder of the run has a line with step and size for each such batch. From
+that step on, every rank splits batches that large beforehand, also after restarts. So a run that
+was killed or ran out of memory again ends with the weights of a run without these interruptions.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from wenet_uio.train.distributed import World
 from wenet_uio.train.micro_batches import grouped
 
 NO_MEMORY = re.compile(
-    r"out of memory"  # "CUDA out of memory. Tried to allocate", "CUDA error: out of memory", and NCCL's own words
+    # "CUDA out of memory. Tried to allocate", "CUDA error: out of memory", and NCCL's own words
+    r"out of memory"
     r"|can(no|')t allocate memory|not enough memory|bad_alloc"
     r"|ALLOC(ATION)?_FAILED"  # status of cuBLAS, cuDNN, cuFFT, cuRAND, cuSOLVER and cuSPARSE
     r"|Failed to CUDA (host )?[cm]alloc"  # NCCL
@@ -87,8 +89,8 @@ class TooLarge(NamedTuple):
     def is_within(self, *batches: Batch) -> bool:
         """True if `batches`, joined to one, need at least as much memory, whatever the model.
 
-        Memory is a weighted sum of the `_products`, with weights that depend on the model. So a batch that is at least
-        as large in every product needs at least as much.
+        Memory is a weighted sum of the `_products`, with weights that depend on the model. So a
+        batch that is at least as large in every product needs at least as much.
         """
         products = zip(_products(*_size(batches)), _products(*self[1:]), strict=True)
         return all(more >= own for more, own in products)
@@ -103,14 +105,22 @@ class SizeLimit:
         self._path: Path | None = None
 
     def keep_in(self, path: Path, world: World) -> None:
-        """Load the sizes in the file, and append new ones to it. All ranks must call this together."""
+        """Load the sizes in the file, and append new ones to it. All ranks must call this
+        together.
+        """
         self._path = path
         found = None
         if world.rank == 0:
-            found = {TooLarge(*(line[name] for name in TooLarge._fields)) for line in read_lines(path)}
+            found = {
+                TooLarge(*(line[name] for name in TooLarge._fields)) for line in read_lines(path)
+            }
         self.too_large = world.gather(found)[0]
         if self.too_large and world.rank == 0:
-            log.info("%s: %d sizes of batches did not fit; batches that large are split", path, len(self.too_large))
+            log.info(
+                "%s: %d sizes of batches did not fit; batches that large are split",
+                path,
+                len(self.too_large),
+            )
 
     def note(self, batches: Sequence[Batch], number: int, said: str) -> TooLarge:
         """Record and log that a batch of step `number` did not fit, and free cached memory.
@@ -129,25 +139,41 @@ class SizeLimit:
         self.too_large.add(known)
         if self._path is not None:
             append_line(self._path, {**known._asdict(), "said": refusal})
-        log.warning("%s; %s", refusal, "the batch is split in two" if len(batches) == 1 else "fewer are joined")
+        log.warning(
+            "%s; %s",
+            refusal,
+            "the batch is split in two" if len(batches) == 1 else "fewer are joined",
+        )
         free_cached()
         return known
 
     def passes(
         self, micro_batches: Sequence[Batch], number: int, device: torch.device, most_frames: int
     ) -> list[list[Batch]]:
-        """What a device computes in each pass of step `number`: micro-batches to join (see `grouped`), or one part."""
+        """What a device computes in each pass of step `number`: micro-batches to join (see
+        `grouped`), or one part.
+        """
         passes: list[list[Batch]] = []
-        for group in grouped(micro_batches, device, most_frames, lambda group: self.fits(group, number)):
-            passes += [group] if len(group) > 1 else [[part] for part in self.parts(group[0], number)]
+        for group in grouped(
+            micro_batches, device, most_frames, lambda group: self.fits(group, number)
+        ):
+            passes += (
+                [group] if len(group) > 1 else [[part] for part in self.parts(group[0], number)]
+            )
         return passes
 
     def fits(self, batches: Sequence[Batch], number: int) -> bool:
-        """False if batches of step `number`, joined to one, are as large as a size that did not fit."""
-        return not any(known.step <= number and known.is_within(*batches) for known in self.too_large)
+        """False if batches of step `number`, joined to one, are as large as a size that did not
+        fit.
+        """
+        return not any(
+            known.step <= number and known.is_within(*batches) for known in self.too_large
+        )
 
     def parts(self, batch: Batch, number: int) -> list[Batch]:
-        """Split a batch of step `number` into halves until no part is as large as a size that did not fit."""
+        """Split a batch of step `number` into halves until no part is as large as a size that did
+        not fit.
+        """
         if len(batch) < 2 or self.fits([batch], number):
             return [batch]
         half = len(batch) // 2
@@ -161,7 +187,9 @@ class SizeLimit:
     def _advice(self, batches: Sequence[Batch]) -> str:
         utterances, frames, tokens = _size(batches)
         if utterances == 1:
-            lower = f"filter_conf.max_length (now {self.conf.filter_conf.max_length} frames of 10 ms)"
+            lower = (
+                f"filter_conf.max_length (now {self.conf.filter_conf.max_length} frames of 10 ms)"
+            )
             return f"one utterance of {frames} frames and {tokens} tokens: lower {lower}"
         held = f"{utterances} utterances of up to {frames} frames and {tokens} tokens: lower "
         if batches[0].text_only:
@@ -169,18 +197,28 @@ class SizeLimit:
         if len(batches) > 1:
             return held + "join_micro_batches"
         count = frame_count(self.conf)
-        return held + f"batch_conf.{knob(self.conf.batch_conf, frames, frames * count.shift / count.sample_rate)}"
+        return (
+            held
+            + f"batch_conf.{knob(self.conf.batch_conf, frames, frames * count.shift / count.sample_rate)}"
+        )
 
 
 def knob(conf: BatchConf, frames: int, seconds: float) -> str:
-    """The key of batch_conf, with its value, that limits batches whose longest utterance has `frames` (`seconds`)."""
+    """The key of batch_conf, with its value, that limits batches whose longest utterance has
+    `frames` (`seconds`).
+    """
     if conf.batch_type == "static":
         return f"batch_size (now {conf.batch_size or 'absent'})"
     if conf.batch_type == "dynamic":
         name = "max_frames_in_batch" if conf.batch_duration is None else "batch_duration"
         return f"{name} (now {getattr(conf, name)})"
     if conf.bucket_duration_bins is None:
-        name, ends, sizes, unit = "bucket_batch_sizes", conf.bucket_boundaries, conf.bucket_batch_sizes, "frames"
+        name, ends, sizes, unit = (
+            "bucket_batch_sizes",
+            conf.bucket_boundaries,
+            conf.bucket_batch_sizes,
+            "frames",
+        )
         bucket = int(np.searchsorted(ends, frames, side="right"))
     else:
         name, sizes, unit = "bucket_batch_size", conf.bucket_batch_size, "seconds"

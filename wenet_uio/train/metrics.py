@@ -12,7 +12,9 @@ from wenet_uio.dataset.types import Batch
 
 
 def count(batches: Sequence[Batch]) -> dict[str, float]:
-    """Sizes of some micro-batches by name: utterances, texts without audio, tokens, audio seconds, frames."""
+    """Sizes of some micro-batches by name: utterances, texts without audio, tokens, audio seconds,
+    frames.
+    """
     return {
         "utterances": sum(len(batch) for batch in batches),
         "texts": sum(len(batch) for batch in batches if batch.text_only),
@@ -69,8 +71,8 @@ OF_AUDIO = ("ctc", "interctc", "cr", "rnnt", "full", "chunk", "ctl")
 class Totals:
     """Sums over steps and ranks, by name.
 
-    The names are those of `count` and of the losses, and two times that are summed over the ranks: `wait` (seconds of
-    waiting for data) and `elapsed` (seconds of training).
+    The names are those of `count` and of the losses, and two times that are summed over the ranks:
+    `wait` (seconds of waiting for data) and `elapsed` (seconds of training).
     """
 
     def __init__(self, sums: Mapping[str, float] | None = None) -> None:
@@ -84,7 +86,10 @@ class Totals:
     def losses(self) -> dict[str, float]:
         """Losses as means over utterances, and the accuracy as a mean over tokens."""
         heard = self.sums["utterances"] - self.sums.get("texts", 0.0)
-        counts = {"th_accuracy": self.sums["tokens"], **{f"loss_{name}": heard for name in OF_AUDIO}}
+        counts = {
+            "th_accuracy": self.sums["tokens"],
+            **{f"loss_{name}": heard for name in OF_AUDIO},
+        }
         return {
             name: value / max(counts.get(name, self.sums["utterances"]), 1)
             for name, value in self.sums.items()
@@ -92,10 +97,13 @@ class Totals:
         }
 
     def throughput(self, ranks: int) -> dict[str, float]:
-        """Audio seconds per second of all ranks together, share of time waiting for data, and share of padding."""
+        """Audio seconds per second of all ranks together, share of time waiting for data, and share
+        of padding.
+        """
         elapsed = max(self.sums.get("elapsed", 0.0), 1e-9)
         return {
             "audio_seconds_per_second": self.sums.get("seconds", 0.0) * ranks / elapsed,
             "data_wait": self.sums.get("wait", 0.0) / elapsed,
-            "padding": 1 - self.sums.get("frames", 0.0) / max(self.sums.get("padded_frames", 0.0), 1),
+            "padding": 1
+            - self.sums.get("frames", 0.0) / max(self.sums.get("padded_frames", 0.0), 1),
         }

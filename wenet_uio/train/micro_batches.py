@@ -23,7 +23,9 @@ class SizedBatches(Protocol):
 
 
 class Loader(SizedBatches, Protocol):
-    """Batches of this rank for one epoch, with a position that can be saved; see wenet_uio.dataset.Loader."""
+    """Batches of this rank for one epoch, with a position that can be saved; see
+    wenet_uio.dataset.Loader.
+    """
 
     def state_dict(self) -> dict[str, Any]:
         """Position and digests of the data."""
@@ -49,8 +51,8 @@ class Loader(SizedBatches, Protocol):
 def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
     """Yield the micro-batches of each optimizer step: the batches of `accum_grad` loader steps.
 
-    The last optimizer step of an epoch may have fewer loader steps. Batches are taken from the loader only when they
-    are needed, so that the state of the loader matches the last list.
+    The last optimizer step of an epoch may have fewer loader steps. Batches are taken from the
+    loader only when they are needed, so that the state of the loader matches the last list.
     """
     left = len(batches)
     held: list[Batch] = []
@@ -65,7 +67,8 @@ def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch on `device`; its lengths stay on the CPU, where the losses of CTC and transducer need them.
+    """The batch on `device`; its lengths stay on the CPU, where the losses of CTC and transducer
+    need them.
 
     A GPU copies it from pinned memory while it computes.
     """
@@ -90,13 +93,17 @@ def _copy_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def grouped(
-    batches: Sequence[Batch], device: torch.device, most_frames: int, fit: Callable[[Sequence[Batch]], bool]
+    batches: Sequence[Batch],
+    device: torch.device,
+    most_frames: int,
+    fit: Callable[[Sequence[Batch]], bool],
 ) -> list[list[Batch]]:
-    """The micro-batches of a step in groups that a device computes as one batch each, see `joined_on`.
+    """The micro-batches of a step in groups that a device computes as one batch each, see
+    `joined_on`.
 
-    An accelerator computes few large batches faster than many small ones. So neighbours are a group while they `fit`
-    and have at most `most_frames` frames with their padding. Texts without audio, conversations and pairs of texts
-    stay apart. On a CPU all do.
+    An accelerator computes few large batches faster than many small ones. So neighbours are a group
+    while they `fit` and have at most `most_frames` frames with their padding. Texts without audio,
+    conversations and pairs of texts stay apart. On a CPU all do.
     """
     groups: list[list[Batch]] = []
     for batch in batches:
@@ -111,7 +118,8 @@ def grouped(
 def _join(batches: Sequence[Batch], most_frames: int) -> bool:
     padded = sum(map(len, batches)) * max(batch.feats.size(1) for batch in batches)
     return padded <= most_frames and all(
-        len(batch) == len(batch.feats) and batch.feats.size(1) and batch.source is None for batch in batches
+        len(batch) == len(batch.feats) and batch.feats.size(1) and batch.source is None
+        for batch in batches
     )
 
 
@@ -130,7 +138,10 @@ def join(batches: Sequence[Batch]) -> Batch:
     lengths = torch.cat(each("feats_lengths"))
     order = lengths.argsort(descending=True, stable=True)
     rows = order.to(batches[0].feats.device, non_blocking=True)
-    tensors = {name: _padded(each(name), -1 if name == "target" else 0)[rows] for name in ("feats", "target")}
+    tensors = {
+        name: _padded(each(name), -1 if name == "target" else 0)[rows]
+        for name in ("feats", "target")
+    }
     if batches[0].other_feats is not None:
         tensors["other_feats"] = _padded(each("other_feats"), 0)[rows]
     return replace(
@@ -140,7 +151,10 @@ def join(batches: Sequence[Batch]) -> Batch:
         seconds=sum(each("seconds")),
         planned=sum(each("planned")),
         skipped=tuple(chain.from_iterable(each("skipped"))),
-        **{name: _in_order(chain.from_iterable(each(name)), order.tolist()) for name in ("keys", "texts", "extra")},
+        **{
+            name: _in_order(chain.from_iterable(each(name)), order.tolist())
+            for name in ("keys", "texts", "extra")
+        },
         **tensors,
     )
 
@@ -163,8 +177,13 @@ def _padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:
 
 def emptied(batch: Batch) -> Batch:
     """A batch of the same kind without utterances."""
-    tensors = {name: getattr(batch, name)[:0] for name in ("feats", "feats_lengths", "target", "target_lengths")}
-    return replace(batch, keys=(), texts=(), seconds=0.0, skipped=(), planned=0, other_feats=None, **tensors)
+    tensors = {
+        name: getattr(batch, name)[:0]
+        for name in ("feats", "feats_lengths", "target", "target_lengths")
+    }
+    return replace(
+        batch, keys=(), texts=(), seconds=0.0, skipped=(), planned=0, other_feats=None, **tensors
+    )
 
 
 def timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:

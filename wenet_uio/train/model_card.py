@@ -1,6 +1,7 @@
 """Write the model card of a run: README.md with the facts that a user of the model needs.
 
-Its first block is the front matter of model hubs (yaml). No path of this machine and no secret is written.
+Its first block is the front matter of model hubs (yaml). No path of this machine and no secret is
+written.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ log = logging.getLogger(__name__)
 
 
 class CardFacts(NamedTuple):
-    """What the folder of a run does not say about the model; None: as in the card that is there, or left out."""
+    """What the folder of a run does not say about the model; None: as in the card that is there, or
+    left out.
+    """
 
     languages: Sequence[str] | None = None
     """ISO 639-1 codes."""
@@ -50,8 +53,8 @@ NOTHING_MORE = CardFacts()
 def write_model_card(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> Path | None:
     """Write README.md into the folder of a run and return its path.
 
-    Keys that a person added to the front matter, such as `license`, stay. A README.md without MARKER was written by a
-    person and stays as it is: the log says so, and None is returned.
+    Keys that a person added to the front matter, such as `license`, stay. A README.md without
+    MARKER was written by a person and stays as it is: the log says so, and None is returned.
 
     Raises:
         ConfigError: the train.yaml is wrong.
@@ -92,7 +95,9 @@ def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> 
     """Keys of the first block: those that are known, and those of the card that is there."""
     given: dict[str, Any] = {}
     if facts.languages:
-        given["language"] = list(facts.languages) if len(facts.languages) > 1 else facts.languages[0]
+        given["language"] = (
+            list(facts.languages) if len(facts.languages) > 1 else facts.languages[0]
+        )
     if facts.metric:
         given["metrics"] = [facts.metric]
     own = {
@@ -120,16 +125,33 @@ class _Card:
     def text(self) -> str:
         """The whole file."""
         front = yaml.safe_dump(dict(self.front), sort_keys=False, allow_unicode=True)
-        parts = [self._summary(), self._use(), self._rates(), self._data(), self._config(), self._training()]
-        return "\n\n".join([f"---\n{front}---\n{MARKER}", *(part for part in parts if part), self._limits()]) + "\n"
+        parts = [
+            self._summary(),
+            self._use(),
+            self._rates(),
+            self._data(),
+            self._config(),
+            self._training(),
+        ]
+        return (
+            "\n\n".join(
+                [f"---\n{front}---\n{MARKER}", *(part for part in parts if part), self._limits()]
+            )
+            + "\n"
+        )
 
     def _summary(self) -> str:
         language = self.front.get("language")
         codes = [language] if isinstance(language, str) else language or []
         of = f" ({_cell(', '.join(map(str, codes)))})" if codes else ""
-        state = "" if any((self.folder / name).exists() for name in CHECKPOINTS) else " Training is not complete."
+        state = (
+            ""
+            if any((self.folder / name).exists() for name in CHECKPOINTS)
+            else " Training is not complete."
+        )
         return (
-            f"# {_cell(self.name)}\n\nA speech recogniser{of} with a {self.config.encoder} encoder and "
+            f"# {_cell(self.name)}\n\nA speech recogniser{of} with a {self.config.encoder} encoder "
+            "and "
             f"{_parameters(self.model)} parameters, trained with wenet_uio.{state}"
         )
 
@@ -138,7 +160,8 @@ class _Card:
         lines = [
             "## Use",
             "",
-            "`pip install .` in the repository of wenet_uio installs the package. The commands run beside this folder.",
+            "`pip install .` in the repository of wenet_uio installs the package. The commands run "
+            "beside this folder.",
             "",
             "```python",
             "import wenet_uio",
@@ -166,24 +189,37 @@ class _Card:
         rows = []
         for title, key in (("training", "train_data"), ("validation", "cv_data")):
             if record := self.start.get(key):
-                rows.append([title, _public(record["list"]), f"{record['utterances']}", f"{record['hours']:.4g}"])
+                rows.append(
+                    [
+                        title,
+                        _public(record["list"]),
+                        f"{record['utterances']}",
+                        f"{record['hours']:.4g}",
+                    ]
+                )
         found = [_table(("set", "data list", "utterances", "hours"), rows)] if rows else []
         if seconds := self.start.get("utterance_seconds"):
             found.append(
-                f"Training utterances last {seconds['median']} s in the median, {seconds['most']} s at the 95th "
+                f"Training utterances last {seconds['median']} s in the median, {seconds['most']} "
+                "s at the 95th "
                 f"percentile, and {seconds['longest']} s at most."
             )
         if samples := self.last_epoch.get("samples"):
             left = {**samples["filtered"], **samples["bad"]}
             reasons = ", ".join(f"{count} {reason}" for reason, count in left.items()) or "none"
-            found.append(f"Utterances read in the last epoch: {samples['read']}. Left out: {_cell(reasons)}.")
+            found.append(
+                f"Utterances read in the last epoch: {samples['read']}. Left out: {_cell(reasons)}."
+            )
         return "\n\n".join(["## Data", *found]) if found else ""
 
     def _config(self) -> str:
         config, data = self.config, self.config.dataset_conf
         encoder, decoder = config.encoder_conf, config.decoder_conf
         features = f"{config.feature_dim} of {data.feats_type} a frame"
-        weights = {name: getattr(self.model, name) for name in ("ctc_weight", "attention_weight", "transducer_weight")}
+        weights = {
+            name: getattr(self.model, name)
+            for name in ("ctc_weight", "attention_weight", "transducer_weight")
+        }
         has_decoder = weights["attention_weight"] or self.model.parallel_weight
         rows = [
             ("model", config.model),
@@ -195,9 +231,18 @@ class _Card:
             ),
             ("decoder", has_decoder and f"{config.decoder}: {decoder.num_blocks} blocks"),
             ("predictor", config.predictor),
-            ("losses", ", ".join(f"{name} {weight:.4g}" for name, weight in weights.items() if weight)),
-            ("units", config.vocabulary_size and f"{config.tokenizer}, {config.vocabulary_size} labels"),
-            ("features", features + (", normalised by global mean and variance" if config.cmvn else "")),
+            (
+                "losses",
+                ", ".join(f"{name} {weight:.4g}" for name, weight in weights.items() if weight),
+            ),
+            (
+                "units",
+                config.vocabulary_size and f"{config.tokenizer}, {config.vocabulary_size} labels",
+            ),
+            (
+                "features",
+                features + (", normalised by global mean and variance" if config.cmvn else ""),
+            ),
             ("sample rate", f"{data.resample_conf.resample_rate} Hz"),
             ("decode modes", ", ".join(possible_modes(self.model))),
         ]
@@ -212,12 +257,20 @@ class _Card:
             ("optimizer steps", str(self.last_epoch.get("step", ""))),
             ("optimizer", optimizer),
             ("engine, arithmetic", f"{config.train_engine}, {config.dtype}"),
-            ("commit of wenet_uio", start.get("commit") if start.get("commit") != "unknown" else None),
+            (
+                "commit of wenet_uio",
+                start.get("commit") if start.get("commit") != "unknown" else None,
+            ),
             ("begun", str(self.starts[0].get("started", "")) if self.starts else None),
             ("processes", str(start["ranks"]) if "ranks" in start else None),
             ("GPUs", start.get("gpus")),
             ("CPU", start.get("cpu")),
-            ("packages", ", ".join(f"{each} {start[each]}" for each in ("python", *PACKAGES) if each in start)),
+            (
+                "packages",
+                ", ".join(
+                    f"{each} {start[each]}" for each in ("python", *PACKAGES) if each in start
+                ),
+            ),
         ]
         return "## Training\n\n" + _table(("", ""), [row for row in rows if row[1]])
 
@@ -230,17 +283,26 @@ class _Card:
             "The model streams: it encodes audio chunk by chunk."
             if not self.obstacle
             else f"The model does not stream, so a stream decodes its newest window again: {self.obstacle}.",
-            *([f"The longest training utterance has {longest} s; recordings are cut at pauses."] if longest else []),
-            f"The text has only the units of the training texts. Accuracy on other kinds of speech{languages} than "
+            *(
+                [f"The longest training utterance has {longest} s; recordings are cut at pauses."]
+                if longest
+                else []
+            ),
+            "The text has only the units of the training texts. Accuracy on other kinds of "
+            f"speech{languages} than "
             "those of the training data is not known.",
         ]
         return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits)
 
 
 def untrained(config: Config) -> ASRModel:
-    """The model without its weights: no memory is allocated, and neither CMVN nor the labels of <sos> are needed."""
+    """The model without its weights: no memory is allocated, and neither CMVN nor the labels of
+    <sos> are needed.
+    """
     conf = config.tokenizer_conf
-    labels = conf.model_copy(update={"special_tokens": {"<sos>": 0, "<eos>": 0, **(conf.special_tokens or {})}})
+    labels = conf.model_copy(
+        update={"special_tokens": {"<sos>": 0, "<eos>": 0, **(conf.special_tokens or {})}}
+    )
     with torch.device("meta"):
         return build_model(config.model_copy(update={"cmvn": None, "tokenizer_conf": labels}))
 
@@ -251,7 +313,9 @@ def _parameters(model: ASRModel) -> str:
 
 
 def _public(data_list: str) -> str:
-    """A data list as strangers may see it: without secrets, and without the folders of this machine."""
+    """A data list as strangers may see it: without secrets, and without the folders of this
+    machine.
+    """
     if "://" in data_list and not data_list.startswith("file://"):
         return shown(data_list)
     path = PurePath(data_list.removeprefix("file://"))

@@ -27,13 +27,18 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> Mapping[str, torch.Tensor]:
         """Mean losses by name; only `loss` for an empty batch.
 
-        A batch without utterances or without audio does not use all weights, but all ranks must exchange all
-        gradients. Such a batch gets an additional loss of 0 that depends on every weight.
+        A batch without utterances or without audio does not use all weights, but all ranks must
+        exchange all gradients. Such a batch gets an additional loss of 0 that depends on every
+        weight.
         """
         if not len(batch):
             return {"loss": self._zero_loss(batch)}
         losses = self._losses(batch)
-        return {**losses, "loss": losses["loss"] + self._zero_loss(batch)} if batch.text_only else losses
+        return (
+            {**losses, "loss": losses["loss"] + self._zero_loss(batch)}
+            if batch.text_only
+            else losses
+        )
 
     def _zero_loss(self, batch: Batch) -> torch.Tensor:
         """0 times the loss of one second of silence."""
@@ -50,7 +55,10 @@ class Objective(nn.Module):
             tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
             if batch.other_feats is not None:
                 feats, *others = tensors
-                tensors = (torch.cat((feats, batch.other_feats)), *(torch.cat((each, each)) for each in others))
+                tensors = (
+                    torch.cat((feats, batch.other_feats)),
+                    *(torch.cat((each, each)) for each in others),
+                )
                 prompts = None if prompts is None else torch.cat((prompts, prompts))
                 return self.model(*tensors, prompts, views=2)
             return self.model(*tensors) if prompts is None else self.model(*tensors, prompts)

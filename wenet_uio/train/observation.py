@@ -1,4 +1,6 @@
-"""Attention weights, CTC posteriors and greedy text of one utterance, for pictures of the training progress."""
+"""Attention weights, CTC posteriors and greedy text of one utterance, for pictures of the training
+progress.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class Observation:
     text: str
     """Transcript as stored."""
     attention: Mapping[str, np.ndarray]
-    """Attention weights (heads, queries, keys) of the last layer: `encoder`, and `decoder` over the encoder frames."""
+    """Attention weights (heads, queries, keys) of the last layer: `encoder`, and `decoder` over the
+    encoder frames."""
     posteriors: np.ndarray | None
     """CTC probabilities (frames, units); None without CTC."""
     heard: tuple[int, ...]
@@ -54,13 +57,16 @@ class FirstUtterance:
 def observe(engine: Engine, batch: Batch) -> Observation | None:
     """Run the model on a batch of one utterance; None on ranks other than 0 and for an empty batch.
 
-    With an engine that is `in_step` all ranks must call this together. Other engines run the model on rank 0 only.
+    With an engine that is `in_step` all ranks must call this together. Other engines run the model
+    on rank 0 only.
     """
     if engine.world.rank and not engine.in_step:
         return None
     model = engine.model
     model.eval()
-    eager = torch.compiler.set_stance("force_eager") if engine.config.torch_compile else nullcontext()
+    eager = (
+        torch.compiler.set_stance("force_eager") if engine.config.torch_compile else nullcontext()
+    )
     with eager, _watched(model) as seen:
         engine.objective(batch.to(engine.world.device))
     train_mode(model)
@@ -78,13 +84,17 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
 
 @contextmanager
 def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
-    """Within the block, record attention weights by part, and `ctc` logits, of the first utterance of a batch."""
+    """Within the block, record attention weights by part, and `ctc` logits, of the first utterance
+    of a batch.
+    """
     seen: dict[str, torch.Tensor] = {}
     parts = _attentions(model)
     for name, attention in parts.items():
         attention.attend = _recording(attention, name, seen)
     ctc = getattr(model, "ctc", None)
-    handle = ctc and ctc.ctc_lo.register_forward_hook(lambda *call: seen.update(ctc=call[-1][0].float()))
+    handle = ctc and ctc.ctc_lo.register_forward_hook(
+        lambda *call: seen.update(ctc=call[-1][0].float())
+    )
     try:
         yield seen
     finally:
@@ -95,11 +105,25 @@ def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
 
 
 def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
-    """The last self-attention of the encoder, and the last cross-attention of the left-to-right decoder."""
-    named = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadedAttention)}
+    """The last self-attention of the encoder, and the last cross-attention of the left-to-right
+    decoder.
+    """
+    named = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, MultiHeadedAttention)
+    }
     encoder = [module for name, module in named.items() if name.startswith("encoder.")]
-    decoder = [module for name, module in named.items() if name.endswith("src_attn") and "right_decoder" not in name]
-    return {part: modules[-1] for part, modules in (("encoder", encoder), ("decoder", decoder)) if modules}
+    decoder = [
+        module
+        for name, module in named.items()
+        if name.endswith("src_attn") and "right_decoder" not in name
+    ]
+    return {
+        part: modules[-1]
+        for part, modules in (("encoder", encoder), ("decoder", decoder))
+        if modules
+    }
 
 
 def _recording(
@@ -108,7 +132,9 @@ def _recording(
     """`attention.attend`, which also stores the weights of the first utterance in seen[name]."""
     attend = attention.attend
 
-    def record(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def record(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
         scores = query[:1].float() @ key[:1].float().transpose(2, 3) * query.size(3) ** -0.5
         seen[name] = (scores if bias is None else scores + bias[:1]).softmax(-1)[0]
         return attend(query, key, value, bias)

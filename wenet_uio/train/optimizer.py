@@ -1,4 +1,6 @@
-"""Build optimizers and learning rate schedules by their names in the yaml; save and load optimizer state."""
+"""Build optimizers and learning rate schedules by their names in the yaml; save and load optimizer
+state.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from typing import TYPE_CHECKING, cast
 import torch
 import torch.distributed as dist
 
-from wenet_uio.config.train import EdenConf, NoamHoldAnnealingConf, OptimizerConf, TrainKeys, WarmupLrConf
+from wenet_uio.config.train import (
+    EdenConf,
+    NoamHoldAnnealingConf,
+    OptimizerConf,
+    TrainKeys,
+    WarmupLrConf,
+)
 from wenet_uio.train.scaled_adam import ScaledAdam
 from wenet_uio.train.schedules import tri_stage, warmup_cosine
 
@@ -19,11 +27,14 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 Schedule = Callable[[int, int], float]
-"""Number of an optimizer step, from 1, and number of completed epochs -> factor of the learning rates in optim_conf."""
+"""Number of an optimizer step, from 1, and number of completed epochs -> factor of the learning
+rates in optim_conf."""
 
 
 def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Optimizer:
-    """Build the optimizer of the trainable weights, with a group (key `base_lr`) for each module of optim_conf."""
+    """Build the optimizer of the trainable weights, with a group (key `base_lr`) for each module of
+    optim_conf.
+    """
     conf = config.optim_conf
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     groups = []
@@ -43,19 +54,26 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
 
 
 def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
-    """Names of the weights that belong to `modules`, dotted names of modules or weights; "" is the whole model.
+    """Names of the weights that belong to `modules`, dotted names of modules or weights; "" is the
+    whole model.
 
     Raises:
         ValueError: the model has no such module; the message has the nearest name.
     """
-    known = {name for name, _ in model.named_modules()} | {name for name, _ in model.named_parameters()}
+    known = {name for name, _ in model.named_modules()} | {
+        name for name, _ in model.named_parameters()
+    }
     for module in modules:
         if module not in known:
             nearest = difflib.get_close_matches(module, sorted(known), n=1, cutoff=0.5)
             children = ", ".join(name for name, _ in model.named_children())
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {children}"
             raise ValueError(f"the model has no module {module!r}; {hint}")
-    return [name for name, _ in model.named_parameters() if any(_is_part(name, module) for module in modules)]
+    return [
+        name
+        for name, _ in model.named_parameters()
+        if any(_is_part(name, module) for module in modules)
+    ]
 
 
 def _is_part(name: str, module: str) -> bool:
@@ -65,11 +83,16 @@ def _is_part(name: str, module: str) -> bool:
 def optimizer_state(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, rank: int = 0
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """{name of a weight: complete optimizer state of the weight} on the CPU of rank 0; empty on the other ranks.
+    """{name of a weight: complete optimizer state of the weight} on the CPU of rank 0; empty on the
+    other ranks.
 
     Ranks that share weights must call this together.
     """
-    named = {name: optimizer.state[weight] for name, weight in model.named_parameters() if weight in optimizer.state}
+    named = {
+        name: optimizer.state[weight]
+        for name, weight in model.named_parameters()
+        if weight in optimizer.state
+    }
     found = {name: on_rank_0(memory, rank) for name, memory in named.items()}
     return {} if rank else found
 
@@ -77,8 +100,8 @@ def optimizer_state(
 def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
     """Complete tensors on the CPU of rank 0; empty on the other ranks.
 
-    Tensors that the ranks share are collected one after the other, so that no device holds more than one of them. Ranks
-    that share tensors must call this together.
+    Tensors that the ranks share are collected one after the other, so that no device holds more
+    than one of them. Ranks that share tensors must call this together.
     """
     found: dict[str, torch.Tensor] = {}
     for name, value in tensors.items():
@@ -91,8 +114,12 @@ def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch
 def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
     """The complete tensor on the CPU of rank 0; None on the other ranks."""
     mesh, own = shared.device_mesh, shared.to_local()
-    assert [placement.is_shard(0) for placement in shared.placements] == [True], "fully_shard shares rows by default"
-    rows = -(-shared.size(0) // mesh.size())  # of each rank but the last ones, which have fewer or none
+    assert [placement.is_shard(0) for placement in shared.placements] == [True], (
+        "fully_shard shares rows by default"
+    )
+    rows = -(
+        -shared.size(0) // mesh.size()
+    )  # of each rank but the last ones, which have fewer or none
     block = own.new_zeros(rows, *shared.shape[1:])
     if own.numel():
         block[: len(own)] = own
@@ -102,21 +129,31 @@ def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
 
 
 def load_optimizer_state(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Mapping[str, torch.Tensor]]
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    saved: Mapping[str, Mapping[str, torch.Tensor]],
 ) -> None:
-    """Load the result of `optimizer_state`, on any number of ranks; weights that are not in it start without state."""
+    """Load the result of `optimizer_state`, on any number of ranks; weights that are not in it
+    start without state.
+    """
     for name, weight in model.named_parameters():
         if weight.requires_grad and name in saved:
-            optimizer.state[weight] = {key: _dealt(value, weight) for key, value in saved[name].items()}
+            optimizer.state[weight] = {
+                key: _dealt(value, weight) for key, value in saved[name].items()
+            }
 
 
 def whole(value: torch.Tensor) -> torch.Tensor:
-    """The complete tensor, if each rank holds a part of it. Ranks that share it must call this together."""
+    """The complete tensor, if each rank holds a part of it. Ranks that share it must call this
+    together.
+    """
     return cast("DTensor", value).full_tensor() if _is_shared(value) else value
 
 
 def _dealt(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Copy `value` to the device of `weight`, shared over the ranks as `weight` is if both have one shape."""
+    """Copy `value` to the device of `weight`, shared over the ranks as `weight` is if both have one
+    shape.
+    """
     value = value.to(weight.device)
     if _is_shared(weight) and value.shape == weight.shape:
         from torch.distributed.tensor import distribute_tensor
@@ -127,13 +164,17 @@ def _dealt(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _is_shared(value: torch.Tensor) -> bool:
-    """True if each rank holds a part. The package of DTensor is not imported for this: that takes half a second."""
+    """True if each rank holds a part. The package of DTensor is not imported for this: that takes
+    half a second.
+    """
     package = sys.modules.get("torch.distributed.tensor")
     return package is not None and isinstance(value, package.DTensor)
 
 
 def build_schedule(config: TrainKeys) -> Schedule:
-    """Build the schedule, a pure function of step and epoch, so that a resumed run needs no state of it."""
+    """Build the schedule, a pure function of step and epoch, so that a resumed run needs no state
+    of it.
+    """
     if isinstance(config.scheduler_conf, EdenConf):
         return _eden(config.scheduler_conf)
     of_step = _SCHEDULES[config.scheduler](config.scheduler_conf, config.optim_conf)
@@ -141,25 +182,35 @@ def build_schedule(config: TrainKeys) -> Schedule:
 
 
 def _eden(conf: EdenConf) -> Schedule:
-    """Yao et al. 2023, https://arxiv.org/abs/2310.11230, equation 8; steps are counted as in icefall, from 0."""
+    """Yao et al. 2023, https://arxiv.org/abs/2310.11230, equation 8; steps are counted as in
+    icefall, from 0.
+    """
 
     def multiple(step: int, epoch: int) -> float:
         done = step - 1
-        warmup = min(1.0, conf.warmup_start + (1.0 - conf.warmup_start) * done / max(conf.warmup_batches, 1))
+        warmup = min(
+            1.0, conf.warmup_start + (1.0 - conf.warmup_start) * done / max(conf.warmup_batches, 1)
+        )
         falls = (done / conf.lr_batches, epoch / conf.lr_epochs)
-        return math.prod((fall**2 + 1.0) ** -0.25 for fall in falls) * (warmup if conf.warmup_batches else 1.0)
+        return math.prod((fall**2 + 1.0) ** -0.25 for fall in falls) * (
+            warmup if conf.warmup_batches else 1.0
+        )
 
     return multiple
 
 
 def _warmup(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[int], float]:
-    """Vaswani et al. 2017, section 5.3, scaled to 1 at the end of the warm-up (WarmupLR of ESPnet and WeNet)."""
+    """Vaswani et al. 2017, section 5.3, scaled to 1 at the end of the warm-up (WarmupLR of ESPnet
+    and WeNet).
+    """
     if not conf.warmup_steps:
         return lambda step: step**-0.5
     return lambda step: conf.warmup_steps**0.5 * min(step**-0.5, step * conf.warmup_steps**-1.5)
 
 
-def _noam_hold_annealing(conf: NoamHoldAnnealingConf, optim_conf: OptimizerConf) -> Callable[[int], float]:
+def _noam_hold_annealing(
+    conf: NoamHoldAnnealingConf, optim_conf: OptimizerConf
+) -> Callable[[int], float]:
     """Xu et al. 2023, https://arxiv.org/abs/2305.05084, section 4; steps are counted as in NeMo."""
     lowest = conf.min_lr / optim_conf.rates[-1]
 

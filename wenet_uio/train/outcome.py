@@ -1,4 +1,6 @@
-"""What an optimizer step gives: numbers on the device, which the host may read when it has launched the next step."""
+"""What an optimizer step gives: numbers on the device, which the host may read when it has launched
+the next step.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,13 @@ class StepOutcome:
     number: int
     """That of the step, from 1."""
     sums: dict[str, float]
-    """Sums over all ranks: the counts of metrics.count, losses times utterances, and the numbers of the caller."""
+    """Sums over all ranks: the counts of metrics.count, losses times utterances, and the numbers of
+    the caller."""
     grad_norm: float
     """Norm of the gradient before clipping."""
     lrs: list[float]
-    """Learning rate of each group of weights; the last group has all weights without a rate of their own."""
+    """Learning rate of each group of weights; the last group has all weights without a rate of
+    their own."""
     applied: bool
     """False if the gradient was not finite; the weights are then unchanged."""
 
@@ -63,4 +67,6 @@ class LaunchedStep:
         """The result. The host waits until the device has computed it."""
         *sums, grad_norm = self.reading.values
         scaled = self.per_utterance(dict(zip(self.names, sums, strict=True)))
-        return StepOutcome(self.number, scaled, grad_norm, self.lrs, applied=abs(grad_norm) < float("inf"))
+        return StepOutcome(
+            self.number, scaled, grad_norm, self.lrs, applied=abs(grad_norm) < float("inf")
+        )

@@ -16,8 +16,13 @@ SHOWN_UNITS = 40
 
 
 def pictures(observation: Observation) -> dict[str, np.ndarray]:
-    """Pictures by name: `attention_encoder`, `attention_decoder` and `ctc`, if the model has these parts."""
-    drawn = {f"attention_{part}": _attention(weights, part) for part, weights in observation.attention.items()}
+    """Pictures by name: `attention_encoder`, `attention_decoder` and `ctc`, if the model has these
+    parts.
+    """
+    drawn = {
+        f"attention_{part}": _attention(weights, part)
+        for part, weights in observation.attention.items()
+    }
     if observation.posteriors is not None:
         drawn["ctc"] = _posteriors(observation.posteriors)
     return drawn
@@ -30,7 +35,9 @@ def _attention(weights: np.ndarray, part: str) -> np.ndarray:
     figure = figure_of(3.2 * columns, 2.6 * rows, rows, columns)
     for head, values in enumerate(weights):
         axes = figure.add_subplot(rows, columns, head + 1)
-        axes.set_title(f"head {head}", y=1.0)  # without y, matplotlib draws all labels twice to find a place
+        axes.set_title(
+            f"head {head}", y=1.0
+        )  # without y, matplotlib draws all labels twice to find a place
         axes.imshow(values, origin="lower", aspect="auto", interpolation="nearest")
         axes.set(xlabel="encoder frame", ylabel="encoder frame" if part == "encoder" else "token")
     return _array(figure)
@@ -41,7 +48,9 @@ def _posteriors(posteriors: np.ndarray) -> np.ndarray:
     units = np.sort(np.argsort(-posteriors.max(axis=0), kind="stable")[:SHOWN_UNITS])
     figure = figure_of(10, 1.5 + 0.12 * len(units))
     axes = figure.add_subplot(xlabel="encoder frame", ylabel="unit")
-    picture = axes.imshow(posteriors[:, units].T, aspect="auto", interpolation="nearest", vmin=0, vmax=1)
+    picture = axes.imshow(
+        posteriors[:, units].T, aspect="auto", interpolation="nearest", vmin=0, vmax=1
+    )
     axes.set_yticks(range(len(units)), [str(unit) for unit in units], fontsize=6)
     figure.colorbar(picture, label="probability", pad=0.02)
     return _array(figure)

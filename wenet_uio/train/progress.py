@@ -26,7 +26,8 @@ class Progress:
     trained: bool = False
     """True if the steps of the epoch are complete and its validation is not."""
     inside_pass: bool = False
-    """True if max_steps ended the epoch before the end of its pass. A longer run goes on with the same epoch."""
+    """True if max_steps ended the epoch before the end of its pass. A longer run goes on with the
+    same epoch."""
     nonfinite: int = 0
     """Steps in a row without a finite gradient."""
     nonfinite_in_epoch: int = 0
@@ -39,8 +40,8 @@ class Progress:
     total: Totals = field(default_factory=Totals)
     """Sums since the start of the epoch."""
     samples: Counter[str] = field(default_factory=Counter)
-    """Samples of this epoch by `ledger.tally`. Each rank counts its own samples since the last save; rank 0 also has
-    the samples of all ranks before that save."""
+    """Samples of this epoch by `ledger.tally`. Each rank counts its own samples since the last
+    save; rank 0 also has the samples of all ranks before that save."""
     costs: Counter[int] = field(default_factory=Counter)
     """Batches of this epoch by `metrics.cost_bin`, counted by the ranks like `samples`."""
 
@@ -71,7 +72,8 @@ class Progress:
     def end_epoch(self, loss: float) -> None:
         """Go to the next epoch; `loss` is the validation loss of the current one.
 
-        An epoch that ended inside its pass stays the current one, and its loss does not count for `patience`.
+        An epoch that ended inside its pass stays the current one, and its loss does not count for
+        `patience`.
         """
         if self.inside_pass:
             self.trained = False

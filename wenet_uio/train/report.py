@@ -1,4 +1,6 @@
-"""Report the progress of a run: a progress bar or log lines, a summary of each epoch, points of TensorBoard."""
+"""Report the progress of a run: a progress bar or log lines, a summary of each epoch, points of
+TensorBoard.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class Reporter:
                     path.unlink()
                 else:
                     os.truncate(path, min(length, path.stat().st_size))
-        from torch.utils.tensorboard import SummaryWriter  # takes a second to import; only one rank needs it
+        from torch.utils.tensorboard import (
+            SummaryWriter,
+        )  # takes a second to import; only one rank needs it
 
         folder = str(self.tensorboard_dir)
         self._board = SummaryWriter(folder, purge_step=first_step, filename_suffix=f".{self._run}")
@@ -68,7 +72,10 @@ class Reporter:
         """Suffix and lengths of the TensorBoard files so far; part of the state of a run."""
         assert self._board is not None, "open() comes first"
         self._board.flush()
-        return {"run": self._run, "lengths": {path.name: path.stat().st_size for path in self._files()}}
+        return {
+            "run": self._run,
+            "lengths": {path.name: path.stat().st_size for path in self._files()},
+        }
 
     def _files(self) -> list[Path]:
         return sorted(self.tensorboard_dir.glob(f"events.out.tfevents.*.{self._run}"))
@@ -88,7 +95,12 @@ class Reporter:
         self._began = time.monotonic()
         if sys.stderr.isatty():
             self._bar = tqdm(
-                total=steps, initial=done, desc=self._title(), unit="step", leave=False, dynamic_ncols=True
+                total=steps,
+                initial=done,
+                desc=self._title(),
+                unit="step",
+                leave=False,
+                dynamic_ncols=True,
             )
 
     def step(self) -> None:
@@ -118,7 +130,9 @@ class Reporter:
         account: Account,
         costs: Mapping[int, int],
     ) -> None:
-        """Log the summary of an epoch; write `cv` as cv/*, and the account and a histogram of `costs` as data/*."""
+        """Log the summary of an epoch; write `cv` as cv/*, and the account and a histogram of
+        `costs` as data/*.
+        """
         if not self.enabled:
             return
         if self._bar is not None:
@@ -152,8 +166,13 @@ class Reporter:
         assert self._board is not None, "open() comes first"
         if not costs:
             return
-        bins = range(min(costs) - 1, max(costs) + 1)  # TensorBoard draws bars from the end of the first bin
-        ends, counts = [2 ** ((number + 1) / 8) for number in bins], [costs.get(number, 0) for number in bins]
+        bins = range(
+            min(costs) - 1, max(costs) + 1
+        )  # TensorBoard draws bars from the end of the first bin
+        ends, counts = (
+            [2 ** ((number + 1) / 8) for number in bins],
+            [costs.get(number, 0) for number in bins],
+        )
         total = sum(end * count for end, count in zip(ends, counts, strict=True))
         squares = sum(end**2 * count for end, count in zip(ends, counts, strict=True))
         self._board.add_histogram_raw(

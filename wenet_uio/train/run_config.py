@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config, Tokenizer]:
-    """Read a train.yaml and build its tokenizer; set `input_dim`, `output_dim`, `vocab_size`, `dtype` and special ids.
+    """Read a train.yaml and build its tokenizer; set `input_dim`, `output_dim`, `vocab_size`,
+    `dtype` and special ids.
 
     Of a tokenizer without units file, the paths become those of the files that it reads.
 
@@ -30,7 +31,8 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
 
     Raises:
         ConfigError: the yaml is wrong.
-        ValueError: `input_dim` differs from the width of the features, or an id from that of the tokenizer.
+        ValueError: `input_dim` differs from the width of the features, or an id from that of the
+            tokenizer.
         OSError: a file cannot be read.
     """
     config = load_config(path, overrides)
@@ -39,7 +41,10 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
     tokenizer = build_tokenizer(config)
     features = config.dataset_conf.feature_dim
     if config.feature_dim != features:
-        raise ValueError(f"{path}: input_dim {config.input_dim}, but dataset_conf gives {features} features a frame")
+        raise ValueError(
+            f"{path}: input_dim {config.input_dim}, but dataset_conf gives {features} features a "
+            "frame"
+        )
     conf, symbols = config.tokenizer_conf, tokenizer.symbols
     output_dim = config.vocabulary_size or tokenizer.vocab_size
     derived: dict[str, Any] = {
@@ -57,7 +62,8 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
 
 
 def with_dtype(config: Config, device: torch.device, run: Path | None = None) -> Config:
-    """Replace `dtype: auto` by the type of the arithmetic for this device; `cudnn_attention` takes effect here, too.
+    """Replace `dtype: auto` by the type of the arithmetic for this device; `cudnn_attention` takes
+    effect here, too.
 
     Args:
         run: folder of the run. On a CPU, a run that resumes keeps its type if the CPU has it.
@@ -67,13 +73,21 @@ def with_dtype(config: Config, device: torch.device, run: Path | None = None) ->
     dtype = kept or dtype_for(config.dtype, device)
     if dtype == config.dtype:
         return config
-    why = ", as the run began" if kept else ", TF32 for what stays fp32" if device.type == "cuda" else ""
+    why = (
+        ", as the run began"
+        if kept
+        else ", TF32 for what stays fp32"
+        if device.type == "cuda"
+        else ""
+    )
     log.info("dtype auto: %s on this %s%s", dtype, device.type, why)
     return config.model_copy(update={"dtype": dtype})
 
 
 def _kept(run: Path, device: torch.device) -> str | None:
-    """The arithmetic that a run on a CPU began with, if this CPU has it; None if there is no such run."""
+    """The arithmetic that a run on a CPU began with, if this CPU has it; None if there is no such
+    run.
+    """
     path = run / TRAIN_CONFIG
     if device.type != "cpu" or not path.exists():
         return None
@@ -85,7 +99,8 @@ def check_text_is_trainable(data_list: str, config: Config) -> None:
     """Refuse a data list with text without audio if this config cannot train on text alone.
 
     Raises:
-        ValueError: the attention decoder has no weight in the loss, or the engine does not support such batches.
+        ValueError: the attention decoder has no weight in the loss, or the engine does not support
+            such batches.
     """
     if config.model_conf.attention_weight == 0:
         advice = {
@@ -93,7 +108,8 @@ def check_text_is_trainable(data_list: str, config: Config) -> None:
             "paraformer": "a paraformer cannot train on it",
         }
         raise ValueError(
-            f"{data_list}: text without audio trains the attention decoder, whose weight in the loss is 0; "
+            f"{data_list}: text without audio trains the attention decoder, whose weight in the "
+            "loss is 0; "
             + advice.get(config.model, "give it a weight in model_conf (ctc_weight below 1)")
         )
     if config.train_engine != "torch_ddp":

@@ -1,4 +1,6 @@
-"""Write report.html of a training run: one page that embeds its pictures and needs no other file."""
+"""Write report.html of a training run: one page that embeds its pictures and needs no other
+file.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,21 @@ CURVES = (
     ("learning rate", ("train/lr",)),
     ("gradient norm", ("train/grad_norm",)),
     ("audio seconds per second", ("train/audio_seconds_per_second",)),
-    ("share of time spent waiting for data, share of padding", ("train/data_wait", "train/padding")),
+    (
+        "share of time spent waiting for data, share of padding",
+        ("train/data_wait", "train/padding"),
+    ),
 )
 """Title of each plot, and the tags that the plot shows."""
-EPOCH = ("cv/loss", "cv/loss_ctc", "cv/loss_att", "cv/th_accuracy", "data/read", "data/filtered", "data/bad")
+EPOCH = (
+    "cv/loss",
+    "cv/loss_ctc",
+    "cv/loss_att",
+    "cv/th_accuracy",
+    "data/read",
+    "data/filtered",
+    "data/bad",
+)
 """Tags with one point per epoch: the columns of the table of epochs."""
 SHOWN_POINTS = 2000
 """A curve shows about this many points at most; longer curves are thinned out."""
@@ -93,18 +106,29 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
 
 
 def _events(folder: Path) -> EventAccumulator:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # slow to import
+    from tensorboard.backend.event_processing.event_accumulator import (
+        EventAccumulator,
+    )  # slow to import
 
-    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 1, "histograms": 1, "tensors": 1})
-    logging.getLogger("tensorboard").setLevel(logging.WARNING)  # at INFO it logs every file that it reads
+    events = EventAccumulator(
+        str(folder), size_guidance={"scalars": 0, "images": 1, "histograms": 1, "tensors": 1}
+    )
+    logging.getLogger("tensorboard").setLevel(
+        logging.WARNING
+    )  # at INFO it logs every file that it reads
     if folder.is_dir():
         events.Reload()
     return events
 
 
 def _series(events: EventAccumulator) -> dict[str, list[tuple[int, float]]]:
-    found = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in sorted(events.Tags()["scalars"])}
-    return {tag: points for tag, points in found.items() if points}  # a restart may leave a name without points
+    found = {
+        tag: [(e.step, e.value) for e in events.Scalars(tag)]
+        for tag in sorted(events.Tags()["scalars"])
+    }
+    return {
+        tag: points for tag, points in found.items() if points
+    }  # a restart may leave a name without points
 
 
 def _summary(folder: Path, series: Series) -> str:
@@ -120,7 +144,8 @@ def _summary(folder: Path, series: Series) -> str:
 
 
 def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
-    """Error rates of all decode modes that are scored in the folder of the run, with their intervals.
+    """Error rates of all decode modes that are scored in the folder of the run, with their
+    intervals.
 
     Args:
         unit: heading of the rates, such as WER.
@@ -131,8 +156,23 @@ def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
         if match := RATE.search(text):
             rate, *counts = match.groups()
             interval = INTERVAL.search(text)
-            rows.append([str(path.parent.relative_to(folder)), rate, interval[1] if interval else "", *counts])
-    head = ("decode mode", f"{unit}, %", f"{LEVEL} % interval", "tokens", "substituted", "deleted", "inserted")
+            rows.append(
+                [
+                    str(path.parent.relative_to(folder)),
+                    rate,
+                    interval[1] if interval else "",
+                    *counts,
+                ]
+            )
+    head = (
+        "decode mode",
+        f"{unit}, %",
+        f"{LEVEL} % interval",
+        "tokens",
+        "substituted",
+        "deleted",
+        "inserted",
+    )
     return Table(head, rows)
 
 
@@ -148,8 +188,15 @@ def _epochs(series: Series) -> Table:
 
 def _account(series: Series) -> Table:
     """How many utterances of the last epoch were read, filtered and bad."""
-    last = {tag.removeprefix("data/"): points[-1][1] for tag, points in series.items() if tag.startswith("data/")}
-    return Table(("utterances of the last epoch", ""), [[name, _short(count)] for name, count in last.items()])
+    last = {
+        tag.removeprefix("data/"): points[-1][1]
+        for tag, points in series.items()
+        if tag.startswith("data/")
+    }
+    return Table(
+        ("utterances of the last epoch", ""),
+        [[name, _short(count)] for name, count in last.items()],
+    )
 
 
 def _bad_summary(bad: Sequence[Mapping[str, Any]]) -> str:
@@ -173,7 +220,9 @@ def _environment(folder: Path) -> Table:
     if len(shown) > SHOWN_STARTS:
         shown = [shown[0], *shown[1 - SHOWN_STARTS :]]
     head = ("", *(f"start {number} of {len(starts)}" for number, _ in shown))
-    return Table(head, [[name, *(str(start.get(name, "")) for _, start in shown)] for name in names])
+    return Table(
+        head, [[name, *(str(start.get(name, "")) for _, start in shown)] for name in names]
+    )
 
 
 def _short(value: float | None) -> str:
@@ -192,7 +241,11 @@ def _observed_texts(events: EventAccumulator) -> list[tuple[int, str]]:
 def _observed_pictures(events: EventAccumulator) -> list[tuple[str, str]]:
     """The latest picture of each tag, with the tag."""
     found = {tag: events.Images(tag) for tag in events.Tags()["images"]}
-    return [(tag, data_uri(images[-1].encoded_image_string, "image/png")) for tag, images in found.items() if images]
+    return [
+        (tag, data_uri(images[-1].encoded_image_string, "image/png"))
+        for tag, images in found.items()
+        if images
+    ]
 
 
 def _curves(series: Mapping[str, Any]) -> bytes:

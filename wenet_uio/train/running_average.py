@@ -1,7 +1,8 @@
-"""The running average of the weights: updated while the run trains, saved beside the weights of each epoch.
+"""The running average of the weights: updated while the run trains, saved beside the weights of
+each epoch.
 
-The sums are float64 on the CPU of rank 0. So the average is the same whatever the engine, and costs no memory of an
-accelerator. The saved files have the types of the weights.
+The sums are float64 on the CPU of rank 0. So the average is the same whatever the engine, and costs
+no memory of an accelerator. The saved files have the types of the weights.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from wenet_uio.config.regularisation import ModelAvgConf
 
 
 class RunningAverage:
-    """Mean of the weights after every `interval`-th optimizer step, or their exponential average."""
+    """Mean of the weights after every `interval`-th optimizer step, or their exponential
+    average.
+    """
 
     def __init__(self, conf: ModelAvgConf) -> None:
         self.conf = conf
@@ -35,7 +38,9 @@ class RunningAverage:
             share = 1.0 - self.conf.decay
         for name, value in weights.items():
             if not value.is_floating_point() or self.count == 1:
-                self._means[name] = value.to(torch.float64 if value.is_floating_point() else value.dtype, copy=True)
+                self._means[name] = value.to(
+                    torch.float64 if value.is_floating_point() else value.dtype, copy=True
+                )
             else:
                 self._means[name].lerp_(value.double(), share)
 
@@ -53,7 +58,8 @@ class RunningAverage:
         return {"count": self.count, "means": means, "conf": self.conf.model_dump()}
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Continue from a result of `state_dict`; None, of a run that had no average so far, starts a new one.
+        """Continue from a result of `state_dict`; None, of a run that had no average so far, starts
+        a new one.
 
         Raises:
             ValueError: the state is of an average with another config.
@@ -64,7 +70,8 @@ class RunningAverage:
         saved = state.get("conf", conf)  # older states lack it
         if saved != conf:
             raise ValueError(
-                f"model_avg: the average of this run has {_listed(saved)}, the config has {_listed(conf)}; an average "
+                f"model_avg: the average of this run has {_listed(saved)}, the config has "
+                f"{_listed(conf)}; an average "
                 "cannot go on in another way: give the former values, or train in another folder"
             )
         self.count, self._means = state["count"], dict(state["means"])

@@ -1,5 +1,5 @@
-"""ScaledAdam (Yao et al. 2023, https://arxiv.org/abs/2310.11230, section 3.5): Adam whose steps have the scale of the
-weights, and that learns this scale too.
+"""ScaledAdam (Yao et al. 2023, https://arxiv.org/abs/2310.11230, section 3.5): Adam whose steps
+have the scale of the weights, and that learns this scale too.
 """
 
 from __future__ import annotations
@@ -12,25 +12,29 @@ from typing import Any
 import torch
 
 FIRST_ESTIMATES = (10, 20, 40)
-"""Steps after which the clipping threshold is estimated before the first `clipping_update_period` is complete."""
+"""Steps after which the clipping threshold is estimated before the first `clipping_update_period`
+is complete."""
 FIRST_ALLOWANCE = 2.0
 """These early thresholds are larger by this factor, because the norms still change quickly."""
 TINY = 1e-20
 LARGEST_SCALE_STEP = 0.1
-"""Bound of a relative change of a scale, which would be large after a gradient far above those before."""
+"""Bound of a relative change of a scale, which would be large after a gradient far above those
+before."""
 
 
 @dataclass
 class _Stack:
-    """Weights of one shape and group, computed as one tensor; `state` are views of the tensors here."""
+    """Weights of one shape and group, computed as one tensor; `state` are views of the tensors
+    here.
+    """
 
     weights: list[torch.nn.Parameter]
     group: dict[str, Any]
     step: torch.Tensor
     """() number of steps done."""
     tensors: dict[str, torch.Tensor]
-    """delta and exp_avg_sq (N, *shape); with more than one element also param_rms and scale_exp_avg_sq (N,) and
-    scale_grads (N, size_update_period)."""
+    """delta and exp_avg_sq (N, *shape); with more than one element also param_rms and
+    scale_exp_avg_sq (N,) and scale_grads (N, size_update_period)."""
     first: dict[str, Any]
     """The state of the first weight, by which a newly loaded state is noticed."""
 
@@ -43,9 +47,10 @@ class _Stack:
 class ScaledAdam(torch.optim.Optimizer):
     """Adam with steps relative to the root mean square (RMS) of each weight tensor.
 
-    Each tensor also learns its scale, every `size_update_period` steps. The gradients are clipped: the norm of the
-    gradients times the RMS of their weights is at most `clipping_scale` times its median over the last steps. Tensors
-    of one element take steps of `lr * scalar_lr_scale`, as in Adam. Weights of one shape are computed together.
+    Each tensor also learns its scale, every `size_update_period` steps. The gradients are clipped:
+    the norm of the gradients times the RMS of their weights is at most `clipping_scale` times its
+    median over the last steps. Tensors of one element take steps of `lr * scalar_lr_scale`, as in
+    Adam. Weights of one shape are computed together.
 
     The optimizer is of fp32 weights that one rank holds completely.
     """
@@ -59,7 +64,9 @@ class ScaledAdam(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Change the weights. A weight without gradient has the gradient 0."""
         assert closure is None, "not supported"
-        if not self._stacks or any(self.state.get(stack.weights[0]) is not stack.first for stack in self._stacks):
+        if not self._stacks or any(
+            self.state.get(stack.weights[0]) is not stack.first for stack in self._stacks
+        ):
             self._stacks = [stack for group in self.param_groups for stack in self._stacked(group)]
         for group in self.param_groups:
             self._step_group([stack for stack in self._stacks if stack.group is group])
@@ -95,16 +102,30 @@ class ScaledAdam(torch.optim.Optimizer):
                 if key in known:
                     tensor[row] = known[key]
             others = {key: value for key, value in known.items() if key.startswith("model_norm")}
-            self.state[weight] = {"step": step, **{key: tensor[row] for key, tensor in tensors.items()}, **others}
+            self.state[weight] = {
+                "step": step,
+                **{key: tensor[row] for key, tensor in tensors.items()},
+                **others,
+            }
         return _Stack(weights, group, step, tensors, self.state[weights[0]])
 
-    def _clipping_factor(self, stacks: Sequence[_Stack], grads: Sequence[torch.Tensor]) -> torch.Tensor | None:
-        """Factor () of the gradients of a group; None: 1. The state of its first weight has the norms of the past."""
+    def _clipping_factor(
+        self, stacks: Sequence[_Stack], grads: Sequence[torch.Tensor]
+    ) -> torch.Tensor | None:
+        """Factor () of the gradients of a group; None: 1. The state of its first weight has the
+        norms of the past.
+        """
         group, first, done = stacks[0].group, stacks[0].first, int(stacks[0].step)
         scale, period = group["clipping_scale"], group["clipping_update_period"]
         if scale is None or done == 0:
             return None
-        norm = torch.stack([_relative_sum_of_squares(*pair) for pair in zip(stacks, grads, strict=True)]).sum().sqrt()
+        norm = (
+            torch.stack(
+                [_relative_sum_of_squares(*pair) for pair in zip(stacks, grads, strict=True)]
+            )
+            .sum()
+            .sqrt()
+        )
         if "model_norms" not in first:
             first["model_norms"] = norm.new_zeros(period)
         norms = first["model_norms"]
@@ -116,7 +137,9 @@ class ScaledAdam(torch.optim.Optimizer):
 
 
 def _median(norms: torch.Tensor, done: int) -> torch.Tensor | None:
-    """Median () of the last norms (period,), with the allowance; None if it is not estimated after `done` steps."""
+    """Median () of the last norms (period,), with the allowance; None if it is not estimated after
+    `done` steps.
+    """
     period = len(norms)
     early = done in FIRST_ESTIMATES and done < period
     if not early and done % period:
@@ -169,7 +192,9 @@ def _step(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
 
 
 def _learn_scale(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
-    """Note the gradient of each tensor's scale; at the end of a period, add a step of the scales to delta."""
+    """Note the gradient of each tensor's scale; at the end of a period, add a step of the scales to
+    delta.
+    """
     group, tensors, done = stack.group, stack.tensors, int(stack.step)
     period, (beta1, beta2) = group["size_update_period"], group["betas"]
     tensors["scale_grads"][:, done % period] = (values * grad).flatten(1).sum(dim=1)

@@ -9,7 +9,9 @@ from wenet_uio.config.schedules import TriStageConf, WarmupCosineConf
 
 
 def warmup_cosine(conf: WarmupCosineConf, base_lr: float) -> Callable[[int], float]:
-    """Factor of the rate `base_lr`: 1 at the end of the warm-up, min_lr / base_lr from max_steps on."""
+    """Factor of the rate `base_lr`: 1 at the end of the warm-up, min_lr / base_lr from max_steps
+    on.
+    """
     lowest = conf.min_lr / base_lr
 
     def multiple(step: int) -> float:

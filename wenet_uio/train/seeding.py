@@ -11,8 +11,11 @@ import torch
 def seed_everything(seed: int, step: int, rank: int) -> None:
     """Seed the generators from seed, step and rank.
 
-    So dropout and chunk sizes of a step do not depend on the steps before, and states need no generator state.
+    So dropout and chunk sizes of a step do not depend on the steps before, and states need no
+    generator state.
     """
-    drawn = int.from_bytes(hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest(), "little")
+    drawn = int.from_bytes(
+        hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest(), "little"
+    )
     random.seed(drawn)
     torch.manual_seed(drawn)

@@ -7,7 +7,9 @@ from typing import Any
 
 
 class StopRequest:
-    """Remembers whether this process received a SIGTERM. Job schedulers send it before they take a machine away."""
+    """Remembers whether this process received a SIGTERM. Job schedulers send it before they take a
+    machine away.
+    """
 
     asked = False
 
@@ -16,7 +18,9 @@ class StopRequest:
         signal.signal(signal.SIGTERM, self._note)
 
     def ignore(self) -> None:
-        """Ignore further SIGTERMs: the run is complete, and a late one would only change the exit status."""
+        """Ignore further SIGTERMs: the run is complete, and a late one would only change the exit
+        status.
+        """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def _note(self, *_: Any) -> None:

@@ -1,4 +1,6 @@
-"""The loop over epochs: train, validate, save; from the newest state to the end of the run. Read this file first."""
+"""The loop over epochs: train, validate, save; from the newest state to the end of the run. Read
+this file first.
+"""
 
 from __future__ import annotations
 
@@ -54,28 +56,42 @@ class Monitoring:
 
 
 class Trainer:
-    """Trains a model. Every rank runs one trainer in step with the others; rank 0 writes the files."""
+    """Trains a model. Every rank runs one trainer in step with the others; rank 0 writes the
+    files.
+    """
 
     def __init__(
-        self, config: Config, engine: Engine, loaders: Loaders, folder: RunFolder, monitoring: Monitoring
+        self,
+        config: Config,
+        engine: Engine,
+        loaders: Loaders,
+        folder: RunFolder,
+        monitoring: Monitoring,
     ) -> None:
         self.config = config
         self.engine = engine
         self.world = engine.world
         self.train, self.cv = loaders.train, loaders.cv
         self.folder = folder
-        self.reporter, self.watchdog, self.stop = monitoring.reporter, monitoring.watchdog, monitoring.stop
+        self.reporter, self.watchdog, self.stop = (
+            monitoring.reporter,
+            monitoring.watchdog,
+            monitoring.stop,
+        )
         self.progress = Progress()
         self.average = RunningAverage(config.model_avg) if config.model_avg else None
         self.launched: deque[tuple[LaunchedStep, list[Batch]]] = deque()
         """Steps that are not accounted for, with their micro-batches."""
         self.late = int(self.world.device.type != "cpu")
-        """How many of them there may be: an accelerator still computes a step when the next one is launched."""
+        """How many of them there may be: an accelerator still computes a step when the next one is
+        launched."""
         self.written: dict[str, Any] | None = None
         """Mark of the TensorBoard files in the loaded state; None in a new run."""
 
     def run(self) -> bool:
-        """Train to the end of the run; False if a SIGTERM ended training early, with the state saved."""
+        """Train to the end of the run; False if a SIGTERM ended training early, with the state
+        saved.
+        """
         if not (complete := self.progress.end(self.config)) and not self._train():
             return False
         if complete:
@@ -84,12 +100,16 @@ class Trainer:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
             self.folder.finish(self.progress.newest_weights)
             if self.config.report:
-                log.info("report: %s", write_run_report(self.folder.path, self.reporter.tensorboard_dir))
+                log.info(
+                    "report: %s", write_run_report(self.folder.path, self.reporter.tensorboard_dir)
+                )
             write_model_card(self.folder.path)
         return True
 
     def save(self, *, meanwhile: bool = False) -> None:
-        """Write the state of the run, or let a thread write it `meanwhile`. All ranks must call this together."""
+        """Write the state of the run, or let a thread write it `meanwhile`. All ranks must call
+        this together.
+        """
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
         progress = self.progress
         progress.samples, progress.costs = self.world.add_up(progress.samples, progress.costs)
@@ -113,7 +133,8 @@ class Trainer:
         """Resume from a state of `save`.
 
         Args:
-            allow_data_changes: accept other data or batches; the pass over the data then starts again.
+            allow_data_changes: accept other data or batches; the pass over the data then starts
+                again.
 
         Raises:
             ValueError: the data or the model differs from those of the state.
@@ -137,7 +158,9 @@ class Trainer:
             self._begin()
             while not (reason := self.progress.end(self.config)):
                 done, self.engine.epoch = self.progress.epoch_step, self.progress.epoch
-                self.reporter.begin_epoch(self.progress.epoch, self.progress.step, done, done + self._steps_to_do())
+                self.reporter.begin_epoch(
+                    self.progress.epoch, self.progress.step, done, done + self._steps_to_do()
+                )
                 if not ((self.progress.trained or self._train_epoch()) and self._end_epoch()):
                     log.info("SIGTERM received: state saved after step %d", self.progress.step)
                     return False
@@ -183,15 +206,23 @@ class Trainer:
         return min(steps_of_data, (self.config.max_steps or sys.maxsize) - self.progress.step)
 
     def _train_epoch(self) -> bool:
-        """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state saved."""
+        """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state
+        saved.
+        """
         progress, config = self.progress, self.config
         self.read_at, left = time.perf_counter(), self._steps_to_do()
-        ends_inside, progress.inside_pass = left < math.ceil(len(self.train) / config.accum_grad), False
+        ends_inside, progress.inside_pass = (
+            left < math.ceil(len(self.train) / config.accum_grad),
+            False,
+        )
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
             self._launch(micro_batches, {"wait": wait, "stop": float(self.stop.asked)})
-            left, progress.trained = left - 1, left == 1  # the loader of a state of the last step is in the next epoch
+            left, progress.trained = (
+                left - 1,
+                left == 1,
+            )  # the loader of a state of the last step is in the next epoch
             progress.inside_pass = progress.trained and ends_inside
             save = config.save_interval and progress.step % config.save_interval == 0
             stop = self._read_results(0 if save or progress.trained else self.late)
@@ -208,11 +239,15 @@ class Trainer:
         return True
 
     def _launch(self, micro_batches: list[Batch], also: dict[str, float]) -> None:
-        self.launched.append((self.engine.launch(micro_batches, self.progress.step + 1, also), micro_batches))
+        self.launched.append(
+            (self.engine.launch(micro_batches, self.progress.step + 1, also), micro_batches)
+        )
         self.progress.count(micro_batches)
 
     def _read_results(self, most: int) -> bool:
-        """Account for the oldest steps until at most `most` are not read; True if a rank received a SIGTERM by then."""
+        """Account for the oldest steps until at most `most` are not read; True if a rank received a
+        SIGTERM by then.
+        """
         stop = False
         while len(self.launched) > most:
             launched, micro_batches = self.launched.popleft()
@@ -233,7 +268,11 @@ class Trainer:
         else:
             self._skip(number, micro_batches)
         if number % self.config.log_interval == 0:
-            scalars = {**self._means(progress.interval), "lr": outcome.lrs[-1], "grad_norm": outcome.grad_norm}
+            scalars = {
+                **self._means(progress.interval),
+                "lr": outcome.lrs[-1],
+                "grad_norm": outcome.grad_norm,
+            }
             self.reporter.interval(number, scalars)
             progress.interval = Totals()
 
@@ -251,13 +290,17 @@ class Trainer:
         log.warning("step %d skipped: its gradient is not finite (utterances: %s …)", number, keys)
         if self.progress.nonfinite > self.config.max_nonfinite_steps:
             raise ValueError(
-                f"step {number}: {self.progress.nonfinite} steps in a row without a finite gradient, "
-                f"max_nonfinite_steps is {self.config.max_nonfinite_steps}; lower optim_conf.lr, or check the "
+                f"step {number}: {self.progress.nonfinite} steps in a row without a finite "
+                "gradient, "
+                f"max_nonfinite_steps is {self.config.max_nonfinite_steps}; lower optim_conf.lr, "
+                "or check the "
                 "utterances named above"
             )
 
     def _end_epoch(self) -> bool:
-        """Validate, report and save; False if a rank received a SIGTERM during validation, with the state saved."""
+        """Validate, report and save; False if a rank received a SIGTERM during validation, with the
+        state saved.
+        """
         progress = self.progress
         cv = FirstUtterance(self.cv)
         sums = validate(self.engine, cv, self._asked_in_validation, progress.step + 1)
@@ -267,7 +310,9 @@ class Trainer:
         validation = Totals(sums)
         lrs = self.engine.lrs(progress.step)
         train = {**self._means(progress.total), "lr": lrs[-1]}
-        samples, costs = self.world.add_up(progress.samples + self.train.left_out(progress.epoch), progress.costs)
+        samples, costs = self.world.add_up(
+            progress.samples + self.train.left_out(progress.epoch), progress.costs
+        )
         account = reconciled(samples)
         self.reporter.end_epoch(progress.step, train, self._means(validation), account, costs)
         if self.config.observe_interval and progress.epoch % self.config.observe_interval == 0:

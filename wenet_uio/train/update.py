@@ -13,7 +13,8 @@ from wenet_uio.train.optimizer import whole
 from wenet_uio.train.outcome import Reading
 
 Read = Callable[[torch.Tensor], Reading]
-"""Norm () of the gradient on the device -> the results of the step, of which the last one is this norm."""
+"""Norm () of the gradient on the device -> the results of the step, of which the last one is this
+norm."""
 
 
 def clip_and_apply(
@@ -23,10 +24,11 @@ def clip_and_apply(
     largest_norm: float,
     read: Read,
 ) -> Reading:
-    """Clip the gradients of `weights` to `largest_norm`, and change the weights unless the norm is not finite.
+    """Clip the gradients of `weights` to `largest_norm`, and change the weights unless the norm is
+    not finite.
 
-    The fused kernels of Adam receive this decision as a tensor, so that the host does not wait. For other optimizers,
-    and with the scaler of fp16, the host waits for the norm, and decides.
+    The fused kernels of Adam receive this decision as a tensor, so that the host does not wait. For
+    other optimizers, and with the scaler of fp16, the host waits for the norm, and decides.
 
     Args:
         weights: those with a gradient.
@@ -35,11 +37,15 @@ def clip_and_apply(
         The results, with the norm before clipping.
     """
     scaler.unscale_(optimizer)
-    own_norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+    own_norm = nn.utils.get_total_norm(
+        [weight.grad for weight in weights if weight.grad is not None]
+    )
     norm = whole(own_norm)
     if optimizer.defaults.get("fused") and not scaler.is_enabled():
         nn.utils.clip_grads_with_norm_(weights, largest_norm, own_norm)
-        vars(optimizer)["found_inf"] = (~torch.isfinite(norm)).to(torch.float32)  # torch's fused optimizers read it
+        vars(optimizer)["found_inf"] = (~torch.isfinite(norm)).to(
+            torch.float32
+        )  # torch's fused optimizers read it
         optimizer.step()
         del vars(optimizer)["found_inf"]
         return read(norm)

@@ -21,10 +21,12 @@ def validate(
 ) -> dict[str, float] | None:
     """Run the model without dropout on the `batches` of every rank.
 
-    Batches that do not fit in memory are split, here and from optimizer step `next_step` on; see memory.py.
+    Batches that do not fit in memory are split, here and from optimizer step `next_step` on; see
+    memory.py.
 
     Returns:
-        Sums over all ranks, named as in StepOutcome.sums; None if `asked_to_stop` was true on a rank.
+        Sums over all ranks, named as in StepOutcome.sums; None if `asked_to_stop` was true on a
+        rank.
 
     Raises:
         StartAgainError: a rank ran out of memory and the engine cannot repeat the batch.
@@ -39,14 +41,18 @@ def validate(
     losses = torch.zeros(len(names), dtype=torch.float64, device=world.device)
     too_large: list[TooLarge] = []
     for whole_batches, wait in timed(steps(batches, 1)):
-        micro_batches = [part for batch in whole_batches for part in engine.size_limit.parts(batch, next_step)]
+        micro_batches = [
+            part for batch in whole_batches for part in engine.size_limit.parts(batch, next_step)
+        ]
         most, stop = world.largest(engine.vector([len(micro_batches), asked_to_stop()])).tolist()
         if stop:
             return None
         sums["wait"] += wait
         for name, value in count(whole_batches).items():
             sums[name] += value
-        filler = [emptied(micro_batches[0])] * (int(most) - len(micro_batches)) if engine.in_step else []
+        filler = (
+            [emptied(micro_batches[0])] * (int(most) - len(micro_batches)) if engine.in_step else []
+        )
         for batch in (*micro_batches, *filler):
             if len(batch) or engine.in_step:
                 losses += _losses(engine, batch, names, (next_step, too_large))
@@ -57,11 +63,17 @@ def validate(
     return engine.per_utterance(dict(zip((*sums, *names), values.tolist(), strict=True)))
 
 
-def _losses(engine: Engine, batch: Batch, names: Sequence[str], notes: tuple[int, list[TooLarge]]) -> torch.Tensor:
-    """Sums of the losses of a batch, which is split until its parts fit in memory; `notes` lists their sizes."""
+def _losses(
+    engine: Engine, batch: Batch, names: Sequence[str], notes: tuple[int, list[TooLarge]]
+) -> torch.Tensor:
+    """Sums of the losses of a batch, which is split until its parts fit in memory; `notes` lists
+    their sizes.
+    """
     number, too_large = notes
     try:
-        return loss_sums(engine.objective(on_device(batch, engine.world.device)), batch, names, engine.of_tokens)
+        return loss_sums(
+            engine.objective(on_device(batch, engine.world.device)), batch, names, engine.of_tokens
+        )
     except (RuntimeError, MemoryError) as error:
         failure = Failure.of(error)
     # Outside of the handler, because the error holds the memory of the batch.

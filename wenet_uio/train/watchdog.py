@@ -40,10 +40,12 @@ class Post:
 
 
 class Watchdog:
-    """A thread that checks whether `beat` was called within the last `seconds`; 0 seconds: no checks.
+    """A thread that checks whether `beat` was called within the last `seconds`; 0 seconds: no
+    checks.
 
-    If not, each rank posts the stack of its main thread. The lowest rank that answers logs the stacks of the ranks that
-    are behind, and the ranks that do not answer. The watchdog does not end the run; the timeout of the exchanges does.
+    If not, each rank posts the stack of its main thread. The lowest rank that answers logs the
+    stacks of the ranks that are behind, and the ranks that do not answer. The watchdog does not end
+    the run; the timeout of the exchanges does.
     """
 
     def __init__(self, world: World, seconds: float) -> None:
@@ -69,7 +71,9 @@ class Watchdog:
             self._thread.join(GRACE)
 
     def beat(self, doing: str) -> None:
-        """Record progress: this rank now does `doing`. All ranks must call this in the same order."""
+        """Record progress: this rank now does `doing`. All ranks must call this in the same
+        order.
+        """
         self._post = Post(self._post.place + 1, doing, self._post.process, "")
         self._last = time.monotonic()
 
@@ -106,7 +110,8 @@ class Watchdog:
 
 
 def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:
-    """Format the report: the ranks that are behind with their stacks, and the ranks that do not answer.
+    """Format the report: the ranks that are behind with their stacks, and the ranks that do not
+    answer.
 
     Args:
         seconds: time without progress.
@@ -122,5 +127,8 @@ def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:
     for rank, post in sorted(posts.items()):
         if post.place == behind and not (silent and behind == furthest.place):
             others = f", others at: {furthest.doing}" if behind < furthest.place else ""
-            lines.append(f"rank {rank} ({post.process}) is at: {post.doing}{others}; stack:\n{post.stack.rstrip()}")
+            lines.append(
+                f"rank {rank} ({post.process}) is at: {post.doing}{others}; "
+                f"stack:\n{post.stack.rstrip()}"
+            )
     return "\n".join(lines)

@@ -25,8 +25,12 @@ def mark(wav: str | Path) -> None:
     soundfile.write(wav, samples, rate, subtype="PCM_16")
 
 
-def crash_at_marked(monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGSEGV, gate: Path | None = None) -> None:
-    """Let the decoder of this process, and of its children, send itself a signal at marked audio once `gate` exists."""
+def crash_at_marked(
+    monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGSEGV, gate: Path | None = None
+) -> None:
+    """Let the decoder of this process, and of its children, send itself a signal at marked audio
+    once `gate` exists.
+    """
     read = decoders.WavDecoder.read
 
     def fatal(decoder: decoders.WavDecoder, excerpt: Any) -> Any:

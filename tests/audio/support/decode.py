@@ -1,8 +1,10 @@
-"""Decode the files whose paths are on standard input, in a process with limited memory. `test_read.py` runs this.
+"""Decode the files whose paths are on standard input, in a process with limited memory.
+`test_read.py` runs this.
 
     decode.py MEGABYTES < paths
 
-Prints one JSON line per file: [path, length in the header, decoded length, rate, channels], or [path, error].
+Prints one JSON line per file: [path, length in the header, decoded length, rate, channels], or
+[path, error].
 """
 
 import json

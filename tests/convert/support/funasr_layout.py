@@ -68,7 +68,9 @@ CONFIG: dict[str, Any] = {
 
 
 def write_funasr(source: Path, folder: Path, **changes: Any) -> Path:
-    """Write the paraformer of WeNet in `source` as FunASR would; `changes` replace sections of config.yaml."""
+    """Write the paraformer of WeNet in `source` as FunASR would; `changes` replace sections of
+    config.yaml.
+    """
     folder.mkdir()
     weights = torch.load(source / "final.pt", weights_only=True)
     torch.save(
@@ -80,11 +82,17 @@ def write_funasr(source: Path, folder: Path, **changes: Any) -> Path:
         folder / "model.pt",
     )
     (folder / "config.yaml").write_text(yaml.safe_dump({**CONFIG, **changes}))
-    tokens = [line.split()[0] for line in (source / "units.txt").read_text(encoding="utf-8").splitlines()]
+    tokens = [
+        line.split()[0] for line in (source / "units.txt").read_text(encoding="utf-8").splitlines()
+    ]
     theirs = [{"<sos>": "<s>", "<eos>": "</s>"}.get(token, token) for token in tokens]
     (folder / "tokens.json").write_text(json.dumps(theirs), encoding="utf-8")
-    (folder / "seg_dict").write_text((source / "seg_dict").read_text(encoding="utf-8"), encoding="utf-8")
-    write_mvn(weights["encoder.global_cmvn.mean"], weights["encoder.global_cmvn.istd"], folder / "am.mvn")
+    (folder / "seg_dict").write_text(
+        (source / "seg_dict").read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    write_mvn(
+        weights["encoder.global_cmvn.mean"], weights["encoder.global_cmvn.istd"], folder / "am.mvn"
+    )
     return folder
 
 
@@ -95,7 +103,8 @@ def write_mvn(mean: torch.Tensor, istd: torch.Tensor, path: Path) -> None:
         *(" ".join(f"{value:.9g}" for value in each.double().tolist()) for each in (-mean, istd)),
     )
     path.write_text(
-        f"<Nnet> \n<Splice> {size} {size} \n[ 0 ]\n<AddShift> {size} {size} \n<LearnRateCoef> 0 [ {shift} ]\n"
+        f"<Nnet> \n<Splice> {size} {size} \n[ 0 ]\n<AddShift> {size} {size} \n<LearnRateCoef> 0 [ "
+        f"{shift} ]\n"
         f"<Rescale> {size} {size} \n<LearnRateCoef> 0 [ {scale} ]\n</Nnet> \n"
     )
 

@@ -12,14 +12,21 @@ import torch
 SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "num_mel_bins": 80}
 HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 4}
 TO_OPENAI = (
-    *(("model.", ""), ("layers", "blocks"), ("fc1", "mlp.0"), ("fc2", "mlp.2"), ("final_layer_norm", "mlp_ln")),
+    *(
+        ("model.", ""),
+        ("layers", "blocks"),
+        ("fc1", "mlp.0"),
+        ("fc2", "mlp.2"),
+        ("final_layer_norm", "mlp_ln"),
+    ),
     *(("self_attn_layer_norm", "attn_ln"), ("encoder_attn_layer_norm", "cross_attn_ln")),
     *(("self_attn", "attn"), ("encoder_attn", "cross_attn")),
     *(("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value"), ("out_proj", "out")),
     *(("decoder.layer_norm", "decoder.ln"), ("encoder.layer_norm", "encoder.ln_post")),
     *(("embed_tokens", "token_embedding"), ("embed_positions.weight", "positional_embedding")),
 )
-"""Names of Hugging Face and of OpenAI, as the script `convert_openai_to_hf.py` of transformers pairs them."""
+"""Names of Hugging Face and of OpenAI, as the script `convert_openai_to_hf.py` of transformers
+pairs them."""
 
 
 def random_whisper(vocab_size: int = 51865) -> Any:
@@ -27,7 +34,9 @@ def random_whisper(vocab_size: int = 51865) -> Any:
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
     torch.manual_seed(0)
-    config = WhisperConfig(vocab_size=vocab_size, encoder_ffn_dim=64, decoder_ffn_dim=64, **SIZES, **HEADS)
+    config = WhisperConfig(
+        vocab_size=vocab_size, encoder_ffn_dim=64, decoder_ffn_dim=64, **SIZES, **HEADS
+    )
     model = WhisperForConditionalGeneration(config).eval()
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.15)
@@ -63,12 +72,16 @@ def save_openai(model: Any, path: Path) -> Path:
 def save_config_json(model: Any, folder: Path, **changes: Any) -> None:
     """Write config.json with changes."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**model.config.to_dict(), **changes}), encoding="utf-8")
+    (folder / "config.json").write_text(
+        json.dumps({**model.config.to_dict(), **changes}), encoding="utf-8"
+    )
 
 
 def write_full_vocabulary(path: Path) -> Path:
     """A vocabulary of 50257 tokens: all bytes, then made-up words."""
-    tokens = [bytes([byte]) for byte in range(256)] + [f" w{number}".encode() for number in range(50257 - 256)]
+    tokens = [bytes([byte]) for byte in range(256)] + [
+        f" w{number}".encode() for number in range(50257 - 256)
+    ]
     lines = (f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(tokens))
     path.write_text("\n".join(lines), encoding="utf-8")
     return path

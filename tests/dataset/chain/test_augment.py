@@ -22,12 +22,20 @@ def test_the_same_seed_gives_the_same_features_and_leaves_the_input_alone(operat
     first, second = operator(given), operator(given)
     assert torch.equal(first.feats, second.feats)
     assert torch.equal(given.feats, before)
-    assert any(not torch.equal(operator(replace(given, random=seed)).feats, first.feats) for seed in range(6, 12))
+    assert any(
+        not torch.equal(operator(replace(given, random=seed)).feats, first.feats)
+        for seed in range(6, 12)
+    )
 
 
 def test_spec_aug_blanks_at_most_what_its_masks_allow():
     for seed in range(50):
-        blank = SpecAug(SpecAugConf(num_t_mask=2, max_t=50, num_f_mask=2, max_f=10))(example(seed)).feats == 0
+        blank = (
+            SpecAug(SpecAugConf(num_t_mask=2, max_t=50, num_f_mask=2, max_f=10))(
+                example(seed)
+            ).feats
+            == 0
+        )
         assert 1 <= int(blank.all(dim=1).sum()) <= 100
         assert 1 <= int(blank.all(dim=0).sum()) <= 20
 
@@ -44,7 +52,10 @@ def test_spec_trim_cuts_the_end_by_no_more_than_half():
     lengths = {len(SpecTrim(SpecTrimConf(max_t=20))(example(seed)).feats) for seed in range(100)}
     assert min(lengths) >= 180
     assert max(lengths) <= 199
-    assert all(len(SpecTrim(SpecTrimConf(max_t=20))(example(seed, frames=6)).feats) > 3 for seed in range(50))
+    assert all(
+        len(SpecTrim(SpecTrimConf(max_t=20))(example(seed, frames=6)).feats) > 3
+        for seed in range(50)
+    )
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -54,7 +65,11 @@ def test_a_single_frame_remains(operator):
 
 def test_only_training_augments_and_only_with_the_operators_that_are_on():
     conf = DatasetConf(spec_sub=True, spec_sub_conf={"max_t": 7})
-    assert augmentations(conf, training=True) == (SpecAug(SpecAugConf()), SpecSub(SpecSubConf(max_t=7)), None)
+    assert augmentations(conf, training=True) == (
+        SpecAug(SpecAugConf()),
+        SpecSub(SpecSubConf(max_t=7)),
+        None,
+    )
     assert augmentations(conf, training=False) == (None, None, None)
 
 

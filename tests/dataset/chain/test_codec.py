@@ -1,4 +1,6 @@
-"""Band limit and codecs: the length stays, the band ends where it should, loud samples are clipped."""
+"""Band limit and codecs: the length stays, the band ends where it should, loud samples are
+clipped.
+"""
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from wenet_uio.dataset.types import Example
 
 
 def operator(rate=16000, **keys):
-    conf = DatasetConf(codec_conf=CodecConf(**{"prob": 1, **keys}), resample_conf={"resample_rate": rate})
+    conf = DatasetConf(
+        codec_conf=CodecConf(**{"prob": 1, **keys}), resample_conf={"resample_rate": rate}
+    )
     (made,) = waveform_augmentations(conf, None, training=True)["codec"]
     return made
 
@@ -24,7 +28,9 @@ def tones(samples=8000, rate=16000, loudness=3000.0, dtype=torch.float32):
 
 
 def loudness_at(example, hertz):
-    spectrum = np.abs(np.fft.rfft(example.waveform.double().numpy() * np.hanning(len(example.waveform))))
+    spectrum = np.abs(
+        np.fft.rfft(example.waveform.double().numpy() * np.hanning(len(example.waveform)))
+    )
     return spectrum[round(hertz * len(example.waveform) / example.sample_rate)]
 
 
@@ -39,7 +45,9 @@ def test_the_length_and_the_low_band_stay(codec, dtype):
     assert not torch.equal(found.waveform, given.waveform.float())
 
 
-@pytest.mark.parametrize("keys", [{"codecs": ["mulaw"]}, {"codecs": ["band_limit"], "band_rates": [8000]}])
+@pytest.mark.parametrize(
+    "keys", [{"codecs": ["mulaw"]}, {"codecs": ["band_limit"], "band_rates": [8000]}]
+)
 def test_nothing_is_left_above_the_band(keys):
     given = tones()
     assert loudness_at(operator(**keys)(given), 6000) < 0.01 * loudness_at(given, 6000)
@@ -47,7 +55,9 @@ def test_nothing_is_left_above_the_band(keys):
 
 def test_a_band_as_wide_as_the_waveform_changes_nothing():
     given = tones()
-    assert torch.equal(operator(codecs=["band_limit"], band_rates=[16000])(given).waveform, given.waveform)
+    assert torch.equal(
+        operator(codecs=["band_limit"], band_rates=[16000])(given).waveform, given.waveform
+    )
 
 
 @pytest.mark.parametrize("codec", ["mulaw", "opus", "mp3"])
@@ -68,7 +78,9 @@ def test_codecs_clip_what_is_louder_than_full_scale():
 
 @pytest.mark.parametrize(("codec", "rate"), [("opus", 44100), ("mp3", 96000)])
 def test_a_codec_without_the_sample_rate_of_the_training_is_refused_in_one_line(codec, rate):
-    with pytest.raises(ValueError, match=rf"codec_conf.codecs: {codec} has [^\n]* not resample_rate {rate}; remove"):
+    with pytest.raises(
+        ValueError, match=rf"codec_conf.codecs: {codec} has [^\n]* not resample_rate {rate}; remove"
+    ):
         operator(rate, codecs=[codec])
 
 

@@ -17,7 +17,10 @@ FEATURES = {
     "frames apart, at the edges": {"fbank_conf": {"frame_shift": 30, "snip_edges": False}},
     "mfcc": {"feats_type": "mfcc", "mfcc_conf": {"num_ceps": 13, "dither": 1.0}},
     "whisper's": {"feats_type": "log_mel_spectrogram"},
-    "whisper's, padded": {"feats_type": "log_mel_spectrogram", "log_mel_spectrogram_conf": {"padding": 1000}},
+    "whisper's, padded": {
+        "feats_type": "log_mel_spectrogram",
+        "log_mel_spectrogram_conf": {"padding": 1000},
+    },
     "whisper's, of one length": {
         "feats_type": "log_mel_spectrogram",
         "log_mel_spectrogram_conf": {"pad_or_trim": True, "max_duration": 1},
@@ -28,9 +31,13 @@ FEATURES = {
 def examples(lengths, dtype=torch.int16):
     generator = torch.Generator().manual_seed(0)
     for number, length in enumerate(lengths):
-        loudness = torch.linspace(50, 4000, length)  # rising loudness, so that errors at the edges are visible
+        loudness = torch.linspace(
+            50, 4000, length
+        )  # rising loudness, so that errors at the edges are visible
         waveform = torch.randn(length, generator=generator) * loudness + 30
-        yield Example(f"{number}", "", waveform.to(dtype), 16000, random=(number + 1) << 55, labels=(1,))
+        yield Example(
+            f"{number}", "", waveform.to(dtype), 16000, random=(number + 1) << 55, labels=(1,)
+        )
 
 
 def batch(conf, given, training=True, **options):
@@ -78,7 +85,9 @@ def test_a_batch_with_float_waveforms_is_sent_as_float32():
     given = [*examples([16000]), *examples([9000], torch.float32)]
     deferred = batch(conf, given, defer_features=True)
     assert deferred.deferred.waveforms.dtype == torch.float32
-    torch.testing.assert_close(deferred.to("cpu").feats, batch(conf, workers(given)).feats, atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        deferred.to("cpu").feats, batch(conf, workers(given)).feats, atol=1e-3, rtol=0
+    )
 
 
 def test_audio_without_a_frame_is_left_out_in_both_modes():
@@ -114,7 +123,11 @@ def test_spec_trim_cuts_the_same_frames_as_in_the_workers():
 
 
 def test_rows_of_a_batch_have_their_own_features():
-    whole = batch(DatasetConf(fbank_conf={"num_mel_bins": 40}), examples([16000, 5001, 23999]), defer_features=True)
+    whole = batch(
+        DatasetConf(fbank_conf={"num_mel_bins": 40}),
+        examples([16000, 5001, 23999]),
+        defer_features=True,
+    )
     expected, found = whole.to("cpu"), whole.rows(slice(1, None)).to("cpu")
     assert found.keys == expected.keys[1:]
     assert found.feats.size(1) == found.feats_lengths.max() < expected.feats.size(1)

@@ -54,19 +54,27 @@ def test_every_option_has_the_meaning_of_kaldi(option, value):
 def test_mfcc_equals_kaldis():
     waveform = speech_like(16000 * 3)
     expected = kaldi.mfcc(waveform[None], num_mel_bins=40, num_ceps=13, energy_floor=0.0)
-    torch.testing.assert_close(mfcc(waveform, 16000, MfccConf(num_ceps=13)), expected, atol=3e-3, rtol=0)
+    torch.testing.assert_close(
+        mfcc(waveform, 16000, MfccConf(num_ceps=13)), expected, atol=3e-3, rtol=0
+    )
 
 
 def test_a_long_waveform_in_chunks_equals_its_parts():
     conf = FbankConf(num_mel_bins=80)
     waveform = speech_like(16000 * 12)
     whole = fbank(waveform, 16000, conf)
-    torch.testing.assert_close(whole[700:800], fbank(waveform[700 * 160 :], 16000, conf)[:100], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        whole[700:800], fbank(waveform[700 * 160 :], 16000, conf)[:100], atol=1e-4, rtol=0
+    )
 
 
 def test_features_do_not_change_inside_autocast():
     waveform = speech_like(16000)
-    confs = ((fbank, FbankConf()), (mfcc, MfccConf()), (log_mel_spectrogram, LogMelSpectrogramConf()))
+    confs = (
+        (fbank, FbankConf()),
+        (mfcc, MfccConf()),
+        (log_mel_spectrogram, LogMelSpectrogramConf()),
+    )
     for compute, conf in confs:
         expected = compute(waveform, 16000, conf)
         with torch.autocast("cpu", torch.bfloat16):
@@ -88,11 +96,15 @@ def test_an_empty_band_is_refused():
 
 
 def test_log_mel_spectrogram_follows_the_description_of_whisper():
-    """Expected values by the description of Whisper: hann windows, slaney mels, log10, at most 8 below the peak."""
+    """Expected values by the description of Whisper: hann windows, slaney mels, log10, at most 8
+    below the peak.
+    """
     waveform = speech_like(16000)
     found = log_mel_spectrogram(waveform, 16000, LogMelSpectrogramConf())
     assert found.shape == (100, 80)
-    padded = torch.nn.functional.pad((waveform / 32768)[None, None], (200, 200), mode="reflect")[0, 0]
+    padded = torch.nn.functional.pad((waveform / 32768)[None, None], (200, 200), mode="reflect")[
+        0, 0
+    ]
     frames = padded.unfold(0, 400, 160)[:100] * torch.hann_window(400)
     power = torch.fft.rfft(frames).abs().square()
     from torchaudio.functional import melscale_fbanks
@@ -105,7 +117,10 @@ def test_log_mel_spectrogram_follows_the_description_of_whisper():
 
 def test_pad_or_trim_gives_all_whisper_features_one_length():
     conf = LogMelSpectrogramConf(pad_or_trim=True, max_duration=2)
-    assert all(log_mel_spectrogram(speech_like(size), 16000, conf).shape == (200, 80) for size in (16000, 48000))
+    assert all(
+        log_mel_spectrogram(speech_like(size), 16000, conf).shape == (200, 80)
+        for size in (16000, 48000)
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,12 +139,16 @@ def test_whisper_features_equal_those_of_wenet(golden2, name, samples, conf):
     torch.testing.assert_close(found, golden[name], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("compute", "conf"), [(fbank, FbankConf()), (log_mel_spectrogram, LogMelSpectrogramConf())])
+@pytest.mark.parametrize(
+    ("compute", "conf"), [(fbank, FbankConf()), (log_mel_spectrogram, LogMelSpectrogramConf())]
+)
 def test_an_accelerator_transforms_powers_of_two_of_frames(compute, conf, monkeypatch):
     waveforms = [1000 * torch.randn(samples) for samples in (16000, 16400, 23000, 48000)]
     expected = [compute(waveform, 16000, conf) for waveform in waveforms]
     sizes, transform = set(), torch.fft.rfft
-    monkeypatch.setattr(torch.fft, "rfft", lambda frames: sizes.add(len(frames)) or transform(frames))
+    monkeypatch.setattr(
+        torch.fft, "rfft", lambda frames: sizes.add(len(frames)) or transform(frames)
+    )
     monkeypatch.setattr(module, "_on_accelerator", lambda _: True)
     for waveform, features in zip(waveforms, expected, strict=True):
         torch.testing.assert_close(compute(waveform, 16000, conf), features, atol=1e-4, rtol=1e-4)
@@ -137,7 +156,8 @@ def test_an_accelerator_transforms_powers_of_two_of_frames(compute, conf, monkey
 
 
 @pytest.mark.parametrize(
-    ("compute", "conf"), [(fbank, FbankConf()), (mfcc, MfccConf()), (log_mel_spectrogram, LogMelSpectrogramConf())]
+    ("compute", "conf"),
+    [(fbank, FbankConf()), (mfcc, MfccConf()), (log_mel_spectrogram, LogMelSpectrogramConf())],
 )
 def test_an_accelerator_computes_features_without_tf32(compute, conf, monkeypatch, request):
     flags = []
@@ -145,7 +165,9 @@ def test_an_accelerator_computes_features_without_tf32(compute, conf, monkeypatc
     torch.backends.cuda.matmul.allow_tf32 = True
 
     def recorded(product):
-        return lambda *args, **options: flags.append(torch.backends.cuda.matmul.allow_tf32) or product(*args, **options)
+        return lambda *args, **options: (
+            flags.append(torch.backends.cuda.matmul.allow_tf32) or product(*args, **options)
+        )
 
     for name in ("mm", "matmul"):
         monkeypatch.setattr(torch, name, recorded(getattr(torch, name)))

@@ -10,7 +10,16 @@ import torch
 from wenet_uio.config.augmentation import GainConf, NoiseConf, OverlapConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain import recordings
-from wenet_uio.dataset.chain.noise import EXPONENTS, LOWEST, TABLE, AddNoise, Gain, coloured_noise, mixed, power
+from wenet_uio.dataset.chain.noise import (
+    EXPONENTS,
+    LOWEST,
+    TABLE,
+    AddNoise,
+    Gain,
+    coloured_noise,
+    mixed,
+    power,
+)
 from wenet_uio.dataset.chain.recordings import Recordings, repeated
 from wenet_uio.dataset.chain.waveform_augment import waveform_augmentations
 from wenet_uio.dataset.corpus.open_list import open_list
@@ -54,7 +63,9 @@ def ratio_of(before, after):
 
 @pytest.mark.parametrize("seconds", [0.01, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("snr", [-5.0, 0.0, 15.0])
-def test_the_ratio_is_reached_with_noise_shorter_and_longer_than_the_utterance(tmp_path, seconds, snr):
+def test_the_ratio_is_reached_with_noise_shorter_and_longer_than_the_utterance(
+    tmp_path, seconds, snr
+):
     data_list, _ = noise_list(tmp_path, hiss(int(seconds * 16000)))
     add = operator(NoiseConf(data_list=data_list, prob=1, snr=(snr, snr)))
     for dtype in (torch.float32, torch.int16):
@@ -96,7 +107,10 @@ def test_noise_of_two_channels_is_the_mean_of_both(tmp_path):
     conf = {"prob": 1, "snr": (5, 5)}
     of_both, _ = noise_list(tmp_path, stereo, name="stereo")
     of_mean, _ = noise_list(tmp_path, stereo.mean(1), name="mean")
-    found = [operator(NoiseConf(data_list=each, **conf))(speech(4000)).waveform for each in (of_both, of_mean)]
+    found = [
+        operator(NoiseConf(data_list=each, **conf))(speech(4000)).waveform
+        for each in (of_both, of_mean)
+    ]
     torch.testing.assert_close(found[0], found[1], atol=2, rtol=0.01)
 
 
@@ -135,12 +149,16 @@ def test_gain_changes_stored_samples_of_16_bits():
 def test_a_probability_of_zero_equals_no_noise_and_one_half_is_every_other_utterance():
     conf = NoiseConf(made=["white"], prob=0)
     given = [speech(100, seed) for seed in range(200)]
-    assert all(AddNoise(conf, ())(each) is each and Gain(GainConf(prob=0))(each) is each for each in given)
+    assert all(
+        AddNoise(conf, ())(each) is each and Gain(GainConf(prob=0))(each) is each for each in given
+    )
     half = operator(NoiseConf(made=["white"], prob=0.5))
     assert 70 < sum(half(each) is not each for each in given) < 130
 
 
-def test_the_ratio_and_the_kind_differ_between_utterances_and_are_repeated_for_the_same_seed(tmp_path):
+def test_the_ratio_and_the_kind_differ_between_utterances_and_are_repeated_for_the_same_seed(
+    tmp_path,
+):
     data_list, _ = noise_list(tmp_path, hiss(20000), hiss(30000, 1))
     add = operator(NoiseConf(data_list=data_list, made=["pink"], prob=1, snr=(0, 30)))
     given = [speech(4000, seed) for seed in range(8)]
@@ -182,12 +200,17 @@ def test_a_noise_that_cannot_be_read_is_named_and_another_is_drawn(tmp_path):
     add = operator(NoiseConf(data_list=data_list, prob=1, snr=(5, 5)))
     (tmp_path / "noise0.wav").write_bytes(b"no audio")
     found = [add(speech(3000, seed)) for seed in range(20)]
-    assert all(ratio_of(speech(3000, seed), each) == pytest.approx(5, abs=0.1) for seed, each in enumerate(found))
+    assert all(
+        ratio_of(speech(3000, seed), each) == pytest.approx(5, abs=0.1)
+        for seed, each in enumerate(found)
+    )
     unreadable = [noise for each in found for noise in each.unreadable]
     assert {(noise.key, noise.reason) for noise in unreadable} == {("noise0", "unreadable_noise")}
     assert "noise0.wav" in unreadable[0].detail
     (tmp_path / "noise1.wav").unlink()
-    fresh = operator(NoiseConf(data_list=data_list, prob=1))  # the first one keeps what it has decoded
+    fresh = operator(
+        NoiseConf(data_list=data_list, prob=1)
+    )  # the first one keeps what it has decoded
     with pytest.raises(ValueError, match="noise.list: none of 20 recordings can be read; .*wav"):
         fresh(speech())
 
@@ -227,7 +250,9 @@ def test_evaluation_has_no_noise():
 
 
 def test_babble_needs_the_training_data():
-    with pytest.raises(ValueError, match="noise_conf.made: babble: the chain was built without the training data"):
+    with pytest.raises(
+        ValueError, match="noise_conf.made: babble: the chain was built without the training data"
+    ):
         operator(NoiseConf(made=["babble"]))
 
 
@@ -248,7 +273,9 @@ def test_recordings_of_a_long_list_are_read_in_excerpts_and_not_kept(tmp_path, m
     read = Recordings(corpus, 16000, "mix", by_key=True)
     for seed in range(20):
         found, expected = (each.excerpt(1000, Random(seed)).waveform for each in (read, kept))
-        torch.testing.assert_close(found[100:-100], expected[100:-100], atol=100, rtol=0)  # 10 ms are 82
+        torch.testing.assert_close(
+            found[100:-100], expected[100:-100], atol=100, rtol=0
+        )  # 10 ms are 82
 
 
 def test_repeating_begins_anywhere_and_wraps():
@@ -278,7 +305,9 @@ def test_a_second_utterance_is_heard_from_a_drawn_place_on_at_the_drawn_ratio(ma
         starts.append(int(heard[0]))
         second = (found.waveform - given.waveform)[heard[0] : heard[-1] + 1]
         if len(second) > 100:
-            assert 10 * np.log10(power(given.waveform) / power(second)) == pytest.approx(10, abs=0.1)
+            assert 10 * np.log10(power(given.waveform) / power(second)) == pytest.approx(
+                10, abs=0.1
+            )
     assert max(starts) - min(starts) > 10000
 
 

@@ -5,7 +5,9 @@ from wenet_uio.dataset.types import Example
 
 
 def example(key, frames, labels):
-    return Example(key, key, None, 16000, random=0, feats=torch.full((frames, 4), 2.0), labels=labels)
+    return Example(
+        key, key, None, 16000, random=0, feats=torch.full((frames, 4), 2.0), labels=labels
+    )
 
 
 def test_examples_are_padded_longest_first():

@@ -14,7 +14,9 @@ from wenet_uio.dataset.types import Example
 
 
 def operator(**keys):
-    conf = DatasetConf(reverb_conf=ReverbConf(**{"prob": 1, "rooms": 2, "rt60": (0.05, 0.1), **keys}))
+    conf = DatasetConf(
+        reverb_conf=ReverbConf(**{"prob": 1, "rooms": 2, "rt60": (0.05, 0.1), **keys})
+    )
     (made,) = waveform_augmentations(conf, None, training=True)["reverb"]
     return made
 
@@ -53,7 +55,9 @@ def test_a_response_of_one_click_changes_nothing_however_late_it_is(tmp_path):
     torch.testing.assert_close(found, given.waveform, atol=0.1, rtol=1e-4)
 
 
-def test_an_echo_of_a_recorded_room_comes_at_its_time_from_the_first_channel_at_its_sample_rate(tmp_path):
+def test_an_echo_of_a_recorded_room_comes_at_its_time_from_the_first_channel_at_its_sample_rate(
+    tmp_path,
+):
     echo = np.zeros((800, 2))
     echo[100, 0], echo[500, 0] = 0.8, 0.4  # 50 ms apart at 8 kHz
     echo[:, 1] = 0.9
@@ -75,11 +79,17 @@ def test_unreadable_responses_are_named(tmp_path):
     data_list, _ = noise_list(tmp_path, np.ones(100) / 2, np.ones(100) / 2)
     reverb = operator(data_list=data_list)
     (tmp_path / "noise0.wav").unlink()
-    assert {noise.key for seed in range(9) for noise in reverb(speech(99, seed)).unreadable} == {"noise0"}
+    assert {noise.key for seed in range(9) for noise in reverb(speech(99, seed)).unreadable} == {
+        "noise0"
+    }
 
 
 def test_the_direct_sound_of_a_room_comes_first_and_the_floor_at_the_time_of_its_way():
-    size, speaker, microphone = np.array([8.0, 7.0, 6.0]), np.array([3.0, 3.0, 1.0]), np.array([5.0, 3.0, 1.0])
+    size, speaker, microphone = (
+        np.array([8.0, 7.0, 6.0]),
+        np.array([3.0, 3.0, 1.0]),
+        np.array([5.0, 3.0, 1.0]),
+    )
     response = shoebox(size, speaker, microphone, 0.3, 48000)
     floor = round((np.sqrt(2**2 + 2**2) - 2) * 48000 / SOUND)
     assert response.argmax() == 0
@@ -88,7 +98,9 @@ def test_the_direct_sound_of_a_room_comes_first_and_the_floor_at_the_time_of_its
 
 @pytest.mark.parametrize("rt60", [0.1, 0.3, 0.5])
 def test_the_sound_of_a_room_falls_by_60_db_in_its_reverberation_time(rt60):
-    response = shoebox(np.array([5.0, 4.0, 3.0]), np.array([1.0, 1.2, 1.4]), np.array([3.8, 2.5, 1.7]), rt60, 16000)
+    response = shoebox(
+        np.array([5.0, 4.0, 3.0]), np.array([1.0, 1.2, 1.4]), np.array([3.8, 2.5, 1.7]), rt60, 16000
+    )
     energy = np.cumsum(response[::-1].astype(float) ** 2)[::-1]
     left = 10 * np.log10(energy / energy[0] + 1e-12)
     early, late = (int(np.argmax(left < decibels)) for decibels in (-5, -25))

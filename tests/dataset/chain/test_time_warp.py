@@ -1,4 +1,6 @@
-"""Time warp of spec_aug: in the workers and on the device, the same in both views, and the edges."""
+"""Time warp of spec_aug: in the workers and on the device, the same in both views, and the
+edges.
+"""
 
 import pytest
 import torch
@@ -13,12 +15,16 @@ NO_MASKS = {"num_t_mask": 0, "num_f_mask": 0, "max_w": 20}
 
 def rising(frames, seed=5):
     """Features that state the number of their frame."""
-    return Example("a", "", None, 16000, random=seed, feats=torch.arange(float(frames))[:, None].repeat(1, 4))
+    return Example(
+        "a", "", None, 16000, random=seed, feats=torch.arange(float(frames))[:, None].repeat(1, 4)
+    )
 
 
 def test_the_point_moves_and_the_ends_stay():
     found = warped(rising(100).feats[None], torch.tensor([Warp(40, 60, 100)]))[0, :, 0]
-    assert [float(found[frame]) for frame in (0, 30, 60, 80)] == pytest.approx([0, 20, 40, 70], abs=1e-4)
+    assert [float(found[frame]) for frame in (0, 30, 60, 80)] == pytest.approx(
+        [0, 20, 40, 70], abs=1e-4
+    )
     assert (found.diff() >= 0).all()
     assert 98 <= found[-1] <= 99
 
@@ -65,7 +71,9 @@ def test_features_on_the_device_equal_those_of_the_workers(trim):
 
 
 def test_both_views_have_the_same_warp():
-    two = DatasetConf(spec_aug=False, time_warp=True, spec_aug_conf={"max_w": 20}, views=ViewsConf(number=2))
+    two = DatasetConf(
+        spec_aug=False, time_warp=True, spec_aug_conf={"max_w": 20}, views=ViewsConf(number=2)
+    )
     given = list(examples([16000, 12345]))
     for found in (batch(two, workers(given)), batch(two, given, defer_features=True).to("cpu")):
         assert torch.equal(found.feats, found.other_feats)

@@ -1,4 +1,6 @@
-"""Sub-word regularisation in a loader: on any worker, after a resume, in evaluation, in the plan."""
+"""Sub-word regularisation in a loader: on any worker, after a resume, in evaluation, in the
+plan.
+"""
 
 import json
 import random
@@ -30,21 +32,33 @@ def data_list(make_lists, tmp_path):
     lines = [json.loads(line) for line in open(make_lists(24)["raw"])]
     chosen = random.Random(1)
     path = tmp_path / "texts.list"
-    path.write_text("".join(json.dumps(line | {"txt": "".join(chosen.choices("abc", k=8))}) + "\n" for line in lines))
+    path.write_text(
+        "".join(
+            json.dumps(line | {"txt": "".join(chosen.choices("abc", k=8))}) + "\n" for line in lines
+        )
+    )
     return str(path)
 
 
 def loader(data_list, splitter, training=True, conf=None, **options):
     tokenizer = Tokenizer(splitter, splitter.symbols)
     config = FakeConfig(**(conf or {}))
-    return build_loader(data_list, "raw", config, tokenizer, training=training, options=LoaderOptions(**options))
+    return build_loader(
+        data_list, "raw", config, tokenizer, training=training, options=LoaderOptions(**options)
+    )
 
 
 def labels(batches):
-    return {key: row.tolist() for batch in batches for key, row in zip(batch.keys, batch.target, strict=True)}
+    return {
+        key: row.tolist()
+        for batch in batches
+        for key, row in zip(batch.keys, batch.target, strict=True)
+    }
 
 
-def test_drawn_labels_are_equal_on_any_worker_and_after_a_resume_and_differ_between_epochs(data_list, splitter):
+def test_drawn_labels_are_equal_on_any_worker_and_after_a_resume_and_differ_between_epochs(
+    data_list, splitter
+):
     one = loader(data_list, splitter)
     expected = list(one)
     assert labels(loader(data_list, splitter, num_workers=2)) == labels(expected)
@@ -73,6 +87,8 @@ def test_evaluation_has_the_best_pieces(data_list, splitter):
 
 @pytest.mark.parametrize("filters", [{"max_tps": 50}, {"min_tps": 0.1}])
 def test_a_plan_that_counts_tokens_is_refused(data_list, splitter, filters):
-    with pytest.raises(ListError, match="sample_alpha changes the number of tokens in each epoch, but batch_tokens"):
+    with pytest.raises(
+        ListError, match="sample_alpha changes the number of tokens in each epoch, but batch_tokens"
+    ):
         loader(data_list, splitter, conf={"filter_conf": filters})
     loader(data_list, splitter, conf={"filter_conf": filters}, training=False)

@@ -42,10 +42,16 @@ class FailOn:
 
 
 def conf_with(name, after="resample", evaluation=False, **conf):
-    return {"operators": [{"use": f"{HERE}:{name}", "after": after, "evaluation": evaluation, "conf": conf}]}
+    return {
+        "operators": [
+            {"use": f"{HERE}:{name}", "after": after, "evaluation": evaluation, "conf": conf}
+        ]
+    }
 
 
-@pytest.mark.parametrize(("after", "place"), [("decode", 0), ("resample", 3), ("spec_aug", 7), ("spec_trim", 9)])
+@pytest.mark.parametrize(
+    ("after", "place"), [("decode", 0), ("resample", 3), ("spec_aug", 7), ("spec_trim", 9)]
+)
 def test_an_operator_runs_after_the_step_that_the_config_names(after, place):
     plain = build_chain(DatasetConf(**CONF), TOKENIZER, training=True)
     chain = build_chain(DatasetConf(**CONF, **conf_with("Gain", after)), TOKENIZER, training=True)
@@ -67,34 +73,57 @@ def test_an_operator_runs_in_training_and_in_evaluation_only_if_configured(make_
 def test_cmvn_statistics_use_the_features_of_evaluation(make_utterances):
     lines = make_utterances(3)
     confs = DatasetConf(), DatasetConf(**conf_with("Gain", evaluation=True, factor=2.0))
-    plain, own = (torch.tensor(cmvn_statistics(lines, conf, Executor())["mean_stat"]) for conf in confs)
+    plain, own = (
+        torch.tensor(cmvn_statistics(lines, conf, Executor())["mean_stat"]) for conf in confs
+    )
     frames = cmvn_statistics(lines, confs[0], Executor())["frame_num"]
     torch.testing.assert_close((own - plain) / frames, torch.full((23,), 1.3863), atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    ("how", "message"), [("break", "RuntimeError: The size of tensor"), ("forget", "returned NoneType")]
+    ("how", "message"),
+    [("break", "RuntimeError: The size of tensor"), ("forget", "returned NoneType")],
 )
-def test_an_error_of_an_operator_stops_the_run_and_names_the_utterance(how, message, workers, make_lists):
-    one = loader(make_lists(5)["raw"], "raw", num_workers=workers, conf=conf_with("FailOn", key="utt0003", how=how))
-    with pytest.raises(OperatorError, match=r"test_user:FailOn (failed on|returned \w+ for) utt0003"):
+def test_an_error_of_an_operator_stops_the_run_and_names_the_utterance(
+    how, message, workers, make_lists
+):
+    one = loader(
+        make_lists(5)["raw"],
+        "raw",
+        num_workers=workers,
+        conf=conf_with("FailOn", key="utt0003", how=how),
+    )
+    with pytest.raises(
+        OperatorError, match=r"test_user:FailOn (failed on|returned \w+ for) utt0003"
+    ):
         list(one)
 
 
 def test_an_operator_can_leave_a_sample_out(make_lists):
     conf = conf_with("FailOn", key="utt0003", how="skip")
     skipped = [s for batch in loader(make_lists(5)["raw"], "raw", conf=conf) for s in batch.skipped]
-    assert [(sample.key, sample.reason, sample.filtered) for sample in skipped] == [("utt0003", "too_noisy", False)]
+    assert [(sample.key, sample.reason, sample.filtered) for sample in skipped] == [
+        ("utt0003", "too_noisy", False)
+    ]
 
 
 @pytest.mark.parametrize(
     ("operator", "message"),
     [
-        ({"use": "no_such_package:Gain"}, "no_such_package:Gain: No module named 'no_such_package'; is its folder on"),
+        (
+            {"use": "no_such_package:Gain"},
+            "no_such_package:Gain: No module named 'no_such_package'; is its folder on",
+        ),
         ({"use": f"{HERE}:Gian"}, "test_user.py has no Gian that can be called"),
-        ({"use": f"{HERE}:Gain", "conf": {"facter": 2}}, r"conf does not fit Gain\(factor.*'facter'"),
-        ({"use": f"{HERE}:conf_with", "conf": {"name": "Gain"}}, "returned dict, which cannot be called"),
+        (
+            {"use": f"{HERE}:Gain", "conf": {"facter": 2}},
+            r"conf does not fit Gain\(factor.*'facter'",
+        ),
+        (
+            {"use": f"{HERE}:conf_with", "conf": {"name": "Gain"}},
+            "returned dict, which cannot be called",
+        ),
     ],
 )
 def test_an_operator_that_cannot_be_loaded_is_named(operator, message):

@@ -23,7 +23,10 @@ def conf(**keys):
 def test_the_views_have_other_masks_of_the_same_features():
     views = conf(spec_sub=False)
     found = batch(views, workers(examples([16000, 12345])))
-    plain = batch(views.model_copy(update={"spec_aug": False, "views": ViewsConf()}), workers(examples([16000, 12345])))
+    plain = batch(
+        views.model_copy(update={"spec_aug": False, "views": ViewsConf()}),
+        workers(examples([16000, 12345])),
+    )
     assert found.feats.shape == found.other_feats.shape == plain.feats.shape
     kept, other_kept = found.feats != 0, found.other_feats != 0
     assert torch.equal(found.feats[kept], plain.feats[kept])

@@ -27,7 +27,9 @@ def test_resampling_keeps_pitch_and_duration(rate):
     assert abs(peak_hertz(out.waveform, 16000) - 440) <= 1
 
 
-@pytest.mark.parametrize("rates", [(8000, 16000), (22050, 16000), (44100, 16000), (9, 10), (11, 10), (48000, 16000)])
+@pytest.mark.parametrize(
+    "rates", [(8000, 16000), (22050, 16000), (44100, 16000), (9, 10), (11, 10), (48000, 16000)]
+)
 @pytest.mark.parametrize("samples", [1, 100, 12345])
 def test_resampling_equals_torchaudios(rates, samples):
     waveform = torch.randn(samples, generator=torch.Generator().manual_seed(samples)) * 1000
@@ -48,10 +50,14 @@ def test_an_example_of_the_right_rate_and_speed_is_returned_unchanged():
     assert SpeedPerturb()(same) is same
 
 
-@pytest.mark.parametrize(("source", "target"), [(8000, 16000), (44100, 16000), (9, 10), (11, 10), (22050, 16000)])
+@pytest.mark.parametrize(
+    ("source", "target"), [(8000, 16000), (44100, 16000), (9, 10), (11, 10), (22050, 16000)]
+)
 @pytest.mark.parametrize("samples", [1, 399, 7777])
 def test_the_plan_predicts_the_number_of_resampled_samples(source, target, samples):
-    assert len(resample(torch.ones(samples), source, target)) == resampled_length(samples, source, target)
+    assert len(resample(torch.ones(samples), source, target)) == resampled_length(
+        samples, source, target
+    )
 
 
 @pytest.mark.parametrize("rate", [44101, 191999, 767999, 1001])

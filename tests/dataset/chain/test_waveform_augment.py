@@ -1,4 +1,6 @@
-"""Augmented waveforms in the loader: the same bits on any number of workers and ranks, and after resume."""
+"""Augmented waveforms in the loader: the same bits on any number of workers and ranks, and after
+resume.
+"""
 
 import json
 import pickle
@@ -35,7 +37,9 @@ def read(lists, kind="raw", conf=None, **options):
 
 
 def equal(found, expected):
-    return len(found) == len(expected) and all(same(*pair) for pair in zip(found, expected, strict=True))
+    return len(found) == len(expected) and all(
+        same(*pair) for pair in zip(found, expected, strict=True)
+    )
 
 
 def test_raw_and_shard_and_any_number_of_workers_give_equal_batches(lists, tmp_path):
@@ -66,7 +70,14 @@ def test_a_resumed_loader_continues_with_the_same_bits(lists):
 
 
 def test_an_utterance_has_other_noise_in_another_epoch(lists):
-    conf = {**MADE, "shuffle": True, "speed_perturb": False, "spec_aug": False, "spec_sub": False, "spec_trim": False}
+    conf = {
+        **MADE,
+        "shuffle": True,
+        "speed_perturb": False,
+        "spec_aug": False,
+        "spec_sub": False,
+        "spec_trim": False,
+    }
     conf["fbank_conf"] = {"num_mel_bins": 20}
     one = loader(lists["raw"], "raw", conf=conf)
     epochs = [
@@ -107,7 +118,9 @@ def test_unreadable_noise_is_counted_and_listed_once(lists, tmp_path, caplog):
     assert account.read == account.all == 24
     assert account.unreadable_noise > 3
     assert str(account).endswith(f"unreadable noise was drawn {account.unreadable_noise} times")
-    assert [(line["key"], line["reason"]) for line in read_lines(ledger.path)] == [("noise0", "unreadable_noise")]
+    assert [(line["key"], line["reason"]) for line in read_lines(ledger.path)] == [
+        ("noise0", "unreadable_noise")
+    ]
     assert caplog.text.count("noise noise0 cannot be read, other noise takes its place") == 1
 
 
@@ -115,17 +128,27 @@ def test_babble_of_remote_audio_is_refused_in_one_line(lists, monkeypatch):
     corpus = open_list(lists["raw"], "raw")
     monkeypatch.setattr(type(corpus), "is_remote", True)
     for section in ({"noise_conf": {"made": ["babble"]}}, {"overlap_conf": {}}):
-        with pytest.raises(ConfigError, match=r"^dataset_conf\.(noise|overlap)_conf[^\n]* is remote; [^\n]*$"):
+        with pytest.raises(
+            ConfigError, match=r"^dataset_conf\.(noise|overlap)_conf[^\n]* is remote; [^\n]*$"
+        ):
             waveform_augmentations(DatasetConf(**section), corpus, training=True)
 
 
 def test_texts_without_audio_are_no_babble(lists, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("abc\n" * 40)
-    sources = {"sources": [{"type": "raw", "data_list": lists["raw"]}, {"type": "txt", "paths": str(texts)}]}
+    sources = {
+        "sources": [
+            {"type": "raw", "data_list": lists["raw"]},
+            {"type": "txt", "paths": str(texts)},
+        ]
+    }
     mixture = tmp_path / "mixture.yaml"
     mixture.write_text(json.dumps(sources))
-    conf = {**MADE, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 400, "batch_tokens": 200}}
+    conf = {
+        **MADE,
+        "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 400, "batch_tokens": 200},
+    }
     both = [list(loader(str(mixture), "raw", conf=conf, num_workers=workers)) for workers in (0, 1)]
     assert equal(*both)
     assert sum(len(batch) for batch in both[0]) == 64
@@ -135,7 +158,11 @@ def test_texts_without_audio_are_no_babble(lists, tmp_path):
 def test_operators_of_the_user_may_follow_each_step(lists):
     expected = read(lists)
     for place in PLACES:
-        own = {"operators": [{"use": "tests.dataset.chain.test_waveform_augment:Halve", "after": place}]}
+        own = {
+            "operators": [
+                {"use": "tests.dataset.chain.test_waveform_augment:Halve", "after": place}
+            ]
+        }
         assert not equal(read(lists, conf={**MADE, **own}), expected)
 
 

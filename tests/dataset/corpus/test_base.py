@@ -18,9 +18,15 @@ from wenet_uio.text.tokenizer import Tokenizer
 
 WORDS = Tokenizer(CharSplitter((), split_with_space=True), {"<blank>": 0, "<unk>": 1})
 EVERY_LENGTH = {
-    "quadratic": {"batch_conf": {"batch_type": "dynamic", "batch_duration": 5, "quadratic_duration": 2}},
+    "quadratic": {
+        "batch_conf": {"batch_type": "dynamic", "batch_duration": 5, "quadratic_duration": 2}
+    },
     "two dimensions": {
-        "batch_conf": {"batch_type": "bucket", "bucket_duration_bins": [[1, 1], [2, 3]], "bucket_batch_size": [8, 4]}
+        "batch_conf": {
+            "batch_type": "bucket",
+            "bucket_duration_bins": [[1, 1], [2, 3]],
+            "bucket_batch_size": [8, 4],
+        }
     },
     "filter": {"batch_conf": {"max_frames_in_batch": 1000}, "filter_conf": {"max_length": 70}},
 }
@@ -29,7 +35,9 @@ EVERY_LENGTH = {
 
 def expected(corpus, shards):
     rows = [corpus.rows(int(shard)) for shard in shards]
-    return [np.concatenate([getattr(each, name) for each in rows]).tolist() for name in Stored._fields]
+    return [
+        np.concatenate([getattr(each, name) for each in rows]).tolist() for name in Stored._fields
+    ]
 
 
 def corpora(lists):
@@ -52,9 +60,17 @@ def test_lengths_of_any_shards_are_those_of_their_rows(make_lists):
     random = np.random.default_rng(0)
     for corpus in corpora(make_lists(47, per_shard=4)):
         everything = np.arange(corpus.num_shards)
-        choices = [everything, everything[1:3], everything[::-1], everything[1::2], random.permutation(everything)]
+        choices = [
+            everything,
+            everything[1:3],
+            everything[::-1],
+            everything[1::2],
+            random.permutation(everything),
+        ]
         for shards in choices:
-            assert [column.tolist() for column in corpus.lengths(shards)] == expected(corpus, shards)
+            assert [column.tolist() for column in corpus.lengths(shards)] == expected(
+                corpus, shards
+            )
 
 
 def test_extremes_of_any_shards_are_those_of_their_rows(make_lists):
@@ -69,11 +85,15 @@ def test_extremes_of_any_shards_are_those_of_their_rows(make_lists):
 
 
 def measure(name):
-    return measure_of(DatasetConf.model_validate(EVERY_LENGTH[name]), training=True, text_length_is_tokens=True)
+    return measure_of(
+        DatasetConf.model_validate(EVERY_LENGTH[name]), training=True, text_length_is_tokens=True
+    )
 
 
 @pytest.mark.parametrize("name", EVERY_LENGTH)
-def test_costs_and_filtered_samples_are_known_without_the_index_of_any_shard(make_lists, monkeypatch, name):
+def test_costs_and_filtered_samples_are_known_without_the_index_of_any_shard(
+    make_lists, monkeypatch, name
+):
     lists, rule = make_lists(40, per_shard=4), measure(name)
     raw, shard = (open_list(lists[kind], kind) for kind in ("raw", "shard"))
     units, filtered = rule.shard_units(raw).tolist(), rule.filtered(raw)
@@ -88,7 +108,11 @@ def test_an_index_without_lengths_of_an_earlier_version_gives_the_same_costs(mak
     path, rule = make_lists(40, per_shard=4)["shard"], measure(name)
     units = rule.shard_units(open_list(path, "shard")).tolist()
     columns, meta = read_columns(index_of(path))
-    old = {name: column for name, column in columns.items() if name not in (*Stored._fields, "first_row")}
+    old = {
+        name: column
+        for name, column in columns.items()
+        if name not in (*Stored._fields, "first_row")
+    }
     assert len(old) == len(columns) - 4
     with written_aside(index_of(path)) as file:
         write_columns(file, old, meta)

@@ -6,12 +6,18 @@ from wenet_uio.files import written_aside
 
 
 def test_columns_are_read_as_they_were_written(tmp_path):
-    columns = {"a": np.arange(5, dtype=np.uint64), "empty": np.empty(0, np.uint32), "b": np.linspace(0, 1, 7)}
+    columns = {
+        "a": np.arange(5, dtype=np.uint64),
+        "empty": np.empty(0, np.uint32),
+        "b": np.linspace(0, 1, 7),
+    }
     with written_aside(tmp_path / "x.idx") as file:
         write_columns(file, columns, {"name": "läst"})
     read, meta = read_columns(tmp_path / "x.idx")
     assert meta == {"name": "läst"}
-    assert {name: array.tolist() for name, array in read.items()} == {n: a.tolist() for n, a in columns.items()}
+    assert {name: array.tolist() for name, array in read.items()} == {
+        n: a.tolist() for n, a in columns.items()
+    }
     assert all(read[name].dtype == columns[name].dtype for name in columns)
 
 
@@ -30,14 +36,22 @@ def test_a_file_cut_inside_its_header_is_refused_by_name(tmp_path, kept):
     with written_aside(path) as file:
         write_columns(file, {"a": np.arange(100)}, {"name": "x" * 100})
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ValueError, match=r"x\.idx: (cut short inside its header|not an index).*delete it"):
+    with pytest.raises(
+        ValueError, match=r"x\.idx: (cut short inside its header|not an index).*delete it"
+    ):
         read_columns(path)
     assert find_columns(path) is None
 
 
 @pytest.mark.parametrize(
     ("found", "other"),
-    [(b'"<i8"', b'"<?8"'), (b"100,", b"-10,"), (b"100,", b"1e2,"), (b'"meta"', b'"meat"'), (b"{", b"\xff")],
+    [
+        (b'"<i8"', b'"<?8"'),
+        (b"100,", b"-10,"),
+        (b"100,", b"1e2,"),
+        (b'"meta"', b'"meat"'),
+        (b"{", b"\xff"),
+    ],
 )
 def test_a_file_with_a_damaged_header_is_refused_by_name(tmp_path, found, other):
     path = tmp_path / "x.idx"

@@ -1,4 +1,6 @@
-"""Lists with one hostile line: the line is named with its reason, and all other lines are indexed."""
+"""Lists with one hostile line: the line is named with its reason, and all other lines are
+indexed.
+"""
 
 import json
 import re
@@ -45,7 +47,11 @@ def test_a_bad_entry_of_a_manifest_of_nemo_is_named_and_the_others_are_indexed(t
     (tmp_path / "nemo.list").write_text(f"{tar}\t{tmp_path}/m.json\n")
     corpus = open_list(str(tmp_path / "nemo.list"), "shard")
     keys = [each.key for each in everything(corpus)]
-    if keys != ["one", "two", "bad"]:  # the tar says the sample rate, and the length of a whole member
+    if keys != [
+        "one",
+        "two",
+        "bad",
+    ]:  # the tar says the sample rate, and the length of a whole member
         assert keys == ["one", "two"]
         assert {key for key, _ in corpus.bad} & {"bad", f"{tmp_path}/m.json:3"}
     json.dumps(corpus.bad, ensure_ascii=False).encode()
@@ -68,7 +74,9 @@ def test_a_bad_line_of_a_shard_list_is_named_and_the_others_are_indexed(tmp_path
 
 @pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"\n\n", b"  \r\n", b"\xef\xbb\xbf\n"])
 @pytest.mark.parametrize("data_type", ["raw", "shard"])
-def test_a_byte_order_mark_and_blank_lines_before_the_first_line_are_taken(folder, data_type, start):
+def test_a_byte_order_mark_and_blank_lines_before_the_first_line_are_taken(
+    folder, data_type, start
+):
     tar = write_tar(folder / "a.tar", [("one.txt", "x"), ("one.wav", wav())])
     text = line(key="one") if data_type == "raw" else tar
     (folder / "a.list").write_bytes(start + f"{text}\r\n\r\n".encode())
@@ -84,7 +92,9 @@ def test_a_bad_line_has_the_number_that_an_editor_shows(folder):
 
 def test_a_list_of_bad_lines_alone_is_refused_with_the_first_of_them(folder):
     (folder / "raw.list").write_text(f"{stated('duration', 'NaN')}\n{line(wav='none.wav')}\n")
-    with pytest.raises(ListError, match=r"no usable utterance \(.*raw.list:1: .*must be seconds.*none.wav"):
+    with pytest.raises(
+        ListError, match=r"no usable utterance \(.*raw.list:1: .*must be seconds.*none.wav"
+    ):
         open_list(str(folder / "raw.list"), "raw")
 
 
@@ -111,7 +121,9 @@ def test_a_shard_in_place_of_a_list_is_refused_with_what_to_write(folder, conten
         (folder / "x").write_bytes(content)
     else:
         write_tar(folder / "x", [("a.wav", wav()), ("a.txt", b"one")])
-    with pytest.raises(ListError, match=f"x: {kind}, not a data list; write its path as a line .* data_type shard"):
+    with pytest.raises(
+        ListError, match=f"x: {kind}, not a data list; write its path as a line .* data_type shard"
+    ):
         open_list(str(folder / "x"), data_type)
 
 

@@ -1,4 +1,6 @@
-"""Hostile and damaged tars end with a finding that names the tar and what is lost; the other tars are indexed."""
+"""Hostile and damaged tars end with a finding that names the tar and what is lost; the other tars
+are indexed.
+"""
 
 import tracemalloc
 
@@ -17,7 +19,10 @@ from wenet_uio.dataset.types import SampleRef
 def hostile_list(tmp_path_factory):
     """A list of all hostile tars, with a sound one at its start and its end."""
     folder = tmp_path_factory.mktemp("tars")
-    contents = {"sound_0": sample("whole0") + END, **{name: each.content() for name, each in TARS.items()}}
+    contents = {
+        "sound_0": sample("whole0") + END,
+        **{name: each.content() for name, each in TARS.items()},
+    }
     contents["sound_1"] = sample("whole1") + END
     for name, content in contents.items():
         (folder / f"{name}.tar").write_bytes(content)
@@ -34,7 +39,9 @@ def corpus(hostile_list):
 def named_in(name, problems):
     """The problems of one tar; the tar itself has the key TAR."""
     own = [(TAR if key.endswith(f"/{name}.tar") else key, reason) for key, reason in problems]
-    return [(key, reason) for key, reason in own if key == TAR or reason.endswith(f"(in {name}.tar)")]
+    return [
+        (key, reason) for key, reason in own if key == TAR or reason.endswith(f"(in {name}.tar)")
+    ]
 
 
 def test_at_least_fifty_tars_are_tried():

@@ -27,8 +27,16 @@ def test_the_digest_of_rows_covers_all_that_a_plan_depends_on_and_no_positions()
     digest = rows_of(ENTRIES).digest()
     first, *rest = ENTRIES
     changes = {"key": "b", "num_samples": 9, "sample_rate": 8000, "text_length": 4}
-    assert digest not in [rows_of([first._replace(**{name: value}), *rest]).digest() for name, value in changes.items()]
-    assert digest == rows_of([first._replace(audio_offset=7, audio_size=7, text_offset=7, text_size=7), *rest]).digest()
+    assert digest not in [
+        rows_of([first._replace(**{name: value}), *rest]).digest()
+        for name, value in changes.items()
+    ]
+    assert (
+        digest
+        == rows_of(
+            [first._replace(audio_offset=7, audio_size=7, text_offset=7, text_size=7), *rest]
+        ).digest()
+    )
 
 
 def test_the_index_of_a_shard_is_read_as_it_was_written(tmp_path):

@@ -24,7 +24,9 @@ from wenet_uio.text.tokenizer import Tokenizer
 
 @pytest.fixture
 def shared(monkeypatch):
-    """A folder `data` to be made read-only, beside a folder `lists` and a cache that every user may write."""
+    """A folder `data` to be made read-only, beside a folder `lists` and a cache that every user may
+    write.
+    """
     with shared_folder() as folder:
         (folder / "data").mkdir()
         open_folder(folder / "lists")
@@ -38,15 +40,21 @@ def write_data(folder, shards=3):
         names = [f"utt{number}_{part}" for part in range(4)]
         pairs = [((f"{name}.txt", "ab"), (f"{name}.wav", wav(0.3, seed=number))) for name in names]
         write_tar(folder / f"set-{number}.tar", [member for pair in pairs for member in pair])
-    (folder / "shard.list").write_text("".join(f"{folder}/set-{number}.tar\n" for number in range(shards)))
+    (folder / "shard.list").write_text(
+        "".join(f"{folder}/set-{number}.tar\n" for number in range(shards))
+    )
     (folder / "a.wav").write_bytes(wav(0.5))
-    (folder / "raw.list").write_text(json.dumps({"key": "a", "wav": f"{folder}/a.wav", "txt": "ab"}) + "\n")
+    (folder / "raw.list").write_text(
+        json.dumps({"key": "a", "wav": f"{folder}/a.wav", "txt": "ab"}) + "\n"
+    )
     (folder / "book.txt").write_text("one\ntwo\n")
     return {"shard": str(folder / "shard.list"), "raw": str(folder / "raw.list")}
 
 
 def files_in(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def test_lists_in_a_read_only_folder_are_indexed_into_the_cache_once(shared, monkeypatch):
@@ -79,7 +87,9 @@ def test_shards_in_a_read_only_folder_are_indexed_beside_a_list_that_can_be_writ
     assert files_in(shared / "cache") == []
 
 
-def test_a_touched_shard_that_was_indexed_before_is_indexed_again_in_a_read_only_folder(shared, monkeypatch):
+def test_a_touched_shard_that_was_indexed_before_is_indexed_again_in_a_read_only_folder(
+    shared, monkeypatch
+):
     shards = write_data(shared / "data")["shard"]
     expected = open_list(shards, "shard").digest
     tar = (shared / "data" / "set-1.tar").as_posix()
@@ -162,7 +172,10 @@ def test_without_any_folder_to_write_the_error_names_the_places(shared, monkeypa
     raw = write_data(shared / "data")["raw"]
     monkeypatch.setenv("WENET_UIO_CACHE", str(shared / "data" / "cache"))
     lock_folder(shared / "data")
-    with unprivileged(), pytest.raises(OSError, match=r"cannot write .*raw.list.idx .*, nor .*set WENET_UIO_CACHE"):
+    with (
+        unprivileged(),
+        pytest.raises(OSError, match=r"cannot write .*raw.list.idx .*, nor .*set WENET_UIO_CACHE"),
+    ):
         open_list(raw, "raw")
 
 
@@ -185,7 +198,9 @@ def test_ranks_that_start_at_the_same_time_agree_on_one_index_of_a_read_only_lis
     lock_folder(shared / "data")
     context, ranks = multiprocessing.get_context("fork"), 6
     barrier, results, log = context.Barrier(ranks), context.Queue(), shared / "lists" / "builds"
-    processes = [context.Process(target=_rank, args=(shards, log, barrier, results)) for _ in range(ranks)]
+    processes = [
+        context.Process(target=_rank, args=(shards, log, barrier, results)) for _ in range(ranks)
+    ]
     for process in processes:
         process.start()
     found = [results.get(timeout=60) for _ in processes]
@@ -199,7 +214,10 @@ def test_ranks_that_start_at_the_same_time_agree_on_one_index_of_a_read_only_lis
 def test_a_damaged_index_is_made_again(make_lists):
     for kind, path in make_lists(12, per_shard=1000).items():
         expected = open_list(path, kind).digest
-        damaged = [index_of(path), *(map(sidecar_of, Path(path).read_text().split()) if kind == "shard" else ())]
+        damaged = [
+            index_of(path),
+            *(map(sidecar_of, Path(path).read_text().split()) if kind == "shard" else ()),
+        ]
         for keep in (12, 40, -8):
             for index in damaged:
                 index.write_bytes(index.read_bytes()[:keep])

@@ -71,7 +71,10 @@ def test_a_list_that_is_replaced_is_read_on_as_it_was_opened(raw, tmp_path):
 def test_a_text_file_and_a_pair_cut_in_place_are_errors(tmp_path):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("".join(f"text {number}\n" for number in range(2000)))
-    alone, pair = TextCorpus(f"{tmp_path}/a.txt"), TextCorpus(f"{tmp_path}/a.txt", f"{tmp_path}/b.txt")
+    alone, pair = (
+        TextCorpus(f"{tmp_path}/a.txt"),
+        TextCorpus(f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"),
+    )
     assert pair.read(SampleRef(1, 999)).source == "text 1999"
     rewrite(tmp_path / "b.txt", b"text 0\n")
     assert alone.read(SampleRef(1, 999)).text == "text 1999"

@@ -61,7 +61,12 @@ def test_a_batch_mixes_sources_unless_per_batch_is_set():
 def test_an_utterance_taken_twice_is_augmented_differently():
     corpus = Passes(mixture((0.05, 0.05, 0.9))).corpus_of(0)
     plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, division=Division(1))
-    seeds = [int(s) for t in range(plan.num_batches) for piece in plan.batch(t).pieces for s in piece.seeds]
+    seeds = [
+        int(s)
+        for t in range(plan.num_batches)
+        for piece in plan.batch(t).pieces
+        for s in piece.seeds
+    ]
     assert len(set(seeds)) == len(seeds) == 410
 
 
@@ -81,19 +86,28 @@ def balanced(medians, sizes, per_batch, measure):
         IndexOnlyCorpus(counts, seed=seed, median=median)
         for seed, (counts, median) in enumerate(zip(sizes, medians, strict=True))
     ]
-    shares = np.asarray([corpus.num_samples / measure.shard_units(corpus).sum() for corpus in corpora])
-    sources = [Source(corpus, share) for corpus, share in zip(corpora, shares / shares.sum(), strict=True)]
+    shares = np.asarray(
+        [corpus.num_samples / measure.shard_units(corpus).sum() for corpus in corpora]
+    )
+    sources = [
+        Source(corpus, share) for corpus, share in zip(corpora, shares / shares.sum(), strict=True)
+    ]
     return Mixture("mixture", sources, 3000, per_batch)
 
 
-@pytest.mark.parametrize("batch_conf", [{"batch_type": "dynamic", "max_frames_in_batch": 6000}, {"batch_size": 7}])
+@pytest.mark.parametrize(
+    "batch_conf", [{"batch_type": "dynamic", "max_frames_in_batch": 6000}, {"batch_size": 7}]
+)
 def test_with_round_robin_all_sources_have_equally_many_batches_in_strict_turns(batch_conf):
     measure = measure_of(DatasetConf(batch_conf=BatchConf(**batch_conf)), training=True)
     mix = balanced((2.0, 6.0, 11.0), LONG, "round_robin", measure)
     corpus = Passes(mix).corpus_of(1)
     plan = EpochPlan(corpus, measure, seed=1, epoch=1, division=Division(1))
     batches = [plan.batch(t) for t in range(plan.num_batches)]
-    of_batch = [{int(n) for piece in b.pieces for n in sources_of(corpus).numbers(piece.shards)} for b in batches]
+    of_batch = [
+        {int(n) for piece in b.pieces for n in sources_of(corpus).numbers(piece.shards)}
+        for b in batches
+    ]
     assert all(len(found) == 1 for found in of_batch)
     order = [found.pop() for found in of_batch]
     counts = np.bincount(order)
@@ -106,8 +120,13 @@ def test_with_round_robin_all_sources_have_equally_many_batches_in_strict_turns(
 
 def test_with_round_robin_no_batch_is_empty_if_a_source_has_few_long_utterances():
     measure = measure_of(FRAMES, training=True)
-    corpora = [IndexOnlyCorpus([5], median=29, shortest=25), IndexOnlyCorpus([400], seed=1, median=5)]
-    mix = Mixture("mixture", [Source(corpora[0], 5 / 405), Source(corpora[1], 400 / 405)], 405, "round_robin")
+    corpora = [
+        IndexOnlyCorpus([5], median=29, shortest=25),
+        IndexOnlyCorpus([400], seed=1, median=5),
+    ]
+    mix = Mixture(
+        "mixture", [Source(corpora[0], 5 / 405), Source(corpora[1], 400 / 405)], 405, "round_robin"
+    )
     corpus = Passes(mix).corpus_of(0)
     plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1))
     batches = [plan.batch(t) for t in range(plan.num_batches)]

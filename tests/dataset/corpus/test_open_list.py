@@ -19,7 +19,11 @@ from wenet_uio.dataset.types import SampleRef
 
 
 def content(utterance):
-    audio = open(utterance.audio, "rb").read() if isinstance(utterance.audio, str) else bytes(utterance.audio)
+    audio = (
+        open(utterance.audio, "rb").read()
+        if isinstance(utterance.audio, str)
+        else bytes(utterance.audio)
+    )
     return utterance.key, utterance.text, audio
 
 
@@ -103,10 +107,14 @@ def test_a_changed_shard_of_the_same_size_is_refused_if_it_is_newer_than_its_ind
     shard_list = make_lists(20)["shard"]
     first, _ = open(shard_list).read().split()
     content = bytearray(Path(first).read_bytes())
-    content[: len(b"utt0000")] = b"utt9000"  # the first key; the checksum of a header is the sum of its bytes
+    content[: len(b"utt0000")] = (
+        b"utt9000"  # the first key; the checksum of a header is the sum of its bytes
+    )
     content[148:156] = b"%06o\0 " % (int(content[148:154], 8) + ord("9") - ord("0"))
     Path(first).write_bytes(content)
-    assert len(open_list(shard_list, "shard").rows(0)) == 10  # as old as its index: not scanned again
+    assert (
+        len(open_list(shard_list, "shard").rows(0)) == 10
+    )  # as old as its index: not scanned again
     os.utime(first, (time.time() + 3600,) * 2)
     with pytest.raises(ListError, match="not the shard that was indexed"):
         open_list(shard_list, "shard").rows(0)
@@ -135,7 +143,9 @@ def test_a_shard_without_a_usable_sample_is_left_out_and_the_others_read(make_li
     with tarfile.open(tmp_path / "bare.tar", "w"):
         pass
     first, second = open(shard_list).read().split()
-    (tmp_path / "more.list").write_text("\n".join([str(tmp_path / "empty.tar"), first, f"{tmp_path}/bare.tar", second]))
+    (tmp_path / "more.list").write_text(
+        "\n".join([str(tmp_path / "empty.tar"), first, f"{tmp_path}/bare.tar", second])
+    )
     corpus = open_list(str(tmp_path / "more.list"), "shard")
     assert corpus.digest == open_list(shard_list, "shard").digest
     assert corpus.bad == [(f"{tmp_path}/empty.tar", "an empty file")]
@@ -153,7 +163,9 @@ def test_a_stated_duration_is_counted_at_the_stated_sampling_rate(make_lists, tm
     assert open_list(str(tmp_path / "stated.list"), "raw").digest == expected.digest
 
 
-def test_open_tars_are_bounded_over_all_corpora_of_a_process_and_closed_with_their_corpus(make_lists, monkeypatch):
+def test_open_tars_are_bounded_over_all_corpora_of_a_process_and_closed_with_their_corpus(
+    make_lists, monkeypatch
+):
     def open_files():
         return sum(file.path.endswith(".tar") for file in psutil.Process().open_files())
 

@@ -38,7 +38,10 @@ def test_offsets_count_what_was_read_of_every_source():
 def test_a_source_in_front_of_the_others_leaves_their_offsets_and_streams_as_they_are():
     former = mixture((0.5, 0.5), ((30,) * 3, (20,) * 2), per_pass=40)
     front = IndexOnlyCorpus([25] * 2, seed=9)
-    sources = [Source(front, 0.5), *(Source(source.corpus, 0.25) for source in reversed(former.sources))]
+    sources = [
+        Source(front, 0.5),
+        *(Source(source.corpus, 0.25) for source in reversed(former.sources)),
+    ]
     now = Mixture("mixture", sources, 80, False)
     passes = Passes(now).starting_at(1, Passes(former).offsets(1))
     assert [passes.offsets(1)[name] for name in now.state_names] == [0, 20, 20]
@@ -77,7 +80,12 @@ def test_resumed_passes_take_the_same_samples():
 def test_weights_may_change_between_passes_and_every_source_resumes():
     before, after = mixture((0.25, 0.25, 0.5), per_pass=100), mixture((0.7, 0.1, 0.2), per_pass=100)
     passes = Passes(after).starting_at(2, Passes(before).offsets(2))
-    seen = taken(Passes(before), 0)[0] + taken(Passes(before), 1)[0] + taken(passes, 2)[0] + taken(passes, 3)[0]
+    seen = (
+        taken(Passes(before), 0)[0]
+        + taken(Passes(before), 1)[0]
+        + taken(passes, 2)[0]
+        + taken(passes, 3)[0]
+    )
     first = [count for (shard, _), count in seen.items() if after.source_of(shard) == 0]
     assert sum(first) == 25 + 25 + 70 + 70
     assert max(first) == 1
@@ -89,12 +97,17 @@ def test_the_sources_of_a_pass_are_those_of_the_mixture():
     sources = sources_of(one_pass)
     shards = np.arange(one_pass.num_shards)
     assert sources.names == ("source 0", "source 1", "source 2")
-    assert sources.numbers(shards).tolist() == mix.source_of(origin(one_pass, shards, shards)[0]).tolist()
+    assert (
+        sources.numbers(shards).tolist()
+        == mix.source_of(origin(one_pass, shards, shards)[0]).tolist()
+    )
 
 
 def test_buckets_are_kept_apart_by_source_only_if_per_batch_is_set():
     shards, buckets = np.array([0, 1, 2, 3]), np.array([-1, 1, -1, 1])
     for per_batch, expected in ((False, 2), (True, 4), ("weighted", 4), ("round_robin", 4)):
-        sources = sources_of(Passes(mixture((0.5, 0.5), ((20,) * 2, (20,) * 2), per_batch=per_batch)).corpus_of(0))
+        sources = sources_of(
+            Passes(mixture((0.5, 0.5), ((20,) * 2, (20,) * 2), per_batch=per_batch)).corpus_of(0)
+        )
         assert len(set(sources.separate(shards, buckets).tolist())) == expected
         assert sources.take_turns == (per_batch == "round_robin")

@@ -27,9 +27,15 @@ def test_the_length_of_a_line_comes_from_the_header_of_its_audio(path):
 
 def test_a_line_that_states_a_duration_needs_no_audio():
     stated = {"duration": 1.5}
-    assert entry_of(RawLine("a", "none.wav", "", extra=stated), "x.list", 0, 1)[1:3] == (24000, NOMINAL_RATE)
+    assert entry_of(RawLine("a", "none.wav", "", extra=stated), "x.list", 0, 1)[1:3] == (
+        24000,
+        NOMINAL_RATE,
+    )
     stated["sampling_rate"] = 8000
-    assert entry_of(RawLine("a", "none.wav", "", extra=stated), "x.list", 0, 1)[1:3] == (12000, 8000)
+    assert entry_of(RawLine("a", "none.wav", "", extra=stated), "x.list", 0, 1)[1:3] == (
+        12000,
+        8000,
+    )
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 44100])
@@ -39,7 +45,10 @@ def test_a_manifest_without_sampling_rate_has_the_digest_of_its_audio_at_any_rat
         (tmp_path / f"{number}.wav").write_bytes(wav(0.5 + number / 10, rate=rate, seed=number))
         seconds = audio_info(str(tmp_path / f"{number}.wav")).num_samples / rate
         entries.append({"audio_filepath": f"{number}.wav", "text": "x", "duration": seconds})
-    for name, lines in (("stated", entries), ("measured", [{**each, "duration": None} for each in entries])):
+    for name, lines in (
+        ("stated", entries),
+        ("measured", [{**each, "duration": None} for each in entries]),
+    ):
         (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
     digests = {open_list(str(tmp_path / name), "raw").digest for name in ("stated", "measured")}
     assert len(digests) == 1
@@ -86,7 +95,11 @@ def test_a_segment_without_audio_is_refused(path, start, end):
 
 
 def test_a_list_with_one_remote_file_is_remote(tmp_path):
-    lines = ['{"wav": "a.wav", "txt": "a://b"}', "{broken s3://b", '{"wav": "file:///c.wav", "txt": ""}']
+    lines = [
+        '{"wav": "a.wav", "txt": "a://b"}',
+        "{broken s3://b",
+        '{"wav": "file:///c.wav", "txt": ""}',
+    ]
     for more, expected in (([], False), (['{"wav": "s3://b/c.wav", "txt": ""}'], True)):
         (tmp_path / "x.list").write_text("\n".join([*lines, *more]))
         assert has_remote_audio(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == expected

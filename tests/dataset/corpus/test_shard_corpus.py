@@ -30,11 +30,16 @@ def audio_of(key):
 
 
 def write_list(folder, keys=KEYS, text="text of {}", suffix="txt", name="{}"):
-    """A list with one tar, whose members all have the size of those for other keys in the same place."""
+    """A list with one tar, whose members all have the size of those for other keys in the same
+    place.
+    """
     members = [
         item
         for key in keys
-        for item in ((f"{name.format(key)}.{suffix}", text.format(key)), (f"{name.format(key)}.wav", audio_of(key)))
+        for item in (
+            (f"{name.format(key)}.{suffix}", text.format(key)),
+            (f"{name.format(key)}.wav", audio_of(key)),
+        )
     ]
     write_tar(folder / "x.tar", members)
     (folder / "data.list").write_text(f"{folder}/x.tar\n")
@@ -63,7 +68,9 @@ def age(path, seconds):
 
 @pytest.mark.parametrize("seconds", [0, -3600, 30])
 @pytest.mark.parametrize("suffix", ["txt", "json"])
-def test_a_tar_of_equal_size_that_replaced_another_is_refused_until_it_is_indexed(tmp_path, seconds, suffix):
+def test_a_tar_of_equal_size_that_replaced_another_is_refused_until_it_is_indexed(
+    tmp_path, seconds, suffix
+):
     text = "text of {}" if suffix == "txt" else '{{"text": "text of {}"}}'
     data_list = write_list(tmp_path, text=text, suffix=suffix)
     assert checked(open_list(data_list, "shard")) == []
@@ -128,7 +135,12 @@ def test_records_without_the_name_of_their_member_are_read(tmp_path):
     )
     write_index([sidecar_of(tmp_path / "x.tar")], old, bad, meta)
     assert checked(open_list(data_list, "shard")) == []
-    write_index([sidecar_of(tmp_path / "x.tar")], replace(old, audio_offset=old.audio_offset[::-1]), bad, meta)
+    write_index(
+        [sidecar_of(tmp_path / "x.tar")],
+        replace(old, audio_offset=old.audio_offset[::-1]),
+        bad,
+        meta,
+    )
     assert checked(open_list(data_list, "shard")) == KEYS
 
 
@@ -150,7 +162,11 @@ def test_an_index_in_any_order_exchanges_no_audio(tmp_path, suffix, name):
     generator = random.Random(0)
     for moved in product([False, True], repeat=len(PLACES)):
         order = generator.sample(range(len(KEYS)), len(KEYS))
-        changed = {name: getattr(rows, name)[order] for name, is_moved in zip(PLACES, moved, strict=True) if is_moved}
+        changed = {
+            name: getattr(rows, name)[order]
+            for name, is_moved in zip(PLACES, moved, strict=True)
+            if is_moved
+        }
         write_index([sidecar_of(tmp_path / "x.tar")], replace(rows, **changed), bad, meta)
         refused = checked(open_list(data_list, "shard"), stem.get)
         assert refused or not {"audio_offset", "text_offset"} & changed.keys()
@@ -161,18 +177,26 @@ def test_an_index_in_any_order_exchanges_no_audio(tmp_path, suffix, name):
 @pytest.mark.parametrize("suffix", ["txt", "json"])
 def test_an_index_with_places_outside_the_tar_is_refused(tmp_path, suffix, column, value):
     data_list = write_list(
-        tmp_path, text="text of {}" if suffix == "txt" else '{{"text": "text of {}"}}', suffix=suffix
+        tmp_path,
+        text="text of {}" if suffix == "txt" else '{{"text": "text of {}"}}',
+        suffix=suffix,
     )
     open_list(data_list, "shard")
     rows, bad, meta = read_index(sidecar_of(tmp_path / "x.tar"))
     values = np.full(len(rows), min(value, np.iinfo(COLUMNS[column]).max), COLUMNS[column])
     write_index([sidecar_of(tmp_path / "x.tar")], replace(rows, **{column: values}), bad, meta)
-    right = suffix == "json" and column.startswith("text")  # of the first or last sample, a record stays at its place
+    right = suffix == "json" and column.startswith(
+        "text"
+    )  # of the first or last sample, a record stays at its place
     assert len(checked(open_list(data_list, "shard"))) >= len(KEYS) - right
 
 
 def test_links_and_manifests_are_read_and_an_index_in_another_order_is_refused(tmp_path):
-    members = [item for key in KEYS for item in ((f"{key}.txt", f"text of {key}"), (f"own/{key}.wav", audio_of(key)))]
+    members = [
+        item
+        for key in KEYS
+        for item in ((f"{key}.txt", f"text of {key}"), (f"own/{key}.wav", audio_of(key)))
+    ]
     write_tar(tmp_path / "x.tar", members)
     with tarfile.open(tmp_path / "x.tar", "a") as tar:
         for key in KEYS:
@@ -182,7 +206,9 @@ def test_links_and_manifests_are_read_and_an_index_in_another_order_is_refused(t
                 tar.addfile(link)
     (tmp_path / "data.list").write_text(f"{tmp_path}/x.tar\n")
     corpus = open_list(str(tmp_path / "data.list"), "shard")
-    assert [corpus.key(SampleRef(0, row)) for row in range(len(KEYS))] == [f"linked/{key}" for key in KEYS]
+    assert [corpus.key(SampleRef(0, row)) for row in range(len(KEYS))] == [
+        f"linked/{key}" for key in KEYS
+    ]
     assert checked(corpus, lambda key: key.removeprefix("linked/")) == []
     rows, bad, meta = read_index(sidecar_of(tmp_path / "x.tar"))
     moved = replace(rows, audio_offset=rows.audio_offset[::-1])

@@ -73,7 +73,9 @@ def test_samples_that_a_damaged_tar_has_lost_stay_named_when_it_is_indexed_again
     assert len(lost) > 10
     tar.write_bytes(data[:19_000])
     assert [key for key, reason in indexed(str(tar))[1] if LOST in reason][-len(lost) :] == lost
-    assert [key for key, reason in indexed(str(tar), compare="all")[1] if LOST in reason][-len(lost) :] == lost
+    assert [key for key, reason in indexed(str(tar), compare="all")[1] if LOST in reason][
+        -len(lost) :
+    ] == lost
     tar.write_bytes(data)
     assert indexed(str(tar))[1] == []
 
@@ -144,7 +146,9 @@ def test_an_index_whose_columns_do_not_fit_each_other_is_made_again(tar):
 def test_a_tar_that_was_only_touched_is_scanned_once(tar, monkeypatch):
     os.utime(tar, (time.time() + 3600,) * 2)
     assert keys(indexed(str(tar))[0]) == KEYS
-    os.utime(sidecar_of(tar), (time.time() + 3600,) * 2)  # as if the clock had passed the time of the tar
+    os.utime(
+        sidecar_of(tar), (time.time() + 3600,) * 2
+    )  # as if the clock had passed the time of the tar
     monkeypatch.setattr("wenet_uio.dataset.corpus.shard_index.scan_shard", None)
     assert keys(indexed(str(tar))[0]) == KEYS
 

@@ -39,7 +39,12 @@ def test_webdataset_shards_are_read_as_the_source_says(tmp_path):
 def test_tars_and_manifests_of_nemo_are_one_list(tmp_path):
     write_tarred(tmp_path, "x")
     found = utterances(**tarred_source("x", parent=tmp_path))
-    assert [(u.key, u.text) for u in found] == [("x00", "a"), ("x01", "b"), ("x10", "c"), ("x11", "d")]
+    assert [(u.key, u.text) for u in found] == [
+        ("x00", "a"),
+        ("x01", "b"),
+        ("x10", "c"),
+        ("x11", "d"),
+    ]
 
 
 @pytest.fixture
@@ -47,7 +52,9 @@ def cuts(tmp_path):
     (tmp_path / "one.wav").write_bytes(wav(0.5))
     recording = lhotse.Recording.from_file(tmp_path / "one.wav")
     supervision = lhotse.SupervisionSegment("s", "one", 0, 0.5, text="hello")
-    found = lhotse.CutSet.from_cuts([lhotse.MonoCut("one", 0, 0.5, 0, [supervision], recording=recording)])
+    found = lhotse.CutSet.from_cuts(
+        [lhotse.MonoCut("one", 0, 0.5, 0, [supervision], recording=recording)]
+    )
     found.to_file(str(tmp_path / "cuts.jsonl.gz"))
     (tmp_path / "shar").mkdir()
     found.to_shar(str(tmp_path / "shar"), {"recording": "wav"})
@@ -113,7 +120,10 @@ def test_a_key_of_another_type_is_refused():
         ({"type": "lhotse_shar", "cuts_path": "c"}, "needs shar_path"),
         ({"type": "nemo", "manifest_filepath": [["m", 0.5]]}, "manifest_filepath"),
         ({"type": "shard", "data_list": "a", "key_ends": "frist"}, "key_ends"),
-        ({"type": "nemo", "manifest_filepath": "m", "extra_fields": []}, "extra_fields: unknown key"),
+        (
+            {"type": "nemo", "manifest_filepath": "m", "extra_fields": []},
+            "extra_fields: unknown key",
+        ),
     ],
 )
 def test_a_source_with_impossible_keys_is_refused(write, source, message):
@@ -133,7 +143,10 @@ def test_a_mixture_that_includes_itself_is_refused_with_the_way_to_itself(write,
 
     mix, other = write([group(inner)]), write([group("mix.yaml")], "other.yaml")
     way = f"{mix} > {mix}" if inner == "mix.yaml" else f"{other} > {mix} > {other}"
-    for open_sources in (lambda: lists_of_sources(load_mixture(mix).sources), lambda: open_corpus(mix, "raw")):
+    for open_sources in (
+        lambda: lists_of_sources(load_mixture(mix).sources),
+        lambda: open_corpus(mix, "raw"),
+    ):
         with pytest.raises(ConfigError, match=f"this file of sources includes itself: {way}$"):
             open_sources()
 

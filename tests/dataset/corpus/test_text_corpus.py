@@ -31,14 +31,20 @@ def texts(write):
 
 
 def read_all(corpus):
-    refs = [SampleRef(shard, row) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard])]
+    refs = [
+        SampleRef(shard, row)
+        for shard in range(corpus.num_shards)
+        for row in range(corpus.samples[shard])
+    ]
     return [corpus.read(ref) for ref in refs]
 
 
 def loader(sources, conf=None, training=True, **options):
     config = FakeConfig(**{"batch_conf": BATCH, **(conf or {})})
     mixture = MixtureConf.model_validate(sources)
-    return build_loader(mixture, "raw", config, TOKENIZER, training=training, options=LoaderOptions(**options))
+    return build_loader(
+        mixture, "raw", config, TOKENIZER, training=training, options=LoaderOptions(**options)
+    )
 
 
 def test_every_line_with_text_is_a_sample_with_its_own_key(write):
@@ -57,7 +63,9 @@ def test_every_pair_has_one_of_the_questions(write):
     corpus = TextCorpus(*pair, questions_of([write("q.txt", ["What?", "", "Why?"])]))
     questions = [one.extra["question"] for one in read_all(corpus)]
     assert set(questions) == {"What?", "Why?"}
-    assert questions == [one.extra["question"] for one in read_all(pickle.loads(pickle.dumps(corpus)))]
+    assert questions == [
+        one.extra["question"] for one in read_all(pickle.loads(pickle.dumps(corpus)))
+    ]
     with pytest.raises(ListError, match=r"q.txt: holds no question; write one a line"):
         questions_of([write("q.txt", [""])])
     with pytest.raises(ListError, match=r"none.txt: questions cannot be read"):
@@ -105,7 +113,9 @@ def test_text_is_batched_by_tokens_and_never_with_audio(texts, make_lists):
 
 
 def test_with_a_quadratic_factor_batches_of_long_texts_are_smaller(texts):
-    batches = list(loader([{"type": "txt", "paths": texts}], {"batch_conf": {**BATCH, "quadratic_factor": 30}}))
+    batches = list(
+        loader([{"type": "txt", "paths": texts}], {"batch_conf": {**BATCH, "quadratic_factor": 30}})
+    )
     for batch in batches:
         longest = int(batch.target_lengths.max())
         assert len(batch) * (longest + longest**2 // 30) <= 60
@@ -114,14 +124,21 @@ def test_with_a_quadratic_factor_batches_of_long_texts_are_smaller(texts):
 
 def test_a_text_longer_than_a_batch_or_the_bounds_on_tokens_is_filtered(write):
     path = write("long.txt", ["a" * 70, "a" * 50, "a" * 5])
-    one = loader([{"type": "txt", "paths": path}], {"filter_conf": {"token_max_length": 65, "token_min_length": 6}})
+    one = loader(
+        [{"type": "txt", "paths": path}],
+        {"filter_conf": {"token_max_length": 65, "token_min_length": 6}},
+    )
     assert one.cursor.plan.filtered() == {"token_max_length": 1, "token_min_length": 1}
     one = loader([{"type": "txt", "paths": path}])
     assert one.cursor.plan.filtered() == {"fits_no_batch": 1}
 
 
 def test_batches_of_pairs_hold_both_texts_padded(write):
-    sources = {"type": "txt_pair", "source_paths": write("s.txt", ["aab", "b"]), "target_paths": write("t.txt", "ca")}
+    sources = {
+        "type": "txt_pair",
+        "source_paths": write("s.txt", ["aab", "b"]),
+        "target_paths": write("t.txt", "ca"),
+    }
     (batch,) = loader([sources])
     order = sorted(range(2), key=lambda row: batch.keys[row])
     assert batch.source[order].tolist() == [[3, 3, 4], [4, -1, -1]]
@@ -138,7 +155,9 @@ def test_text_without_batch_tokens_is_an_error(texts):
 def test_every_line_of_a_source_of_several_files_is_read_once(write, tmp_path):
     for number in range(3):
         write(f"part.{number}.txt", ["abc"] * (number + 1))
-    one = loader([{"type": "txt", "paths": [str(tmp_path / "part.{0..1}.txt"), str(tmp_path / "part.2*")]}])
+    one = loader(
+        [{"type": "txt", "paths": [str(tmp_path / "part.{0..1}.txt"), str(tmp_path / "part.2*")]}]
+    )
     assert sorted(key for batch in one for key in batch.keys) == [
         f"part.{number}.txt:{line}" for number in range(3) for line in range(1, number + 2)
     ]
@@ -147,6 +166,8 @@ def test_every_line_of_a_source_of_several_files_is_read_once(write, tmp_path):
 def test_an_input_cfg_of_nemo_with_text_is_opened(texts, tmp_path, make_lists):
     path = tmp_path / "input_cfg.yaml"
     raw = {"type": "nemo", "manifest_filepath": make_lists(5)["raw"], "weight": 0.5}
-    path.write_text(json.dumps([raw, {"type": "txt", "paths": texts, "language": "en", "weight": 0.5}]))
+    path.write_text(
+        json.dumps([raw, {"type": "txt", "paths": texts, "language": "en", "weight": 0.5}])
+    )
     one = build_loader(str(path), "raw", FakeConfig(batch_conf=BATCH), TOKENIZER, training=True)
     assert one.corpus.quotas == [53, 52]

@@ -1,4 +1,6 @@
-"""Texts that are to be spoken: NeMo's manifests and plain text, read with their fields and a planned length."""
+"""Texts that are to be spoken: NeMo's manifests and plain text, read with their fields and a
+planned length.
+"""
 
 import json
 import pickle
@@ -25,10 +27,18 @@ def write(path, *lines):
 
 
 def test_a_manifest_is_read_with_all_its_fields(tmp_path):
-    path = write(tmp_path / "a.json", {**NEMO, "speaker": 7, "domain": "news"}, "", {"key": "k 2", "text": " b "})
+    path = write(
+        tmp_path / "a.json",
+        {**NEMO, "speaker": 7, "domain": "news"},
+        "",
+        {"key": "k 2", "text": " b "},
+    )
     first, second = everything(TtsTextCorpus(path, 0.1))
     assert (first.key, first.text, first.to_speak) == ("a.json:1", "one hundred", "One hundred.")
-    assert first.extra == {"tts_text": "One 100.", "tts_text_normalized": NEMO["tts_text_normalized"]} | {
+    assert first.extra == {
+        "tts_text": "One 100.",
+        "tts_text_normalized": NEMO["tts_text_normalized"],
+    } | {
         "speaker": 7,
         "domain": "news",
     }
@@ -37,16 +47,24 @@ def test_a_manifest_is_read_with_all_its_fields(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [(NEMO, "One hundred."), ({**NEMO, "tts_text_normalized": None}, "One 100."), ({"text": "a b"}, "a b")],
+    [
+        (NEMO, "One hundred."),
+        ({**NEMO, "tts_text_normalized": None}, "One 100."),
+        ({"text": "a b"}, "a b"),
+    ],
 )
-def test_the_normalized_text_is_spoken_before_the_written_text_and_the_target(tmp_path, line, expected):
+def test_the_normalized_text_is_spoken_before_the_written_text_and_the_target(
+    tmp_path, line, expected
+):
     assert everything(TtsTextCorpus(write(tmp_path / "a.json", line), 0.1))[0].to_speak == expected
 
 
 def test_plain_text_has_one_text_a_line_and_the_speakers_of_its_source(tmp_path):
     path = write(tmp_path / "a.txt", "\ufeffab", "  ", 'cde {"')
     write(tmp_path / "s1", "x y", "z"), write(tmp_path / "s2", "y", "w")
-    conf = SourceConf(type="tts_text", manifest_filepath=path, speakers_filepath=str(tmp_path / "s{1,2}"))
+    conf = SourceConf(
+        type="tts_text", manifest_filepath=path, speakers_filepath=str(tmp_path / "s{1,2}")
+    )
     (corpus,) = open_source(conf)
     found = everything(corpus)
     assert [(each.key, each.text, each.to_speak) for each in found] == [
@@ -82,7 +100,9 @@ def test_lines_that_cannot_be_used_are_named_and_the_others_are_read(tmp_path):
     }
     corpus = TtsTextCorpus(write(tmp_path / "a.json", '{"text": "good"}', *bad), 0.1)
     assert [each.text for each in everything(corpus)] == ["good"]
-    assert [key for key, _ in corpus.bad] == [f"{tmp_path}/a.json:{number}" for number in range(2, 2 + len(bad))]
+    assert [key for key, _ in corpus.bad] == [
+        f"{tmp_path}/a.json:{number}" for number in range(2, 2 + len(bad))
+    ]
     for (_, reason), expected in zip(corpus.bad, bad.values(), strict=True):
         assert expected in reason
     latin = tmp_path / "a.txt"
@@ -108,13 +128,17 @@ def test_missing_files_are_named(tmp_path):
 
 
 def test_other_types_of_sources_have_no_speakers(tmp_path):
-    with pytest.raises(ValueError, match="a source of type txt has no speakers_filepath; tts_text has"):
+    with pytest.raises(
+        ValueError, match="a source of type txt has no speakers_filepath; tts_text has"
+    ):
         SourceConf(type="txt", paths="a.txt", speakers_filepath="s.txt")
 
 
 def test_other_words_lengths_or_speakers_are_other_data(tmp_path):
     path = write(tmp_path / "a.txt", "ab", "cd")
-    digests = [TtsTextCorpus(path, *conf).digest for conf in ((0.1,), (0.2,), (0.1, ("x",)), (0.1, ("y",)))]
+    digests = [
+        TtsTextCorpus(path, *conf).digest for conf in ((0.1,), (0.2,), (0.1, ("x",)), (0.1, ("y",)))
+    ]
     write(tmp_path / "a.txt", "ab", "ce")
     digests.append(TtsTextCorpus(path, 0.1).digest)
     assert len(set(digests)) == len(digests)

@@ -22,12 +22,16 @@ def test_a_written_line_is_read_back_unchanged():
 
 
 def test_nemo_names_are_read():
-    line = parse_raw_line('{"audio_filepath": "x/a.wav", "text": "hi", "offset": 2.0, "duration": 1.5}')
+    line = parse_raw_line(
+        '{"audio_filepath": "x/a.wav", "text": "hi", "offset": 2.0, "duration": 1.5}'
+    )
     assert (line.key, line.wav, line.start, line.end) == ("a_2", "x/a.wav", 2.0, 3.5)
 
 
 def test_a_duration_ends_a_segment_that_starts_at_0():
-    line = parse_raw_line('{"audio_filepath": "a.wav", "text": "hi", "offset": 0.0, "duration": 1.5}')
+    line = parse_raw_line(
+        '{"audio_filepath": "a.wav", "text": "hi", "offset": 0.0, "duration": 1.5}'
+    )
     assert (line.key, line.start, line.end) == ("a", 0.0, 1.5)
     whole = parse_raw_line('{"audio_filepath": "a.wav", "text": "hi", "duration": 1.5}')
     assert (whole.start, whole.end) == (0.0, None)
@@ -46,14 +50,21 @@ def test_the_text_may_have_another_name():
         parse_raw_line(line, "reply")
 
 
-@pytest.mark.parametrize(("mark", "reason"), [("true", "left out: _skipme is set"), ('"noisy"', "noisy"), ("0", None)])
+@pytest.mark.parametrize(
+    ("mark", "reason"), [("true", "left out: _skipme is set"), ('"noisy"', "noisy"), ("0", None)]
+)
 def test_a_line_with_a_skip_mark_gives_its_reason(mark, reason):
-    assert reason_to_skip(parse_raw_line(f'{{"wav": "a.wav", "txt": "x", "_skipme": {mark}}}').extra) == reason
+    assert (
+        reason_to_skip(parse_raw_line(f'{{"wav": "a.wav", "txt": "x", "_skipme": {mark}}}').extra)
+        == reason
+    )
 
 
 def test_a_shard_may_have_its_texts_in_a_manifest(tmp_path):
     shards = tmp_path / "shards.list"
-    shards.write_text("a_{0..1}.tar\tm_{0..1}.json\na_{2..3}.tar\tall.json\na.tar\tall.json\nb.tar\tall.json\t7\n")
+    shards.write_text(
+        "a_{0..1}.tar\tm_{0..1}.json\na_{2..3}.tar\tall.json\na.tar\tall.json\nb.tar\tall.json\t7\n"
+    )
     assert [ShardFiles.parse(shard) for shard in read_shard_list(shards)] == [
         ShardFiles("a_0.tar", "m_0.json"),
         ShardFiles("a_1.tar", "m_1.json"),
@@ -67,7 +78,9 @@ def test_a_shard_may_have_its_texts_in_a_manifest(tmp_path):
 @pytest.mark.parametrize("line", ["a.tar\tall.json\tseven", "a.tar\tall.json\t7\t8"])
 def test_a_shard_line_with_other_fields_is_refused(tmp_path, line):
     (tmp_path / "shards.list").write_text(f"{line}\n")
-    with pytest.raises(ListError, match=r"shards.list:1: expected a tar, a manifest and a shard_id"):
+    with pytest.raises(
+        ListError, match=r"shards.list:1: expected a tar, a manifest and a shard_id"
+    ):
         read_shard_list(tmp_path / "shards.list")
 
 

@@ -1,4 +1,6 @@
-"""Manifests of Lhotse with one hostile cut: the cut is named with its reason, and all other cuts are indexed."""
+"""Manifests of Lhotse with one hostile cut: the cut is named with its reason, and all other cuts
+are indexed.
+"""
 
 import copy
 import json
@@ -55,11 +57,18 @@ def changed(base, changes):
 
 
 def bad_of(folder, base, line, kind):
-    """Write a manifest with `line` between two sound cuts and open it; returns what is bad except unused audio."""
+    """Write a manifest with `line` between two sound cuts and open it; returns what is bad except
+    unused audio.
+    """
     cuts = folder / "cuts.000.jsonl"
-    cuts.write_bytes(b"\n".join([changed(base, {"id": "one"}), line, changed(base, {"id": "two"})]) + b"\n")
+    cuts.write_bytes(
+        b"\n".join([changed(base, {"id": "one"}), line, changed(base, {"id": "two"})]) + b"\n"
+    )
     if kind == "shar":
-        tar = write_tar(folder / "recording.000.tar", [(f"{name}.wav", wav(0.5)) for name in ("one", "two", "bad")])
+        tar = write_tar(
+            folder / "recording.000.tar",
+            [(f"{name}.wav", wav(0.5)) for name in ("one", "two", "bad")],
+        )
         (folder / "shar.list").write_text(f"{tar}\t{cuts}\n")
         corpus = open_list(str(folder / "shar.list"), "shard")
     else:
@@ -86,7 +95,9 @@ def test_a_bad_cut_is_named_and_the_others_are_indexed(base, tmp_path, kind, cas
         (b"}", b"", "not JSON"),
     ],
 )
-def test_a_line_that_is_no_json_is_named_and_the_others_are_indexed(base, tmp_path, kind, old, new, reason):
+def test_a_line_that_is_no_json_is_named_and_the_others_are_indexed(
+    base, tmp_path, kind, old, new, reason
+):
     ((key, found),) = bad_of(tmp_path, base, changed(base, {}).replace(old, new), kind)
     assert key == f"{tmp_path}/cuts.000.jsonl:2"
     assert reason in found

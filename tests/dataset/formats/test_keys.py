@@ -95,7 +95,9 @@ def test_a_number_does_not_give_a_key_that_another_line_has():
 
 
 def test_stated_keys_stay_although_they_are_the_same():
-    lines = [parse_raw_line(f'{{"key": "a", "wav": "{folder}/a.wav", "txt": ""}}') for folder in "xy"]
+    lines = [
+        parse_raw_line(f'{{"key": "a", "wav": "{folder}/a.wav", "txt": ""}}') for folder in "xy"
+    ]
     assert [line.key for line in lines] == ["a", "a"]
     assert distinct_keys(["a", "a"], [line.audio_of_key for line in lines]) == ["a", "a"]
 
@@ -105,7 +107,10 @@ def folder(tmp_path):
     for name in ("d1/a.wav", "d2/a.wav", "d2/my 2.wav"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(wav(seed=len(name)))
-    entries = [{"audio_filepath": name, "text": "x"} for name in ("d1/a.wav", "none/a.wav", "d2/a.wav", "d2/my 2.wav")]
+    entries = [
+        {"audio_filepath": name, "text": "x"}
+        for name in ("d1/a.wav", "none/a.wav", "d2/a.wav", "d2/my 2.wav")
+    ]
     (tmp_path / "nemo.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     return tmp_path
 
@@ -123,7 +128,10 @@ def test_index_and_samples_of_a_list_have_the_same_distinct_keys(folder):
 
 def test_the_keys_of_a_list_do_not_depend_on_which_audio_is_there(folder):
     (folder / "d2" / "a.wav").unlink()
-    assert [each.key for each in everything(open_list(str(folder / "nemo.json"), "raw"))] == ["d1-a", "d2-my_2"]
+    assert [each.key for each in everything(open_list(str(folder / "nemo.json"), "raw"))] == [
+        "d1-a",
+        "d2-my_2",
+    ]
 
 
 def test_a_list_without_poor_utterances_is_made_by_the_keys_of_the_index(folder):

@@ -19,7 +19,9 @@ def recordings(tmp_path):
     """Two files: one channel of 1 s, two channels of 0.8 s."""
     for name, content in (("mono", wav(1.0, seed=1)), ("stereo", wav(0.8, channels=2, seed=2))):
         (tmp_path / f"{name}.wav").write_bytes(content)
-    return {name: lhotse.Recording.from_file(tmp_path / f"{name}.wav") for name in ("mono", "stereo")}
+    return {
+        name: lhotse.Recording.from_file(tmp_path / f"{name}.wav") for name in ("mono", "stereo")
+    }
 
 
 def cut(recording, name, texts=("hello",), start=0.0, duration=None, channel=0):
@@ -78,7 +80,9 @@ def test_cuts_that_are_not_a_segment_of_one_recording_are_reported(tmp_path, rec
         lhotse.MultiCut("both", 0, 0.8, [0, 1], mono.supervisions, recording=recordings["stereo"]),
         mono.with_id("piped"),
     ]
-    cuts[-1].recording = replace(mono.recording, sources=[lhotse.AudioSource("command", [0], "cat a.wav")])
+    cuts[-1].recording = replace(
+        mono.recording, sources=[lhotse.AudioSource("command", [0], "cat a.wav")]
+    )
     corpus = open_cuts(tmp_path, cuts)
     assert [u.key for u in everything(corpus)] == ["mono"]
     reasons = dict(corpus.bad)
@@ -142,7 +146,9 @@ def shar(tmp_path, recordings):
 
 
 def open_shar(folder):
-    (folder.parent / "shar.list").write_text(f"{folder}/recording.*.tar\t{folder}/cuts.*.jsonl.gz\n")
+    (folder.parent / "shar.list").write_text(
+        f"{folder}/recording.*.tar\t{folder}/cuts.*.jsonl.gz\n"
+    )
     return open_list(str(folder.parent / "shar.list"), "shard")
 
 
@@ -155,7 +161,10 @@ def test_a_shar_gives_the_same_audio_as_lhotse(shar):
         ("b", "two three", None),
         ("c", "four", None),
     ]
-    theirs = [(theirs.load_audio()[0] * 32768).tolist() for theirs in lhotse.CutSet.from_shar(in_dir=str(shar))]
+    theirs = [
+        (theirs.load_audio()[0] * 32768).tolist()
+        for theirs in lhotse.CutSet.from_shar(in_dir=str(shar))
+    ]
     for utterance, expected in zip(found, theirs, strict=True):
         assert decoded(utterance) == pytest.approx(expected, abs=1e-3)
     assert corpus.bad == []
@@ -174,4 +183,7 @@ def test_shar_cuts_without_audio_and_audio_without_a_cut_are_reported(shar):
     path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
     corpus = open_shar(shar)
     assert [u.key for u in everything(corpus)] == ["a.1", "c"]
-    assert corpus.bad == [("other", "its audio is not in the tar of recordings"), ("b", f"no cut of {path} names it")]
+    assert corpus.bad == [
+        ("other", "its audio is not in the tar of recordings"),
+        ("b", f"no cut of {path} names it"),
+    ]

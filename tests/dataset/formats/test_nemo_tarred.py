@@ -12,13 +12,18 @@ from wenet_uio.dataset.formats.sample_layout import Layout
 
 
 class Set:
-    """A tarred data set with the layout of NeMo's converter: flat names, numbered tars and manifests."""
+    """A tarred data set with the layout of NeMo's converter: flat names, numbered tars and
+    manifests.
+    """
 
     def __init__(self, folder: Path, shards: list[list[tuple[dict, bytes | None]]]) -> None:
         self.folder, entries = folder, []
         (folder / "sharded_manifests").mkdir(parents=True)
         for number, shard in enumerate(shards):
-            write_tar(folder / f"audio_{number}.tar", [(e["audio_filepath"], data) for e, data in shard if data])
+            write_tar(
+                folder / f"audio_{number}.tar",
+                [(e["audio_filepath"], data) for e, data in shard if data],
+            )
             own = [{"text": "", **entry, "shard_id": number} for entry, _ in shard]
             self.write(f"sharded_manifests/manifest_{number}.json", own)
             entries += own
@@ -28,8 +33,12 @@ class Set:
     def write(self, name: str, entries: list[dict]) -> None:
         (self.folder / name).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
-    def open(self, tars="audio__OP_0..{last}_CL_.tar", manifests="tarred_audio_manifest.json", **layout):
-        line = f"{self.folder}/{tars}\t{self.folder}/{manifests}\n".replace("{last}", str(self.last))
+    def open(
+        self, tars="audio__OP_0..{last}_CL_.tar", manifests="tarred_audio_manifest.json", **layout
+    ):
+        line = f"{self.folder}/{tars}\t{self.folder}/{manifests}\n".replace(
+            "{last}", str(self.last)
+        )
         (self.folder / "nemo.list").write_text(line)
         return open_list(str(self.folder / "nemo.list"), "shard", Layout(**layout))
 
@@ -102,7 +111,10 @@ def test_segments_of_one_member_are_found_by_their_offset(tmp_path):
     assert corpus.rows(0).num_samples.tolist() == [4000, 8000, 4000, 4000]
     samples, _ = read_audio(audio)
     utterance = everything(corpus)[1]
-    assert read_audio(utterance.audio, utterance.start, utterance.end)[0].tolist() == samples[4000:12000].tolist()
+    assert (
+        read_audio(utterance.audio, utterance.start, utterance.end)[0].tolist()
+        == samples[4000:12000].tolist()
+    )
 
 
 def test_differences_between_a_tar_and_its_manifest_are_reported_entry_by_entry(tmp_path):
@@ -118,7 +130,10 @@ def test_differences_between_a_tar_and_its_manifest_are_reported_entry_by_entry(
             ]
         ],
     )
-    write_tar(data.folder / "audio_0.tar", [(f"{n}.wav", wav()) for n in ("a", "skipped", "late", "extra")])
+    write_tar(
+        data.folder / "audio_0.tar",
+        [(f"{n}.wav", wav()) for n in ("a", "skipped", "late", "extra")],
+    )
     with open(data.folder / "tarred_audio_manifest.json", "a") as file:
         file.write("{broken\n")
         file.write(json.dumps(entry("x.wav", shard_id=5)) + "\n")
@@ -132,7 +147,11 @@ def test_differences_between_a_tar_and_its_manifest_are_reported_entry_by_entry(
             ("skipped", "left out: _skipme is set"),
             ("late_3", "no audio between 3.0 s and 4.0 s"),
             ("extra.wav", f"no entry of {manifest} names it"),
-            (f"{manifest}:6", "not JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
+            (
+                f"{manifest}:6",
+                "not JSON (Expecting property name enclosed in double quotes: line 1 column 2 "
+                "(char 1))",
+            ),
             ("x", "x.wav is not in the tar"),
         ]
     )
@@ -140,7 +159,9 @@ def test_differences_between_a_tar_and_its_manifest_are_reported_entry_by_entry(
 
 def test_entries_of_a_shard_that_is_not_in_the_list_are_reported(whole):
     with open(whole.folder / "tarred_audio_manifest.json", "a") as file:
-        file.write(json.dumps(entry("x.wav", shard_id=5)) + "\n" + json.dumps(entry("y.wav")) + "\n")
+        file.write(
+            json.dumps(entry("x.wav", shard_id=5)) + "\n" + json.dumps(entry("y.wav")) + "\n"
+        )
     manifest = f"{whole.folder}/tarred_audio_manifest.json"
     assert whole.open().bad == [
         (manifest, "1 entries of shard 5, whose tar is not in the list"),

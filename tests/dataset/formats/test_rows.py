@@ -1,4 +1,6 @@
-"""Hugging Face's parquet files as shards: any table with audio bytes and texts, and one clear line for any other."""
+"""Hugging Face's parquet files as shards: any table with audio bytes and texts, and one clear line
+for any other.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def audio(seed=0, path=None):
     return {"bytes": wav(0.3, seed=seed), "path": path}
 
 
-def test_a_folder_of_the_hub_is_a_source_and_gives_the_batches_of_the_raw_list_on_any_ranks(lines, tmp_path):
+def test_a_folder_of_the_hub_is_a_source_and_gives_the_batches_of_the_raw_list_on_any_ranks(
+    lines, tmp_path
+):
     hub = tmp_path / "my set" / "data"
     hub.mkdir(parents=True)
     write_parquet(lines, hub, 10)
@@ -56,7 +60,9 @@ def test_a_folder_of_the_hub_is_a_source_and_gives_the_batches_of_the_raw_list_o
     assert open_list(*source).digest == open_list(str(tmp_path / "raw.list"), "raw").digest
 
     def ranks(world, state=None):
-        loaders = [loader(source.data_list, "shard", rank=rank, world_size=world) for rank in range(world)]
+        loaders = [
+            loader(source.data_list, "shard", rank=rank, world_size=world) for rank in range(world)
+        ]
         for each in loaders:
             if state:
                 each.load_state_dict(state)
@@ -71,20 +77,30 @@ def test_a_folder_of_the_hub_is_a_source_and_gives_the_batches_of_the_raw_list_o
     found += [next(iterator) for _ in range(left) for iterator in iterators]
     expected = {batch.keys: batch for batch in loader(str(tmp_path / "raw.list"), "raw")}
     whole = [batch for batch in found if batch.keys in expected]
-    assert len(whole) >= len(expected) - 1  # the last batches of an epoch are shared out among the ranks
+    assert (
+        len(whole) >= len(expected) - 1
+    )  # the last batches of an epoch are shared out among the ranks
     assert all(torch.equal(batch.feats, expected[batch.keys].feats) for batch in whole)
-    assert sorted(key for batch in found for key in batch.keys) == sorted(line.key for line in lines)
+    assert sorted(key for batch in found for key in batch.keys) == sorted(
+        line.key for line in lines
+    )
 
 
 def test_a_set_that_the_package_datasets_wrote_gives_its_rows(lines, tmp_path):
     datasets = pytest.importorskip("datasets")
-    audio = [{"bytes": Path(line.wav).read_bytes(), "path": Path(line.wav).name} for line in lines[:30]]
+    audio = [
+        {"bytes": Path(line.wav).read_bytes(), "path": Path(line.wav).name} for line in lines[:30]
+    ]
     columns = {"audio": audio, "text": [line.text for line in lines[:30]], "n": range(30)}
     made = datasets.Dataset.from_dict(columns).cast_column("audio", datasets.Audio(decode=False))
     made.to_parquet(str(tmp_path / "train-00000-of-00001.parquet"), batch_size=10)
     found = everything(opened(tmp_path))
-    assert [(each.key, each.text) for each in found] == [(line.key, line.text) for line in lines[:30]]
-    assert [bytes(each.audio) for each in found] == [Path(line.wav).read_bytes() for line in lines[:30]]
+    assert [(each.key, each.text) for each in found] == [
+        (line.key, line.text) for line in lines[:30]
+    ]
+    assert [bytes(each.audio) for each in found] == [
+        Path(line.wav).read_bytes() for line in lines[:30]
+    ]
     assert found[3].extra["n"] == 3
 
 
@@ -102,24 +118,49 @@ def test_copies_that_left_the_cache_are_made_again(lines, tmp_path, cache):
     [
         ({"audio": audio(path="d/a.wav"), "text": "one"}, {}, "d-a", "one"),
         ({"audio": audio(path="a.wav"), "file": "/home/u/a.wav", "text": "one"}, {}, "a", "one"),
-        ({"audio": audio(path="a.mp3"), "id": 7, "transcription": "one", "lang": "en"}, {}, "a", "one"),
+        (
+            {"audio": audio(path="a.mp3"), "id": 7, "transcription": "one", "lang": "en"},
+            {},
+            "a",
+            "one",
+        ),
         ({"audio": audio(), "sentence": "one", "id": "x 1"}, {}, "x_1", "one"),
         ({"audio": audio(), "text": "one"}, {}, "t_0_000000", "one"),
         ({"wav": wav(0.3), "txt": "one", "path": "./b/c.flac"}, {}, "b-c", "one"),
-        ({"audio": audio(), "text": "1", "said": "one"}, {"text_field": "said"}, "t_0_000000", "one"),
-        ({"far": wav(0.3), "near": wav(0.5), "text": "one"}, {"audio_field": "far"}, "t_0_000000", "one"),
-        ({"audio": audio(path="a.wav"), "text": "grüß\n", "nested": {"x": [1, None]}}, {}, "a", "grüß\n"),
+        (
+            {"audio": audio(), "text": "1", "said": "one"},
+            {"text_field": "said"},
+            "t_0_000000",
+            "one",
+        ),
+        (
+            {"far": wav(0.3), "near": wav(0.5), "text": "one"},
+            {"audio_field": "far"},
+            "t_0_000000",
+            "one",
+        ),
+        (
+            {"audio": audio(path="a.wav"), "text": "grüß\n", "nested": {"x": [1, None]}},
+            {},
+            "a",
+            "grüß\n",
+        ),
     ],
 )
 def test_columns_of_every_habit_are_found_and_the_others_are_kept(row, layout, key, text, tmp_path):
     write_table(tmp_path / "t.parquet", [row], 1, typed=False)
     (found,) = everything(opened(tmp_path, **layout))
     assert (found.key, found.text, len(found.audio)) == (key, text, len(wav(0.3)))
-    assert {name: row[name] for name in ("lang", "nested") if name in row}.items() <= found.extra.items()
+    assert {
+        name: row[name] for name in ("lang", "nested") if name in row
+    }.items() <= found.extra.items()
 
 
 def test_equal_base_names_have_their_folders_also_in_different_row_groups(tmp_path):
-    rows = [{"audio": audio(path="a.wav"), "file": f"{speaker}/a.wav", "text": "x"} for speaker in ("s1", "s2")]
+    rows = [
+        {"audio": audio(path="a.wav"), "file": f"{speaker}/a.wav", "text": "x"}
+        for speaker in ("s1", "s2")
+    ]
     for group in (1, 2):
         write_table(tmp_path / "t.parquet", rows, group)
         (tmp_path / "data.list.idx").unlink(missing_ok=True)
@@ -144,16 +185,22 @@ def test_rows_without_audio_or_text_are_named_and_the_others_are_read(tmp_path):
 @pytest.mark.parametrize("said", ["two", None, ""])
 def test_the_column_of_the_text_is_that_of_the_whole_table(said, tmp_path):
     rows = [
-        {"audio": audio(path=f"{key}.wav"), "text": text, "sentence": "S"} for key, text in (("a", "one"), ("b", said))
+        {"audio": audio(path=f"{key}.wav"), "text": text, "sentence": "S"}
+        for key, text in (("a", "one"), ("b", said))
     ]
     write_table(tmp_path / "t.parquet", rows, 2)
     assert "S" not in [each.text for each in everything(opened(tmp_path))]
 
 
-@pytest.mark.parametrize("rows", [[{"audio": {"array": [0.0], "sampling_rate": 8000}, "text": "x"}], [{"text": "x"}]])
+@pytest.mark.parametrize(
+    "rows", [[{"audio": {"array": [0.0], "sampling_rate": 8000}, "text": "x"}], [{"text": "x"}]]
+)
 def test_a_table_without_encoded_audio_is_refused_with_its_columns(rows, tmp_path):
     write_table(tmp_path / "t.parquet", rows, 1, typed=False)
-    with pytest.raises(StorageError, match=r"t.parquet: no column holds encoded audio \(its columns: .*text\); audio "):
+    with pytest.raises(
+        StorageError,
+        match=r"t.parquet: no column holds encoded audio \(its columns: .*text\); audio ",
+    ):
         opened(tmp_path)
 
 
@@ -186,10 +233,14 @@ def test_a_file_that_is_replaced_after_indexing_is_noticed(lines, tmp_path, cach
 def test_without_pyarrow_the_error_names_the_package(lines, tmp_path, monkeypatch):
     write_parquet(lines[:20], tmp_path, 10)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(DriverError, match=r"parquet: reading parquet needs pyarrow; pip install pyarrow"):
+    with pytest.raises(
+        DriverError, match=r"parquet: reading parquet needs pyarrow; pip install pyarrow"
+    ):
         opened(tmp_path)
 
 
 def test_importing_the_data_layer_imports_no_package_of_a_container():
-    code = "import sys, wenet_uio.dataset, wenet_uio.dataset.open; sys.exit('pyarrow' in sys.modules)"
+    code = (
+        "import sys, wenet_uio.dataset, wenet_uio.dataset.open; sys.exit('pyarrow' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -30,7 +30,10 @@ def keys_and_texts(corpus):
 
 
 def seconds(corpus):
-    return [len(samples) / rate for samples, rate in (read_audio(utterance.audio) for utterance in everything(corpus))]
+    return [
+        len(samples) / rate
+        for samples, rate in (read_audio(utterance.audio) for utterance in everything(corpus))
+    ]
 
 
 def test_a_key_of_wenet_may_contain_dots(open_tar):
@@ -46,17 +49,25 @@ def test_a_field_of_webdataset_begins_at_the_first_dot(open_tar):
     ]
     corpus = open_tar(members, text_field="text.txt")
     assert keys_and_texts(corpus) == [("d.1/a", "one"), ("d.1/b", "two")]
-    assert [utterance.extra for utterance in everything(corpus)] == [{"spk.txt": "x"}, {"spk.txt": "y"}]
+    assert [utterance.extra for utterance in everything(corpus)] == [
+        {"spk.txt": "x"},
+        {"spk.txt": "y"},
+    ]
 
 
 AMBIGUOUS = (("a.b.txt", "one"), ("a.b.wav", wav()), ("c.b.txt", "two"), ("c.b.wav", wav()))
 
 
 @pytest.mark.parametrize(
-    ("key_ends", "keys"), [("auto", ["a.b", "c.b"]), ("last", ["a.b", "c.b"]), ("first", ["a", "c"])]
+    ("key_ends", "keys"),
+    [("auto", ["a.b", "c.b"]), ("last", ["a.b", "c.b"]), ("first", ["a", "c"])],
 )
-def test_an_ambiguous_name_ends_its_key_at_the_last_dot_unless_the_user_chooses(open_tar, key_ends, keys):
-    assert keys_and_texts(open_tar(AMBIGUOUS, key_ends=key_ends)) == list(zip(keys, ("one", "two"), strict=True))
+def test_an_ambiguous_name_ends_its_key_at_the_last_dot_unless_the_user_chooses(
+    open_tar, key_ends, keys
+):
+    assert keys_and_texts(open_tar(AMBIGUOUS, key_ends=key_ends)) == list(
+        zip(keys, ("one", "two"), strict=True)
+    )
 
 
 def test_a_member_that_only_fits_webdataset_decides_the_layout(open_tar):
@@ -70,18 +81,27 @@ def test_a_member_that_only_fits_webdataset_decides_the_layout(open_tar):
 def test_shards_that_webdataset_writes_are_read(tmp_path):
     with webdataset.ShardWriter(str(tmp_path / "set-%03d.tar"), maxcount=2, verbose=0) as writer:
         for number in range(5):
-            fields = {"wav": wav(0.3 + number / 10, seed=number), "json": {"text": f"t{number}", "n": number}}
+            fields = {
+                "wav": wav(0.3 + number / 10, seed=number),
+                "json": {"text": f"t{number}", "n": number},
+            }
             writer.write({"__key__": f"part/utt{number}", **fields})
     (tmp_path / "set.list").write_text(f"{tmp_path}/set-{{000..002}}.tar\n")
     corpus = open_list(str(tmp_path / "set.list"), "shard")
     theirs = [
         (sample["__key__"], json.loads(sample["json"])["text"], sample["wav"])
         for number in range(3)
-        for sample in webdataset.WebDataset(str(tmp_path / f"set-00{number}.tar"), shardshuffle=False)
+        for sample in webdataset.WebDataset(
+            str(tmp_path / f"set-00{number}.tar"), shardshuffle=False
+        )
     ]
-    ours = [(utterance.key, utterance.text, bytes(utterance.audio)) for utterance in everything(corpus)]
+    ours = [
+        (utterance.key, utterance.text, bytes(utterance.audio)) for utterance in everything(corpus)
+    ]
     assert ours == theirs
-    assert [utterance.extra for utterance in everything(corpus)] == [{"n": number} for number in range(5)]
+    assert [utterance.extra for utterance in everything(corpus)] == [
+        {"n": number} for number in range(5)
+    ]
 
 
 def test_a_class_is_read_as_text(open_tar):
@@ -97,7 +117,12 @@ def test_plain_text_is_preferred_to_json_and_json_to_a_class(open_tar):
 
 
 def test_the_plain_audio_field_is_taken_unless_the_user_chooses_another(open_tar):
-    members = [("a.far.wav", wav(0.2)), ("a.txt", "x"), ("a.wav", wav(0.3)), ("a.near.wav", wav(0.4))]
+    members = [
+        ("a.far.wav", wav(0.2)),
+        ("a.txt", "x"),
+        ("a.wav", wav(0.3)),
+        ("a.near.wav", wav(0.4)),
+    ]
     assert seconds(open_tar(members)) == [0.3]
     assert seconds(open_tar(members, audio_field="near.wav")) == [0.4]
     assert seconds(open_tar([member for member in members if member[0] != "a.wav"])) == [0.2]
@@ -110,7 +135,9 @@ def test_the_text_may_have_another_name(open_tar):
 
 
 def test_times_in_json_do_not_select_a_segment(open_tar):
-    corpus = open_tar([("a.json", '{"text": "x", "start": 0.1, "end": 0.2, "duration": 9}'), ("a.wav", wav(0.5))])
+    corpus = open_tar(
+        [("a.json", '{"text": "x", "start": 0.1, "end": 0.2, "duration": 9}'), ("a.wav", wav(0.5))]
+    )
     assert seconds(corpus) == [0.5]
     assert everything(corpus)[0].end is None
     assert everything(corpus)[0].extra == {"start": 0.1, "end": 0.2, "duration": 9}
@@ -120,7 +147,10 @@ def test_times_in_json_do_not_select_a_segment(open_tar):
     ("members", "reason"),
     [
         ([("bad.txt", "x")], "no audio among its members: txt"),
-        ([("bad.audio.pyd", b"PK"), ("bad.txt", "x")], "no audio among its members: audio.pyd, txt"),
+        (
+            [("bad.audio.pyd", b"PK"), ("bad.txt", "x")],
+            "no audio among its members: audio.pyd, txt",
+        ),
         ([("bad.wav", wav())], "no text among its members: wav"),
         ([("bad.wav", b""), ("bad.txt", "x")], "empty: 0 bytes"),
         ([("bad.wav", b"noise" * 99), ("bad.txt", "x")], "no known format"),
@@ -128,7 +158,10 @@ def test_times_in_json_do_not_select_a_segment(open_tar):
         ([("bad.wav", wav()), ("bad.txt", b"\xff\xfe")], "is not UTF-8"),
         ([("bad.wav", wav()), ("bad.json", "{")], "member json is not JSON"),
         ([("bad.wav", wav()), ("bad.json", '{"speaker": "x"}')], "no text among its members"),
-        ([("bad.wav", wav()), ("bad.wav", wav()), ("bad.txt", "x")], "two members with the field wav"),
+        (
+            [("bad.wav", wav()), ("bad.wav", wav()), ("bad.txt", "x")],
+            "two members with the field wav",
+        ),
     ],
 )
 def test_a_bad_sample_is_reported_and_the_others_are_read(open_tar, members, reason):
@@ -142,7 +175,9 @@ def test_a_bad_sample_is_reported_and_the_others_are_read(open_tar, members, rea
 
 def test_a_member_without_a_key_is_named(tmp_path):
     names = ("d/x.txt", "d/x.wav", " .txt", " .wav", ".txt", ".wav")
-    tar = write_tar(tmp_path / "a.tar", [(name, wav() if name.endswith("wav") else "x") for name in names])
+    tar = write_tar(
+        tmp_path / "a.tar", [(name, wav() if name.endswith("wav") else "x") for name in names]
+    )
     (tmp_path / "a.list").write_text(f"{tar}\n")
     corpus = open_list(str(tmp_path / "a.list"), "shard")
     assert [each.key for each in everything(corpus)] == ["d/x"]
@@ -152,11 +187,28 @@ def test_a_member_without_a_key_is_named(tmp_path):
 def test_fields_are_renamed_as_in_webdataset_by_the_first_alternative_of_a_sample(tmp_path):
     with webdataset.TarWriter(str(tmp_path / "a.tar")) as writer:
         writer.write(
-            {"__key__": "a", "far.wav": wav(0.5), "near.wav": wav(0.25), "spk.txt": b"ann", "said.txt": b"one"}
+            {
+                "__key__": "a",
+                "far.wav": wav(0.5),
+                "near.wav": wav(0.25),
+                "spk.txt": b"ann",
+                "said.txt": b"one",
+            }
         )
-        writer.write({"__key__": "b", "far.wav": wav(0.5), "json": {"sentence": "two", "talker": "bob", "x": 1}})
+        writer.write(
+            {
+                "__key__": "b",
+                "far.wav": wav(0.5),
+                "json": {"sentence": "two", "talker": "bob", "x": 1},
+            }
+        )
     (tmp_path / "a.list").write_text(f"{tmp_path}/a.tar\n")
-    rename = {"audio": "near.wav;far.wav", "text": "said.txt;sentence", "speaker": "spk.txt;talker", "no": "none"}
+    rename = {
+        "audio": "near.wav;far.wav",
+        "text": "said.txt;sentence",
+        "speaker": "spk.txt;talker",
+        "no": "none",
+    }
     source = {"type": "shard", "data_list": f"{tmp_path}/a.list", "rename": rename}
     (corpus,) = open_source(SourceConf(**source))
     assert corpus.bad == []
@@ -177,8 +229,14 @@ def test_an_alternative_that_no_sample_has_is_named(open_tar):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"type": "nemo", "manifest_filepath": "m"}, "rename goes with type: shard; for other types give text_field"),
-        ({"type": "shard", "data_list": "l", "audio_field": "wav"}, "rename and audio_field name the same field"),
+        (
+            {"type": "nemo", "manifest_filepath": "m"},
+            "rename goes with type: shard; for other types give text_field",
+        ),
+        (
+            {"type": "shard", "data_list": "l", "audio_field": "wav"},
+            "rename and audio_field name the same field",
+        ),
     ],
 )
 def test_a_rename_that_cannot_apply_is_refused(more, message):
@@ -189,14 +247,22 @@ def test_a_rename_that_cannot_apply_is_refused(more, message):
 @pytest.mark.parametrize(
     ("rename", "message"),
     [
-        ({"audio": "flac", "txt": "norm.txt"}, "the text is named text: write text: norm.txt, not txt"),
-        ({"wav": "near.wav", "text": "txt"}, "the audio is named audio: write audio: near.wav, not wav"),
+        (
+            {"audio": "flac", "txt": "norm.txt"},
+            "the text is named text: write text: norm.txt, not txt",
+        ),
+        (
+            {"wav": "near.wav", "text": "txt"},
+            "the audio is named audio: write audio: near.wav, not wav",
+        ),
     ],
 )
 def test_a_rename_to_the_name_of_another_text_or_audio_is_refused(rename, message):
     with pytest.raises(ValueError, match=message):
         SourceConf.model_validate({"type": "shard", "data_list": "l", "rename": rename})
-    SourceConf.model_validate({"type": "shard", "data_list": "l", "rename": {"audio": "a", "text": "b", **rename}})
+    SourceConf.model_validate(
+        {"type": "shard", "data_list": "l", "rename": {"audio": "a", "text": "b", **rename}}
+    )
 
 
 def test_an_index_of_a_layout_without_renames_keeps_its_name():

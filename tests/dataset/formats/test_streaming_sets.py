@@ -1,4 +1,6 @@
-"""Shards of MosaicML's streaming data sets and chunks of LitData give the batches of the raw list."""
+"""Shards of MosaicML's streaming data sets and chunks of LitData give the batches of the raw
+list.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from wenet_uio.prepare.list_making import make_raw_list
 
 GROUP = 12
 """Samples of a shard."""
-COLUMNS = {"audio": "bytes", "sentence": "str", "path": "str", "n": "int", "x": "json", "f": "float32", "p": "pkl"}
+COLUMNS = {
+    "audio": "bytes",
+    "sentence": "str",
+    "path": "str",
+    "n": "int",
+    "x": "json",
+    "f": "float32",
+    "p": "pkl",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -38,18 +48,26 @@ def lines(corpora):
 
 
 def sample_of(line):
-    values = {"audio": Path(line.wav).read_bytes(), "sentence": line.text, "path": Path(line.wav).name}
+    values = {
+        "audio": Path(line.wav).read_bytes(),
+        "sentence": line.text,
+        "path": Path(line.wav).name,
+    }
     return values | {"n": -3, "x": {"a": 1}, "f": 0.5}
 
 
 def write_by_its_package(kind, lines, folder):
     if kind == "mds":
         writer = pytest.importorskip("streaming.base.format.mds.writer").MDSWriter
-        with writer(columns=COLUMNS, out=str(folder), size_limit=1 << 16, progress_bar=False) as out:
+        with writer(
+            columns=COLUMNS, out=str(folder), size_limit=1 << 16, progress_bar=False
+        ) as out:
             for line in lines:
                 out.write(sample_of(line) | {"p": [1]})
         return
-    writer = pytest.importorskip("litdata.streaming.writer").BinaryWriter(str(folder), chunk_size=GROUP)
+    writer = pytest.importorskip("litdata.streaming.writer").BinaryWriter(
+        str(folder), chunk_size=GROUP
+    )
     for number, line in enumerate(lines):
         writer[number] = {name: value for name, value in sample_of(line).items() if name != "x"}
     writer.done()
@@ -58,34 +76,73 @@ def write_by_its_package(kind, lines, folder):
 
 def offsets_of(samples, head):
     start = 4 * (len(samples) + 2) + head
-    return struct.pack(f"<{len(samples) + 2}I", len(samples), *(start + np.cumsum([0, *map(len, samples)])).tolist())
+    return struct.pack(
+        f"<{len(samples) + 2}I",
+        len(samples),
+        *(start + np.cumsum([0, *map(len, samples)])).tolist(),
+    )
 
 
 def write_mds(lines, folder):
     sizes = {"n": 8, "f": 4}
-    config = {"column_encodings": list(COLUMNS.values()), "column_names": list(COLUMNS), "format": "mds"}
+    config = {
+        "column_encodings": list(COLUMNS.values()),
+        "column_names": list(COLUMNS),
+        "format": "mds",
+    }
     head = json.dumps(config | {"column_sizes": [sizes.get(name) for name in COLUMNS]}).encode()
     for number, first in enumerate(range(0, len(lines), GROUP)):
         samples = []
         for line in lines[first : first + GROUP]:
             values = sample_of(line)
-            packed = [values["audio"], values["sentence"].encode(), values["path"].encode(), struct.pack("<q", -3)]
-            packed += [json.dumps(values["x"]).encode(), struct.pack("<f", 0.5), b"\x80\x04cos\nsystem\n."]
-            lengths = [len(each) for each, name in zip(packed, COLUMNS, strict=True) if name not in sizes]
+            packed = [
+                values["audio"],
+                values["sentence"].encode(),
+                values["path"].encode(),
+                struct.pack("<q", -3),
+            ]
+            packed += [
+                json.dumps(values["x"]).encode(),
+                struct.pack("<f", 0.5),
+                b"\x80\x04cos\nsystem\n.",
+            ]
+            lengths = [
+                len(each) for each, name in zip(packed, COLUMNS, strict=True) if name not in sizes
+            ]
             samples.append(struct.pack(f"<{len(lengths)}I", *lengths) + b"".join(packed))
-        (folder / f"shard.{number:05d}.mds").write_bytes(offsets_of(samples, len(head)) + head + b"".join(samples))
+        (folder / f"shard.{number:05d}.mds").write_bytes(
+            offsets_of(samples, len(head)) + head + b"".join(samples)
+        )
 
 
-FORMATS = {"audio": "bytes", "sentence": "str", "path": "str", "n": "int", "f": "float", "p": "pickle"}
+FORMATS = {
+    "audio": "bytes",
+    "sentence": "str",
+    "path": "str",
+    "n": "int",
+    "f": "float",
+    "p": "pickle",
+}
 
 
 def write_litdata(lines, folder, *, arrow=False, **config):
     leaf = {"type": None, "context": None, "children_spec": []}
-    spec = {"type": "builtins.dict", "context": json.dumps(list(FORMATS)), "children_spec": [leaf] * len(FORMATS)}
-    config = {"data_format": list(FORMATS.values()), "data_spec": json.dumps([1, spec]), "compression": None} | config
+    spec = {
+        "type": "builtins.dict",
+        "context": json.dumps(list(FORMATS)),
+        "children_spec": [leaf] * len(FORMATS),
+    }
+    config = {
+        "data_format": list(FORMATS.values()),
+        "data_spec": json.dumps([1, spec]),
+        "compression": None,
+    } | config
     (folder / "index.json").write_text(json.dumps({"chunks": [], "config": config}))
     for number, first in enumerate(range(0, len(lines), GROUP)):
-        values = [sample_of(line) | {"p": b"\x80\x04cos\nsystem\n."} for line in lines[first : first + GROUP]]
+        values = [
+            sample_of(line) | {"p": b"\x80\x04cos\nsystem\n."}
+            for line in lines[first : first + GROUP]
+        ]
         if arrow:
             table = pyarrow.Table.from_pylist(
                 [{name: each[name] for name in FORMATS if name != "p"} for each in values]
@@ -95,7 +152,12 @@ def write_litdata(lines, folder, *, arrow=False, **config):
                 file.write_table(table)
             head = [len(values), *[4 * (len(values) + 2)] * (len(values) + 1)]
             rows = sink.getvalue().to_pybytes()
-            data = struct.pack(f"<{len(head)}I", *head) + rows + struct.pack("<I", len(rows)) + b"LDARW01\0"
+            data = (
+                struct.pack(f"<{len(head)}I", *head)
+                + rows
+                + struct.pack("<I", len(rows))
+                + b"LDARW01\0"
+            )
         else:
             samples = [item_of(each) for each in values]
             data = offsets_of(samples, 0) + b"".join(samples)
@@ -103,7 +165,12 @@ def write_litdata(lines, folder, *, arrow=False, **config):
 
 
 def item_of(values):
-    packed = [values["audio"], values["sentence"].encode(), values["path"].encode(), struct.pack("<q", -3)]
+    packed = [
+        values["audio"],
+        values["sentence"].encode(),
+        values["path"].encode(),
+        struct.pack("<q", -3),
+    ]
     packed += [struct.pack("<d", 0.5), values["p"]]
     return struct.pack(f"<{len(packed)}I", *map(len, packed)) + b"".join(packed)
 
@@ -118,7 +185,9 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_folder_is_a_source_and_gives_the_batches_of_the_raw_list_on_any_ranks(writer, lines, tmp_path):
+def test_a_folder_is_a_source_and_gives_the_batches_of_the_raw_list_on_any_ranks(
+    writer, lines, tmp_path
+):
     folder = tmp_path / "my set"
     folder.mkdir()
     WRITERS[writer](lines, folder)
@@ -126,12 +195,23 @@ def test_a_folder_is_a_source_and_gives_the_batches_of_the_raw_list_on_any_ranks
     corpus = open_list(*source)
     assert corpus.bad == []
     make_raw_list(lines, str(tmp_path / "raw.list"), int(corpus.samples[0]))
-    if "package" not in writer or writer.startswith("litdata"):  # shards of MDS have a size in bytes
+    if "package" not in writer or writer.startswith(
+        "litdata"
+    ):  # shards of MDS have a size in bytes
         assert corpus.digest == open_list(str(tmp_path / "raw.list"), "raw").digest
-    fields = {"n": -3, "f": 0.5, "path": Path(lines[0].wav).name}  # without the pickle, which is not opened
-    assert everything(corpus)[0].extra == fields | ({"x": {"a": 1}} if writer.startswith("mds") else {})
+    fields = {
+        "n": -3,
+        "f": 0.5,
+        "path": Path(lines[0].wav).name,
+    }  # without the pickle, which is not opened
+    assert everything(corpus)[0].extra == fields | (
+        {"x": {"a": 1}} if writer.startswith("mds") else {}
+    )
 
-    ours, expected = loader(source.data_list, "shard"), list(loader(str(tmp_path / "raw.list"), "raw"))
+    ours, expected = (
+        loader(source.data_list, "shard"),
+        list(loader(str(tmp_path / "raw.list"), "raw")),
+    )
     assert all(same(left, right) for left, right in zip(ours, expected, strict=True))
     ranks = [loader(source.data_list, "shard", rank=rank, world_size=2) for rank in range(2)]
     iterators = [iter(each) for each in ranks]
@@ -140,9 +220,18 @@ def test_a_folder_is_a_source_and_gives_the_batches_of_the_raw_list_on_any_ranks
     for each in three:
         each.load_state_dict(ranks[0].state_dict())
     found += [batch for each in three for _, batch in zip(range(len(each)), each, strict=False)]
-    assert sorted(key for batch in found for key in batch.keys) == sorted(line.key for line in lines)
+    assert sorted(key for batch in found for key in batch.keys) == sorted(
+        line.key for line in lines
+    )
     by_keys = {batch.keys: batch for batch in expected}
-    assert sum(torch.equal(by_keys[batch.keys].feats, batch.feats) for batch in found if batch.keys in by_keys) > 2
+    assert (
+        sum(
+            torch.equal(by_keys[batch.keys].feats, batch.feats)
+            for batch in found
+            if batch.keys in by_keys
+        )
+        > 2
+    )
 
 
 @pytest.mark.parametrize("writer", ["mds", "litdata"])
@@ -160,15 +249,22 @@ def test_damaged_shards_are_named(writer, damage, tmp_path):
 
 def test_numbers_order_chunks_and_compressed_ones_are_refused_by_name(tmp_path):
     (tmp_path / "a.wav").write_bytes(wav(0.3))
-    write_litdata([RawLine(f"a{n}", str(tmp_path / "a.wav"), "a") for n in range(GROUP * 11)], tmp_path)
+    write_litdata(
+        [RawLine(f"a{n}", str(tmp_path / "a.wav"), "a") for n in range(GROUP * 11)], tmp_path
+    )
     (source,) = lists_of(SourceConf(type="litdata", paths=str(tmp_path)))
     assert [Path(shard).parent.name for shard in read_shard_list(source.data_list)][-2:] == [
         "chunk-0-9.bin",
         "chunk-0-10.bin",
     ]
     write_litdata([RawLine("a", str(tmp_path / "a.wav"), "a")], tmp_path, compression="zstd")
-    with pytest.raises(StorageError, match="chunk-0-0.bin: compressed chunks are not read; write them again"):
+    with pytest.raises(
+        StorageError, match="chunk-0-0.bin: compressed chunks are not read; write them again"
+    ):
         open_list(source.data_list, "shard")
     (tmp_path / "b.list").write_text(f"{tmp_path}/shard.00000.mds.zstd\n")
-    with pytest.raises(StorageError, match="shard.00000.mds.zstd: compressed shards of MDS are not read; unpack them"):
+    with pytest.raises(
+        StorageError,
+        match="shard.00000.mds.zstd: compressed shards of MDS are not read; unpack them",
+    ):
         open_list(str(tmp_path / "b.list"), "shard")

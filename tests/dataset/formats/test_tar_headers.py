@@ -40,7 +40,11 @@ def write(path, *parts):
 
 def as_tarfile(path):
     with tarfile.open(path, errors="surrogateescape") as tar:
-        return [(item.name.removeprefix("./"), item.offset_data, item.size) for item in tar if item.isreg()]
+        return [
+            (item.name.removeprefix("./"), item.offset_data, item.size)
+            for item in tar
+            if item.isreg()
+        ]
 
 
 def as_read(path):
@@ -57,7 +61,10 @@ def test_members_are_those_that_tarfile_reads(tmp_path, layout):
             longest = 60 if layout == tarfile.USTAR_FORMAT else 1500
             name = "".join(random.choices(LETTERS, k=random.choice([1, 20, 95, longest])))[:longest]
             info = tarfile.TarInfo(f"{number}{name.replace('//', '/').rstrip('/')}x")
-            info.size, info.mtime = random.choice([0, 1, 511, 512, 513, 5000]), random.random() * 1e9
+            info.size, info.mtime = (
+                random.choice([0, 1, 511, 512, 513, 5000]),
+                random.random() * 1e9,
+            )
             tar.addfile(info, io.BytesIO(random.randbytes(info.size)))
     assert as_read(tmp_path / "a.tar") == as_tarfile(tmp_path / "a.tar")
     assert len(as_read(tmp_path / "a.tar")) == 300
@@ -66,11 +73,19 @@ def test_members_are_those_that_tarfile_reads(tmp_path, layout):
 @pytest.mark.parametrize("layout", ["v7", "oldgnu", "gnu", "ustar", "posix"])
 def test_members_are_those_that_the_tar_of_the_system_wrote(tmp_path, layout):
     source = tmp_path / "source"
-    names = ["a.txt", "b.c.wav", "é你.txt", *([] if layout in ("v7", "ustar") else [f"{'d' * 120}/{'n' * 180}.txt"])]
+    names = [
+        "a.txt",
+        "b.c.wav",
+        "é你.txt",
+        *([] if layout in ("v7", "ustar") else [f"{'d' * 120}/{'n' * 180}.txt"]),
+    ]
     for name in names:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(name * 100)
-    subprocess.run(["tar", "-c", f"--format={layout}", "-f", tmp_path / "a.tar", "-C", source, *names], check=True)
+    subprocess.run(
+        ["tar", "-c", f"--format={layout}", "-f", tmp_path / "a.tar", "-C", source, *names],
+        check=True,
+    )
     assert as_read(tmp_path / "a.tar") == as_tarfile(tmp_path / "a.tar")
     assert [name for name, _, _ in as_read(tmp_path / "a.tar")] == names
     data = (tmp_path / "a.tar").read_bytes()
@@ -80,13 +95,26 @@ def test_members_are_those_that_the_tar_of_the_system_wrote(tmp_path, layout):
 
 def test_a_backup_of_gnu_tar_with_times_in_place_of_a_prefix_is_read(tmp_path):
     (tmp_path / "a.txt").write_text("a")
-    command = ["tar", "-c", "-g", tmp_path / "snapshot", "-V", "a label", "-f", tmp_path / "a.tar", "-C", tmp_path]
+    command = [
+        "tar",
+        "-c",
+        "-g",
+        tmp_path / "snapshot",
+        "-V",
+        "a label",
+        "-f",
+        tmp_path / "a.tar",
+        "-C",
+        tmp_path,
+    ]
     subprocess.run([*command, "a.txt"], check=True)
     assert [name for name, _, _ in as_read(tmp_path / "a.tar")] == ["a.txt"]
 
 
 def test_values_of_global_pax_headers_apply_to_all_members(tmp_path):
-    common = member("g", pax_record(b"comment", b"x") + pax_record(b"linkpath", b"y"), tarfile.XGLTYPE)
+    common = member(
+        "g", pax_record(b"comment", b"x") + pax_record(b"linkpath", b"y"), tarfile.XGLTYPE
+    )
     path = write(tmp_path / "a.tar", common, member("a.txt"), member("b.txt"))
     assert [name for name, _, _ in as_read(path)] == ["a.txt", "b.txt"]
 
@@ -94,16 +122,34 @@ def test_values_of_global_pax_headers_apply_to_all_members(tmp_path):
 @pytest.mark.parametrize(
     ("extended", "reason"),
     [
-        (member("x", b"9" * 200_000 + b" path=a\n", tarfile.XHDTYPE), "its pax header is damaged at byte 0"),
+        (
+            member("x", b"9" * 200_000 + b" path=a\n", tarfile.XHDTYPE),
+            "its pax header is damaged at byte 0",
+        ),
         (member("x", b"4 a=\n", tarfile.XHDTYPE), "its pax header is damaged at byte 0"),
         (member("x", b"999 path=a.txt\n", tarfile.XHDTYPE), "its pax header is damaged at byte 0"),
-        (member("x", pax_record(b"path", b"a\0b"), tarfile.XHDTYPE), "its name is empty or holds a zero byte"),
-        (member("x", pax_record(b"path", b""), tarfile.XHDTYPE), "its name is empty or holds a zero byte"),
+        (
+            member("x", pax_record(b"path", b"a\0b"), tarfile.XHDTYPE),
+            "its name is empty or holds a zero byte",
+        ),
+        (
+            member("x", pax_record(b"path", b""), tarfile.XHDTYPE),
+            "its name is empty or holds a zero byte",
+        ),
         (member("x", pax_record(b"path", b"\xff"), tarfile.XHDTYPE), "its name is not UTF-8"),
-        (member("x", pax_record(b"size", b"-5"), tarfile.XHDTYPE), "its header states no valid size"),
-        (member("x", pax_record(b"size", b"9" * 400), tarfile.XHDTYPE), "its header states no valid size"),
+        (
+            member("x", pax_record(b"size", b"-5"), tarfile.XHDTYPE),
+            "its header states no valid size",
+        ),
+        (
+            member("x", pax_record(b"size", b"9" * 400), tarfile.XHDTYPE),
+            "its header states no valid size",
+        ),
         (member("x", pax_record(b"size", b"9" * 18), tarfile.XHDTYPE), "cut short"),
-        (member("L", b"n" * (MOST_EXTENDED + 1), tarfile.GNUTYPE_LONGNAME), "its extended header has 1048577 bytes"),
+        (
+            member("L", b"n" * (MOST_EXTENDED + 1), tarfile.GNUTYPE_LONGNAME),
+            "its extended header has 1048577 bytes",
+        ),
         (member("L", b"", tarfile.GNUTYPE_LONGNAME), "its name is empty or holds a zero byte"),
     ],
 )
@@ -116,10 +162,16 @@ def test_a_damaged_or_endless_extended_header_loses_its_member_alone(tmp_path, e
 
 
 def test_any_number_of_long_names_before_a_member_is_read(tmp_path):
-    names = [member("L", b"name%d.txt" % number, tarfile.GNUTYPE_LONGNAME) for number in range(5000)]
-    assert [name for name, _, _ in as_read(write(tmp_path / "a.tar", *names, member("short")))] == ["name4999.txt"]
+    names = [
+        member("L", b"name%d.txt" % number, tarfile.GNUTYPE_LONGNAME) for number in range(5000)
+    ]
+    assert [name for name, _, _ in as_read(write(tmp_path / "a.tar", *names, member("short")))] == [
+        "name4999.txt"
+    ]
     _, bad = read_members(write(tmp_path / "b.tar", member("a.txt"), *names))
-    assert [reason for _, reason in bad] == ["damaged at byte 5121024 (no member behind an extended header)"]
+    assert [reason for _, reason in bad] == [
+        "damaged at byte 5121024 (no member behind an extended header)"
+    ]
 
 
 def test_sparse_members_in_every_format_and_devices_are_refused_by_name(tmp_path):
@@ -129,7 +181,16 @@ def test_sparse_members_in_every_format_and_devices_are_refused_by_name(tmp_path
             file.write(b"x" * 4096)
     (tmp_path / "after.txt").write_text("after")
     for layout in ("gnu", "oldgnu", "posix"):
-        command = ["tar", "-c", "-S", f"--format={layout}", "-f", tmp_path / "a.tar", "-C", tmp_path]
+        command = [
+            "tar",
+            "-c",
+            "-S",
+            f"--format={layout}",
+            "-f",
+            tmp_path / "a.tar",
+            "-C",
+            tmp_path,
+        ]
         subprocess.run([*command, "holes.wav", "after.txt"], check=True)
         members, bad = read_members(str(tmp_path / "a.tar"))
         assert [item.name for item in members] == ["after.txt"]
@@ -138,7 +199,8 @@ def test_sparse_members_in_every_format_and_devices_are_refused_by_name(tmp_path
     members, bad = read_members(write(tmp_path / "b.tar", *devices, member("a.txt")))
     assert [item.name for item in members] == ["a.txt"]
     assert bad == [
-        (f"device{kind}.wav", f"neither a file nor a link, but a member of type {kind}") for kind in (3, 4, 6, 8)
+        (f"device{kind}.wav", f"neither a file nor a link, but a member of type {kind}")
+        for kind in (3, 4, 6, 8)
     ]
 
 
@@ -146,7 +208,9 @@ def test_old_headers_without_a_mark_and_with_signed_sums_are_read(tmp_path):
     header = bytearray(member("é.txt"))
     header[257:265] = bytes(8)
     header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % (sum(header[:512]) - 256 * sum(byte > 127 for byte in header[:512]))
+    header[148:156] = b"%06o\0 " % (
+        sum(header[:512]) - 256 * sum(byte > 127 for byte in header[:512])
+    )
     assert [name for name, _, _ in as_read(write(tmp_path / "a.tar", bytes(header)))] == ["é.txt"]
 
 
@@ -164,7 +228,13 @@ def test_the_name_before_data_is_found_behind_headers_of_any_format(tmp_path):
                 info = tarfile.TarInfo(name)
                 info.size = len(name)
                 tar.addfile(info, io.BytesIO(b"d" * info.size))
-        with open(tmp_path / "a.tar", "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with (
+            open(tmp_path / "a.tar", "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
             for item in read_members(str(tmp_path / "a.tar"))[0]:
-                assert member_before(data[max(0, item.offset - LOOK_BACK) : item.offset]) == (item.name, item.size)
+                assert member_before(data[max(0, item.offset - LOOK_BACK) : item.offset]) == (
+                    item.name,
+                    item.size,
+                )
     assert member_before(b"x" * 511) == ("", -1)

@@ -34,7 +34,9 @@ def names(path):
 
 @pytest.mark.parametrize("layout", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_long_and_foreign_names_are_read_in_every_format(tmp_path, layout):
-    long = ["some/folders/" + "n" * 80 + ".txt", "é你.txt"] + ([] if layout == tarfile.USTAR_FORMAT else ["x" * 300])
+    long = ["some/folders/" + "n" * 80 + ".txt", "é你.txt"] + (
+        [] if layout == tarfile.USTAR_FORMAT else ["x" * 300]
+    )
     assert names(write(tmp_path / "a.tar", long, layout)) == (long, [])
 
 
@@ -51,7 +53,9 @@ def damaged(tmp_path, change):
 
 
 def header(number):
-    """Offset of the header of a member; each member has a header and two blocks of data, of 512 bytes each."""
+    """Offset of the header of a member; each member has a header and two blocks of data, of 512
+    bytes each.
+    """
     return number * 1536
 
 
@@ -62,11 +66,16 @@ def test_garbage_in_a_header_loses_only_that_member(tmp_path):
 
     found, bad = names(damaged(tmp_path, change))
     assert found == [name for name in NAMES if name != "utt2.txt"]
-    assert bad == ["damaged at byte 3072 (no header of a member); the next member that can be read is at byte 4608"]
+    assert bad == [
+        "damaged at byte 3072 (no header of a member); the next member that can be read is at byte "
+        "4608"
+    ]
 
 
 def test_garbage_of_any_length_between_members_is_skipped(tmp_path):
-    found, bad = names(damaged(tmp_path, lambda data: data[: header(3)] + b"\x07" * 777 + data[header(3) :]))
+    found, bad = names(
+        damaged(tmp_path, lambda data: data[: header(3)] + b"\x07" * 777 + data[header(3) :])
+    )
     assert found == NAMES
     assert len(bad) == 1
     assert "damaged at byte 4608" in bad[0]
@@ -79,13 +88,20 @@ def test_a_hole_of_zeros_is_reported_and_skipped(tmp_path):
 
     found, bad = names(damaged(tmp_path, change))
     assert found == ["utt0.txt", "utt3.txt", "utt4.txt", "utt5.txt"]
-    assert bad == ["an end mark at byte 1536, and members behind it; the next member that can be read is at byte 4608"]
+    assert bad == [
+        "an end mark at byte 1536, and members behind it; the next member that can be read is at "
+        "byte 4608"
+    ]
 
 
 @pytest.mark.parametrize(
     ("size", "whole", "reasons"),
     [
-        (header(4) + 600, 4, ["cut short: 88 of 800 bytes are there", "ends at byte 6744, in its last member"]),
+        (
+            header(4) + 600,
+            4,
+            ["cut short: 88 of 800 bytes are there", "ends at byte 6744, in its last member"],
+        ),
         (header(4), 4, ["without an end mark"]),
         (header(4) + 100, 4, ["damaged at byte 6144"]),
         (0, 0, ["an empty file"]),
@@ -143,7 +159,11 @@ def test_a_sparse_member_is_refused_by_name(tmp_path):
     with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as tar:
         member = tarfile.TarInfo("holes.wav")
         member.size = 512
-        member.pax_headers = {"GNU.sparse.map": "0,512", "GNU.sparse.size": "4096", "GNU.sparse.major": "0"}
+        member.pax_headers = {
+            "GNU.sparse.map": "0,512",
+            "GNU.sparse.size": "4096",
+            "GNU.sparse.major": "0",
+        }
         tar.addfile(member, io.BytesIO(bytes(512)))
     members, bad = read_members(path)
     assert [member.name for member in members] == ["a.txt"]
@@ -156,7 +176,9 @@ def test_a_sparse_member_is_refused_by_name(tmp_path):
     damages=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=3000)), max_size=3),
     cut=st.floats(0.5, 1),
 )
-def test_every_member_that_random_damage_spares_is_read_once(tmp_path_factory, layout, damages, cut):
+def test_every_member_that_random_damage_spares_is_read_once(
+    tmp_path_factory, layout, damages, cut
+):
     path = tmp_path_factory.mktemp("damage") / "a.tar"
     wanted = [*NAMES, "n" * 150 + ".txt", "é你.txt"][: 8 if layout != tarfile.USTAR_FORMAT else 6]
     data = bytearray(open(write(path, wanted, layout), "rb").read())
@@ -174,7 +196,9 @@ def test_every_member_that_random_damage_spares_is_read_once(tmp_path_factory, l
     with tarfile.open(write(path, wanted, layout)) as tar:
         starts = [(member.name, member.offset, member.offset_data + member.size) for member in tar]
     path.write_bytes(data)
-    spared = [name for name, first, last in starts if all(last <= a or b <= first for a, b in touched)]
+    spared = [
+        name for name, first, last in starts if all(last <= a or b <= first for a, b in touched)
+    ]
     members, _ = read_members(str(path))
     found = [member.name for member in members]
     assert set(spared) <= set(found)
@@ -183,17 +207,23 @@ def test_every_member_that_random_damage_spares_is_read_once(tmp_path_factory, l
 
 
 def zeros(number):
-    """A change that replaces all behind the header of a member by zeros, as in a file that was half downloaded."""
+    """A change that replaces all behind the header of a member by zeros, as in a file that was half
+    downloaded.
+    """
     return lambda data: data[: header(number)] + bytes(len(data) - header(number))
 
 
 def padded_to(record):
-    return lambda data: data[: header(6)] + bytes(-(-(header(6) + 1024) // record) * record - header(6))
+    return lambda data: (
+        data[: header(6)] + bytes(-(-(header(6) + 1024) // record) * record - header(6))
+    )
 
 
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_tar_that_ends_with_more_zeros_than_a_record_is_reported(tmp_path, members):
-    path = write(tmp_path / "a.tar", [f"utt{number}.txt" for number in range(20)], tarfile.USTAR_FORMAT)
+    path = write(
+        tmp_path / "a.tar", [f"utt{number}.txt" for number in range(20)], tarfile.USTAR_FORMAT
+    )
     data = bytearray(open(path, "rb").read())
     data[header(members) :] = bytes(len(data) - header(members))
     open(path, "wb").write(data)

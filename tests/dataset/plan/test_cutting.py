@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from wenet_uio.dataset.plan.cutting import cut, fewest_batches
 
-UNITS = st.lists(st.integers(1, 3000), min_size=1, max_size=80).map(lambda values: np.sort(np.asarray(values)))
+UNITS = st.lists(st.integers(1, 3000), min_size=1, max_size=80).map(
+    lambda values: np.sort(np.asarray(values))
+)
 
 
 def cost(units, run):
@@ -42,7 +44,10 @@ def test_fewest_batches_hold_the_bound_and_one_batch_fewer_does_not(units, bound
         assert brute_force_smallest_cap(units, count - 1) > bound
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=14).map(lambda v: np.sort(np.asarray(v))), st.integers(1, 6))
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=14).map(lambda v: np.sort(np.asarray(v))),
+    st.integers(1, 6),
+)
 def test_the_largest_cost_is_within_a_thousandth_of_the_minimum(units, count):
     largest = max(cost(units, run) for run in cut(units, count, bound=10**9))
     assert largest <= brute_force_smallest_cap(units, count) * 1.001 + 1

@@ -29,7 +29,8 @@ def test_token_bins_split_each_bin_of_duration_evenly():
     inside = ends[0] >= SECONDS
     most = [tokens for end, tokens in bins.ends if end == ends[0]]
     held = np.bincount(
-        np.searchsorted(most, TOKENS[inside & (most[-1] >= TOKENS)]), weights=TOKENS[inside & (most[-1] >= TOKENS)]
+        np.searchsorted(most, TOKENS[inside & (most[-1] >= TOKENS)]),
+        weights=TOKENS[inside & (most[-1] >= TOKENS)],
     )
     assert held.max() / held.min() < 1.6  # tokens are whole numbers
 

@@ -30,7 +30,9 @@ FILTER = FilterConf(min_length=100, max_length=2500)
 
 
 def small_scales():
-    """Lower the limits, so that corpora of a few hundred utterances have several lanes and groups."""
+    """Lower the limits, so that corpora of a few hundred utterances have several lanes and
+    groups.
+    """
     with (
         patch.object(plan, "WHOLE_CORPUS", 200),
         patch.object(group_plan, "BLOCK_BATCHES", 8),
@@ -43,11 +45,18 @@ _small_scales = pytest.fixture(autouse=True, scope="module")(small_scales)
 
 
 def measure(batch_conf, speeds=True, filter_conf=FILTER):
-    return measure_of(DatasetConf(speed_perturb=speeds, batch_conf=batch_conf, filter_conf=filter_conf), training=True)
+    return measure_of(
+        DatasetConf(speed_perturb=speeds, batch_conf=batch_conf, filter_conf=filter_conf),
+        training=True,
+    )
 
 
 def samples_of(batch):
-    return [(int(s), int(r)) for piece in batch.pieces for s, r in zip(piece.shards, piece.rows, strict=True)]
+    return [
+        (int(s), int(r))
+        for piece in batch.pieces
+        for s, r in zip(piece.shards, piece.rows, strict=True)
+    ]
 
 
 def kept_samples(corpus, rule):
@@ -59,12 +68,22 @@ def kept_samples(corpus, rule):
 
 
 corpora = st.builds(
-    IndexOnlyCorpus, st.lists(st.integers(1, 60), min_size=1, max_size=30), seed=st.integers(0, 1000)
+    IndexOnlyCorpus,
+    st.lists(st.integers(1, 60), min_size=1, max_size=30),
+    seed=st.integers(0, 1000),
 ).filter(lambda corpus: corpus.num_samples > 0)
 
 
-@given(corpora, st.sampled_from(POLICIES), st.integers(1, 12), st.sampled_from([None, 1, 8, 30]), st.integers(0, 3))
-def test_every_sample_is_planned_once_and_no_batch_is_over_the_bound(corpus, policy, lanes, synced, epoch):
+@given(
+    corpora,
+    st.sampled_from(POLICIES),
+    st.integers(1, 12),
+    st.sampled_from([None, 1, 8, 30]),
+    st.integers(0, 3),
+)
+def test_every_sample_is_planned_once_and_no_batch_is_over_the_bound(
+    corpus, policy, lanes, synced, epoch
+):
     rule = measure(policy)
     plan = EpochPlan(corpus, rule, seed=1, epoch=epoch, division=Division(lanes, synced))
     batches = [plan.batch(index) for index in range(plan.num_batches)]
@@ -95,9 +114,13 @@ def test_any_change_of_world_size_reads_the_rest_once_in_equal_steps(corpus, pol
 
 def test_batches_do_not_depend_on_the_order_of_requests():
     corpus, rule = IndexOnlyCorpus([40] * 40), measure(POLICIES[1])
-    forward, backward = (EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(4)) for _ in range(2))
+    forward, backward = (
+        EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(4)) for _ in range(2)
+    )
     in_order = [samples_of(forward.batch(index)) for index in range(forward.num_batches)]
-    reversed_order = [samples_of(backward.batch(index)) for index in reversed(range(backward.num_batches))]
+    reversed_order = [
+        samples_of(backward.batch(index)) for index in reversed(range(backward.num_batches))
+    ]
     assert in_order == reversed_order[::-1]
 
 
@@ -111,9 +134,16 @@ def test_every_rank_of_the_last_step_has_samples_if_there_are_enough():
 
 def test_epochs_differ_in_order_and_in_batches_and_draw_speeds():
     corpus, rule = IndexOnlyCorpus([30] * 40), measure(POLICIES[1])
-    first, second = (EpochPlan(corpus, rule, seed=1, epoch=epoch, division=Division(4)) for epoch in (0, 1))
+    first, second = (
+        EpochPlan(corpus, rule, seed=1, epoch=epoch, division=Division(4)) for epoch in (0, 1)
+    )
     mates = [
-        {frozenset(pair) for t in range(plan.num_batches) for s in samples_of(plan.batch(t)) for pair in [(s, t)]}
+        {
+            frozenset(pair)
+            for t in range(plan.num_batches)
+            for s in samples_of(plan.batch(t))
+            for pair in [(s, t)]
+        }
         for plan in (first, second)
     ]
     assert len(mates[0] & mates[1]) < 0.1 * corpus.num_samples
@@ -127,13 +157,18 @@ def test_the_sharding_of_a_small_corpus_does_not_change_its_batches():
         corpus = IndexOnlyCorpus(counts)
         plan = EpochPlan(corpus, measure(POLICIES[1]), seed=1, epoch=0, division=Division(1))
         ends = np.concatenate([[0], np.cumsum(counts)])
-        keys.append([[ends[s] + r for s, r in samples_of(plan.batch(t))] for t in range(plan.num_batches)])
+        keys.append(
+            [[ends[s] + r for s, r in samples_of(plan.batch(t))] for t in range(plan.num_batches)]
+        )
     assert keys[0] == keys[1] == keys[2]
 
 
 def test_there_are_no_batches_if_the_filters_keep_nothing():
     rule = measure(POLICIES[1], filter_conf=FilterConf(min_length=5000, max_length=6000))
-    assert EpochPlan(IndexOnlyCorpus([100]), rule, seed=1, epoch=0, division=Division(1)).num_batches == 0
+    assert (
+        EpochPlan(IndexOnlyCorpus([100]), rule, seed=1, epoch=0, division=Division(1)).num_batches
+        == 0
+    )
 
 
 def test_token_bounds_apply_while_planning_if_the_index_counts_tokens():
@@ -141,7 +176,13 @@ def test_token_bounds_apply_while_planning_if_the_index_counts_tokens():
     corpus = IndexOnlyCorpus([100])
     rule = measure_of(conf, training=True, text_length_is_tokens=True)
     too_long = int(np.count_nonzero(corpus.rows(0).text_length > 30))
-    assert EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(1)).filtered()["token_max_length"] == too_long > 0
+    assert (
+        EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(1)).filtered()[
+            "token_max_length"
+        ]
+        == too_long
+        > 0
+    )
 
 
 def test_an_utterance_longer_than_a_batch_is_filtered_in_training_and_alone_in_evaluation():
@@ -149,7 +190,9 @@ def test_an_utterance_longer_than_a_batch_is_filtered_in_training_and_alone_in_e
     corpus = IndexOnlyCorpus([100], median=10)
     training, evaluation = (measure_of(conf, training=flag) for flag in (True, False))
     too_long = int(np.count_nonzero(corpus.rows(0).seconds > 10.015))
-    assert EpochPlan(corpus, training, seed=1, epoch=0, division=Division(1)).filtered() == {"fits_no_batch": too_long}
+    assert EpochPlan(corpus, training, seed=1, epoch=0, division=Division(1)).filtered() == {
+        "fits_no_batch": too_long
+    }
     plan = EpochPlan(corpus, evaluation, seed=1, epoch=0, division=Division(1))
     batches = [plan.batch(index) for index in range(plan.num_batches)]
     assert sum(len(batch) for batch in batches) == 100
@@ -191,7 +234,9 @@ def test_groups_of_local_shards_grow_within_their_lane_and_those_of_remote_shard
 def test_the_shards_ahead_are_those_that_the_batches_are_read_from(chosen, position):
     corpus = IndexOnlyCorpus([20] * 300)
     conf = DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=7))
-    epoch = EpochPlan(corpus, measure_of(conf, training=True), seed=3, epoch=1, division=Division(8))
+    epoch = EpochPlan(
+        corpus, measure_of(conf, training=True), seed=3, epoch=1, division=Division(8)
+    )
     groups = list(epoch.shards_ahead(position, chosen))
     assert [first for first, _, _ in groups] == sorted(first for first, _, _ in groups)
     rows_left = epoch.rows - position // epoch.lanes
@@ -201,17 +246,24 @@ def test_the_shards_ahead_are_those_that_the_batches_are_read_from(chosen, posit
         covered += last_row - first // epoch.lanes
         for row in (first // epoch.lanes, last_row - 1):
             pieces = epoch.batch(row * epoch.lanes + lane).pieces
-            assert {int(shard) for piece in pieces for shard in piece.shards} <= set(shards.tolist())
+            assert {int(shard) for piece in pieces for shard in piece.shards} <= set(
+                shards.tolist()
+            )
     assert covered == len(chosen) * rows_left
 
 
 def test_shards_ahead_of_a_small_corpus_come_in_the_order_of_their_first_use():
     corpus = IndexOnlyCorpus([10] * 20)
     conf = DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=4))
-    epoch = EpochPlan(corpus, measure_of(conf, training=True), seed=3, epoch=1, division=Division(1))
+    epoch = EpochPlan(
+        corpus, measure_of(conf, training=True), seed=3, epoch=1, division=Division(1)
+    )
     ((first, end, shards),) = epoch.shards_ahead(30, [0])
     used = [
-        int(shard) for t in range(30, epoch.num_batches) for piece in epoch.batch(t).pieces for shard in piece.shards
+        int(shard)
+        for t in range(30, epoch.num_batches)
+        for piece in epoch.batch(t).pieces
+        for shard in piece.shards
     ]
     assert (first, end) == (30, epoch.num_batches)
     assert shards.tolist() == list(dict.fromkeys(used))
@@ -221,13 +273,17 @@ def test_the_plan_of_another_epoch_equals_a_new_plan_and_shares_the_costs(monkey
     corpus, rule = IndexOnlyCorpus([30] * 40), measure(POLICIES[1])
     calls = []
     shard_units = type(rule).shard_units
-    monkeypatch.setattr(type(rule), "shard_units", lambda *args: calls.append(1) or shard_units(*args))
+    monkeypatch.setattr(
+        type(rule), "shard_units", lambda *args: calls.append(1) or shard_units(*args)
+    )
     first = EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(4))
     before = samples_of(first.batch(0))
     second = first.of_epoch(seed=2, epoch=5)
     assert len(calls) == 1
     fresh = EpochPlan(corpus, rule, seed=2, epoch=5, division=Division(4))
-    found, expected = ([samples_of(plan.batch(t)) for t in range(plan.num_batches)] for plan in (second, fresh))
+    found, expected = (
+        [samples_of(plan.batch(t)) for t in range(plan.num_batches)] for plan in (second, fresh)
+    )
     assert found == expected
     assert samples_of(first.batch(0)) == before != found[0]
 
@@ -242,7 +298,8 @@ def test_a_corpus_is_freed_with_its_plan():
 
 
 def test_planning_does_not_import_torch():
-    code = (
-        "import sys, wenet_uio.dataset.plan.epoch_plan, wenet_uio.dataset.corpus.base; sys.exit('torch' in sys.modules)"
+    code = "import sys, wenet_uio.dataset.plan.epoch_plan, wenet_uio.dataset.corpus.base; "
+    code += "sys.exit('torch' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3]).returncode == 0
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3]).returncode == 0

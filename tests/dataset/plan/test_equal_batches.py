@@ -1,4 +1,6 @@
-"""`round_robin` and `zip`: equally many batches of every source, under every policy and mix of policies."""
+"""`round_robin` and `zip`: equally many batches of every source, under every policy and mix of
+policies.
+"""
 
 import numpy as np
 import pytest
@@ -13,22 +15,39 @@ from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 
 COUNTS, MEDIANS = (600, 900, 1500), (2.0, 5.0, 8.0)
-BY_LENGTH = {f"{name}, semi-sorted": {**conf, "use_semi_sorted_batching": True} for name, conf in POLICIES.items()}
-MIXED = [("static", "text"), ("dynamic", "static text"), ("duration", "buckets", "text"), ("two dimensions", "static")]
+BY_LENGTH = {
+    f"{name}, semi-sorted": {**conf, "use_semi_sorted_batching": True}
+    for name, conf in POLICIES.items()
+}
+MIXED = [
+    ("static", "text"),
+    ("dynamic", "static text"),
+    ("duration", "buckets", "text"),
+    ("two dimensions", "static"),
+]
 
 
 def batches_by_source(confs, per_batch, by_entry, world_size):
-    """(steps, sources): number of batches of each source that all ranks have in each step of a pass."""
+    """(steps, sources): number of batches of each source that all ranks have in each step of a
+    pass.
+    """
     batches = tuple(BatchConf(**conf) for _, conf in confs)
     conf = DatasetConf(batch_conf=batches[0], filter_conf={"max_length": 4000})
-    measure = measure_of(conf, training=True, text_length_is_tokens=True, by_entry=batches if by_entry else ())
+    measure = measure_of(
+        conf, training=True, text_length_is_tokens=True, by_entry=batches if by_entry else ()
+    )
     corpora = [
-        TextOnly([count], seed=n) if "text" in name else IndexOnlyCorpus([count], seed=n, median=median)
+        TextOnly([count], seed=n)
+        if "text" in name
+        else IndexOnlyCorpus([count], seed=n, median=median)
         for n, ((name, _), count, median) in enumerate(zip(confs, COUNTS, MEDIANS, strict=False))
     ]
     for number, corpus in enumerate(corpora):
         corpus.data_list = str(number)
-    costs = [measure.of_entry(n).shard_units(corpus).sum() / corpus.num_samples for n, corpus in enumerate(corpora)]
+    costs = [
+        measure.of_entry(n).shard_units(corpus).sum() / corpus.num_samples
+        for n, corpus in enumerate(corpora)
+    ]
     shares = (1 / np.asarray(costs)) / (1 / np.asarray(costs)).sum()
     has_entries = by_entry or per_batch == "zip"
     sources = [

@@ -21,8 +21,17 @@ from wenet_uio.dataset.plan.policies import WHOLE
 POLICIES = {
     "static": {"batch_size": 7},
     "dynamic": {"batch_type": "dynamic", "max_frames_in_batch": 6000},
-    "duration": {"batch_type": "dynamic", "batch_duration": 60.0, "quadratic_duration": 30.0, "batch_size": 20},
-    "buckets": {"batch_type": "bucket", "bucket_duration_bins": [4.0, 9.0, 40.0], "bucket_batch_size": [12, 6, 2]},
+    "duration": {
+        "batch_type": "dynamic",
+        "batch_duration": 60.0,
+        "quadratic_duration": 30.0,
+        "batch_size": 20,
+    },
+    "buckets": {
+        "batch_type": "bucket",
+        "bucket_duration_bins": [4.0, 9.0, 40.0],
+        "bucket_batch_size": [12, 6, 2],
+    },
     "two dimensions": {
         "batch_type": "bucket",
         "bucket_duration_bins": [[8.0, 20], [8.0, 60], [40.0, 60]],
@@ -45,7 +54,9 @@ class TextOnly(IndexOnlyCorpus):
 
 
 def joined(confs, sizes, per_pass, shards=1):
-    """A mixture of entries with these policies, and its measure; the first entry has two sources."""
+    """A mixture of entries with these policies, and its measure; the first entry has two
+    sources.
+    """
     conf = DatasetConf(filter_conf={"max_length": 4000})
     batches = tuple(BatchConf(**POLICIES[name]) for name in confs)
     measure = measure_of(conf, training=True, text_length_is_tokens=True, by_entry=batches)
@@ -53,7 +64,9 @@ def joined(confs, sizes, per_pass, shards=1):
     for entry, (name, size) in enumerate(zip(confs, sizes, strict=True)):
         for part in range(1 if entry else 2):
             kind = TextOnly if "text" in name else IndexOnlyCorpus
-            corpora.append(kind([size // shards] * shards if entry == 0 else [size], seed=10 * entry + part))
+            corpora.append(
+                kind([size // shards] * shards if entry == 0 else [size], seed=10 * entry + part)
+            )
             corpora[-1].data_list = f"{entry} {part}"
             entries.append(entry)
     costs = [
@@ -62,7 +75,9 @@ def joined(confs, sizes, per_pass, shards=1):
     ]
     shares = 1 / np.asarray(costs)
     shares[:2] /= 2
-    sources = [Source(c, s, {}, e) for c, s, e in zip(corpora, shares / shares.sum(), entries, strict=True)]
+    sources = [
+        Source(c, s, {}, e) for c, s, e in zip(corpora, shares / shares.sum(), entries, strict=True)
+    ]
     return Mixture("joined", sources, per_pass, "zip"), measure
 
 
@@ -97,7 +112,11 @@ def test_every_rank_has_a_batch_of_every_entry_in_every_step(confs, size, per_pa
             assert all(piece.cost <= WHOLE for piece in batch.pieces)
             if number * world_size <= plan.num_batches:  # the last step shares what is left
                 assert set().union(*found) == set(range(len(confs)))
-            seen += [(s, r) for piece in batch.pieces for s, r in zip(piece.shards, piece.rows, strict=True)]
+            seen += [
+                (s, r)
+                for piece in batch.pieces
+                for s, r in zip(piece.shards, piece.rows, strict=True)
+            ]
     assert len(seen) == len(set(seen))
     assert len(seen) + sum(plan.filtered().values()) == corpus.num_samples
 
@@ -109,9 +128,14 @@ def test_in_the_last_step_every_rank_has_samples_of_every_entry_if_there_are_eno
     world_size = plan.num_batches - 1
     last = list(steps_of(plan, world_size))[-1]
     assert len(last) == world_size
-    per_rank = [set().union(*(entries_in(corpus, piece) for piece in batch.pieces)) for batch in last]
+    per_rank = [
+        set().union(*(entries_in(corpus, piece) for piece in batch.pieces)) for batch in last
+    ]
     per_entry = [sum(entry in found for found in per_rank) for entry in (0, 1)]
-    totals = [sum(len(p) for b in last for p in b.pieces if entries_in(corpus, p) == {entry}) for entry in (0, 1)]
+    totals = [
+        sum(len(p) for b in last for p in b.pieces if entries_in(corpus, p) == {entry})
+        for entry in (0, 1)
+    ]
     assert per_entry == [min(total, world_size) for total in totals]
 
 

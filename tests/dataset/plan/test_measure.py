@@ -19,7 +19,9 @@ POLICIES = [
     BatchConf(batch_type="dynamic", max_frames_in_batch=2100),
     BatchConf(batch_type="dynamic", batch_duration=21),
     BatchConf(batch_type="bucket", bucket_boundaries=(300, 700), bucket_batch_sizes=(16, 8, 4)),
-    BatchConf(batch_type="bucket", bucket_duration_bins=((2, 5), (20, 9)), bucket_batch_size=(8, 2)),
+    BatchConf(
+        batch_type="bucket", bucket_duration_bins=((2, 5), (20, 9)), bucket_batch_size=(8, 2)
+    ),
 ]
 
 
@@ -31,9 +33,17 @@ class EdgeCorpus(IndexOnlyCorpus):
         random = np.random.default_rng(seed)
         total = len(self._rows)
         rate = random.choice([8000, 11025, 16000, 44100, 768000], total)
-        seconds = random.choice([1.0, 2.0, 5.0, 20.0], total) if random.random() < 0.5 else random.uniform(1, 20, total)
+        seconds = (
+            random.choice([1.0, 2.0, 5.0, 20.0], total)
+            if random.random() < 0.5
+            else random.uniform(1, 20, total)
+        )
         num_samples = np.round(seconds * rate).astype(np.int64) + random.integers(-1, 2, total)
-        self._rows = replace(self._rows, sample_rate=rate.astype(np.uint32), num_samples=num_samples.astype(np.uint32))
+        self._rows = replace(
+            self._rows,
+            sample_rate=rate.astype(np.uint32),
+            num_samples=num_samples.astype(np.uint32),
+        )
         table = shard_table(self.run(shard) for shard in range(len(counts)))
         Corpus.__init__(self, "edges", table, [], summary_of(table))
         self.looked_into = []
@@ -48,7 +58,9 @@ def measure(policy, **bounds):
     return measure_of(conf, training=True, text_length_is_tokens=True)
 
 
-corpora = st.builds(EdgeCorpus, st.lists(st.integers(1, 4), min_size=1, max_size=20), st.integers(0, 10_000))
+corpora = st.builds(
+    EdgeCorpus, st.lists(st.integers(1, 4), min_size=1, max_size=20), st.integers(0, 10_000)
+)
 bounds = st.fixed_dictionaries(
     {},
     optional={
@@ -66,7 +78,9 @@ bounds = st.fixed_dictionaries(
 @given(corpora, st.sampled_from(POLICIES), bounds, st.integers(1, 5))
 def test_filtered_samples_are_counted_exactly_by_any_number_of_ranks(corpus, policy, bounds, ranks):
     rule = measure(policy, **bounds)
-    expected = sum((rule.keep(corpus.run(shard))[1] for shard in range(corpus.num_shards)), Counter())
+    expected = sum(
+        (rule.keep(corpus.run(shard))[1] for shard in range(corpus.num_shards)), Counter()
+    )
     assert rule.filtered(corpus) == expected
     assert sum((rule.filtered(corpus, rank, ranks) for rank in range(ranks)), Counter()) == expected
 
@@ -76,7 +90,9 @@ def test_units_of_shards_are_the_sums_of_their_samples(corpus, policy, bounds, a
     rule = measure(policy, **bounds)
     rows = [corpus.run(shard) for shard in range(corpus.num_shards)]
     speed = 1 / float(np.mean(1 / np.asarray(rule.speeds)))
-    expected = [int(rule.policy.units(rule.lengths(each, speed))[rule.keep(each)[0]].sum()) for each in rows]
+    expected = [
+        int(rule.policy.units(rule.lengths(each, speed))[rule.keep(each)[0]].sum()) for each in rows
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure_module, "SAMPLES_AT_ONCE", at_once)
         assert rule.shard_units(corpus).tolist() == expected

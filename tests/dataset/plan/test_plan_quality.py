@@ -20,7 +20,9 @@ corpus_of = cache(IndexOnlyCorpus)
 @cache
 def report(counts, world_size=1, **batch_conf):
     conf = DatasetConf(batch_conf=BatchConf(**{**FRAMES, **batch_conf}))
-    return report_plan(corpus_of(counts), measure_of(conf, training=True), seed=1, epoch=0, world_size=world_size)
+    return report_plan(
+        corpus_of(counts), measure_of(conf, training=True), seed=1, epoch=0, world_size=world_size
+    )
 
 
 def test_dynamic_batches_of_a_small_corpus_pad_at_most_1_6_percent():
@@ -62,7 +64,9 @@ def test_corpora_of_1024_batches_or_more_change_lengths_by_1_percent_whatever_th
     assert plans[0] == plans[1]
 
 
-@pytest.mark.parametrize("batch_conf", [{"batch_type": "static", "batch_size": 16}, {"batch_type": "bucket"}])
+@pytest.mark.parametrize(
+    "batch_conf", [{"batch_type": "static", "batch_size": 16}, {"batch_type": "bucket"}]
+)
 def test_jitter_mixes_small_corpora_under_every_policy(batch_conf):
     exact, mixed = (report((3000,), length_jitter=jitter, **batch_conf) for jitter in (0.0, 1.25))
     assert mixed.mates_again < 0.5 * exact.mates_again
@@ -89,7 +93,10 @@ def test_consecutive_steps_of_a_single_rank_have_unlike_lengths():
     measure = measure_of(DatasetConf(batch_conf=BatchConf(**FRAMES)), training=True)
     plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=divide(corpus, 1))
     assert plan.lanes == 8
-    frames = [np.concatenate([piece.frames for piece in plan.batch(index).pieces]).mean() for index in range(2000)]
+    frames = [
+        np.concatenate([piece.frames for piece in plan.batch(index).pieces]).mean()
+        for index in range(2000)
+    ]
     assert abs(np.corrcoef(frames[:-1], frames[1:])[0, 1]) < 0.1
 
 

@@ -23,13 +23,26 @@ small_scales = pytest.fixture(autouse=True, scope="module")(small_scales)
 DYNAMIC = {"batch_type": "dynamic", "max_frames_in_batch": 3000}
 CASES = {
     "static": {"batch_conf": {"batch_size": 7}, "shuffle": True},
-    "dynamic": {"batch_conf": DYNAMIC, "speed_perturb": True, "filter_conf": {"min_length": 100, "max_length": 2500}},
+    "dynamic": {
+        "batch_conf": DYNAMIC,
+        "speed_perturb": True,
+        "filter_conf": {"min_length": 100, "max_length": 2500},
+    },
     "dynamic, no jitter": {"batch_conf": {**DYNAMIC, "length_jitter": 0.0}},
     "dynamic, quadratic": {
-        "batch_conf": {"batch_type": "dynamic", "batch_duration": 40.0, "quadratic_duration": 15.0, "batch_size": 9}
+        "batch_conf": {
+            "batch_type": "dynamic",
+            "batch_duration": 40.0,
+            "quadratic_duration": 15.0,
+            "batch_size": 9,
+        }
     },
     "bucket": {
-        "batch_conf": {"batch_type": "bucket", "bucket_boundaries": (300, 700), "bucket_batch_sizes": (16, 8, 4)}
+        "batch_conf": {
+            "batch_type": "bucket",
+            "bucket_boundaries": (300, 700),
+            "bucket_batch_sizes": (16, 8, 4),
+        }
     },
     "bins": {
         "batch_conf": {
@@ -47,7 +60,9 @@ PLANS = {2: "bd15026798a0e8a6", 3: "e839cd174414996b"}
 
 
 class WholeNumbers(IndexOnlyCorpus):
-    """A corpus of whole random numbers, which are the same on every machine and with every numpy."""
+    """A corpus of whole random numbers, which are the same on every machine and with every
+    numpy.
+    """
 
     def drawn(self, total, seed):
         numbers = np.arange(total, dtype=np.uint64)
@@ -73,17 +88,24 @@ def plans(corpus, conf, divided, seed=1):
     measure = measure_of(DatasetConf(**conf), training=True, text_length_is_tokens=True)
     for data_pass, world_size in ((0, 1), (3, 4)):
         one_pass = Passes(corpus).corpus_of(data_pass)
-        plan = EpochPlan(one_pass, measure, seed=seed, epoch=data_pass, division=divided(one_pass, world_size))
+        plan = EpochPlan(
+            one_pass, measure, seed=seed, epoch=data_pass, division=divided(one_pass, world_size)
+        )
         for index in range(plan.num_batches):
             for piece in plan.batch(index).pieces:
                 shards, rows = origin(one_pass, piece.shards, piece.rows)
                 samples = zip(shards, rows, (100 * piece.speeds).round(), piece.seeds, strict=True)
-                yield " ".join(f"{shard}.{row}.{speed:.0f}.{seed % 1000}" for shard, row, speed, seed in samples)
+                yield " ".join(
+                    f"{shard}.{row}.{speed:.0f}.{seed % 1000}"
+                    for shard, row, speed, seed in samples
+                )
             yield "end"
 
 
 def mixture(per_batch):
-    corpora = [WholeNumbers(counts, seed=seed) for seed, counts in enumerate(((40,) * 4, (60,), (25,) * 3))]
+    corpora = [
+        WholeNumbers(counts, seed=seed) for seed, counts in enumerate(((40,) * 4, (60,), (25,) * 3))
+    ]
     for number, corpus in enumerate(corpora):
         corpus.digest = f"{number:032x}"
     return Mixture(
@@ -105,5 +127,9 @@ def test_a_change_of_the_plans_raises_the_version_of_the_planner(version, divide
     with patch.object(groups, "SMALL_GROUP", 1):
         digest.update("\n".join(plans(corpora["small"], CASES["dynamic"], divided)).encode())
     for per_batch in (False, True, "weighted", "round_robin"):
-        digest.update("\n".join(plans(mixture(per_batch), {"batch_conf": DYNAMIC}, divided)).encode())
-    assert PLANS.get(version) == digest.hexdigest()[:16], "plans have changed: raise PLANNERS, and add the new digest"
+        digest.update(
+            "\n".join(plans(mixture(per_batch), {"batch_conf": DYNAMIC}, divided)).encode()
+        )
+    assert PLANS.get(version) == digest.hexdigest()[:16], (
+        "plans have changed: raise PLANNERS, and add the new digest"
+    )

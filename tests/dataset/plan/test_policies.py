@@ -38,7 +38,9 @@ def largest_batch(conf, one):
 
 
 def test_buckets_of_frames_hold_their_batch_sizes():
-    conf = BatchConf(batch_type="bucket", bucket_boundaries=(500, 1000), bucket_batch_sizes=(8, 4, 2))
+    conf = BatchConf(
+        batch_type="bucket", bucket_boundaries=(500, 1000), bucket_batch_sizes=(8, 4, 2)
+    )
     assert [largest_batch(conf, lengths(s)) for s in (4.99, 5.0, 9.99, 10.0)] == [8, 4, 4, 2]
 
 
@@ -64,7 +66,9 @@ def test_batch_size_caps_a_duration(size):
 
 
 def test_duration_bins_include_their_end_and_may_have_a_bucket_for_longer_utterances():
-    conf = BatchConf(batch_type="bucket", bucket_duration_bins=(4.0, 8.0), bucket_batch_size=(16, 8, 2))
+    conf = BatchConf(
+        batch_type="bucket", bucket_duration_bins=(4.0, 8.0), bucket_batch_size=(16, 8, 2)
+    )
     assert [largest_batch(conf, lengths(s)) for s in (4.0, 4.01, 8.0, 20.0)] == [16, 8, 8, 2]
     closed = conf.model_copy(update={"bucket_batch_size": (16, 8)})
     assert largest_batch(closed, lengths(20.0)) == 0
@@ -72,10 +76,18 @@ def test_duration_bins_include_their_end_and_may_have_a_bucket_for_longer_uttera
 
 @pytest.mark.parametrize(
     ("choice", "expected"),
-    [("strict", {(3, 15): 16, (3, 30): 12, (3, 50): 0, (6, 50): 4, (9, 5): 0}), ("lenient", {(3, 50): 4, (9, 5): 0})],
+    [
+        ("strict", {(3, 15): 16, (3, 30): 12, (3, 50): 0, (6, 50): 4, (9, 5): 0}),
+        ("lenient", {(3, 50): 4, (9, 5): 0}),
+    ],
 )
 def test_buckets_in_two_dimensions_are_chosen_as_in_lhotse(choice, expected):
-    conf = BatchConf(batch_type="bucket", bucket_duration_bins=BINS, bucket_batch_size=SIZES, bucket_choice=choice)
+    conf = BatchConf(
+        batch_type="bucket",
+        bucket_duration_bins=BINS,
+        bucket_batch_size=SIZES,
+        bucket_choice=choice,
+    )
     found = {(s, n): largest_batch(conf, lengths(float(s), n)) for s, n in expected}
     assert found == expected
 
@@ -107,8 +119,12 @@ def test_tokens_per_second_are_filtered():
 
 def test_each_duration_has_its_own_limit_of_tokens_per_second():
     bins, sizes = (4.0, 8.0), (16, 8)
-    conf = BatchConf(batch_type="bucket", bucket_duration_bins=bins, bucket_batch_size=sizes, max_tps=(5.0, 2.0))
-    assert [largest_batch(conf, lengths(s, n)) for s, n in ((4, 20), (4, 21), (8, 16), (8, 17))] == [16, 0, 8, 0]
+    conf = BatchConf(
+        batch_type="bucket", bucket_duration_bins=bins, bucket_batch_size=sizes, max_tps=(5.0, 2.0)
+    )
+    assert [
+        largest_batch(conf, lengths(s, n)) for s, n in ((4, 20), (4, 21), (8, 16), (8, 17))
+    ] == [16, 0, 8, 0]
 
 
 def test_semi_sorted_batches_pad_more_the_more_noise_they_have():
@@ -116,7 +132,9 @@ def test_semi_sorted_batches_pad_more_the_more_noise_they_have():
         seconds, _, _ = batches(BatchConf(batch_size=8, **options))
         return 1 - sum(b.sum() for b in seconds) / sum(len(b) * b.max() for b in seconds)
 
-    little, much = (padding(use_semi_sorted_batching=True, randomization_factor=r) for r in (0.01, 0.5))
+    little, much = (
+        padding(use_semi_sorted_batching=True, randomization_factor=r) for r in (0.01, 0.5)
+    )
     assert little < 0.05 < much
 
 
@@ -141,7 +159,8 @@ def test_rising_order_sorts_the_epoch_by_length():
         ),
         (
             BatchConf(batch_type="bucket", bucket_duration_bins=(4.0,), bucket_batch_size=(8,)),
-            f"DurationBucketPolicy(ends=((4000, {2**63 - 1}),), sizes=(8,), lenient=False, max_tps=None, "
+            f"DurationBucketPolicy(ends=((4000, {2**63 - 1}),), sizes=(8,), lenient=False, "
+            "max_tps=None, "
             f"bound={1 << 30})",
         ),
         (
@@ -157,7 +176,9 @@ def test_the_repr_of_a_policy_stays_so_that_saved_states_still_fit(conf, expecte
 @pytest.mark.parametrize("counts", [(400,), (30, 370)])
 def test_batches_are_filled_to_the_target_and_longer_utterances_are_alone(counts):
     conf = {"batch_type": "dynamic", "batch_duration": 60}
-    bounded, targeted = (batches(BatchConf(**conf, **more), counts)[0] for more in ({}, {"batch_target": 12}))
+    bounded, targeted = (
+        batches(BatchConf(**conf, **more), counts)[0] for more in ({}, {"batch_target": 12})
+    )
     assert sum(map(len, bounded)) == sum(map(len, targeted))
     costs = np.array([len(batch) * batch.max() for batch in targeted])
     alone = np.array([len(batch) == 1 for batch in targeted])

@@ -19,7 +19,11 @@ from wenet_uio.diagnose.plan_report import report_plan
 POLICIES = {
     "static": {"batch_type": "static", "batch_size": 16},
     "dynamic": {"batch_type": "dynamic", "max_frames_in_batch": 12000},
-    "bucket": {"batch_type": "bucket", "bucket_boundaries": (400, 600, 1000), "bucket_batch_sizes": (16, 12, 8, 4)},
+    "bucket": {
+        "batch_type": "bucket",
+        "bucket_boundaries": (400, 600, 1000),
+        "bucket_batch_sizes": (16, 12, 8, 4),
+    },
 }
 ONE_LANE = IndexOnlyCorpus([3000])
 
@@ -31,7 +35,9 @@ def rule_of(policy, **keys):
 def lengths(plan):
     """(batches,) frames of the longest utterance of each batch."""
     batches = (plan.batch(index) for index in range(plan.num_batches))
-    return np.array([max(piece.frames.max(initial=0) for piece in batch.pieces) for batch in batches])
+    return np.array(
+        [max(piece.frames.max(initial=0) for piece in batch.pieces) for batch in batches]
+    )
 
 
 def spread(values, world_size):
@@ -59,7 +65,9 @@ def test_the_padded_frames_of_static_batches_are_as_many_on_all_ranks():
     found = report_plan(ONE_LANE, rule_of("static"), seed=1, epoch=0, world_size=4)
     assert found.skew < 1.005
     assert found.frame_skew < 1.05
-    random = report_plan(ONE_LANE, rule_of("static", length_order="random"), seed=1, epoch=0, world_size=4)
+    random = report_plan(
+        ONE_LANE, rule_of("static", length_order="random"), seed=1, epoch=0, world_size=4
+    )
     assert random.frame_skew > 1.5
 
 
@@ -67,7 +75,9 @@ def test_consecutive_steps_of_a_corpus_of_one_lane_have_unlike_lengths_and_every
     found = lengths(planned(IndexOnlyCorpus([20_000]), rule_of("static"), Division(1, 4)))
     steps = found[: len(found) // 4 * 4].reshape(-1, 4)
     assert abs(np.corrcoef(steps[:-1, 0], steps[1:, 0])[0, 1]) < 0.15
-    np.testing.assert_allclose(np.bincount(steps.argmax(axis=1), minlength=4) / len(steps), 0.25, atol=0.1)
+    np.testing.assert_allclose(
+        np.bincount(steps.argmax(axis=1), minlength=4) / len(steps), 0.25, atol=0.1
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -85,13 +95,20 @@ def test_one_rank_and_states_of_earlier_versions_keep_the_order_of_one_lane():
     rule = rule_of("static")
     expected = lengths(planned(ONE_LANE, rule, Division(1))).tolist()
     assert lengths(planned(ONE_LANE, rule, divide(ONE_LANE, 1))).tolist() == expected
-    assert (Division(1).planner, divide(ONE_LANE, 1).planner, divide(ONE_LANE, 8).planner) == (2, 2, 3)
+    assert (Division(1).planner, divide(ONE_LANE, 1).planner, divide(ONE_LANE, 8).planner) == (
+        2,
+        2,
+        3,
+    )
 
 
 @pytest.mark.parametrize("order", ["random", "rising"])
 def test_other_orders_of_length_do_not_depend_on_the_ranks(order):
     rule = rule_of("static", length_order=order)
-    found = [lengths(planned(ONE_LANE, rule, divide(ONE_LANE, world_size))).tolist() for world_size in (1, 8)]
+    found = [
+        lengths(planned(ONE_LANE, rule, divide(ONE_LANE, world_size))).tolist()
+        for world_size in (1, 8)
+    ]
     assert found[0] == found[1]
 
 
@@ -116,7 +133,9 @@ def test_a_step_of_fewer_lanes_than_ranks_has_similar_lengths_on_all_ranks(world
 
 
 def test_sources_that_take_turns_have_similar_lengths_in_a_step_each():
-    corpora = [IndexOnlyCorpus([2000], seed=seed, median=median) for seed, median in enumerate((4.0, 8.0))]
+    corpora = [
+        IndexOnlyCorpus([2000], seed=seed, median=median) for seed, median in enumerate((4.0, 8.0))
+    ]
     mixture = Mixture("mixture", [Source(corpus, 0.5) for corpus in corpora], 4000, "round_robin")
     corpus, rule = Passes(mixture).corpus_of(0), rule_of("static")
     plan = planned(corpus, rule, Division(1, 4))

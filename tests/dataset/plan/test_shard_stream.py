@@ -15,7 +15,9 @@ def test_positions_and_costs_equal_those_of_the_stored_order(costs, key):
         order = [stream.shard_at(position) for position in range(len(costs))]
         assert sorted(order) == list(range(len(costs)))
         before = np.concatenate([[0], np.cumsum([costs[shard] for shard in order])])
-        assert [stream.cost_before(position) for position in range(len(costs) + 1)] == before.tolist()
+        assert [
+            stream.cost_before(position) for position in range(len(costs) + 1)
+        ] == before.tolist()
         assert stream.total == before[-1]
         for cost in range(int(before[-1]) + 1):
             assert stream.position_of(cost) == int(np.searchsorted(before, cost, side="left"))

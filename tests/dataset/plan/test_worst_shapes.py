@@ -24,32 +24,48 @@ def measure(**keys: Any) -> Measure:
 
 
 def bins(*ends: Any, **keys: Any) -> BatchConf:
-    return BatchConf(batch_type="bucket", bucket_duration_bins=ends, bucket_batch_size=[1] * len(ends), **keys)
+    return BatchConf(
+        batch_type="bucket", bucket_duration_bins=ends, bucket_batch_size=[1] * len(ends), **keys
+    )
 
 
 def columns(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
     rows = [corpus.rows(shard) for shard in range(corpus.num_shards)]
-    return np.concatenate([r.num_samples for r in rows]), np.concatenate([r.text_length for r in rows])
+    return np.concatenate([r.num_samples for r in rows]), np.concatenate(
+        [r.text_length for r in rows]
+    )
 
 
-def shapes(corpus: Corpus, measure: Measure, conf: BatchConf, num_bins: int = 4) -> list[Shape | None]:
+def shapes(
+    corpus: Corpus, measure: Measure, conf: BatchConf, num_bins: int = 4
+) -> list[Shape | None]:
     return worst_shapes(corpus, measure, conf, num_bins)[1]
 
 
-def test_a_shape_combines_the_longest_audio_and_the_longest_text_of_a_bucket(corpus: Corpus) -> None:
+def test_a_shape_combines_the_longest_audio_and_the_longest_text_of_a_bucket(
+    corpus: Corpus,
+) -> None:
     samples, tokens = columns(corpus)
     short = samples <= 0.7 * 16000
     expected = [
-        Shape(int(inside.sum()), 1 + (int(samples[inside].max()) - 400) // 160, int(tokens[inside].max()))
+        Shape(
+            int(inside.sum()),
+            1 + (int(samples[inside].max()) - 400) // 160,
+            int(tokens[inside].max()),
+        )
         for inside in (short, ~short)
     ]
     assert shapes(corpus, measure(), bins(0.7, 1.2)) == expected
-    assert shapes(corpus, measure(), bins(0.1, 0.7)) == [None, *expected], "longer utterances have their own bucket"
+    assert shapes(corpus, measure(), bins(0.1, 0.7)) == [None, *expected], (
+        "longer utterances have their own bucket"
+    )
 
 
 def test_shapes_respect_filters_and_the_slowest_speed(corpus: Corpus) -> None:
     plain = shapes(corpus, measure(), bins(9.0))[0]
-    slow = shapes(corpus, measure(speed_perturb=True, speed_perturb_conf={"speeds": [0.5, 1.0]}), bins(9.0))[0]
+    slow = shapes(
+        corpus, measure(speed_perturb=True, speed_perturb_conf={"speeds": [0.5, 1.0]}), bins(9.0)
+    )[0]
     assert slow.frames == pytest.approx(2 * plain.frames, abs=3)
     assert (slow.utterances, slow.tokens) == (40, 3)
     short = shapes(corpus, measure(filter_conf={"token_max_length": 1}), bins(9.0))[0]

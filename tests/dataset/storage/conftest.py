@@ -27,7 +27,9 @@ def utterances(corpora) -> list[RawLine]:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory, utterances) -> Path:
-    """A folder of 4 tars, their gzipped copies, and the audio files, for a server. Tests must not change it."""
+    """A folder of 4 tars, their gzipped copies, and the audio files, for a server. Tests must not
+    change it.
+    """
     folder = tmp_path_factory.mktemp("store")
     make_shard_list(utterances, folder, str(folder / "local.list"), ShardOptions(per_shard=12))
     for tar in folder.glob("*.tar"):

@@ -25,9 +25,19 @@ def buckets(tmp_path) -> Path:
     lines = []
     for number in range(COUNT):
         (folder / f"audio/{number}.wav").write_bytes(wav(0.3 + number / 10, seed=number))
-        lines.append({"audio_filepath": f"audio/{number}.wav", "duration": 0.3 + number / 10, "text": f"text {number}"})
+        lines.append(
+            {
+                "audio_filepath": f"audio/{number}.wav",
+                "duration": 0.3 + number / 10,
+                "text": f"text {number}",
+            }
+        )
     (folder / "manifest.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    words = [f"--manifest_path={folder}/manifest.json", f"--target_dir={folder}/tarred", "--num_shards=2"]
+    words = [
+        f"--manifest_path={folder}/manifest.json",
+        f"--target_dir={folder}/tarred",
+        "--num_shards=2",
+    ]
     assert convert_to_tarred.main(words) == 0
     return tmp_path / "buckets"
 
@@ -54,13 +64,17 @@ TARRED = {
 
 
 @pytest.mark.parametrize("source", [RAW, TARRED], ids=["single files", "tars"])
-def test_a_manifest_and_its_audio_in_a_bucket_are_read_as_the_local_ones(buckets, monkeypatch, source):
+def test_a_manifest_and_its_audio_in_a_bucket_are_read_as_the_local_ones(
+    buckets, monkeypatch, source
+):
     local = read(f"{buckets}/speech/path to/set", source)
     with serving_ais(buckets, monkeypatch) as target:
         assert read("ais://speech/path to/set", source) == local
         again = len(target.answered)
         assert read("ais://speech/path to/set", source) == local
-    folders = {Path(name).parent.name for method, name, _ in target.answered[:again] if method == "GET"}
+    folders = {
+        Path(name).parent.name for method, name, _ in target.answered[:again] if method == "GET"
+    }
     assert folders == ({"set", "audio"} if source is RAW else {"tarred"})
 
 
@@ -68,7 +82,10 @@ def test_a_part_of_a_tar_is_asked_for_by_range(buckets, monkeypatch):
     name = "speech/path to/set/tarred/audio_0.tar"
     with serving_ais(buckets, monkeypatch) as target:
         version = find_version(f"ais://{name}")
-        assert objects.read_range(f"ais://{name}", 512, 1024, version) == (buckets / name).read_bytes()[512:1024]
+        assert (
+            objects.read_range(f"ais://{name}", 512, 1024, version)
+            == (buckets / name).read_bytes()[512:1024]
+        )
         assert ("GET", name, "bytes=512-1023") in target.answered
 
 
@@ -83,7 +100,10 @@ def test_an_object_with_other_bytes_of_the_same_number_is_another_version(bucket
 
 
 def test_a_missing_object_and_a_missing_endpoint_are_named(buckets, monkeypatch):
-    with serving_ais(buckets, monkeypatch), pytest.raises(FileNotFoundError, match="ais://speech/no: HTTP 404"):
+    with (
+        serving_ais(buckets, monkeypatch),
+        pytest.raises(FileNotFoundError, match="ais://speech/no: HTTP 404"),
+    ):
         find_version("ais://speech/no")
     monkeypatch.delenv("AIS_ENDPOINT")
     with pytest.raises(DriverError, match="set AIS_ENDPOINT to the http"):

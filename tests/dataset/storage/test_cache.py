@@ -71,7 +71,9 @@ def test_the_least_recently_used_copy_is_evicted(folder, tmp_path, monkeypatch):
     assert copies(tmp_path) == {"a", "c", "d"}
 
 
-def test_open_copies_are_not_evicted_and_a_cache_full_of_them_is_an_error(folder, tmp_path, monkeypatch):
+def test_open_copies_are_not_evicted_and_a_cache_full_of_them_is_an_error(
+    folder, tmp_path, monkeypatch
+):
     monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "2200")
     with serving(folder) as server:
         first, second = fetch(server, "a"), fetch(server, "b")

@@ -1,4 +1,6 @@
-"""Copies that were truncated, overwritten or decayed are fetched again, and damaged notes are not used."""
+"""Copies that were truncated, overwritten or decayed are fetched again, and damaged notes are not
+used.
+"""
 
 import gzip
 import json
@@ -7,7 +9,12 @@ import time
 
 import pytest
 
-from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, batches_of_local, indexed_list
+from tests.dataset.storage.support.remote_corpus import (
+    assert_same_batches,
+    batches_of,
+    batches_of_local,
+    indexed_list,
+)
 from tests.dataset.storage.support.servers import serving
 from wenet_uio.dataset.storage import cache, checksums, objects
 from wenet_uio.dataset.storage.checksums import note_of
@@ -145,7 +152,9 @@ def test_notes_leave_with_their_copies(server, cache_folder, monkeypatch):
     stray = copy_below(cache_folder).with_name("0" * 32 + "-" + "0" * 16 + ".tar.sum")
     stray.write_text("1 2 3")
     cache.fetch(f"{server.url}/x.tar?other").close()
-    assert [path.name for path in cache_folder.rglob("*.sum")] == [note_of(copy_below(cache_folder)).name]
+    assert [path.name for path in cache_folder.rglob("*.sum")] == [
+        note_of(copy_below(cache_folder)).name
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "[3", "7", "null", "[1, 2, 3, 4]", "\0\0\0\0"])
@@ -182,7 +191,9 @@ def test_a_damaged_count_of_the_bytes_in_use_is_counted_again(text, server, cach
     assert (cache_folder / "uio1/lock").read_text() == str(2 * len(DATA))
 
 
-def test_batches_do_not_change_when_copies_are_damaged_between_two_runs(tmp_path, store, local, cache_folder):
+def test_batches_do_not_change_when_copies_are_damaged_between_two_runs(
+    tmp_path, store, local, cache_folder
+):
     with serving(store) as remote:
         data_list = indexed_list(tmp_path, remote, cache_folder)
         expected = batches_of(data_list)

@@ -1,4 +1,6 @@
-"""Files that several processes share: one writes, the others wait, and readers protect them from eviction."""
+"""Files that several processes share: one writes, the others wait, and readers protect them from
+eviction.
+"""
 
 import gzip
 import os
@@ -58,11 +60,15 @@ def test_a_copy_is_made_once_and_a_failed_one_leaves_nothing(tmp_path):
     assert sorted(os.listdir(path.parent)) == ["x", "x.sum"]
 
 
-def test_another_process_that_makes_no_progress_is_not_waited_for_without_end(tmp_path, monkeypatch):
+def test_another_process_that_makes_no_progress_is_not_waited_for_without_end(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("WENET_UIO_DEADLINE", "0.1")
     with (
         PartFiles().begin(tmp_path / "x.5.part"),
-        pytest.raises(StorageError, match=r"s3://b/x: another process holds .*x.5.part and makes no progress"),
+        pytest.raises(
+            StorageError, match=r"s3://b/x: another process holds .*x.5.part and makes no progress"
+        ),
     ):
         make_copy(tmp_path / "x", 5, lambda file: None, "s3://b/x")
 

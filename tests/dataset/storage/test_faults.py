@@ -1,7 +1,7 @@
 """Faults of servers, full disks and killed processes.
 
-Every sample that can be read is read exactly once, and every other sample is in the ledger. Nothing hangs, and no
-partial file or process is left behind.
+Every sample that can be read is read exactly once, and every other sample is in the ledger. Nothing
+hangs, and no partial file or process is left behind.
 """
 
 import os
@@ -40,7 +40,14 @@ def raw_list(tmp_path, server, utterances):
     lines = []
     for line in utterances:
         seconds = (Path(line.wav).stat().st_size - 44) / 16000
-        lines.append(RawLine(line.key, f"{server.url}/{Path(line.wav).name}", line.text, extra={"duration": seconds}))
+        lines.append(
+            RawLine(
+                line.key,
+                f"{server.url}/{Path(line.wav).name}",
+                line.text,
+                extra={"duration": seconds},
+            )
+        )
     return write_list(tmp_path / "raw.list", [line.to_json() for line in lines])
 
 
@@ -56,12 +63,22 @@ def raw_list(tmp_path, server, utterances):
 def test_temporary_faults_lose_no_samples(
     data_type, faults, tmp_path, store, local, utterances, cache_folder, monkeypatch
 ):
-    monkeypatch.setenv("WENET_UIO_DEADLINE", "5")  # a silent connection is closed after half a second
+    monkeypatch.setenv(
+        "WENET_UIO_DEADLINE", "5"
+    )  # a silent connection is closed after half a second
     few = utterances if data_type == "shard" else utterances[::2]
-    names = [Path(line.wav).name for line in few] if data_type == "raw" else [path.name for path in store.glob("*.tar")]
+    names = (
+        [Path(line.wav).name for line in few]
+        if data_type == "raw"
+        else [path.name for path in store.glob("*.tar")]
+    )
     fault_of = {f"/{name}": fault for name, fault in zip(names, cycle(faults), strict=False)}
     with serving(store) as server:
-        data_list = shard_list(tmp_path, server) if data_type == "shard" else raw_list(tmp_path, server, few)
+        data_list = (
+            shard_list(tmp_path, server)
+            if data_type == "shard"
+            else raw_list(tmp_path, server, few)
+        )
         open_list(data_list, data_type)
         server.requests.clear()
         server.fault = lambda path, number: fault_of[path] if number < 2 else None
@@ -75,9 +92,14 @@ def test_temporary_faults_lose_no_samples(
 
 def test_indexing_survives_temporary_faults(tmp_path, store, local, cache_folder):
     faults = [500, "reset", "short", "long"]
-    with serving(store, fault=lambda path, number: faults[number] if number < len(faults) else None) as server:
+    with serving(
+        store, fault=lambda path, number: faults[number] if number < len(faults) else None
+    ) as server:
         server.with_head = False
-        assert open_list(shard_list(tmp_path, server), "shard").digest == open_list(local, "shard").digest
+        assert (
+            open_list(shard_list(tmp_path, server), "shard").digest
+            == open_list(local, "shard").digest
+        )
     assert_nothing_is_left(cache_folder)
 
 
@@ -87,7 +109,9 @@ def test_a_server_without_byte_ranges_can_be_read(tmp_path, store, local):
         assert_same_batches(batches_of(shard_list(tmp_path, server)), batches_of_local(local))
 
 
-def test_training_waits_for_a_server_that_is_down_for_a_while(tmp_path, store, local, cache_folder, monkeypatch):
+def test_training_waits_for_a_server_that_is_down_for_a_while(
+    tmp_path, store, local, cache_folder, monkeypatch
+):
     seconds = float(os.environ.get("WENET_UIO_TEST_OUTAGE", "3"))
     monkeypatch.setenv("WENET_UIO_DEADLINE", str(10 + 2 * seconds))
     with serving(store) as server:
@@ -128,7 +152,9 @@ def test_an_unreachable_shard_costs_one_deadline_and_not_one_per_sample(
 def test_missing_raw_files_are_in_the_ledger_by_name(tmp_path, store, utterances, cache_folder):
     few = utterances[:20]
     gone = {few[3].key, few[17].key}
-    with serving(store, fault=lambda path, number: 404 if Path(path).stem in gone else None) as server:
+    with serving(
+        store, fault=lambda path, number: 404 if Path(path).stem in gone else None
+    ) as server:
         server.with_head = False
         batches = keep_going(raw_list(tmp_path, server, few), "raw")
     assert ledger(batches) == dict.fromkeys(gone, "unreadable")
@@ -183,11 +209,15 @@ def test_batches_do_not_change_with_a_cache_too_small_for_the_corpus(
     assert_nothing_is_left(cache_folder)
 
 
-def test_batches_do_not_change_when_the_disk_fills_during_a_download(tmp_path, store, local, cache_folder):
+def test_batches_do_not_change_when_the_disk_fills_during_a_download(
+    tmp_path, store, local, cache_folder
+):
     with serving(store) as server:
         data_list = indexed_list(tmp_path, server, cache_folder)
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))  # a larger write fails, as on a full disk
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (40_000, limits[1])
+        )  # a larger write fails, as on a full disk
         try:
             found = batches_of(data_list)
         finally:
@@ -202,7 +232,9 @@ def test_a_later_process_resumes_a_partial_download(store, cache_folder):
     with serving(store, fault=lambda path, number: "slow") as server:
         uri = f"{server.url}/shards_000000000.tar"
         process = subprocess.Popen([sys.executable, "-c", script, uri], env=environment())
-        wait_until(lambda: sum(path.stat().st_size for path in cache_folder.rglob("*.part")) > 20_000)
+        wait_until(
+            lambda: sum(path.stat().st_size for path in cache_folder.rglob("*.part")) > 20_000
+        )
         process.kill()
         process.wait(60)
         (part,) = cache_folder.rglob("*.part")
@@ -225,7 +257,9 @@ def test_threads_that_read_one_shard_share_one_download(tmp_path, store):
         assert server.requests["/shards_000000000.tar"] == 1
 
 
-def test_damaged_remote_tars_give_all_intact_samples_and_name_the_others(tmp_path, store, utterances, cache_folder):
+def test_damaged_remote_tars_give_all_intact_samples_and_name_the_others(
+    tmp_path, store, utterances, cache_folder
+):
     folder = tmp_path / "damaged"
     folder.mkdir()
     for number in range(4):

@@ -1,4 +1,6 @@
-"""A cache without room costs only speed: lists are indexed, and samples are read, without copies."""
+"""A cache without room costs only speed: lists are indexed, and samples are read, without
+copies.
+"""
 
 import gzip
 import json
@@ -39,27 +41,43 @@ def lists_of_every_kind(folder: Path, server, utterances):
     for number, _tar in enumerate(tars):
         lines = utterances[12 * number : 12 * number + 12]
         entries = [
-            {"audio_filepath": f"{line.key}.wav", "text": line.text, "duration": 0.3, "shard_id": number}
+            {
+                "audio_filepath": f"{line.key}.wav",
+                "text": line.text,
+                "duration": 0.3,
+                "shard_id": number,
+            }
             for line in lines
         ]
         with open(manifest, "a" if number else "w") as file:
             file.writelines(json.dumps(entry) + "\n" for entry in entries)
     (server.folder / "manifest.json.gz").write_bytes(gzip.compress(manifest.read_bytes()))
-    raw = [RawLine(line.key, f"{server.url}/{Path(line.wav).name}", line.text) for line in utterances[:10]]
+    raw = [
+        RawLine(line.key, f"{server.url}/{Path(line.wav).name}", line.text)
+        for line in utterances[:10]
+    ]
     pieces = [
-        RawLine(f"{line.key}-{start}", line.wav, line.text, start, start + 0.1) for line in raw for start in (0.0, 0.1)
+        RawLine(f"{line.key}-{start}", line.wav, line.text, start, start + 0.1)
+        for line in raw
+        for start in (0.0, 0.1)
     ]
     lists = {
         "shard": [f"{server.url}/{tar}" for tar in tars],
         "packed": [f"{server.url}/{tar}.gz" for tar in tars],
         "packed_here": [f"{server.folder}/{tar}.gz" for tar in tars],
-        "nemo": [f"{server.url}/{tar}\t{server.url}/manifest.json.gz\t{number}" for number, tar in enumerate(tars)],
+        "nemo": [
+            f"{server.url}/{tar}\t{server.url}/manifest.json.gz\t{number}"
+            for number, tar in enumerate(tars)
+        ],
         "raw": [line.to_json() for line in raw],
         "pieces": [line.to_json() for line in pieces],
     }
     folder.mkdir()
     return [
-        (write_list(folder / f"{name}.list", lines), "raw" if name in ("raw", "pieces") else "shard")
+        (
+            write_list(folder / f"{name}.list", lines),
+            "raw" if name in ("raw", "pieces") else "shard",
+        )
         for name, lines in lists.items()
     ]
 
@@ -112,13 +130,30 @@ def test_every_kind_of_list_is_indexed_while_the_disk_of_the_cache_is_full(
     disk, expected, server, utterances, tmp_path, cache_folder
 ):
     cache_folder.mkdir()
-    namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh", disk, str(cache_folder)]
+    namespace = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        MOUNT,
+        "sh",
+        disk,
+        str(cache_folder),
+    ]
     try:
         subprocess.run([*namespace, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"a small disk cannot be mounted here: {error}")
     lists = lists_of_every_kind(tmp_path / "full", server, utterances)
-    command = [*namespace, sys.executable, "-c", ON_A_FULL_DISK, *(word for one in lists for word in one)]
+    command = [
+        *namespace,
+        sys.executable,
+        "-c",
+        ON_A_FULL_DISK,
+        *(word for one in lists for word in one),
+    ]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -127,7 +162,9 @@ def test_every_kind_of_list_is_indexed_while_the_disk_of_the_cache_is_full(
 
 
 @pytest.mark.parametrize("kind", ["shard", "raw", "pieces"])
-def test_batches_are_the_same_without_room_in_the_cache(kind, server, utterances, tmp_path, cache_folder, monkeypatch):
+def test_batches_are_the_same_without_room_in_the_cache(
+    kind, server, utterances, tmp_path, cache_folder, monkeypatch
+):
     lists = lists_of_every_kind(tmp_path / "lists", server, utterances)
     data_list, data_type = next(one for one in lists if one[0].endswith(f"/{kind}.list"))
     expected = batches_of(data_list, data_type)
@@ -146,11 +183,15 @@ def test_samples_of_compressed_shards_are_unreadable_without_room_in_the_cache(
     monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "100")
     batches = list(loader(data_list, "shard", training=False))
     assert {sample.reason for batch in batches for sample in batch.skipped} == {"unreadable"}
-    assert all("WENET_UIO_CACHE_BYTES" in sample.detail for batch in batches for sample in batch.skipped)
+    assert all(
+        "WENET_UIO_CACHE_BYTES" in sample.detail for batch in batches for sample in batch.skipped
+    )
     assert sum(len(batch.skipped) for batch in batches) == 48
 
 
-def test_contents_are_held_in_memory_where_the_cache_is_full(server, store, cache_folder, monkeypatch):
+def test_contents_are_held_in_memory_where_the_cache_is_full(
+    server, store, cache_folder, monkeypatch
+):
     monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "100")
     whole = (store / "shards_000000001.tar").read_bytes()
     for uri in (f"{server.url}/shards_000000001.tar", f"{server.url}/shards_000000001.tar.gz"):

@@ -9,14 +9,23 @@ import socket
 
 import pytest
 
-from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, batches_of_local, write_list
+from tests.dataset.storage.support.remote_corpus import (
+    assert_same_batches,
+    batches_of,
+    batches_of_local,
+    write_list,
+)
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.transports import transport
 from wenet_uio.dataset.storage.versions import ChangedError
 
-gcsfs = pytest.importorskip("gcsfs", reason="the driver of gs:// is not installed: pip install gcsfs")
-server = pytest.importorskip("gcp_storage_emulator.server", reason="pip install gcp-storage-emulator")
+gcsfs = pytest.importorskip(
+    "gcsfs", reason="the driver of gs:// is not installed: pip install gcsfs"
+)
+server = pytest.importorskip(
+    "gcp_storage_emulator.server", reason="pip install gcp-storage-emulator"
+)
 
 
 @pytest.fixture
@@ -25,7 +34,9 @@ def bucket(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # asks a service that the emulator lacks
+    monkeypatch.setenv(
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false"
+    )  # asks a service that the emulator lacks
     gcsfs.GCSFileSystem.clear_instance_cache()
     with server.create_server("127.0.0.1", port, in_memory=True, default_bucket="speech"):
         yield driver("gs://speech/x")[0]

@@ -39,11 +39,18 @@ def test_local_files_are_read_in_place(folder):
 
 def test_remote_objects_are_read_from_their_copies(folder):
     with serving(folder) as http, serving_ftp(folder) as ftp:
-        for uri in (f"{http.url}/one%20two;touch%20x.txt?signature=a&b=c", f"{ftp}/one two;touch x.txt"):
+        for uri in (
+            f"{http.url}/one%20two;touch%20x.txt?signature=a&b=c",
+            f"{ftp}/one two;touch x.txt",
+        ):
             assert objects.is_remote(uri)
             assert objects.exists(uri)
             assert not objects.exists(uri.replace("one", "none"))
-            assert objects.read_bytes(uri) == open(objects.HeldPaths().path_of(uri), "rb").read() == b"content"
+            assert (
+                objects.read_bytes(uri)
+                == open(objects.HeldPaths().path_of(uri), "rb").read()
+                == b"content"
+            )
             with pytest.raises(OSError, match="none"):
                 objects.read_bytes(uri.replace("one", "none"))
 
@@ -69,7 +76,9 @@ def test_a_missing_driver_is_reported_with_the_command_to_install_it(uri, comman
         objects.matches(uri)
 
 
-def test_reading_from_oss_without_its_driver_is_reported_with_the_command_to_install_it(monkeypatch):
+def test_reading_from_oss_without_its_driver_is_reported_with_the_command_to_install_it(
+    monkeypatch,
+):
     monkeypatch.setenv("OSS_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "oss2", None)
     with pytest.raises(DriverError, match="pip install ossfs"):
@@ -110,7 +119,11 @@ def test_remote_globs_expand_where_stores_can_list(folder, tmp_path):
             pass
     with serving_ftp(folder) as ftp:
         (tmp_path / "shards.list").write_text(f"{ftp}/*.tar\nhttp://host/c.tar?x=[1]\n")
-        assert read_shard_list(tmp_path / "shards.list") == [f"{ftp}/a.tar", f"{ftp}/b.tar", "http://host/c.tar?x=[1]"]
+        assert read_shard_list(tmp_path / "shards.list") == [
+            f"{ftp}/a.tar",
+            f"{ftp}/b.tar",
+            "http://host/c.tar?x=[1]",
+        ]
     (tmp_path / "shards.list").write_text("http://host/*.tar\n")
     with pytest.raises(DriverError, match="http cannot list"):
         read_shard_list(tmp_path / "shards.list")
@@ -130,11 +143,18 @@ def test_a_cache_that_cannot_be_written_is_reported_when_a_remote_list_is_opened
 
 
 def test_tokens_of_remote_shards_are_counted_from_whole_shards(folder, tmp_path, make_lists):
-    tokenizer = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5})
+    tokenizer = Tokenizer(
+        CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5}
+    )
     local = open_list(make_lists(20)["shard"], "shard")
     with serving(tmp_path) as server:
-        (tmp_path / "remote.list").write_text(f"{server.url}/shards/shards_{{000000000..000000001}}.tar\n")
+        (tmp_path / "remote.list").write_text(
+            f"{server.url}/shards/shards_{{000000000..000000001}}.tar\n"
+        )
         corpus = TokenCounted(open_list(str(tmp_path / "remote.list"), "shard"), tokenizer)
-        assert [server.requests[f"/shards/shards_00000000{number}.tar"] for number in range(2)] == [1, 1]
+        assert [server.requests[f"/shards/shards_00000000{number}.tar"] for number in range(2)] == [
+            1,
+            1,
+        ]
     for shard in range(2):
         assert corpus.rows(shard).text_length.tolist() == local.rows(shard).text_length.tolist()

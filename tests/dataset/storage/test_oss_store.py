@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.dataset.storage.support.oss_server import KEY_ID, SECRET, serving_oss
-from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, batches_of_local, write_list
+from tests.dataset.storage.support.remote_corpus import (
+    assert_same_batches,
+    batches_of,
+    batches_of_local,
+    write_list,
+)
 from wenet_uio.dataset.formats.data_list import read_shard_list
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.http_store import find_version
@@ -31,7 +36,9 @@ def buckets(tmp_path, store) -> Path:
 def test_shards_of_oss_give_the_batches_of_local_ones(buckets, tmp_path, local, monkeypatch):
     expected = batches_of_local(local)
     with serving_oss(buckets, monkeypatch):
-        for number, name in enumerate(("shards_*.tar", "shards_{000000000..000000003}.tar", "shards_*.tar.gz")):
+        for number, name in enumerate(
+            ("shards_*.tar", "shards_{000000000..000000003}.tar", "shards_*.tar.gz")
+        ):
             data_list = write_list(tmp_path / f"{number}.list", [f"oss://speech/train/{name}"])
             assert_same_batches(batches_of(data_list, workers=number % 2), expected)
 
@@ -67,12 +74,20 @@ def test_errors_name_the_object_and_no_secret(buckets, monkeypatch, cache_folder
         monkeypatch.setenv("OSS_ACCESS_KEY_SECRET", "not-the-right-secret")
         with pytest.raises(PermissionError, match="oss://speech/a.tar: HTTP 403"):
             objects.read_bytes("oss://speech/a.tar")
-    with pytest.raises(StorageError, match="oss://speech/b.tar: no data received") as error:  # nobody listens now
+    with pytest.raises(
+        StorageError, match="oss://speech/b.tar: no data received"
+    ) as error:  # nobody listens now
         objects.read_bytes("oss://speech/b.tar")
     with pytest.raises(StorageError, match=r"oss://speech/\*.tar: cannot be listed") as listing:
         objects.matches("oss://speech/*.tar")
-    for text in (str(error.value), str(listing.value), *(path.read_text() for path in cache_folder.rglob("*.failed"))):
-        assert not any(secret in text for secret in (KEY_ID, SECRET, "not-the-right-secret", "Signature=h"))
+    for text in (
+        str(error.value),
+        str(listing.value),
+        *(path.read_text() for path in cache_folder.rglob("*.failed")),
+    ):
+        assert not any(
+            secret in text for secret in (KEY_ID, SECRET, "not-the-right-secret", "Signature=h")
+        )
 
 
 def test_an_endpoint_that_is_not_set_or_not_valid_is_refused(monkeypatch):
@@ -95,5 +110,7 @@ def test_shards_are_uploaded_once_and_can_be_read(buckets, tmp_path, local, stor
         assert len(read_shard_list(remote)) == 4
         assert_same_batches(batches_of(str(remote)), batches_of_local(local))
         assert objects.matches("oss://new/folder/*.tar") == read_shard_list(remote)
-        (buckets / "new/folder/extra.tar").write_bytes(b"")  # a listing is never older than its call
+        (buckets / "new/folder/extra.tar").write_bytes(
+            b""
+        )  # a listing is never older than its call
         assert len(objects.matches("oss://new/folder/*.tar")) == 5

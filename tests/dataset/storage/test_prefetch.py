@@ -67,7 +67,9 @@ def test_objects_are_held_from_want_to_drop(store, cache_folder, prefetch):
 
 
 @pytest.mark.parametrize("end", ["close", "SIGTERM"])
-def test_a_process_that_ends_during_downloads_leaves_no_partial_files(end, store, cache_folder, prefetch):
+def test_a_process_that_ends_during_downloads_leaves_no_partial_files(
+    end, store, cache_folder, prefetch
+):
     with serving(store, fault=lambda path, number: "stall") as server:
         prefetch.want("all", "shards", [(uri, None) for uri in uris_of(server)])
         wait_until(lambda: len(list(cache_folder.rglob("*.part"))) == 4)
@@ -93,7 +95,9 @@ def test_a_forked_child_does_not_end_the_process(store, prefetch):
 def test_killing_the_prefetch_process_loses_no_samples(tmp_path, store, local, cache_folder):
     with serving(store, fault=lambda path, number: "slow") as server:
         data_list = indexed_list(tmp_path, server, cache_folder)
-        one = loader(data_list, "shard", conf={"batch_conf": {"batch_type": "static", "batch_size": 10}})
+        one = loader(
+            data_list, "shard", conf={"batch_conf": {"batch_type": "static", "batch_size": 10}}
+        )
         batches = []
         for batch in one:
             if not batches:
@@ -120,7 +124,9 @@ sys.stdin.read()
 """
     with serving(store) as server:
         command = [sys.executable, "-c", script, f"{server.url}/shards_000000000.tar"]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+        )
         prefetching = int(process.stdout.readline())
         assert psutil.pid_exists(prefetching)
         process.kill()

@@ -4,7 +4,12 @@ from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
 
-from tests.dataset.storage.support.remote_corpus import assert_same_batches, batches_of, batches_of_local, write_list
+from tests.dataset.storage.support.remote_corpus import (
+    assert_same_batches,
+    batches_of,
+    batches_of_local,
+    write_list,
+)
 from tests.dataset.storage.support.servers import serving, serving_ftp, serving_s3
 from tests.dataset.storage.support.webhdfs_server import serving_webhdfs
 from wenet_uio.dataset.corpus.open_list import open_list
@@ -25,7 +30,10 @@ def test_local_and_every_remote_store_give_one_plan_and_the_same_features(
         monkeypatch.setenv("AIS_ENDPOINT", "http://127.0.0.1:1")
         user = ftp.replace("://", "://speech:secret%20word@")
         places = {
-            "files": [*(f"file://{store}/{name}" for name in tars[:2]), *(f"{store}/{name}.gz" for name in tars[2:])],
+            "files": [
+                *(f"file://{store}/{name}" for name in tars[:2]),
+                *(f"{store}/{name}.gz" for name in tars[2:]),
+            ],
             "http": [
                 f"{http}/{tars[0]}?signed=a%2Fb&expires=9",
                 f"{http}/{tars[1]}.gz",
@@ -38,14 +46,24 @@ def test_local_and_every_remote_store_give_one_plan_and_the_same_features(
         for place, lines in places.items():
             data_list = write_list(tmp_path / f"{place}.list", lines)
             assert open_list(data_list, "shard").digest == open_list(local, "shard").digest, place
-            assert_same_batches(batches_of(data_list, workers=1 if place in ("http", "s3") else 0), expected)
+            assert_same_batches(
+                batches_of(data_list, workers=1 if place in ("http", "s3") else 0), expected
+            )
 
 
-def test_remote_raw_files_give_the_batches_of_local_ones(tmp_path, local, store, utterances, monkeypatch):
+def test_remote_raw_files_give_the_batches_of_local_ones(
+    tmp_path, local, store, utterances, monkeypatch
+):
     expected = batches_of_local(local)
     with serving(store) as http, serving_ftp(store) as ftp:
-        urls = [f"{url}/{Path(line.wav).name}" for url, line in zip(cycle([http.url, ftp]), utterances, strict=False)]
-        lines = [RawLine(line.key, url, line.text).to_json() for line, url in zip(utterances, urls, strict=True)]
+        urls = [
+            f"{url}/{Path(line.wav).name}"
+            for url, line in zip(cycle([http.url, ftp]), utterances, strict=False)
+        ]
+        lines = [
+            RawLine(line.key, url, line.text).to_json()
+            for line, url in zip(utterances, urls, strict=True)
+        ]
         data_list = write_list(tmp_path / "raw.list", lines)
         assert_same_batches(batches_of(data_list, "raw", workers=1), expected)
 
@@ -54,7 +72,9 @@ def test_aistore_objects_come_from_its_gateway(tmp_path, local, store, monkeypat
     gateway = tmp_path / "gateway" / "v1" / "objects"
     gateway.mkdir(parents=True)
     (gateway / "speech").symlink_to(store)
-    data_list = write_list(tmp_path / "ais.list", ["ais://speech/shards_{000000000..000000003}.tar"])
+    data_list = write_list(
+        tmp_path / "ais.list", ["ais://speech/shards_{000000000..000000003}.tar"]
+    )
     with serving(tmp_path / "gateway") as server:
         monkeypatch.setenv("AIS_ENDPOINT", server.url)
         assert_same_batches(batches_of(data_list), batches_of_local(local))

@@ -9,14 +9,23 @@ from wenet_uio.dataset.storage import settings
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch):
-    for name in ("WENET_UIO_CACHE", "NEMO_DATA_STORE_CACHE_DIR", "WENET_UIO_CACHE_BYTES", "WENET_UIO_DEADLINE"):
+    for name in (
+        "WENET_UIO_CACHE",
+        "NEMO_DATA_STORE_CACHE_DIR",
+        "WENET_UIO_CACHE_BYTES",
+        "WENET_UIO_DEADLINE",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
 def test_no_other_module_of_the_data_layer_reads_the_environment():
     readers = set()
     package = Path(wenet_uio.__path__[0])
-    for path in [*package.glob("dataset/**/*.py"), *package.glob("prepare/**/*.py"), *package.glob("audio/**/*.py")]:
+    for path in [
+        *package.glob("dataset/**/*.py"),
+        *package.glob("prepare/**/*.py"),
+        *package.glob("audio/**/*.py"),
+    ]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
                 readers.add(path.name)
@@ -35,7 +44,9 @@ def test_the_folder_of_the_cache_has_two_variables_and_a_default(monkeypatch):
     assert settings.cache_folder() == Path("/nemo")
 
 
-@pytest.mark.parametrize(("text", "number"), [("10", 10), ("1.5K", 1536), ("2 GiB", 2 << 30), ("3T", 3 << 40)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("10", 10), ("1.5K", 1536), ("2 GiB", 2 << 30), ("3T", 3 << 40)]
+)
 def test_sizes_have_units(text, number, monkeypatch):
     assert settings.parse_bytes(text) == number
     monkeypatch.setenv("WENET_UIO_CACHE_BYTES", text)
@@ -45,7 +56,9 @@ def test_sizes_have_units(text, number, monkeypatch):
 def test_a_size_that_is_not_a_number_of_bytes_is_refused_with_the_variable(monkeypatch):
     assert settings.cache_bytes() is None
     monkeypatch.setenv("WENET_UIO_CACHE_BYTES", "much")
-    with pytest.raises(ValueError, match="WENET_UIO_CACHE_BYTES: 'much' is not a number of bytes; write .* 500G"):
+    with pytest.raises(
+        ValueError, match="WENET_UIO_CACHE_BYTES: 'much' is not a number of bytes; write .* 500G"
+    ):
         settings.cache_bytes()
 
 
@@ -61,7 +74,9 @@ def test_stores_are_described_without_their_secrets(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:word@host:9000")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "secret")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
-    described = "AWS_ENDPOINT_URL=http://…@host:9000, AWS_ACCESS_KEY_ID set, AWS_SECRET_ACCESS_KEY not set"
+    described = (
+        "AWS_ENDPOINT_URL=http://…@host:9000, AWS_ACCESS_KEY_ID set, AWS_SECRET_ACCESS_KEY not set"
+    )
     assert settings.describe_store("s3") == described
     assert settings.describe_store("memory") == ""
 

@@ -17,7 +17,9 @@ DATA = bytes(range(256)) * 1024
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("WENET_UIO_DEADLINE", "100")  # a transport makes one attempt, and the machine may be busy
+    monkeypatch.setenv(
+        "WENET_UIO_DEADLINE", "100"
+    )  # a transport makes one attempt, and the machine may be busy
     folder = tmp_path / "store"
     folder.mkdir()
     (folder / "x.bin").write_bytes(DATA)
@@ -35,7 +37,9 @@ def url(request, folder, monkeypatch):
         files.rm("/store", recursive=True)
         return
     if request.param == "oss":
-        pytest.importorskip("ossfs", reason="the driver of oss:// is not installed: pip install ossfs")
+        pytest.importorskip(
+            "ossfs", reason="the driver of oss:// is not installed: pip install ossfs"
+        )
         with serving_oss(folder.parent, monkeypatch):  # the folder is a bucket
             yield f"oss://{folder.name}"
         return

@@ -2,8 +2,8 @@
 
     consume.py LIST TYPE FOLDER RANK WORLD WORKERS KILL_AFTER
 
-After every step the ranks meet and rank 0 writes the state, as a trainer would. After KILL_AFTER steps (-1: never) the
-rank kills itself with SIGKILL, workers, prefetched batches and all.
+After every step the ranks meet and rank 0 writes the state, as a trainer would. After KILL_AFTER
+steps (-1: never) the rank kills itself with SIGKILL, workers, prefetched batches and all.
 """
 
 import json
@@ -22,9 +22,16 @@ def main() -> None:
     data_list, data_type, folder, *numbers = sys.argv[1:]
     rank, world_size, workers, kill_after = map(int, numbers)
     state_file, keys_file = Path(folder) / "state.json", Path(folder) / f"keys.{world_size}.{rank}"
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet.{world_size}", rank=rank, world_size=world_size)
-    conf = {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 1500}, "speed_perturb": True}
-    one = loader(data_list, data_type, conf=conf, rank=rank, world_size=world_size, num_workers=workers)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet.{world_size}", rank=rank, world_size=world_size
+    )
+    conf = {
+        "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 1500},
+        "speed_perturb": True,
+    }
+    one = loader(
+        data_list, data_type, conf=conf, rank=rank, world_size=world_size, num_workers=workers
+    )
     if state_file.exists():
         one.load_state_dict(json.loads(state_file.read_text()))
     steps = 0

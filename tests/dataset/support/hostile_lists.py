@@ -1,4 +1,6 @@
-"""Hostile lines of raw lists and shard lists, each with a pattern of the reason for which it is refused."""
+"""Hostile lines of raw lists and shard lists, each with a pattern of the reason for which it is
+refused.
+"""
 
 import json
 
@@ -42,8 +44,14 @@ RAW = {
     "half a surrogate pair in the path": (line(wav="\ud800.wav"), "half of a surrogate pair"),
     "half a surrogate pair in the text": (line(txt="\udfff"), "half of a surrogate pair"),
     "half a surrogate pair in the key": (line(key="\ud800"), "half of a surrogate pair"),
-    "half a surrogate pair in another field": (line(speaker=["\udc80"]), "half of a surrogate pair"),
-    "half a surrogate pair as bytes": (line(txt="VALUE").encode().replace(b"VALUE", b"\xed\xa0\x80"), "not UTF-8"),
+    "half a surrogate pair in another field": (
+        line(speaker=["\udc80"]),
+        "half of a surrogate pair",
+    ),
+    "half a surrogate pair as bytes": (
+        line(txt="VALUE").encode().replace(b"VALUE", b"\xed\xa0\x80"),
+        "not UTF-8",
+    ),
     "deep nesting": (line(x="VALUE").replace('"VALUE"', DEEP), "nested too deeply"),
     "nothing but brackets": ("[" * 200_000, "nested too deeply|not JSON"),
     "Latin-1": (line(txt="VALUE").encode().replace(b"VALUE", b"caf\xe9"), "not UTF-8"),
@@ -67,7 +75,10 @@ def as_bytes(text):
 MANY = "9" * 11
 SHARD = {
     "four fields": (b"a.tar\tm.json\t7\t8", "expected a tar, a manifest and a shard_id"),
-    "a shard_id that is no number": (b"a.tar\tm.json\tseven", "expected a tar, a manifest and a shard_id"),
+    "a shard_id that is no number": (
+        b"a.tar\tm.json\tseven",
+        "expected a tar, a manifest and a shard_id",
+    ),
     "a shard_id of 5000 digits": (b"a.tar\tm.json\t" + b"9" * 5000, "more than 18 digits"),
     "Latin-1": (b"caf\xe9.tar", "not UTF-8"),
     "NUL": (b"a\0.tar", "holds a NUL character"),

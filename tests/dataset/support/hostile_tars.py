@@ -1,4 +1,6 @@
-"""Tars that a stranger could send, or that damage could leave: one between two sound samples each."""
+"""Tars that a stranger could send, or that damage could leave: one between two sound samples
+each.
+"""
 
 import gzip
 import tarfile
@@ -11,7 +13,9 @@ END = bytes(1024)
 
 
 def header(name, size=0, kind=b"0", link="", size_field=None):
-    """One header block with a valid checksum; `name` may be bytes, and `size_field` any 12 bytes."""
+    """One header block with a valid checksum; `name` may be bytes, and `size_field` any 12
+    bytes.
+    """
     info = tarfile.TarInfo("")
     info.size, info.type, info.linkname = size, kind, link
     block = bytearray(info.tobuf(tarfile.USTAR_FORMAT))
@@ -68,7 +72,9 @@ def link(name, target, kind=b"2"):
 
 def ring(count):
     """Symbolic links from each to the next, and from the last to the first."""
-    return b"".join(link(f"ring{number}.wav", f"ring{(number + 1) % count}.wav") for number in range(count))
+    return b"".join(
+        link(f"ring{number}.wav", f"ring{(number + 1) % count}.wav") for number in range(count)
+    )
 
 
 def sparse(extensions):
@@ -146,16 +152,27 @@ EXTENDED = {
 }
 TARS: dict[str, Hostile] = {
     **{f"size_{name}": Hostile(sized(field), says=says) for name, (field, says) in SIZE.items()},
-    **{f"pax_{name}": Hostile(extended(pax(*records)), says=says) for name, (records, says) in PAX.items()},
+    **{
+        f"pax_{name}": Hostile(extended(pax(*records)), says=says)
+        for name, (records, says) in PAX.items()
+    },
     **{name: Hostile(extended(*parts)) for name, parts in EXTENDED.items()},
-    "chained_long_names": Hostile(extended(*[long_name("lost.wav")] * 3000), ("first", "lost", "after"), NONE),
+    "chained_long_names": Hostile(
+        extended(*[long_name("lost.wav")] * 3000), ("first", "lost", "after"), NONE
+    ),
     "chained_pax_headers": Hostile(extended(*[pax(b"9 path=a\n")] * 3000), says="no audio"),
-    "long_names_at_the_end": Whole(sample("first") + long_name("lost.wav") * 3000 + END, ("first",), (TAR,)),
+    "long_names_at_the_end": Whole(
+        sample("first") + long_name("lost.wav") * 3000 + END, ("first",), (TAR,)
+    ),
     "sparse": Hostile(replaced(sparse(1)), says="sparse"),
-    "sparse_without_end": Whole(sample("first") + replaced(sparse(3000)), ("first",), ("lost", "lost.wav")),
+    "sparse_without_end": Whole(
+        sample("first") + replaced(sparse(3000)), ("first",), ("lost", "lost.wav")
+    ),
     "ring_of_links": Hostile(replaced(ring(5000)), named=("lost", "ring0.wav", "ring4999.wav")),
     "link_outside": Hostile(replaced(link("lost.wav", "/etc/passwd")), says="not in the tar"),
-    "link_upward": Hostile(replaced(link("lost.wav", "../" * 30 + "first.txt")), says="not in the tar"),
+    "link_upward": Hostile(
+        replaced(link("lost.wav", "../" * 30 + "first.txt")), says="not in the tar"
+    ),
     "hard_link_to_nothing": Hostile(replaced(link("lost.wav", "nowhere.wav", b"1"))),
     "character_device": Hostile(replaced(header("lost.wav", kind=b"3")), says="type 3"),
     "block_device": Hostile(replaced(header("lost.wav", 10**6, b"4")), says="type 4"),
@@ -163,28 +180,48 @@ TARS: dict[str, Hostile] = {
     "unknown_type": Hostile(replaced(member("lost.wav", AUDIO, b"Q")), says="type Q"),
     "folder_with_a_size": Hostile(replaced(header("lost.wav", 10**6, b"5"))),
     "tail_of_zeros": Whole(sample("first") + bytes(200_000), ("first",), (TAR,), "bytes of zeros"),
-    "cut_in_padding": Whole((sample("first") + sample("last"))[:-300], ("first", "last"), (TAR,), "in the padding"),
-    "cut_in_data": Whole((sample("first") + sample("lost"))[:-900], ("first",), ("lost", "lost.wav"), "cut short"),
-    "cut_in_header": Whole((sample("first") + sample("lost"))[:-2400], ("first",), (TAR, "lost"), "damaged"),
+    "cut_in_padding": Whole(
+        (sample("first") + sample("last"))[:-300], ("first", "last"), (TAR,), "in the padding"
+    ),
+    "cut_in_data": Whole(
+        (sample("first") + sample("lost"))[:-900], ("first",), ("lost", "lost.wav"), "cut short"
+    ),
+    "cut_in_header": Whole(
+        (sample("first") + sample("lost"))[:-2400], ("first",), (TAR, "lost"), "damaged"
+    ),
     "cut_before_the_end": Whole(sample("first"), ("first",), (TAR,), "without an end mark"),
-    "garbage_between": Hostile(replaced(bytes(range(1, 256)) * 10), named=(TAR, "lost"), says="damaged"),
+    "garbage_between": Hostile(
+        replaced(bytes(range(1, 256)) * 10), named=(TAR, "lost"), says="damaged"
+    ),
     "garbage_alone": Whole(b"<html>404</html>" * 100, NONE, (TAR,), "damaged at byte 0"),
-    "marks_without_headers": Hostile(replaced(b"ustar" * 100_000), named=(TAR, "lost"), says="damaged"),
+    "marks_without_headers": Hostile(
+        replaced(b"ustar" * 100_000), named=(TAR, "lost"), says="damaged"
+    ),
     "zeros_between": Hostile(replaced(bytes(20480)), named=(TAR, "lost"), says="members behind it"),
-    "garbage_behind_the_end": Whole(sample("first") + END + b"x" * 99, ("first",), (TAR,), "behind an end mark"),
+    "garbage_behind_the_end": Whole(
+        sample("first") + END + b"x" * 99, ("first",), (TAR,), "behind an end mark"
+    ),
     "empty": Whole(b"", NONE, (TAR,), "empty"),
     "only_zeros": Whole(bytes(100_000), NONE, (TAR,), "bytes of zeros"),
     "gzip": Whole(gzip.compress(sample("first") + END), NONE, (TAR,), "gzip"),
-    "equal_names": Hostile(extended(member("lost.wav", AUDIO)), says="two members with the field wav"),
-    "name_not_utf8": Hostile(replaced(member(b"\xff\xfe.wav", AUDIO)), named=("lost", "\\udcff\\udcfe.wav")),
+    "equal_names": Hostile(
+        extended(member("lost.wav", AUDIO)), says="two members with the field wav"
+    ),
+    "name_not_utf8": Hostile(
+        replaced(member(b"\xff\xfe.wav", AUDIO)), named=("lost", "\\udcff\\udcfe.wav")
+    ),
     "empty_name": Hostile(replaced(member("", AUDIO)), says="its name is empty"),
     "tar_in_a_tar": Hostile(replaced(member("lost.tar", sample("inner") + END)), says="no audio"),
     "audio_without_samples": Hostile(replaced(member("lost.wav", b"RIFF" + bytes(2000)))),
-    "text_not_utf8": Hostile(member("lost.txt", b"\xff") + member("lost.wav", AUDIO), says="not UTF-8"),
+    "text_not_utf8": Hostile(
+        member("lost.txt", b"\xff") + member("lost.wav", AUDIO), says="not UTF-8"
+    ),
     "json_nested_a_little": Hostile(
         with_json(f'{{"text": "a", "x": {"[" * 99 + "]" * 99}}}'), ("first", "lost", "after"), NONE
     ),
     "json_surrogate": Hostile(with_json('{"text": "\\ud800"}'), says="surrogates not allowed"),
     "json_digits": Hostile(with_json('{"text": "a", "x": ' + "9" * 5000 + "}"), says="JSON"),
-    "json_nested": Hostile(member("lost.json", b"[" * 100_000) + member("lost.wav", AUDIO), says="JSON"),
+    "json_nested": Hostile(
+        member("lost.json", b"[" * 100_000) + member("lost.wav", AUDIO), says="JSON"
+    ),
 }

@@ -8,7 +8,9 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
-TOKENIZER = Tokenizer(CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5})
+TOKENIZER = Tokenizer(
+    CharSplitter(), {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3, "b": 4, "c": 5}
+)
 CONF = {
     "speed_perturb": True,
     "spec_sub": True,
@@ -25,7 +27,12 @@ class FakeConfig:
 
 def loader(data_list, data_type, training=True, conf=None, **options):
     return build_loader(
-        data_list, data_type, FakeConfig(**(conf or {})), TOKENIZER, training=training, options=LoaderOptions(**options)
+        data_list,
+        data_type,
+        FakeConfig(**(conf or {})),
+        TOKENIZER,
+        training=training,
+        options=LoaderOptions(**options),
     )
 
 

@@ -10,14 +10,19 @@ from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 
-MEASURE = measure_of(DatasetConf(batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=6000)), training=True)
+MEASURE = measure_of(
+    DatasetConf(batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=6000)), training=True
+)
 
 
 def mixture(shares, sizes=((50,) * 6, (30,) * 3, (20,)), per_pass=None, per_batch=False):
     corpora = [IndexOnlyCorpus(counts, seed=number) for number, counts in enumerate(sizes)]
     for number, corpus in enumerate(corpora):
         corpus.data_list = f"source {number}"
-    sources = [Source(corpus, share, {"from": corpus.data_list}) for corpus, share in zip(corpora, shares, strict=True)]
+    sources = [
+        Source(corpus, share, {"from": corpus.data_list})
+        for corpus, share in zip(corpora, shares, strict=True)
+    ]
     return Mixture("mixture", sources, per_pass or sum(map(sum, sizes)), per_batch)
 
 

@@ -11,12 +11,16 @@ def write_tarred(parent, name, texts="abcd", field="text"):
     folder.mkdir()
     for number in (0, 1):
         names = [f"{name}{number}{part}.wav" for part in (0, 1)]
-        write_tar(folder / f"audio_{number}.tar", [(member, wav(seed=len(member))) for member in names])
+        write_tar(
+            folder / f"audio_{number}.tar", [(member, wav(seed=len(member))) for member in names]
+        )
         entries = [
             {"audio_filepath": member, field: text, "shard_id": number}
             for member, text in zip(names, texts[2 * number :], strict=False)
         ]
-        (folder / f"manifest_{number}.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        (folder / f"manifest_{number}.json").write_text(
+            "".join(json.dumps(entry) + "\n" for entry in entries)
+        )
 
 
 def tarred_source(name, parent="SETS", **keys):

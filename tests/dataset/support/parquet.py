@@ -33,7 +33,9 @@ def write_table(path: Path, rows: Sequence[dict[str, Any]], group: int, **option
 
 
 def write_parquet(lines: Sequence[RawLine], folder: Path, group: int, split: str = "train") -> None:
-    """Write the lines to `train-00000-of-00002.parquet` and so on, with `group` rows in a row group."""
+    """Write the lines to `train-00000-of-00002.parquet` and so on, with `group` rows in a row
+    group.
+    """
     cut = len(lines) // group // FILES * group + group * (len(lines) // group % FILES)
     for number, some in enumerate((lines[:cut], lines[cut:])):
         path = folder / f"{split}-{number:05d}-of-{FILES:05d}.parquet"

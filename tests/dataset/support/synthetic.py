@@ -9,14 +9,18 @@ from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
 
 
 class IndexOnlyCorpus(Corpus):
-    """Shards of `counts` utterances, lognormal lengths of `median` seconds within `shortest` and `longest`."""
+    """Shards of `counts` utterances, lognormal lengths of `median` seconds within `shortest` and
+    `longest`.
+    """
 
     def __init__(self, counts, seed=0, median=6.0, shortest=0.5, longest=30.0):
         self._median, self._shortest, self._longest = median, shortest, longest
         counts = np.asarray(counts)
         total = int(counts.sum())
         num_samples, text_length, key_hash = self.drawn(total, seed)
-        digits = np.arange(total)[:, None] // 10 ** np.arange(8, -1, -1) % 10  # of keys 000000000, 000000001, ...
+        digits = (
+            np.arange(total)[:, None] // 10 ** np.arange(8, -1, -1) % 10
+        )  # of keys 000000000, 000000001, ...
         self._rows = Rows(
             key_hash=key_hash,
             audio_offset=np.zeros(total, np.uint64),
@@ -37,7 +41,9 @@ class IndexOnlyCorpus(Corpus):
     def drawn(self, total, seed):
         """Audio samples, length of the text and hash of the key of each utterance."""
         random = np.random.default_rng(seed)
-        seconds = np.clip(random.lognormal(np.log(self._median), 0.6, total), self._shortest, self._longest)
+        seconds = np.clip(
+            random.lognormal(np.log(self._median), 0.6, total), self._shortest, self._longest
+        )
         key_hash = random.integers(0, 2**64, total, dtype=np.uint64)
         return seconds * 16000, random.integers(1, 60, total), key_hash
 

@@ -30,5 +30,9 @@ def write_tar(path, members):
 
 def everything(corpus):
     """Every utterance, in order."""
-    refs = [SampleRef(shard, row) for shard in range(corpus.num_shards) for row in range(corpus.samples[shard])]
+    refs = [
+        SampleRef(shard, row)
+        for shard in range(corpus.num_shards)
+        for row in range(corpus.samples[shard])
+    ]
     return [corpus.read(ref) for ref in refs]

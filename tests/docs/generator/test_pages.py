@@ -34,7 +34,9 @@ def test_the_page_of_a_command_has_every_option_of_its_help(path, made, monkeypa
     with pytest.raises(SystemExit) as end:
         main_of(path)()
     assert end.value.code == 0
-    options = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", capsys.readouterr().out.split("\noptions:")[1]))
+    options = set(
+        re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", capsys.readouterr().out.split("\noptions:")[1])
+    )
     described = set(re.findall(r"--[a-z][\w.-]*\w", page_of(made, path).replace("\\", "")))
     assert options - {"--help"} <= described
 
@@ -51,8 +53,15 @@ def test_every_option_of_a_shell_command_is_on_its_page(made):
 
 
 def test_every_option_has_a_meaning(made):
-    rows = [line for name, page in made.items() if name.startswith(COMMANDS) for line in page.splitlines()]
-    unexplained = {line.split("`")[1] for line in rows if line.startswith("| `") and line.endswith("|  |")}
+    rows = [
+        line
+        for name, page in made.items()
+        if name.startswith(COMMANDS)
+        for line in page.splitlines()
+    ]
+    unexplained = {
+        line.split("`")[1] for line in rows if line.startswith("| `") and line.endswith("|  |")
+    }
     assert unexplained == {"training_script_args"}  # of torchrun
     assert len(rows) > 1000
 
@@ -76,7 +85,9 @@ def test_options_of_wenet_that_change_nothing_are_named_with_the_reason(made):
 def test_every_key_of_every_section_is_on_a_page_with_its_meaning(made):
     shown = sections()
     classes = {keys.section for keys in shown}
-    for section in all_sections(Section) - classes:  # bases of sections, and what is not in the yaml
+    for section in (
+        all_sections(Section) - classes
+    ):  # bases of sections, and what is not in the yaml
         assert section is ViewsConf or any(issubclass(each, section) for each in classes), section
     for keys in shown:
         page = made[f"{KEYS}/{keys.page}"]
@@ -86,9 +97,15 @@ def test_every_key_of_every_section_is_on_a_page_with_its_meaning(made):
 
 
 def all_sections(section):
-    """The sections below a section that a module names; reading a yaml makes others, which live a while."""
-    below = {each for each in section.__subclasses__() if each.__module__.startswith("wenet_uio.config")}
-    below = {each for each in below if vars(sys.modules[each.__module__]).get(each.__name__) is each}
+    """The sections below a section that a module names; reading a yaml makes others, which live a
+    while.
+    """
+    below = {
+        each for each in section.__subclasses__() if each.__module__.startswith("wenet_uio.config")
+    }
+    below = {
+        each for each in below if vars(sys.modules[each.__module__]).get(each.__name__) is each
+    }
     return below.union(*(all_sections(each) for each in below)) - {section}
 
 
@@ -98,7 +115,9 @@ def test_the_glossary_has_no_word_that_no_key_needs():
         for name in keys.fields():
             text = meaning(keys.section, name)
             needed |= {
-                each for each in (name, f"{keys.section.__name__}.{name}") if glossary.MEANINGS.get(each) == text
+                each
+                for each in (name, f"{keys.section.__name__}.{name}")
+                if glossary.MEANINGS.get(each) == text
             }
     assert set(glossary.MEANINGS) - needed == set()
 
@@ -109,7 +128,9 @@ def test_a_key_has_its_type_its_bounds_and_its_default(made):
     assert '| `batch_type` | static or dynamic or bucket | `"static"` |' in batch
     assert "| `speeds` | list of: number at least 0.5 and at most 2 | `[0.9, 1.0, 1.1]` |" in batch
     assert "| `encoder` | `transformer` or `conformer` or" in made[f"{KEYS}/index.md"]
-    assert set(Config.model_fields) == set(re.findall(r"^\| `(\w+)` \|", made[f"{KEYS}/index.md"], re.MULTILINE))
+    assert set(Config.model_fields) == set(
+        re.findall(r"^\| `(\w+)` \|", made[f"{KEYS}/index.md"], re.MULTILINE)
+    )
 
 
 def test_an_option_has_its_value_and_its_default(made):
@@ -132,5 +153,8 @@ def test_no_page_names_a_folder_of_this_machine(made):
 def test_texts_keep_their_meaning_in_markdown():
     assert escaped("a_b <sos> [x]|y\n  `a|b_c` #1") == r"a\_b &lt;sos> \[x\]\|y `a|b_c` \#1"
     assert escaped("see https://arxiv.org/abs/1 (b)") == "see <https://arxiv.org/abs/1> (b)"
-    assert paragraphs("One.\n\n    two *\n    three\n\nfour *") == "One.\n\n```text\ntwo *\nthree\n```\n\nfour \\*"
+    assert (
+        paragraphs("One.\n\n    two *\n    three\n\nfour *")
+        == "One.\n\n```text\ntwo *\nthree\n```\n\nfour \\*"
+    )
     assert table(("a", "b"), [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"

@@ -11,7 +11,9 @@ Texts = dict[str, dict[str, str]]
 """part -> key -> text"""
 
 
-def noise(path: Path, rate: int = 16000, seconds: float = 0.4, channels: int = 1, **format_: str) -> None:
+def noise(
+    path: Path, rate: int = 16000, seconds: float = 0.4, channels: int = 1, **format_: str
+) -> None:
     """Write white noise; each channel has its own loudness, so that channels differ."""
     path.parent.mkdir(parents=True, exist_ok=True)
     samples = np.random.default_rng(0).normal(0, 0.05, (int(rate * seconds), channels))

@@ -1,4 +1,6 @@
-"""Miniatures of corpora in their official layouts, with the quirks of these corpora, and the expected texts."""
+"""Miniatures of corpora in their official layouts, with the quirks of these corpora, and the
+expected texts.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,23 @@ from tests.examples.support.voices import voices as voices
 
 
 def yesno(root: Path) -> Texts:
-    """Names are transcripts; in the order of names the 1st, 5th and 9th are test, the second is development."""
-    names = [f"{number >> 3 & 1}_0_0_0_1_{number >> 2 & 1}_{number >> 1 & 1}_{number & 1}" for number in range(12)]
+    """Names are transcripts; in the order of names the 1st, 5th and 9th are test, the second is
+    development.
+    """
+    names = [
+        f"{number >> 3 & 1}_0_0_0_1_{number >> 2 & 1}_{number >> 1 & 1}_{number & 1}"
+        for number in range(12)
+    ]
     for name in names:
         noise(root / "waves_yesno" / f"{name}.wav", 8000)
     lines(root / "waves_yesno" / "README", "a file that is no recording")
     said = {name: name.replace("_", " ").replace("0", "NO").replace("1", "YES") for name in names}
     test, dev = [names[0], names[4], names[8]], [names[1]]
     train = [name for name in names if name not in test + dev]
-    return {part: {name: said[name] for name in of} for part, of in (("train", train), ("dev", dev), ("test", test))}
+    return {
+        part: {name: said[name] for name in of}
+        for part, of in (("train", train), ("dev", dev), ("test", test))
+    }
 
 
 def fsdd(root: Path) -> Texts:
@@ -46,7 +56,9 @@ def dspspeech20(root: Path) -> Texts:
 
 
 def speechocean762(root: Path) -> Texts:
-    """WAVE/SPEAKER*/*.WAV in upper case; Kaldi directories, whose tables have tabs and paths from the corpus."""
+    """WAVE/SPEAKER*/*.WAV in upper case; Kaldi directories, whose tables have tabs and paths from
+    the corpus.
+    """
     expected: Texts = {"train": {}, "dev": {}, "test": {}}
     part_of = {"0001": "train", "0003": "test", "0006": "dev", "0024": "train"}
     tables: dict[str, list[list[str]]] = {"train": [], "test": []}
@@ -57,14 +69,19 @@ def speechocean762(root: Path) -> Texts:
             tables["test" if part == "test" else "train"].append([key, speaker, "I'M  READY"])
             expected[part][key] = "I'M READY"
     for folder, rows in tables.items():
-        lines(root / folder / "wav.scp", *(f"{key}\tWAVE/SPEAKER{speaker}/{key}.WAV" for key, speaker, _ in rows))
+        lines(
+            root / folder / "wav.scp",
+            *(f"{key}\tWAVE/SPEAKER{speaker}/{key}.WAV" for key, speaker, _ in rows),
+        )
         lines(root / folder / "text", *(f"{key}\t{text}" for key, _, text in rows))
         lines(root / folder / "utt2spk", *(f"{key}\t{speaker}" for key, speaker, _ in rows))
     return expected
 
 
 def aishell(root: Path) -> Texts:
-    """One transcript for all parts, with spaces between words; recordings without line, a line without recording."""
+    """One transcript for all parts, with spaces between words; recordings without line, a line
+    without recording.
+    """
     corpus, rows = root / "data_aishell", []
     expected: Texts = {"train": {}, "dev": {}, "test": {}}
     for part, speaker in (("train", "S0002"), ("dev", "S0724"), ("test", "S0764")):
@@ -74,16 +91,22 @@ def aishell(root: Path) -> Texts:
             if number != 124:
                 rows.append(f"{key} 而 对 楼市 成交  抑制")
                 expected[part][key] = "而对楼市成交抑制"
-    lines(corpus / "transcript" / "aishell_transcript_v0.8.txt", *rows, "BAC009S0916W0495 没 有 录音")
+    lines(
+        corpus / "transcript" / "aishell_transcript_v0.8.txt", *rows, "BAC009S0916W0495 没 有 录音"
+    )
     lines(root / "resource_aishell" / "lexicon.txt", "楼市 l ou2 sh ix4")
     return expected
 
 
 def aishell2(root: Path) -> Texts:
-    """Kaldi tables with tabs; two channels of dev and test, of which Mic is used; Latin letters, quotes, brackets."""
+    """Kaldi tables with tabs; two channels of dev and test, of which Mic is used; Latin letters,
+    quotes, brackets.
+    """
     expected: Texts = {}
     tested = [
-        (f"AISHELL-DEV-TEST-SET/{channel}/{part}", part) for channel in ("iOS", "Mic") for part in ("dev", "test")
+        (f"AISHELL-DEV-TEST-SET/{channel}/{part}", part)
+        for channel in ("iOS", "Mic")
+        for part in ("dev", "test")
     ]
     for folder, part in [("AISHELL-2/iOS/data", "train"), *tested]:
         first = "M" if "Mic" in folder else "I"
@@ -91,18 +114,34 @@ def aishell2(root: Path) -> Texts:
         for key in keys:
             noise(root / folder / "wav" / key[:6] / f"{key}.wav")
         lines(root / folder / "wav.scp", *(f"{key}\twav/{key[:6]}/{key}.wav" for key in keys))
-        lines(root / folder / "trans.txt", *(f"{key}\t打开'(t恤)' let's" for key in keys), "IX9999W0001\t没有录音")
+        lines(
+            root / folder / "trans.txt",
+            *(f"{key}\t打开'(t恤)' let's" for key in keys),
+            "IX9999W0001\t没有录音",
+        )
         expected[part] = dict.fromkeys(keys, "打开T恤LET'S")
     return expected
 
 
 def librispeech(root: Path) -> Texts:
-    """{part}/{speaker}/{chapter}/: flac and the texts of a chapter; more parts than the options name."""
+    """{part}/{speaker}/{chapter}/: flac and the texts of a chapter; more parts than the options
+    name.
+    """
     expected: Texts = {"train": {}, "dev": {}, "test_clean": {}, "test_other": {}}
     text = "THE MISTRESS'S CHILD AT FIFTEEN HAD LEARNED A GREAT MANY THINGS"
-    for part in ("train-clean-100", "train-clean-360", "dev-clean", "dev-other", "test-clean", "test-other"):
+    for part in (
+        "train-clean-100",
+        "train-clean-360",
+        "dev-clean",
+        "dev-other",
+        "test-clean",
+        "test-other",
+    ):
         chapter = (
-            root / part / "84" / {"train": "1", "dev-c": "2", "dev-o": "3"}.get(part[:5], str(len(part)) + part[-1])
+            root
+            / part
+            / "84"
+            / {"train": "1", "dev-c": "2", "dev-o": "3"}.get(part[:5], str(len(part)) + part[-1])
         )
         keys = [f"84-{chapter.name}-000{number}" for number in (0, 1)]
         for key in keys:
@@ -116,7 +155,9 @@ def librispeech(root: Path) -> Texts:
 
 
 def an4(root: Path) -> Texts:
-    """Sphere files, one with an upper-case suffix; a transcript with marks for train, without marks for test."""
+    """Sphere files, one with an upper-case suffix; a transcript with marks for train, without marks
+    for test.
+    """
     expected: Texts = {"train": {}, "dev": {}, "test": {}}
     rows: dict[str, list[str]] = {"train": [], "test": []}
     for part, folder, speaker in (
@@ -157,15 +198,21 @@ def wenetspeech(root: Path) -> Texts:
              "confidence": 1.0, "subsets": subsets, "text": "怎么样这些 OK"}
             for number in range(3)
         ]  # fmt: skip
-        audios.append({"aid": aid, "duration": 2.0, "path": path, "source": "youtube", "segments": segments})
+        audios.append(
+            {"aid": aid, "duration": 2.0, "path": path, "source": "youtube", "segments": segments}
+        )
         if part:
             expected[part] = {segment["sid"]: "怎么样这些OK" for segment in segments}
-    lines(root / "WenetSpeech.json", json.dumps({"dataset": "WenetSpeech", "audios": audios}, ensure_ascii=False))
+    lines(
+        root / "WenetSpeech.json",
+        json.dumps({"dataset": "WenetSpeech", "audios": audios}, ensure_ascii=False),
+    )
     return expected
 
 
 def fisher(root: Path) -> Texts:
-    """Two channels of mu-law; comments, noises, uncertain words, odd lines, a known error, a call without transcript.
+    """Two channels of mu-law; comments, noises, uncertain words, odd lines, a known error, a call
+    without transcript.
 
     Short turns are joined.
     """
@@ -209,25 +256,38 @@ def fisher(root: Path) -> Texts:
 
 
 def hub5(root: Path) -> Texts:
-    """An stm with comments, alternatives, fragments, asides, segments that are not scored; data of the Fisher recipe.
+    """An stm with comments, alternatives, fragments, asides, segments that are not scored; data of
+    the Fisher recipe.
 
     Beside it lies another corpus of telephone calls.
     """
-    noise(root / "LDC97S62" / "disc1" / "sw02001.sph", 8000, 1.0, 2, format="NIST", subtype="ULAW", endian="BIG")
+    noise(
+        root / "LDC97S62" / "disc1" / "sw02001.sph",
+        8000,
+        1.0,
+        2,
+        format="NIST",
+        subtype="ULAW",
+        endian="BIG",
+    )
     for call in ("sw_4390", "en_4156"):
         path = root / "LDC2002S09" / "hub5e_00" / "english" / f"{call}.sph"
         noise(path, 8000, 10.0, 2, format="NIST", subtype="ULAW", endian="BIG")
     lines(
         root / "LDC2002T43" / "2000_hub5_eng_eval_tr" / "reference" / "hub5e00.english.000405.stm",
         ';; CATEGORY "0" "" ""',
-        "sw_4390 A sw_4390_A 0.50 2.50 <O,sw,M,sw-M> (%HESITATION) I'VE { GOT / GOTTEN } TH- THIS (THA- OKAY)",
+        "sw_4390 A sw_4390_A 0.50 2.50 <O,sw,M,sw-M> (%HESITATION) I'VE { GOT / GOTTEN } TH- THIS "
+        "(THA- OKAY)",
         "sw_4390 A sw_4390_A 2.50 3.00 <O,sw,M,sw-M> IGNORE_TIME_SEGMENT_IN_SCORING",
         "sw_4390 B sw_4390_B 1.25 2.00 <O,sw,F,sw-F> <B_ASIDE> RIGHT <E_ASIDE>",
         "en_4156 A en_4156_A 3.10 4.00 <O,en,F,en-F> OH UH-HUH",
         "en_4156 B inter_segment_gap 0.00 3.10 <O,en,F,en-F>",
     )
     expected = {
-        "test_swbd": {"sw_4390_A_000050_000250": "I'VE GOT THIS OKAY", "sw_4390_B_000125_000200": "RIGHT"},
+        "test_swbd": {
+            "sw_4390_A_000050_000250": "I'VE GOT THIS OKAY",
+            "sw_4390_B_000125_000200": "RIGHT",
+        },
         "test_callhome": {"en_4156_A_000310_000400": "OH UHHUH"},
         "train": {},
         "dev": {},
@@ -243,7 +303,8 @@ def hub5(root: Path) -> Texts:
 
 
 def custom(root: Path) -> Texts:
-    """A TSV with columns of other names in any order; audio of several formats, some of it cut by time.
+    """A TSV with columns of other names in any order; audio of several formats, some of it cut by
+    time.
 
     A file has a space in its name, and files of all parts have the same names.
     """

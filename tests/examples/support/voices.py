@@ -8,7 +8,9 @@ from tests.examples.support.files import Texts, lines, noise
 
 
 def voices(root: Path) -> Texts:
-    """Texts beside the recordings or in metadata.csv; the hash of a sentence selects the part; a text without audio."""
+    """Texts beside the recordings or in metadata.csv; the hash of a sentence selects the part; a
+    text without audio.
+    """
     expected: Texts = {
         "train": {
             "kathleen-arctic_a0001_15": "not at this time",
@@ -17,12 +19,25 @@ def voices(root: Path) -> Texts:
             "nathalie-nl_1": "één kat",
         },
         "dev": {"kerstin-de-0007": "warum nicht", "nathalie-nl_2": "ik was moe"},
-        "test": {"kathleen-arctic_a0002_15": "ach so", "nathalie-nl_3": "wie o wie", "nathalie-nl_4": "na apen"},
+        "test": {
+            "kathleen-arctic_a0002_15": "ach so",
+            "nathalie-nl_3": "wie o wie",
+            "nathalie-nl_4": "na apen",
+        },
     }
-    for name, text in (("0001_15", "Not at this time."), ("0002_15", "Ach so"), ("0002_16", "He’s gone!")):
+    for name, text in (
+        ("0001_15", "Not at this time."),
+        ("0002_15", "Ach so"),
+        ("0002_16", "He’s gone!"),
+    ):
         noise(root / "kathleen/data" / f"arctic_a{name}.wav", rate=48000)
         lines(root / "kathleen/data" / f"arctic_a{name}.txt", text)
-    lines(root / "kerstin/metadata.csv", "de-0004|Guten-Tag, Jürgen!", "de-0007|Warum nicht?", "de-0009|Ohne Ton")
+    lines(
+        root / "kerstin/metadata.csv",
+        "de-0004|Guten-Tag, Jürgen!",
+        "de-0007|Warum nicht?",
+        "de-0009|Ohne Ton",
+    )
     for name in (
         "kerstin/verified/de-0004",
         "kerstin/verified/de-0007",

@@ -29,7 +29,9 @@ class Said(NamedTuple):
         return soundfile.read(self.wav, dtype="int16")[0]
 
 
-def recordings(corpora: Path, speakers: Sequence[str] = ("theo", "jackson"), takes: int = 2) -> list[Said]:
+def recordings(
+    corpora: Path, speakers: Sequence[str] = ("theo", "jackson"), takes: int = 2
+) -> list[Said]:
     """Takes of each digit by each speaker; base names are equal to those of other speakers."""
     folder = corpora / "fsdd" / "recordings"
     return [
@@ -41,7 +43,9 @@ def recordings(corpora: Path, speakers: Sequence[str] = ("theo", "jackson"), tak
 
 
 def _place(said: Said) -> str:
-    """Path in a corpus: the speaker is a folder, so that base names are equal in several folders."""
+    """Path in a corpus: the speaker is a folder, so that base names are equal in several
+    folders.
+    """
     digit, speaker, take = said.wav.stem.split("_")
     return f"{speaker}/{digit}_{take}.wav"
 
@@ -63,7 +67,10 @@ def pairs(folder: Path, said: Sequence[Said]) -> Path:
 
 
 def transcripts(folder: Path, said: Sequence[Said]) -> Path:
-    rows = [f"{path.relative_to(folder).with_suffix('')} {text}\n" for path, text in _copied(folder, said)]
+    rows = [
+        f"{path.relative_to(folder).with_suffix('')} {text}\n"
+        for path, text in _copied(folder, said)
+    ]
     (folder / "transcripts.txt").write_text("".join(rows))
     return folder
 
@@ -71,7 +78,9 @@ def transcripts(folder: Path, said: Sequence[Said]) -> Path:
 def ljspeech(folder: Path, said: Sequence[Said]) -> Path:
     rows = []
     for path, text in _copied(folder / "wavs", said):
-        rows.append(f"{path.relative_to(folder / 'wavs').with_suffix('')}|{text.title()}, 1|{text}\n")
+        rows.append(
+            f"{path.relative_to(folder / 'wavs').with_suffix('')}|{text.title()}, 1|{text}\n"
+        )
     (folder / "metadata.csv").write_text("".join(rows))
     return folder
 
@@ -109,7 +118,8 @@ def _clock(seconds: float, mark: str) -> str:
 def srt(folder: Path, said: Sequence[Said]) -> Path:
     for name, spoken in _long(folder, said).items():
         cues = [
-            f"{number}\r\n{_clock(start, ',')} --> {_clock(end, ',')}\r\n<i>{text.replace(' ', chr(10))}</i>\r\n\r\n"
+            f"{number}\r\n{_clock(start, ',')} --> "
+            f"{_clock(end, ',')}\r\n<i>{text.replace(' ', chr(10))}</i>\r\n\r\n"
             for number, (start, end, text) in enumerate(spoken, 1)
         ]
         (folder / f"{name}.en.srt").write_text("\ufeff" + "".join(cues), newline="")
@@ -129,8 +139,20 @@ def vtt(folder: Path, said: Sequence[Said]) -> Path:
 def textgrid(folder: Path, said: Sequence[Said]) -> Path:
     for name, spoken in _long(folder, said).items():
         end = spoken[-1].end
-        lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {end}"]
-        lines += ["tiers? <exists>", "size = 2", "item []:", "    item [1]:", '        class = "IntervalTier"']
+        lines = [
+            'File type = "ooTextFile"',
+            'Object class = "TextGrid"',
+            "",
+            "xmin = 0",
+            f"xmax = {end}",
+        ]
+        lines += [
+            "tiers? <exists>",
+            "size = 2",
+            "item []:",
+            "    item [1]:",
+            '        class = "IntervalTier"',
+        ]
         lines += ['        name = "said"', "        xmin = 0", f"        xmax = {end}"]
         intervals, place = [], 0.0
         for each in spoken:
@@ -138,9 +160,18 @@ def textgrid(folder: Path, said: Sequence[Said]) -> Path:
             place = each.end
         lines.append(f"        intervals: size = {len(intervals)}")
         for number, (first, last, text) in enumerate(intervals, 1):
-            lines += [f"        intervals [{number}]:", f"            xmin = {first}", f"            xmax = {last}"]
+            lines += [
+                f"        intervals [{number}]:",
+                f"            xmin = {first}",
+                f"            xmax = {last}",
+            ]
             lines.append(f'            text = "{text}"')
-        lines += ["    item [2]:", '        class = "TextTier"', '        name = "bell [2]"', "        xmin = 0"]
+        lines += [
+            "    item [2]:",
+            '        class = "TextTier"',
+            '        name = "bell [2]"',
+            "        xmin = 0",
+        ]
         lines += [f"        xmax = {end}", "        points: size = 1", "        points [1]:"]
         lines += ["            number = 0.5", '            mark = "a ""bell"" 3"']
         (folder / f"{name}.TextGrid").write_text("\n".join(lines) + "\n", encoding="utf-16")
@@ -153,7 +184,10 @@ def ctm(folder: Path, said: Sequence[Said]) -> Path:
         for start, end, text in spoken:
             words = text.split()
             length = (end - start) / len(words)
-            rows += [f"{name} 1 {start + n * length:.4f} {length:.4f} {word} 0.9" for n, word in enumerate(words)]
+            rows += [
+                f"{name} 1 {start + n * length:.4f} {length:.4f} {word} 0.9"
+                for n, word in enumerate(words)
+            ]
     (folder / "words.ctm").write_text("\n".join(rows) + "\n")
     return folder
 
@@ -161,7 +195,11 @@ def ctm(folder: Path, said: Sequence[Said]) -> Path:
 def parquet(folder: Path, said: Sequence[Said]) -> Path:
     (folder / "data").mkdir(parents=True)
     rows = [
-        {"audio": {"bytes": each.wav.read_bytes(), "path": _place(each)}, "sentence": each.text, "file": _place(each)}
+        {
+            "audio": {"bytes": each.wav.read_bytes(), "path": _place(each)},
+            "sentence": each.text,
+            "file": _place(each),
+        }
         for each in said
     ]
     for number, part in enumerate((rows[::2], rows[1::2])):

@@ -14,7 +14,12 @@ SHARDS = 4
 
 
 def entry_of(path, text, **fields):
-    return {"audio_filepath": str(path), "duration": round(soundfile.info(path).duration, 6), "text": text, **fields}
+    return {
+        "audio_filepath": str(path),
+        "duration": round(soundfile.info(path).duration, 6),
+        "text": text,
+        **fields,
+    }
 
 
 def write(path, entries):
@@ -28,12 +33,19 @@ def entries_of(path):
 
 def convert(manifest, target, *options, shards=SHARDS):
     return convert_to_tarred.main(
-        [f"--manifest_path={manifest}", f"--target_dir={target}", f"--num_shards={shards}", *options]
+        [
+            f"--manifest_path={manifest}",
+            f"--target_dir={target}",
+            f"--num_shards={shards}",
+            *options,
+        ]
     )
 
 
 def corpus_of(folder, manifests="tarred_audio_manifest.json", shards=SHARDS):
     tars = f"{folder}/audio__OP_0..{shards - 1}_CL_.tar"
-    source = SourceConf(type="nemo_tarred", manifest_filepath=f"{folder}/{manifests}", tarred_audio_filepaths=tars)
+    source = SourceConf(
+        type="nemo_tarred", manifest_filepath=f"{folder}/{manifests}", tarred_audio_filepaths=tars
+    )
     (found,) = lists_of(source)
     return open_list(*found)

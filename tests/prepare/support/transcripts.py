@@ -6,7 +6,10 @@ from pathlib import Path
 
 from wenet_uio.prepare.own_corpus import ReadOptions, read_transcripts
 
-EXPECTED = [("utt0000", "utt0000.wav", "one two", 0.0, None), ("utt0001", "utt0001.wav", "three", 0.0, None)]
+EXPECTED = [
+    ("utt0000", "utt0000.wav", "one two", 0.0, None),
+    ("utt0001", "utt0001.wav", "three", 0.0, None),
+]
 """The first two utterances of the fixture `corpus`, as `read` gives them."""
 
 

@@ -10,7 +10,9 @@ from wenet_uio.audio.read import INT16_SCALE, read_audio
 
 
 def noise(samples: int, level: float, tilt: float = 0.0, seed: int = 0) -> np.ndarray:
-    """Noise (samples,) of `level` dB of full scale; the amplitude falls with frequency to the power of `tilt`."""
+    """Noise (samples,) of `level` dB of full scale; the amplitude falls with frequency to the power
+    of `tilt`.
+    """
     return _shape(samples, tilt, seed) * 10 ** (level / 20)
 
 
@@ -29,7 +31,8 @@ def spread(paths: list, pause: float) -> tuple[np.ndarray, list[tuple[float, flo
     """Utterances with `pause` seconds of silence before each and at the end.
 
     Returns:
-        samples (samples,) between -1 and 1, start and end of each utterance in seconds, and the sample rate.
+        samples (samples,) between -1 and 1, start and end of each utterance in seconds, and the
+        sample rate.
     """
     parts, times, at = [], [], 0
     for path in paths:
@@ -44,6 +47,7 @@ def spread(paths: list, pause: float) -> tuple[np.ndarray, list[tuple[float, flo
 def overlaps(segments: list, times: list[tuple[float, float]]) -> list[float]:
     """Share of each utterance that the segments cover."""
     return [
-        sum(max(0.0, min(end, last) - max(start, first)) for start, end in segments) / (last - first)
+        sum(max(0.0, min(end, last) - max(start, first)) for start, end in segments)
+        / (last - first)
         for first, last in times
     ]

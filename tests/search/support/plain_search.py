@@ -1,4 +1,6 @@
-"""Reference implementations of CTC prefix beam search, hot words and language models: slow and simple."""
+"""Reference implementations of CTC prefix beam search, hot words and language models: slow and
+simple.
+"""
 
 import math
 import random
@@ -7,7 +9,11 @@ from collections import defaultdict
 
 def log_add(*values):
     highest = max(values)
-    return highest if highest == -math.inf else highest + math.log(sum(math.exp(value - highest) for value in values))
+    return (
+        highest
+        if highest == -math.inf
+        else highest + math.log(sum(math.exp(value - highest) for value in values))
+    )
 
 
 def plain_search(log_probs, beam_size, bonus=None):
@@ -32,16 +38,27 @@ def plain_search(log_probs, beam_size, bonus=None):
                     longer[1] = log_add(longer[1], in_blank + score)
                 else:
                     longer[1] = log_add(longer[1], total + score)
-        ranked = sorted(following.items(), key=lambda item: log_add(*item[1]) + bonus(item[0], False), reverse=True)
+        ranked = sorted(
+            following.items(),
+            key=lambda item: log_add(*item[1]) + bonus(item[0], False),
+            reverse=True,
+        )
         beam = [(prefix, *scores) for prefix, scores in ranked[:beam_size]]
-    results = [(prefix, log_add(in_blank, in_token) + bonus(prefix, True)) for prefix, in_blank, in_token in beam]
+    results = [
+        (prefix, log_add(in_blank, in_token) + bonus(prefix, True))
+        for prefix, in_blank, in_token in beam
+    ]
     return sorted(
-        ((prefix, score) for prefix, score in results if score > -math.inf), key=lambda item: item[1], reverse=True
+        ((prefix, score) for prefix, score in results if score > -math.inf),
+        key=lambda item: item[1],
+        reverse=True,
     )
 
 
 def plain_hot_words(phrases, score):
-    """Bonus of tokens within phrases and, before the end, of tokens in the longest suffix that begins a phrase."""
+    """Bonus of tokens within phrases and, before the end, of tokens in the longest suffix that
+    begins a phrase.
+    """
 
     begun = {phrase[:size] for phrase in phrases for size in range(1, len(phrase) + 1)}
 
@@ -64,7 +81,9 @@ def ends_with(sequence, tail):
 
 
 def plain_language_model(model, spell, weight, unit_bonus):
-    """Score the complete units, `spell(prefix, ended)`, with a kenlm model, always from the start."""
+    """Score the complete units, `spell(prefix, ended)`, with a kenlm model, always from the
+    start.
+    """
 
     def bonus(prefix, ended):
         units = spell(prefix, ended)
@@ -87,7 +106,9 @@ def write_arpa(path, words, seed=0):
     unigrams = [("<unk>",), ("<s>",), ("</s>",), *((word,) for word in words)]
     with open(path, "w", encoding="utf-8") as file:
         orders = (unigrams, bigrams, trigrams)
-        file.write("\\data\\\n" + "".join(f"ngram {n}={len(grams)}\n" for n, grams in enumerate(orders, 1)))
+        file.write(
+            "\\data\\\n" + "".join(f"ngram {n}={len(grams)}\n" for n, grams in enumerate(orders, 1))
+        )
         for n, grams in enumerate(orders, 1):
             file.write(f"\n\\{n}-grams:\n")
             for gram in grams:

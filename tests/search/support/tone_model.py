@@ -1,4 +1,6 @@
-"""A model that hears tones as letters and everything else as silence; made in a second, without training."""
+"""A model that hears tones as letters and everything else as silence; made in a second, without
+training.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ TONE = 0.3
 
 
 def tones(text: str, rate: int = RATE, seed: int = 0, pause: float = 0.1) -> np.ndarray:
-    """Samples (N,) from -1 to 1 in noise of -70 dB: a tone for each letter, then `pause`; a digit is that many seconds
-    of noise."""
+    """Samples (N,) from -1 to 1 in noise of -70 dB: a tone for each letter, then `pause`; a digit
+    is that many seconds of noise.
+    """
     parts = []
     for letter in text:
         if letter.isdigit():
@@ -30,11 +33,15 @@ def tones(text: str, rate: int = RATE, seed: int = 0, pause: float = 0.1) -> np.
         times = np.arange(round(TONE * rate)) / rate
         parts += [0.1 * np.sin(2 * np.pi * TONES[letter] * times), np.zeros(round(pause * rate))]
     samples = np.concatenate(parts)
-    return (samples + np.random.default_rng(seed).normal(0, 0.0003, len(samples))).astype(np.float32)
+    return (samples + np.random.default_rng(seed).normal(0, 0.0003, len(samples))).astype(
+        np.float32
+    )
 
 
 def write_tone_model(folder: Path, **encoder) -> Path:
-    """`write_model` with a CTC layer that is fitted to tones by least squares; `encoder` changes encoder_conf."""
+    """`write_model` with a CTC layer that is fitted to tones by least squares; `encoder` changes
+    encoder_conf.
+    """
     write_model(folder, **{"output_size": 64, "attention_heads": 4, **encoder})
     recogniser = load_recogniser(folder)
     chunk = 4 if recogniser.model.encoder.use_dynamic_chunk else -1

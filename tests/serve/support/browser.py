@@ -25,13 +25,18 @@ def chromium(microphone: Path | None = None) -> Iterator[Any]:
     Args:
         microphone: wav file that the microphone gives once, from the moment when a page opens it.
     """
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="the package playwright is not installed"
+    )
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip("no Chromium is installed: apt-get install chromium")
     options = ["--no-sandbox", f"--host-resolver-rules=MAP {OTHER_HOST} 127.0.0.1"]
     if microphone is not None:
-        options += ["--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={microphone}%noloop"]
+        options += [
+            "--use-fake-device-for-media-stream",
+            f"--use-file-for-fake-audio-capture={microphone}%noloop",
+        ]
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=options)
         yield browser
@@ -49,7 +54,14 @@ class Visitor:
         self.sent: list[str | bytes] = []
         """Frames that WebSockets sent."""
 
-    def visit(self, url: str, *, script: str = "", allowed: tuple[str, ...] = ("microphone",), **options: Any) -> Any:
+    def visit(
+        self,
+        url: str,
+        *,
+        script: str = "",
+        allowed: tuple[str, ...] = ("microphone",),
+        **options: Any,
+    ) -> Any:
         """Open a page.
 
         Args:
@@ -68,14 +80,20 @@ class Visitor:
         if script:
             page.add_init_script(script)
         page.goto(url)
-        page.locator("#model:not(:empty), #notices:not(:empty)").first.wait_for()  # /health was asked
+        page.locator(
+            "#model:not(:empty), #notices:not(:empty)"
+        ).first.wait_for()  # /health was asked
         return page
 
     def leave(self) -> None:
         """Close all pages; no request went to another host, and no script failed or was blocked."""
         for context in self._contexts:
             context.close()
-        hosts = {urlsplit(address).hostname for address in self.addresses if not address.startswith("blob:")}
+        hosts = {
+            urlsplit(address).hostname
+            for address in self.addresses
+            if not address.startswith("blob:")
+        }
         assert hosts <= {"127.0.0.1", OTHER_HOST}
         assert self.complaints == []
 
@@ -94,5 +112,7 @@ class Visitor:
 
 
 def words_of(recording: Any) -> str:
-    """The final words of a recording on the page, also of rows that `content-visibility: auto` has not rendered yet."""
+    """The final words of a recording on the page, also of rows that `content-visibility: auto` has
+    not rendered yet.
+    """
     return " ".join(recording.locator(".segment .word").all_text_contents())

@@ -34,7 +34,9 @@ class Served:
 
 
 @contextmanager
-def served(recogniser: Any, options: Any, name: str = "model", send_buffer: int = 1 << 18) -> Iterator[Served]:
+def served(
+    recogniser: Any, options: Any, name: str = "model", send_buffer: int = 1 << 18
+) -> Iterator[Served]:
     """Serve a model on a free port of the loopback address.
 
     `send_buffer`: bytes that the system keeps for a client that reads nothing.
@@ -63,7 +65,12 @@ def served(recogniser: Any, options: Any, name: str = "model", send_buffer: int 
 
 
 async def speak(
-    url: str, samples: np.ndarray, start: dict[str, Any] | None = None, *, packet: int = 3200, pause: float = 0.0
+    url: str,
+    samples: np.ndarray,
+    start: dict[str, Any] | None = None,
+    *,
+    packet: int = 3200,
+    pause: float = 0.0,
 ) -> list[dict[str, Any]]:
     """Send int16 samples as one stream; return all messages of the server."""
     received: list[dict[str, Any]] = []
@@ -91,4 +98,6 @@ def of_type(received: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 def sentences(received: list[dict[str, Any]]) -> list[str]:
     """The best sentence of each final result."""
-    return [json.loads(message["nbest"])[0]["sentence"] for message in of_type(received, "final_result")]
+    return [
+        json.loads(message["nbest"])[0]["sentence"] for message in of_type(received, "final_result")
+    ]

@@ -31,7 +31,11 @@ def raw_socket(url: str, receive_buffer: int = 65536) -> sockets.socket:
 
 def frame(opcode: int, content: bytes) -> bytes:
     """A masked frame of a client; the mask is zeros."""
-    size = bytes([0x80 | len(content)]) if len(content) < 126 else b"\xfe" + len(content).to_bytes(2, "big")
+    size = (
+        bytes([0x80 | len(content)])
+        if len(content) < 126
+        else b"\xfe" + len(content).to_bytes(2, "big")
+    )
     return bytes([0x80 | opcode]) + size + bytes(4) + content
 
 

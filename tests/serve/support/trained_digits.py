@@ -1,4 +1,6 @@
-"""A small model that streams, trained in seconds on digits of one speaker, and a recording that it recognises."""
+"""A small model that streams, trained in seconds on digits of one speaker, and a recording that it
+recognises.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ RATE = 16000
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SENTENCE = (3, 1, 4, 2)
 """Digits of the recording."""
-SIZES = {"output_size": 64, "linear_units": 128, "num_blocks": 2, "cnn_module_kernel": 7, "dropout_rate": 0.0}
+SIZES = {
+    "output_size": 64,
+    "linear_units": 128,
+    "num_blocks": 2,
+    "cnn_module_kernel": 7,
+    "dropout_rate": 0.0,
+}
 UTTERANCES = 6
 MARGIN = 0.5
 """Seconds of noise at the start and at the end."""
@@ -31,7 +39,8 @@ LEARNING_RATE = 2e-3
 
 
 def train_model(recordings: Path, folder: Path) -> Path:
-    """Write train.yaml, units.txt, global_cmvn, final.pt, and digits.wav, which was part of the training.
+    """Write train.yaml, units.txt, global_cmvn, final.pt, and digits.wav, which was part of the
+    training.
 
     Args:
         recordings: folder `recordings` of the corpus fsdd.
@@ -39,7 +48,9 @@ def train_model(recordings: Path, folder: Path) -> Path:
     """
     folder.mkdir(parents=True)
     units = ("<blank>", "<unk>", *WORDS, "<sos/eos>")
-    (folder / "units.txt").write_text("".join(f"{unit} {place}\n" for place, unit in enumerate(units)))
+    (folder / "units.txt").write_text(
+        "".join(f"{unit} {place}\n" for place, unit in enumerate(units))
+    )
     stats = {"mean_stat": [120.0] * 23, "var_stat": [1600.0] * 23, "frame_num": 10}
     (folder / "global_cmvn").write_text(json.dumps(stats))
     config = CONFIG | {
@@ -65,7 +76,9 @@ def speech(recordings: Path, digits: tuple[int, ...], random: np.random.Generato
     """Digits with faint noise before, between and after them, on the scale of int16."""
     parts = [_noise(MARGIN, random)]
     for digit in digits:
-        samples, rate = soundfile.read(recordings / f"{digit}_theo_{random.integers(3)}.wav", dtype="float32")
+        samples, rate = soundfile.read(
+            recordings / f"{digit}_theo_{random.integers(3)}.wav", dtype="float32"
+        )
         voice = resample(torch.from_numpy(samples * 32768), rate, RATE)
         parts += [voice, _noise(random.uniform(0.05, 0.2), random)]
     return torch.cat([*parts, _noise(MARGIN, random)])
@@ -85,9 +98,14 @@ def _fit(model: torch.nn.Module, spoken: list[torch.Tensor], texts: list[tuple[i
     for _ in range(STEPS):
         optimizer.zero_grad()
         # Other margins at each step: the model learns the digits, not their places.
-        cut = [each[int(torch.randint(most, ())) : len(each) - int(torch.randint(most, ()))] for each in feats]
+        cut = [
+            each[int(torch.randint(most, ())) : len(each) - int(torch.randint(most, ()))]
+            for each in feats
+        ]
         lengths = torch.tensor([len(each) for each in cut])
-        model(pad_sequence(cut, batch_first=True), lengths, target, target_lengths)["loss"].backward()
+        model(pad_sequence(cut, batch_first=True), lengths, target, target_lengths)[
+            "loss"
+        ].backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
         optimizer.step()
         warmup.step()

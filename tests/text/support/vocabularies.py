@@ -11,7 +11,9 @@ from wenet_uio.text.byte_tokens import byte_of_char
 
 
 def byte_pairs(words: Iterable[str]) -> list[bytes]:
-    """All bytes in GPT-2's order, then the beginnings of the words, each one byte longer than a token before it."""
+    """All bytes in GPT-2's order, then the beginnings of the words, each one byte longer than a
+    token before it.
+    """
     tokens = [bytes([byte]) for byte in byte_of_char().values()]
     for word in words:
         tokens += [word.encode()[:end] for end in range(2, len(word.encode()) + 1)]
@@ -20,7 +22,9 @@ def byte_pairs(words: Iterable[str]) -> list[bytes]:
 
 def write_tiktoken(path: Path, words: Iterable[str]) -> str:
     """Write a vocabulary as OpenAI's `multilingual.tiktoken`."""
-    lines = (f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(byte_pairs(words)))
+    lines = (
+        f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(byte_pairs(words))
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines), encoding="utf-8")
     return str(path)
@@ -35,7 +39,9 @@ def write_vocab_json(path: Path, words: Iterable[str]) -> str:
     return str(path)
 
 
-def write_tokenizer_json(path: Path, texts: Iterable[str], special: tuple[str, ...] = ("<|endoftext|>",)) -> str:
+def write_tokenizer_json(
+    path: Path, texts: Iterable[str], special: tuple[str, ...] = ("<|endoftext|>",)
+) -> str:
     """Train a vocabulary of byte pairs and write it as Hugging Face's `tokenizer.json`."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

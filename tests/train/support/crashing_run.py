@@ -1,4 +1,5 @@
-"""Run by test_kills.py: train on two ranks with a data worker each, whose decoder crashes at marked audio.
+"""Run by test_kills.py: train on two ranks with a data worker each, whose decoder crashes at marked
+audio.
 
 crashing_run.py FOLDER ...      trains in each folder
 """
@@ -19,7 +20,9 @@ def main(*folders: str) -> int:
     ends = []
     for folder in folders:
         os.chdir(folder)
-        ends += attempt("--model_dir exp --num_workers 1", lambda rank: crash_at_marked(pytest.MonkeyPatch()))
+        ends += attempt(
+            "--model_dir exp --num_workers 1", lambda rank: crash_at_marked(pytest.MonkeyPatch())
+        )
     return int(ends != [0] * RANKS * len(folders))
 
 

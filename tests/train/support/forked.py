@@ -1,6 +1,7 @@
 """Run train.py on two ranks, forked from this process, which has imported all modules already.
 
-Each rank is a session with its data workers, so that all its processes can be killed at once, as if a machine failed.
+Each rank is a session with its data workers, so that all its processes can be killed at once, as if
+a machine failed.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ def attempt(options: str, disturb: Callable[[int], None], *, spare: bool = False
             statuses[ended] = status
         left = set(ranks) - set(statuses)
         if time.monotonic() > give_up and not must_end:
-            print(f"ranks {sorted(left)} did not end within {PATIENCE} s; their stacks:", file=sys.stderr, flush=True)
+            print(
+                f"ranks {sorted(left)} did not end within {PATIENCE} s; their stacks:",
+                file=sys.stderr,
+                flush=True,
+            )
             for process in left:
                 os.kill(process, signal.SIGUSR1)
             time.sleep(1)
@@ -65,7 +70,13 @@ def _start(rank: int, port: int, options: str, disturb: Callable[[int], None]) -
         return process
     os.setsid()
     faulthandler.register(signal.SIGUSR1)
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS, "MASTER_PORT": port}
+    names = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": RANKS,
+        "LOCAL_WORLD_SIZE": RANKS,
+        "MASTER_PORT": port,
+    }
     os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1")
     disturb(rank)
     sys.argv = ["train.py", *COMMAND.split(), *options.split()]

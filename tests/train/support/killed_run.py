@@ -1,4 +1,5 @@
-"""Run by tests of kills: start training with 2 ranks of 2 workers, kill it each time, then train to the end.
+"""Run by tests of kills: start training with 2 ranks of 2 workers, kill it each time, then train to
+the end.
 
 killed_run.py kills.json [OPTION…]     kills: [[rank, event, number], …]: SIGKILL at the number-th event of that rank
 """
@@ -29,7 +30,9 @@ def die(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def count_down(number: int, at_zero: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+def count_down(
+    number: int, at_zero: Callable[..., Any], otherwise: Callable[..., Any]
+) -> Callable[..., Any]:
     """A function that calls `otherwise`, but `at_zero` at call `number` (from 1)."""
     left = number
 

@@ -2,8 +2,9 @@
 
 ranks.py job.json result.pt
 
-A job: `engine`, `small` (a small conformer, or TinyModel), `keys` of its config, `deals`, each a list of micro-batches
-(rows of the batch) for every rank, and optionally the `state` from which to continue.
+A job: `engine`, `small` (a small conformer, or TinyModel), `keys` of its config, `deals`, each a
+list of micro-batches (rows of the batch) for every rank, and optionally the `state` from which to
+continue.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from typing import Any
 
 import torch
 
-from tests.train.support.tiny import TinyModel, part, small_config, tiny_batch, tiny_config, two_views
+from tests.train.support.tiny import (
+    TinyModel,
+    part,
+    small_config,
+    tiny_batch,
+    tiny_config,
+    two_views,
+)
 from wenet_uio.config.regularisation import ModelAvgConf
 from wenet_uio.models import build_model
 from wenet_uio.train.build import build_engine
@@ -38,7 +46,9 @@ def make_engine(job: dict[str, Any], world: World) -> Engine:
     if "state" in job:
         engine.load_state_dict(torch.load(job["state"]))
     engine.connect()
-    if engine.scaler.is_enabled():  # the first scale of torch needs some steps until gradients are finite
+    if (
+        engine.scaler.is_enabled()
+    ):  # the first scale of torch needs some steps until gradients are finite
         engine.scaler.load_state_dict({**engine.scaler.state_dict(), "scale": 256.0})
     return engine
 
@@ -51,11 +61,17 @@ def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
     mine = [part(whole_batch, rows) for rows in deal[engine.world.rank]]
     for batch in mine[:-1]:
         batch.closes_step = False
-    validated = validate(engine, Once([replace(batch, other_feats=None) for batch in mine]), lambda: False)
+    validated = validate(
+        engine, Once([replace(batch, other_feats=None) for batch in mine]), lambda: False
+    )
     gradient = {}
 
     def remember(*_: object) -> None:
-        gradient.update((n, whole(w.grad).clone()) for n, w in engine.model.named_parameters() if w.grad is not None)
+        gradient.update(
+            (n, whole(w.grad).clone())
+            for n, w in engine.model.named_parameters()
+            if w.grad is not None
+        )
 
     if engine.config.train_engine != "deepspeed":  # it has only flat shares of gradients
         engine.optimizer.register_step_pre_hook(remember)
@@ -64,7 +80,9 @@ def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
     weights = engine.weights()
     average.add(weights)
     state = engine.state_dict()
-    held = sum(value.numel() for value in weights.values()) + sum(map(len, (state["model"], state["optimizer"])))
+    held = sum(value.numel() for value in weights.values()) + sum(
+        map(len, (state["model"], state["optimizer"]))
+    )
     return {
         "average": average.weights(weights),
         "held": engine.world.gather(held),

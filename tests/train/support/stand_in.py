@@ -1,7 +1,9 @@
-"""A device that stands in for an accelerator: tensors on it report another device, and compute on the CPU.
+"""A device that stands in for an accelerator: tensors on it report another device, and compute on
+the CPU.
 
-A copy to the host, a number read by the host, and a copy to the device without `non_blocking` are counted, because an
-accelerator makes the host wait for them. A tensor of the host beside tensors of the device is an error, as it is there.
+A copy to the host, a number read by the host, and a copy to the device without `non_blocking` are
+counted, because an accelerator makes the host wait for them. A tensor of the host beside tensors of
+the device is an error, as it is there.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from wenet_uio.models import ASRModel
 DEVICE = torch.device("meta")
 """Autograd runs the operations of this device in the thread of the CPU."""
 TAKES_LENGTHS = {"aten::_ctc_loss": 2, "aten::_ctc_loss_backward": 0}
-"""Operations with lengths on the host, and how many of them are copied there by the operation if they are not."""
+"""Operations with lengths on the host, and how many of them are copied there by the operation if
+they are not."""
 PACKS = "aten::_pack_padded_sequence"
 """An operation whose lengths, and whose second result, are on the host for every device."""
 COPIES = ("aten::copy_", "aten::_foreach_copy_", "aten::_to_copy")
@@ -36,7 +39,9 @@ class OnDevice(torch.Tensor):
     @staticmethod
     def __new__(cls, host: torch.Tensor) -> OnDevice:
         layout = {"strides": host.stride(), "storage_offset": host.storage_offset()}
-        return torch.Tensor._make_wrapper_subclass(cls, host.shape, **layout, dtype=host.dtype, device=DEVICE)
+        return torch.Tensor._make_wrapper_subclass(
+            cls, host.shape, **layout, dtype=host.dtype, device=DEVICE
+        )
 
     def __init__(self, host: torch.Tensor) -> None:
         self.host = host
@@ -64,7 +69,9 @@ class StandIn(TorchDispatchMode):
 
 
 def run(func: Any, args: Any, kwargs: dict[str, Any], waits: Counter[str]) -> Any:
-    """Run an operation on the values of its tensors; tensors of the device give tensors of the device."""
+    """Run an operation on the values of its tensors; tensors of the device give tensors of the
+    device.
+    """
     tensors: list[torch.Tensor] = []
     each_tensor(tensors.append, (args, kwargs))
     known = {id(each.host): each for each in tensors if isinstance(each, OnDevice)}
@@ -78,11 +85,19 @@ def run(func: Any, args: Any, kwargs: dict[str, Any], waits: Counter[str]) -> An
     elif name in COPIES and to_device(args, asked) and not leaves_at_once(args, kwargs):
         waits[f"{name} to the device"] += 1
     elif name in TAKES_LENGTHS:
-        waits[name] += sum(isinstance(each, OnDevice) for each in tensors[2 : 2 + TAKES_LENGTHS[name]])
+        waits[name] += sum(
+            isinstance(each, OnDevice) for each in tensors[2 : 2 + TAKES_LENGTHS[name]]
+        )
     elif known and name not in (*COPIES, PACKS):
-        strangers = [each.shape for each in tensors if not isinstance(each, OnDevice) and each.dim()]
-        assert not strangers, f"{name} has tensors of the host beside tensors of the device: {strangers}"
-    on_host, options = each_tensor(lambda each: each.host if isinstance(each, OnDevice) else each, (args, kwargs))
+        strangers = [
+            each.shape for each in tensors if not isinstance(each, OnDevice) and each.dim()
+        ]
+        assert not strangers, (
+            f"{name} has tensors of the host beside tensors of the device: {strangers}"
+        )
+    on_host, options = each_tensor(
+        lambda each: each.host if isinstance(each, OnDevice) else each, (args, kwargs)
+    )
     if asked is not None:
         options["device"] = torch.device("cpu")
     results = func(*on_host, **options)
@@ -90,11 +105,15 @@ def run(func: Any, args: Any, kwargs: dict[str, Any], waits: Counter[str]) -> An
         return results
     if name == PACKS:
         return OnDevice(results[0]), results[1]
-    return each_tensor(lambda each: known[id(each)] if id(each) in known else OnDevice(each), results)
+    return each_tensor(
+        lambda each: known[id(each)] if id(each) in known else OnDevice(each), results
+    )
 
 
 def each_tensor(function: Callable[[torch.Tensor], Any], values: Any) -> Any:
-    """The values with the result of `function` in place of each tensor; torch's tree_map takes twice the time."""
+    """The values with the result of `function` in place of each tensor; torch's tree_map takes
+    twice the time.
+    """
     if isinstance(values, torch.Tensor):
         return function(values)
     if isinstance(values, (tuple, list)):
@@ -112,7 +131,9 @@ def to_host(args: Any, asked: torch.device | None) -> bool:
 
 
 def to_device(args: Any, asked: torch.device | None) -> bool:
-    """True if a copy is from the host to the device; a single number is part of the launch of an operation."""
+    """True if a copy is from the host to the device; a single number is part of the launch of an
+    operation.
+    """
     if asked is not None:
         return asked == DEVICE and not isinstance(args[0], OnDevice)
     pair = len(args) > 1 and isinstance(args[0], OnDevice) and isinstance(args[1], torch.Tensor)
@@ -130,7 +151,9 @@ def moved(model: ASRModel) -> ASRModel:
     for module in model.modules():
         for name, weight in list(module.named_parameters(recurse=False)):
             if id(weight) not in done:
-                done[id(weight)] = nn.Parameter(OnDevice(weight.detach()), requires_grad=weight.requires_grad)
+                done[id(weight)] = nn.Parameter(
+                    OnDevice(weight.detach()), requires_grad=weight.requires_grad
+                )
             setattr(module, name, done[id(weight)])
         for name, buffer in list(module.named_buffers(recurse=False)):
             setattr(module, name, OnDevice(buffer))
@@ -144,8 +167,12 @@ def standing_in() -> Iterator[StandIn]:
         # torch's list of the devices with fused optimizers
         module = importlib.import_module("torch.optim.optimizer")
         patch.setattr(module, "_get_fused_kernels_supported_devices", lambda: ["cpu", DEVICE.type])
-        autocast = torch.autocast  # knows no such device; what is on the device computes in its own type
+        autocast = (
+            torch.autocast
+        )  # knows no such device; what is on the device computes in its own type
         patch.setattr(
-            torch, "autocast", lambda kind, *args, **keys: autocast(kind.replace(DEVICE.type, "cpu"), *args, **keys)
+            torch,
+            "autocast",
+            lambda kind, *args, **keys: autocast(kind.replace(DEVICE.type, "cpu"), *args, **keys),
         )
         yield device

@@ -45,7 +45,9 @@ class Allocate(torch.autograd.Function):
 
 
 def starve(engine: Engine, where: str) -> RemovableHandle:
-    """Let passes (`forward` or `backward`) with more than ROOM utterances fail, until the handle is removed."""
+    """Let passes (`forward` or `backward`) with more than ROOM utterances fail, until the handle is
+    removed.
+    """
 
     def hook(_: Any, inputs: Any, output: Any) -> Any:
         if len(inputs[0]) <= ROOM:
@@ -58,22 +60,33 @@ def starve(engine: Engine, where: str) -> RemovableHandle:
 
 
 def gradient_of(engine: Engine, batches: list[Any], case: dict[str, Any]) -> dict[str, Any]:
-    """The gradient after `before` steps, and the number of buckets sent when the backward pass was interrupted."""
+    """The gradient after `before` steps, and the number of buckets sent when the backward pass was
+    interrupted.
+    """
     for number in range(case["before"]):
         engine.step(batches, number + 1, {})
     if case["where"]:
         starve(engine, case["where"])
     gradient: dict[str, torch.Tensor] = {}
     engine.optimizer.register_step_pre_hook(
-        lambda *_: gradient.update((name, weight.grad.clone()) for name, weight in engine.model.named_parameters())
+        lambda *_: gradient.update(
+            (name, weight.grad.clone()) for name, weight in engine.model.named_parameters()
+        )
     )
     sent = []
     if case["where"]:
         complete = engine.exchange.complete
-        engine.exchange.complete = lambda device: (sent.append(len(engine.exchange._sent)), complete(device))
+        engine.exchange.complete = lambda device: (
+            sent.append(len(engine.exchange._sent)),
+            complete(device),
+        )
     engine.step(batches, case["before"] + 1, {})
     engine.step(batches, case["before"] + 2, {})
-    return {"gradient": gradient, "splits": [list(known) for known in engine.size_limit.too_large], "sent": sent}
+    return {
+        "gradient": gradient,
+        "splits": [list(known) for known in engine.size_limit.too_large],
+        "sent": sent,
+    }
 
 
 def main(cases_path: str, result: str) -> None:

@@ -2,8 +2,8 @@
 
 starved_run.py engine starved killed
 
-trains the runs `starved` and `killed` (which is killed as well), then the run `nothing`, which does not run out of
-memory and begins with too_large.jsonl of the first run.
+trains the runs `starved` and `killed` (which is killed as well), then the run `nothing`, which does
+not run out of memory and begins with too_large.jsonl of the first run.
 """
 
 from __future__ import annotations

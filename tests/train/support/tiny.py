@@ -33,11 +33,17 @@ class TinyModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(8, UNITS)
 
-    def prompts(self, texts: Sequence[str], fields: Sequence[Any], keys: Sequence[str] = ()) -> None:
+    def prompts(
+        self, texts: Sequence[str], fields: Sequence[Any], keys: Sequence[str] = ()
+    ) -> None:
         """As ASRModel.prompts."""
 
     def forward(
-        self, feats: torch.Tensor, feats_lengths: torch.Tensor, target: torch.Tensor, target_lengths: torch.Tensor
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
     ) -> dict[str, torch.Tensor]:
         valid = torch.arange(feats.size(1)) < feats_lengths[:, None]
         mean = (feats * valid[..., None]).sum(1) / feats_lengths[:, None]
@@ -64,9 +70,22 @@ def tiny_config(**keys: Any) -> Config:
 
 
 def small_config(**keys: Any) -> Config:
-    """A conformer without dropout; its results do not depend on padding or other utterances (layer norm, causal)."""
-    small = {"attention_heads": 2, "linear_units": 16, "num_blocks": 2, "dropout_rate": 0, "positional_dropout_rate": 0}
-    encoder = {"output_size": 16, "cnn_module_kernel": 3, "cnn_module_norm": "layer_norm", "causal": True}
+    """A conformer without dropout; its results do not depend on padding or other utterances (layer
+    norm, causal).
+    """
+    small = {
+        "attention_heads": 2,
+        "linear_units": 16,
+        "num_blocks": 2,
+        "dropout_rate": 0,
+        "positional_dropout_rate": 0,
+    }
+    encoder = {
+        "output_size": 16,
+        "cnn_module_kernel": 3,
+        "cnn_module_norm": "layer_norm",
+        "causal": True,
+    }
     model = {
         "encoder": "conformer",
         "encoder_conf": {**small, **encoder},
@@ -80,10 +99,14 @@ def small_config(**keys: Any) -> Config:
 
 
 def tiny_batch(lengths: Sequence[int], seed: int, tokens: int = 1) -> Batch:
-    """Random utterances of `lengths` frames and 1 to `tokens` tokens; utterance n depends only on the seed and n."""
+    """Random utterances of `lengths` frames and 1 to `tokens` tokens; utterance n depends only on
+    the seed and n.
+    """
     feats = torch.zeros(len(lengths), max(lengths, default=0), FEATURES)
     target = torch.full((len(lengths), tokens), -1)
-    target_lengths = torch.tensor([1 + number % tokens for number in range(len(lengths))], dtype=torch.int64)
+    target_lengths = torch.tensor(
+        [1 + number % tokens for number in range(len(lengths))], dtype=torch.int64
+    )
     for number, length in enumerate(lengths):
         generator = torch.Generator().manual_seed(seed * 1000 + number)
         feats[number, :length] = torch.randn(length, FEATURES, generator=generator)
@@ -91,7 +114,9 @@ def tiny_batch(lengths: Sequence[int], seed: int, tokens: int = 1) -> Batch:
         target[number, :size] = torch.randint(1, UNITS, (size,), generator=generator)
     keys = tuple(f"{seed}-{number}" for number in range(len(lengths)))
     size = len(lengths)
-    return Batch(keys, feats, torch.tensor(lengths), target, target_lengths, sum(lengths) / 100, planned=size)
+    return Batch(
+        keys, feats, torch.tensor(lengths), target, target_lengths, sum(lengths) / 100, planned=size
+    )
 
 
 def two_views(batch: Batch) -> Batch:
@@ -103,7 +128,10 @@ def part(batch: Batch, rows: Sequence[int]) -> Batch:
     """The utterances `rows` of a batch, padded to the longest of them."""
     longest = int(batch.feats_lengths[list(rows)].max()) if rows else 0
     most_tokens = int(batch.target_lengths[list(rows)].max()) if rows else 0
-    tensors = {name: getattr(batch, name)[list(rows)] for name in ("feats_lengths", "target", "target_lengths")}
+    tensors = {
+        name: getattr(batch, name)[list(rows)]
+        for name in ("feats_lengths", "target", "target_lengths")
+    }
     seconds = int(tensors["feats_lengths"].sum()) / 100
     feats = batch.feats[list(rows), :longest]
     tensors["target"] = tensors["target"][:, :most_tokens]

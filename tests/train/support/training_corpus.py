@@ -25,7 +25,10 @@ CONFIG = {
     "decoder_conf": {"attention_heads": 2, "linear_units": 32, "num_blocks": 1},
     "tokenizer": "char",
     "tokenizer_conf": {"symbol_table_path": "units.txt"},
-    "dataset_conf": {"fbank_conf": {"num_mel_bins": 23}, "batch_conf": {"batch_type": "static", "batch_size": 4}},
+    "dataset_conf": {
+        "fbank_conf": {"num_mel_bins": 23},
+        "batch_conf": {"batch_type": "static", "batch_size": 4},
+    },
     "scheduler_conf": {"warmup_steps": 20},
     "max_epoch": 2,
     "save_interval": 2,
@@ -35,11 +38,15 @@ CONFIG = {
 
 
 def write_corpus(folder: Path, **keys: Any) -> Path:
-    """Write train.list (22 utterances), cv.list (5), units.txt and train.yaml; `keys` change the yaml."""
+    """Write train.list (22 utterances), cv.list (5), units.txt and train.yaml; `keys` change the
+    yaml.
+    """
     _write_list(folder, "train", 22)
     _write_list(folder, "cv", 5)
     units = ["<blank>", "<unk>", "a", "b", "c", "<sos/eos>"]
-    (folder / "units.txt").write_text("".join(f"{unit} {number}\n" for number, unit in enumerate(units)))
+    (folder / "units.txt").write_text(
+        "".join(f"{unit} {number}\n" for number, unit in enumerate(units))
+    )
     (folder / "train.yaml").write_text(yaml.safe_dump({**CONFIG, **keys}))
     return folder
 

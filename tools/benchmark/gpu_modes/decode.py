@@ -31,9 +31,14 @@ def run(report: Report) -> None:
     model = build_model(config_of(report, recipe(report, STREAMING))).to(report.device).eval()
     for case in report.each(cases):
         with report.result(**case) as found:
-            batches = [batch_of(report, case["utterances"], report.sized(6.0, 1.0) + number) for number in range(2)]
+            batches = [
+                batch_of(report, case["utterances"], report.sized(6.0, 1.0) + number)
+                for number in range(2)
+            ]
             use_tf32(case["arithmetic"])
-            search = Search([case["decode_mode"]], DecodeOptions(dtype=dtype_of(case["arithmetic"])))
+            search = Search(
+                [case["decode_mode"]], DecodeOptions(dtype=dtype_of(case["arithmetic"]))
+            )
             if not report.options.toy:
                 _seconds(report, model, batches, search)  # warms up
             passed = _seconds(report, model, batches, search)

@@ -26,17 +26,28 @@ QUERY = "driver_version,power.limit,clocks.max.sm,clocks.max.mem,utilization.gpu
 def run(report: Report) -> None:
     """Write one line."""
     with report.result() as found:
-        found |= {"python": platform.python_version(), "system": platform.platform(), **_processor()}
+        found |= {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            **_processor(),
+        }
         found["packages"] = {name: _version(name) for name in PACKAGES}
         found["compilers"] = [name for name in COMPILERS if shutil.which(name)]
-        found |= {"cpu_capability": torch.backends.cpu.get_cpu_capability(), "cuda": torch.version.cuda}
+        found |= {
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "cuda": torch.version.cuda,
+        }
         if report.on_gpu:
             found |= _gpu(report.device)
 
 
 def _processor() -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {"cores": len(os.sched_getaffinity(0)), "threads": torch.get_num_threads(), "memory_gb": memory / 1e9}
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "memory_gb": memory / 1e9,
+    }
 
 
 def _version(package: str) -> str | None:
@@ -60,7 +71,9 @@ def _gpu(device: torch.device) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version(),
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),
         "bf16_on_gpu": torch.cuda.is_bf16_supported(including_emulation=False),
-        "attention": [name for name in attention if getattr(torch.backends.cuda, f"{name}_sdp_enabled")()],
+        "attention": [
+            name for name in attention if getattr(torch.backends.cuda, f"{name}_sdp_enabled")()
+        ],
         "driver": _driver(),
     }
 

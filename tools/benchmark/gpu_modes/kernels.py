@@ -28,9 +28,13 @@ def run(report: Report) -> None:
     ]
     for case in report.each(cases):
         with report.result(**case) as found:
-            config = config_of(report, recipe(report, STREAMING), dtype=dtype_of(case["arithmetic"]))
+            config = config_of(
+                report, recipe(report, STREAMING), dtype=dtype_of(case["arithmetic"])
+            )
             engine = engine_of(config, case["arithmetic"], report.device)
-            found |= profiled(report, engine, dynamic_batches(report, case["frames"], report.sized(6, 1)))
+            found |= profiled(
+                report, engine, dynamic_batches(report, case["frames"], report.sized(6, 1))
+            )
 
 
 def profiled(report: Report, engine: Engine, batches: list[Batch]) -> dict[str, Any]:
@@ -41,11 +45,22 @@ def profiled(report: Report, engine: Engine, batches: list[Batch]) -> dict[str, 
     with profile(activities=kinds, acc_events=True) as profiler:
         _pass(report, engine, batches, 1 + 2 * len(batches))
     events, per_step = profiler.events() or (), 1 / len(batches)
-    figures = {"step_ms": 1000 * seconds, "casts": sum(event.name in CASTS for event in events) * per_step}
+    figures = {
+        "step_ms": 1000 * seconds,
+        "casts": sum(event.name in CASTS for event in events) * per_step,
+    }
     if report.on_gpu:
-        spans = [(event.time_range.start, event.time_range.end) for event in events if _is_of(DeviceType.CUDA, event)]
-        # The profiler slows the host down, so that its own step would look idle: the time is that of the step before.
-        figures |= {"busy": union(spans) / 1e6 * per_step / seconds, "launches": len(spans) * per_step}
+        spans = [
+            (event.time_range.start, event.time_range.end)
+            for event in events
+            if _is_of(DeviceType.CUDA, event)
+        ]
+        # The profiler slows the host down, so that its own step would look idle: the time is that
+        # of the step before.
+        figures |= {
+            "busy": union(spans) / 1e6 * per_step / seconds,
+            "launches": len(spans) * per_step,
+        }
     return {**figures, "top": _longest(report, profiler.key_averages(), per_step)}
 
 
@@ -59,16 +74,25 @@ def _longest(report: Report, averages: Iterable[Any], per_step: float) -> list[d
     device, time_of = DeviceType.CPU, "self_cpu_time_total"
     if report.on_gpu:
         device, time_of = DeviceType.CUDA, "self_device_time_total"
-    found = sorted((each for each in averages if _is_of(device, each)), key=lambda each: -getattr(each, time_of))
+    found = sorted(
+        (each for each in averages if _is_of(device, each)),
+        key=lambda each: -getattr(each, time_of),
+    )
     total = sum(getattr(each, time_of) for each in found) or 1
     return [
-        {"name": each.key[:80], "share": getattr(each, time_of) / total, "per_step": each.count * per_step}
+        {
+            "name": each.key[:80],
+            "share": getattr(each, time_of) / total,
+            "per_step": each.count * per_step,
+        }
         for each in found[:TOP]
     ]
 
 
 def union(spans: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of spans of time, which may overlap: kernels of several streams run at the same time."""
+    """Length of the union of spans of time, which may overlap: kernels of several streams run at
+    the same time.
+    """
     covered, end = 0.0, float("-inf")
     for start, stop in sorted(spans):
         covered += max(0.0, stop - max(start, end))

@@ -1,4 +1,6 @@
-"""Which batches fit in memory, and does splitting a batch that does not fit give the same gradient?"""
+"""Which batches fit in memory, and does splitting a batch that does not fit give the same
+gradient?
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ from typing import Any
 
 import torch
 
-from gpu_modes.recipes import STREAMING, TOKENS_PER_SECOND, batch_of, config_of, engine_of, recipe, without_chance
+from gpu_modes.recipes import (
+    STREAMING,
+    TOKENS_PER_SECOND,
+    batch_of,
+    config_of,
+    engine_of,
+    recipe,
+    without_chance,
+)
 from gpu_modes.report import Report, free
 from wenet_uio.config import Config
 from wenet_uio.dataset.plan.worst_shapes import Shape
@@ -29,9 +39,12 @@ def run(report: Report) -> None:
     """Write a line for each length, and one for a batch that is split."""
     dtype = "bf16" if report.on_gpu else "fp32"
     cases: list[dict[str, Any]] = [
-        {"part": "largest", "seconds": seconds, "dtype": dtype} for seconds in report.sized(SECONDS, (1,))
+        {"part": "largest", "seconds": seconds, "dtype": dtype}
+        for seconds in report.sized(SECONDS, (1,))
     ]
-    for case in report.each([*cases, SPLIT]):  # forked trials on a CPU come before anything is computed here
+    for case in report.each(
+        [*cases, SPLIT]
+    ):  # forked trials on a CPU come before anything is computed here
         with report.result(**case) as found:
             found |= _split(report) if case is SPLIT else _largest(report, case["seconds"], dtype)
 
@@ -56,7 +69,8 @@ def _largest(report: Report, seconds: int, dtype: str) -> dict[str, Any]:
 def _split(report: Report) -> dict[str, Any]:
     """The gradient norms of a whole batch and of the same batch split.
 
-    On a GPU the second step gets too little memory. On a CPU it is told in advance that half of the batch is too large.
+    On a GPU the second step gets too little memory. On a CPU it is told in advance that half of the
+    batch is too large.
     """
     keys = without_chance(recipe(report, STREAMING))
     config = config_of(report, keys, dtype="bf16" if report.on_gpu else "fp32")
@@ -71,7 +85,9 @@ def _split(report: Report) -> dict[str, Any]:
         half = (len(batch) + 1) // 2
         too_large = TooLarge(1, half, batch.rows(slice(-half, None)).feats.size(1), 1)
     else:
-        torch.cuda.set_per_process_memory_fraction(0.6 * peak / torch.cuda.mem_get_info(report.device)[1])
+        torch.cuda.set_per_process_memory_fraction(
+            0.6 * peak / torch.cuda.mem_get_info(report.device)[1]
+        )
     split, sizes = _norm(report, config, batch, too_large)
     figures = {
         "utterances": len(batch),
@@ -83,7 +99,9 @@ def _split(report: Report) -> dict[str, Any]:
     return figures | ({} if peak is None else {"peak_gb": peak / 1e9})
 
 
-def _norm(report: Report, config: Config, batch: Batch, too_large: TooLarge | None = None) -> tuple[float, int]:
+def _norm(
+    report: Report, config: Config, batch: Batch, too_large: TooLarge | None = None
+) -> tuple[float, int]:
     """Gradient norm of a first step, and the number of sizes that are known not to fit."""
     engine = engine_of(config, config.dtype, report.device)
     if too_large is not None:

@@ -6,7 +6,15 @@ from typing import NamedTuple
 
 import torch
 
-from gpu_modes.recipes import STREAMING, batch_of, config_of, dtype_of, engine_of, recipe, without_chance
+from gpu_modes.recipes import (
+    STREAMING,
+    batch_of,
+    config_of,
+    dtype_of,
+    engine_of,
+    recipe,
+    without_chance,
+)
 from gpu_modes.report import Report
 from wenet_uio.dataset.types import Batch
 
@@ -34,16 +42,23 @@ def run(report: Report) -> None:
             expected = _step(report, conf["conf"], "fp32", torch.device("cpu"), batch)
             for arithmetic in precisions:
                 with report.result(**conf, arithmetic=arithmetic, **size) as found:
-                    found |= apart(_step(report, conf["conf"], arithmetic, report.device, batch), expected)
+                    found |= apart(
+                        _step(report, conf["conf"], arithmetic, report.device, batch), expected
+                    )
 
 
 def apart(step: Step, expected: Step) -> dict[str, float | str]:
-    """Differences relative to what is expected: of the loss, of the gradient, and of the weight that is worst."""
+    """Differences relative to what is expected: of the loss, of the gradient, and of the weight
+    that is worst.
+    """
     norms = {name: float(each.norm()) for name, each in expected.gradient.items()}
-    differences = {name: float((step.gradient[name] - each).norm()) for name, each in expected.gradient.items()}
+    differences = {
+        name: float((step.gradient[name] - each).norm()) for name, each in expected.gradient.items()
+    }
     norm = sum(each**2 for each in norms.values()) ** 0.5
     worst = max(
-        (name for name in norms if norms[name] >= COUNTED * norm), key=lambda name: differences[name] / norms[name]
+        (name for name in norms if norms[name] >= COUNTED * norm),
+        key=lambda name: differences[name] / norms[name],
     )
     return {
         "loss": step.loss,

@@ -26,10 +26,17 @@ OF_CORPUS = ("cmvn", "cmvn_conf", "tokenizer", "tokenizer_conf")
 """Keys that name files of a corpus."""
 PARTS = ("encoder_conf", "decoder_conf", "predictor_conf", "joint_conf")
 SMALL = {
-    **{"output_size": 32, "attention_heads": 2, "linear_units": 32, "num_blocks": 1, "r_num_blocks": 1},
+    **{
+        "output_size": 32,
+        "attention_heads": 2,
+        "linear_units": 32,
+        "num_blocks": 1,
+        "r_num_blocks": 1,
+    },
     **{"embed_size": 32, "hidden_size": 32, "num_layers": 1, "join_dim": 32},
 }
-"""Sizes with --toy. Depthwise convolutions of 16 channels in bf16 never end on CPUs with AVX512-BF16 (torch 2.11)."""
+"""Sizes with --toy. Depthwise convolutions of 16 channels in bf16 never end on CPUs with
+AVX512-BF16 (torch 2.11)."""
 RATES = {
     "encoder_conf": ("dropout_rate", "positional_dropout_rate", "attention_dropout_rate"),
     "decoder_conf": (
@@ -54,8 +61,13 @@ def recipe(report: Report, name: str) -> dict[str, Any]:
 
 
 def without_chance(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a model without dropout and without chunks of random size, so that two runs compute the same."""
-    keys = {**keys, **{part: {**keys[part], **dict.fromkeys(rates, 0.0)} for part, rates in RATES.items()}}
+    """The keys of a model without dropout and without chunks of random size, so that two runs
+    compute the same.
+    """
+    keys = {
+        **keys,
+        **{part: {**keys[part], **dict.fromkeys(rates, 0.0)} for part, rates in RATES.items()},
+    }
     keys["encoder_conf"] = {**keys["encoder_conf"], "use_dynamic_chunk": False}
     return keys
 
@@ -96,7 +108,9 @@ def batch_of(report: Report, utterances: int, seconds: float) -> Batch:
 
 
 def dynamic_batches(report: Report, frames: int, count: int) -> list[Batch]:
-    """Batches of different lengths with about `frames` padded frames each, as a dynamic plan makes them."""
+    """Batches of different lengths with about `frames` padded frames each, as a dynamic plan makes
+    them.
+    """
     batches = []
     for number in range(count):
         seconds = report.sized(SHORTEST + (LONGEST - SHORTEST) * (number * 0.618 % 1), 1.0)

@@ -78,22 +78,27 @@ class Report:
                 file.write(line + "\n")
 
     def each(self, cases: Sequence[Case]) -> Iterator[Case]:
-        """Yield the cases while there is time for one more as long as the longest so far; write what is left out."""
+        """Yield the cases while there is time for one more as long as the longest so far; write
+        what is left out.
+        """
         longest = 0.0
         for number, case in enumerate(cases):
             began = time.monotonic()
             if number and began + longest > self._ends:
-                self.write(left_out=[dict(left) for left in cases[number:]], minutes=self.options.minutes)
+                self.write(
+                    left_out=[dict(left) for left in cases[number:]], minutes=self.options.minutes
+                )
                 return
             yield case
             longest = max(longest, time.monotonic() - began)
 
     @contextmanager
     def result(self, **case: Any) -> Iterator[dict[str, Any]]:
-        """Write the figures that the block adds to the dict, together with the `case` that they are of.
+        """Write the figures that the block adds to the dict, together with the `case` that they are
+        of.
 
-        A case that does not fit in memory is a result as well. Another exception is noted as a failure, and the next
-        case can run.
+        A case that does not fit in memory is a result as well. Another exception is noted as a
+        failure, and the next case can run.
         """
         found: dict[str, Any] = {}
         with self.named_failure(**case):
@@ -108,7 +113,9 @@ class Report:
 
     @contextmanager
     def named_failure(self, **case: Any) -> Iterator[None]:
-        """Write an exception of the block as a failure: on one line of standard error, and in full as JSON."""
+        """Write an exception of the block as a failure: on one line of standard error, and in full
+        as JSON.
+        """
         try:
             yield
         except Exception as error:

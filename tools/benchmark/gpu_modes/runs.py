@@ -43,22 +43,45 @@ class Outcome:
 
 @contextmanager
 def corpus_folder(report: Report, utterances: int) -> Iterator[Path]:
-    """A folder with noise of 1 to 16 s, raw.list, shard.list, units.txt, and train.yaml of the recipe."""
+    """A folder with noise of 1 to 16 s, raw.list, shard.list, units.txt, and train.yaml of the
+    recipe.
+    """
     with tempfile.TemporaryDirectory(dir=report.options.folder) as name:
         folder = Path(name)
         lines = write_audio(folder / "wav", utterances, scale=report.sized(1.0, 0.1))
         make_raw_list(lines, str(folder / "raw.list"))
-        make_shard_list(lines, folder / "shards", str(folder / "shard.list"), ShardOptions(per_shard=utterances // 4))
-        units = [*HEAD, *(f"unit{number}" for number in range(units_of(report) - len(HEAD) - 1)), LAST]
-        (folder / "units.txt").write_text("".join(f"{unit} {number}\n" for number, unit in enumerate(units)))
-        of_corpus = {"tokenizer": "char", "tokenizer_conf": {"symbol_table_path": str(folder / "units.txt")}}
+        make_shard_list(
+            lines,
+            folder / "shards",
+            str(folder / "shard.list"),
+            ShardOptions(per_shard=utterances // 4),
+        )
+        units = [
+            *HEAD,
+            *(f"unit{number}" for number in range(units_of(report) - len(HEAD) - 1)),
+            LAST,
+        ]
+        (folder / "units.txt").write_text(
+            "".join(f"{unit} {number}\n" for number, unit in enumerate(units))
+        )
+        of_corpus = {
+            "tokenizer": "char",
+            "tokenizer_conf": {"symbol_table_path": str(folder / "units.txt")},
+        }
         of_run = {"epoch_steps": LONG_EPOCH, "observe_interval": 0}
-        (folder / "train.yaml").write_text(yaml.safe_dump({**recipe(report, STREAMING), **of_corpus, **of_run}))
+        (folder / "train.yaml").write_text(
+            yaml.safe_dump({**recipe(report, STREAMING), **of_corpus, **of_run})
+        )
         yield folder
 
 
 def train(
-    report: Report, folder: Path, name: str, settings: Mapping[str, Any], options: Sequence[str], ranks: int = 1
+    report: Report,
+    folder: Path,
+    name: str,
+    settings: Mapping[str, Any],
+    options: Sequence[str],
+    ranks: int = 1,
 ) -> Outcome:
     """Run train.py once with exp_NAME as its folder.
 
@@ -70,8 +93,17 @@ def train(
         TimeoutExpired: the run did not stop in time and was killed.
     """
     points = folder / f"{name}.jsonl"
-    launcher = [] if ranks == 1 else ["-m", "wenet_uio.bin.launch", "--standalone", f"--nproc_per_node={ranks}"]
-    command = [sys.executable, *launcher, str(TRAINING), json.dumps({"points": str(points), **settings})]
+    launcher = (
+        []
+        if ranks == 1
+        else ["-m", "wenet_uio.bin.launch", "--standalone", f"--nproc_per_node={ranks}"]
+    )
+    command = [
+        sys.executable,
+        *launcher,
+        str(TRAINING),
+        json.dumps({"points": str(points), **settings}),
+    ]
     command += ["--config", str(folder / "train.yaml"), "--model_dir", str(folder / f"exp_{name}")]
     command += ["--device", str(report.device), *options]
     log = folder / f"{name}.log"
@@ -83,7 +115,9 @@ def train(
 
 
 def data_options(folder: Path, data_type: str) -> list[str]:
-    """Options of train.py for a list of the corpus. Runs end before they validate, so that the list serves for both."""
+    """Options of train.py for a list of the corpus. Runs end before they validate, so that the list
+    serves for both.
+    """
     data_list = str(folder / f"{data_type}.list")
     return ["--train_data", data_list, "--cv_data", data_list, "--data_type", data_type]
 

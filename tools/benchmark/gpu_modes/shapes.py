@@ -1,4 +1,6 @@
-"""What does a batch of an unseen shape cost? cuDNN's attention and cuFFT build a plan for each shape."""
+"""What does a batch of an unseen shape cost? cuDNN's attention and cuFFT build a plan for each
+shape.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,17 @@ def run(report: Report) -> None:
             if case is FEATURES:
                 found |= new_and_seen(report, *_features(report))
             else:
-                found |= new_and_seen(report, *_steps(report, case["conf"]), cudnn_attention=case["cudnn_attention"])
+                found |= new_and_seen(
+                    report, *_steps(report, case["conf"]), cudnn_attention=case["cudnn_attention"]
+                )
 
 
 def new_and_seen(
-    report: Report, work: Callable[[int], object], sizes: Iterable[int], *, cudnn_attention: bool = False
+    report: Report,
+    work: Callable[[int], object],
+    sizes: Iterable[int],
+    *,
+    cudnn_attention: bool = False,
 ) -> dict[str, float]:
     """Median milliseconds of `work` at a size for the first time, and of the same again."""
     torch.backends.cuda.enable_cudnn_sdp(cudnn_attention)
@@ -52,9 +60,14 @@ def new_and_seen(
 def _steps(report: Report, conf: str) -> tuple[Callable[[int], object], range]:
     """Training steps on batches whose utterances and lengths all differ."""
     arithmetic = "bf16" if report.on_gpu else "fp32"
-    engine = engine_of(config_of(report, recipe(report, conf), dtype=arithmetic), arithmetic, report.device)
+    engine = engine_of(
+        config_of(report, recipe(report, conf), dtype=arithmetic), arithmetic, report.device
+    )
     sizes = range(report.sized(13, 2))
-    batches = [batch_of(report, report.sized(20, 1) + size, report.sized(4.0, 0.5) + 0.37 * size) for size in sizes]
+    batches = [
+        batch_of(report, report.sized(20, 1) + size, report.sized(4.0, 0.5) + 0.37 * size)
+        for size in sizes
+    ]
     return lambda size: engine.step([batches[size]], size + 1, {}), sizes
 
 

@@ -1,4 +1,6 @@
-"""How many audio seconds per second does the step loop train on, and what bounds it: the GPU or the host?"""
+"""How many audio seconds per second does the step loop train on, and what bounds it: the GPU or the
+host?
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from gpu_modes.report import Report
 FRAMES = (36_000, 12_000, 120_000, 360_000)
 """Padded frames of a batch, the usual size first."""
 PRECISIONS = ("bf16", "fp32", "tf32", "fp16")
-COMPILED = [{"arithmetic": arithmetic, "frames": FRAMES[0], "torch_compile": True} for arithmetic in ("bf16", "fp32")]
+COMPILED = [
+    {"arithmetic": arithmetic, "frames": FRAMES[0], "torch_compile": True}
+    for arithmetic in ("bf16", "fp32")
+]
 BATCHES, REPEATS = 8, 2
 
 

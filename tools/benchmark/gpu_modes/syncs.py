@@ -40,7 +40,9 @@ def run(report: Report) -> None:
     for case in report.each(cases):
         with report.result(**case, **size) as found:
             if not report.on_gpu:
-                found["counted"] = "values that the host reads, an upper bound; synchronisations need a GPU"
+                found["counted"] = (
+                    "values that the host reads, an upper bound; synchronisations need a GPU"
+                )
             apart = {} if case["joined"] else {"join_micro_batches": 0}
             config = config_of(report, recipe(report, case["conf"]), dtype=arithmetic, **apart)
             engine = engine_of(config, arithmetic, report.device)

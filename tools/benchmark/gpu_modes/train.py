@@ -22,7 +22,12 @@ CASES = [
     {"data_type": data_type, "workers": workers, "features": features, "frames": frames}
     for frames, data_type, workers in (
         *((FRAMES[0], "shard", 4), (FRAMES[1], "shard", 4), (FRAMES[0], "raw", 4)),
-        *((FRAMES[0], "shard", 1), (FRAMES[0], "shard", 8), (FRAMES[1], "shard", 8), (FRAMES[0], "shard", 0)),
+        *(
+            (FRAMES[0], "shard", 1),
+            (FRAMES[0], "shard", 8),
+            (FRAMES[1], "shard", 8),
+            (FRAMES[0], "shard", 0),
+        ),
     )
     for features in ("worker", "accelerator")
 ]
@@ -33,7 +38,9 @@ TOY = [
 
 
 def run(report: Report) -> None:
-    """Write a line for each kind of list, number of workers, place of the features, and size of batches."""
+    """Write a line for each kind of list, number of workers, place of the features, and size of
+    batches.
+    """
     with corpus_folder(report, report.sized(UTTERANCES, 24)) as folder:
         for number, case in enumerate(report.each(report.sized(CASES, TOY))):
             with report.result(**case) as found:
@@ -43,7 +50,8 @@ def run(report: Report) -> None:
 def _measured(report: Report, folder: Path, name: str, case: Mapping[str, Any]) -> dict[str, Any]:
     keys: dict[str, Any] = {
         "dataset_conf.batch_conf.max_frames_in_batch": case["frames"],
-        "dataset_conf.speed_perturb": find_spec("torchaudio") is not None,  # which makes its filters
+        "dataset_conf.speed_perturb": find_spec("torchaudio")
+        is not None,  # which makes its filters
         "log_interval": report.sized(20, 2),
     }
     options = [
@@ -53,8 +61,14 @@ def _measured(report: Report, folder: Path, name: str, case: Mapping[str, Any]) 
         "--feature_device",
         case["features"],
     ]
-    options += [text for key, value in keys.items() for text in ("--override_config", f"{key}={str(value).lower()}")]
-    outcome = completed(train(report, folder, name, {"stop_after": report.sized(SECONDS, 0.01)}, options))
+    options += [
+        text
+        for key, value in keys.items()
+        for text in ("--override_config", f"{key}={str(value).lower()}")
+    ]
+    outcome = completed(
+        train(report, folder, name, {"stop_after": report.sized(SECONDS, 0.01)}, options)
+    )
     return {
         **summary(outcome.points),
         "utilisation": utilisation(folder / f"{name}.jsonl.gpu"),
@@ -73,14 +87,22 @@ def summary(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     passed = [later["time"] - earlier["time"] for earlier, later in pairwise(points)]
 
     def over_time(name: str) -> float:
-        weighted = (point[f"train/{name}"] * each for point, each in zip(points[1:], passed, strict=True))
+        weighted = (
+            point[f"train/{name}"] * each for point, each in zip(points[1:], passed, strict=True)
+        )
         return sum(weighted) / sum(passed)
 
-    figures = {name: over_time(name) for name in ("audio_seconds_per_second", "data_wait", "padding")}
+    figures = {
+        name: over_time(name) for name in ("audio_seconds_per_second", "data_wait", "padding")
+    }
     return {**figures, "seconds": sum(passed), "steps": points[-1]["step"] - points[0]["step"]}
 
 
 def utilisation(path: Path) -> float | None:
     """Share of the time in which a kernel ran, by nvidia-smi; None if it did not say."""
-    found = [line for line in path.read_text().splitlines() if line.isdecimal()] if path.exists() else []
+    found = (
+        [line for line in path.read_text().splitlines() if line.isdecimal()]
+        if path.exists()
+        else []
+    )
     return mean(map(int, found)) / 100 if found else None

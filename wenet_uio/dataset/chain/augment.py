@@ -1,7 +1,8 @@
 """Random changes of features, in training only.
 
-Each operator draws a few numbers from the seed of the sample (`draw`). `__call__` applies them to the features of one
-example in a worker; `deferred.py` applies the same numbers to a batch on the accelerator.
+Each operator draws a few numbers from the seed of the sample (`draw`). `__call__` applies them to
+the features of one example in a worker; `deferred.py` applies the same numbers to a batch on the
+accelerator.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from wenet_uio.dataset.types import Example, feats_of
 
 
 class Stretch(NamedTuple):
-    """Frames or bins from `first` up to, but not including, `end`; `end` may lie beyond the last one."""
+    """Frames or bins from `first` up to, but not including, `end`; `end` may lie beyond the last
+    one.
+    """
 
     first: int
     end: int
@@ -33,7 +36,9 @@ class Copied(NamedTuple):
 
 
 class Warp(NamedTuple):
-    """The frame `center` of `frames` becomes frame `moved`; the frames on both sides are stretched or squeezed."""
+    """The frame `center` of `frames` becomes frame `moved`; the frames on both sides are stretched
+    or squeezed.
+    """
 
     center: int
     moved: int
@@ -41,7 +46,9 @@ class Warp(NamedTuple):
 
 
 def seed_of_view(seed: int, view: int) -> int:
-    """The seed of the draws that differ between the views of a sample; view 0 has the seed of the sample."""
+    """The seed of the draws that differ between the views of a sample; view 0 has the seed of the
+    sample.
+    """
     return key_of(seed, view) >> 1 if view else seed
 
 
@@ -72,7 +79,9 @@ class SpecSub:
 
 @dataclass(frozen=True)
 class SpecTrim:
-    """Cut frames from the end; more than half of the frames remain. All views of a sample have the same cut."""
+    """Cut frames from the end; more than half of the frames remain. All views of a sample have the
+    same cut.
+    """
 
     conf: SpecTrimConf
 
@@ -89,7 +98,8 @@ class SpecTrim:
 
 @dataclass(frozen=True)
 class SpecAug:
-    """Set stretches of time and bands of frequency to zero, after a time warp (SpecAugment, arXiv:1904.08779).
+    """Set stretches of time and bands of frequency to zero, after a time warp (SpecAugment,
+    arXiv:1904.08779).
 
     All views of a sample have the same warp, so that their frames belong together.
     """
@@ -133,7 +143,9 @@ class SpecAug:
 
 
 def warped(feats: torch.Tensor, warps: torch.Tensor) -> torch.Tensor:
-    """Move the frames of feats (B, T, F) by warps (B, 3), with linear interpolation between frames."""
+    """Move the frames of feats (B, T, F) by warps (B, 3), with linear interpolation between
+    frames.
+    """
     center, moved, frames = warps.float()[:, :, None].unbind(1)
     frame = torch.arange(feats.size(1), device=feats.device)
     before = frame * (center / moved)

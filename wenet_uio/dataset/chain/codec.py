@@ -38,7 +38,9 @@ class LossyCodec:
 
 
 def _at_rate(waveform: torch.Tensor, rate: int, lower: int, codec: Lossy | None) -> torch.Tensor:
-    """The waveform after resampling to a rate that is not higher, the codec if there is one, and resampling back."""
+    """The waveform after resampling to a rate that is not higher, the codec if there is one, and
+    resampling back.
+    """
     changed = resample(waveform, rate, lower) if lower < rate else waveform
     if codec is not None:
         encoded = encode_audio(changed.numpy()[:, None], min(lower, rate), codec)
@@ -46,4 +48,6 @@ def _at_rate(waveform: torch.Tensor, rate: int, lower: int, codec: Lossy | None)
     if lower < rate:
         changed = resample(changed, lower, rate)
     missing = len(waveform) - len(changed)
-    return torch.nn.functional.pad(changed, (0, missing)) if missing > 0 else changed[: len(waveform)]
+    return (
+        torch.nn.functional.pad(changed, (0, missing)) if missing > 0 else changed[: len(waveform)]
+    )

@@ -1,10 +1,14 @@
-"""Deferred features: a worker sends waveforms, and the accelerator computes the features of a whole batch.
+"""Deferred features: a worker sends waveforms, and the accelerator computes the features of a whole
+batch.
 
     worker       Defer: counts the frames and draws the augmentation of an Example -> `ExampleDraws`
-                 defer_batch: pads the waveforms and collects the draws -> `PaddedWaveforms` of a Batch
-    accelerator  PaddedWaveforms.compute: dither, features, spec_aug, spec_sub, spec_trim -> (B, T, F)
+                 defer_batch: pads the waveforms and collects the draws -> `PaddedWaveforms` of a
+                 Batch
+    accelerator  PaddedWaveforms.compute: dither, features, spec_aug, spec_sub, spec_trim -> (B, T,
+    F)
 
-All draws use the seed of the sample and the operators of the workers, so the features equal those of the workers.
+All draws use the seed of the sample and the operators of the workers, so the features equal those
+of the workers.
 """
 
 from __future__ import annotations
@@ -17,7 +21,15 @@ import torch
 
 from wenet_uio.config.dataset import DatasetConf, FbankConf, LogMelSpectrogramConf, MfccConf
 from wenet_uio.dataset.batch_memory import empty_tensors
-from wenet_uio.dataset.chain.augment import Augmentations, Copied, Stretch, Warp, augmentations, seed_of_view, warped
+from wenet_uio.dataset.chain.augment import (
+    Augmentations,
+    Copied,
+    Stretch,
+    Warp,
+    augmentations,
+    seed_of_view,
+    warped,
+)
 from wenet_uio.dataset.chain.dither import white_noise
 from wenet_uio.dataset.chain.fbank import batch_fbank, batch_log_mel_spectrogram, batch_mfcc
 from wenet_uio.dataset.chain.features import require_frames
@@ -40,7 +52,11 @@ class FeatureSettings:
     @classmethod
     def of(cls, conf: DatasetConf, *, training: bool) -> FeatureSettings:
         """The features that `conf` selects; only training adds dither."""
-        confs = {"fbank": conf.fbank_conf, "mfcc": conf.mfcc_conf, "log_mel_spectrogram": conf.log_mel_spectrogram_conf}
+        confs = {
+            "fbank": conf.fbank_conf,
+            "mfcc": conf.mfcc_conf,
+            "log_mel_spectrogram": conf.log_mel_spectrogram_conf,
+        }
         feats = confs[conf.feats_type]
         dither = feats.dither if training and isinstance(feats, FbankConf) else 0.0
         return cls(feats, conf.resample_conf.resample_rate, conf.feature_dim, dither)
@@ -68,7 +84,9 @@ class ExampleDraws:
 
 @dataclass(frozen=True)
 class Defer:
-    """Replaces the operators that compute and augment features: it keeps the waveform and adds `ExampleDraws`."""
+    """Replaces the operators that compute and augment features: it keeps the waveform and adds
+    `ExampleDraws`.
+    """
 
     settings: FeatureSettings
     frame_count: FrameCount
@@ -78,7 +96,9 @@ class Defer:
 
     @classmethod
     def of(cls, conf: DatasetConf, *, training: bool) -> Defer:
-        """The operator for the features and the augmentation that `conf` selects; evaluation has no augmentation."""
+        """The operator for the features and the augmentation that `conf` selects; evaluation has no
+        augmentation.
+        """
         settings = FeatureSettings.of(conf, training=training)
         views = conf.views.number if training else 1
         return cls(settings, frame_count(conf), augmentations(conf, training=training), views)
@@ -91,8 +111,14 @@ class Defer:
         """
         frames = int(self.frame_count(waveform_of(example).numel()))
         require_frames(frames, example)
-        views = tuple(self._view(seed_of_view(example.random, view), frames) for view in range(self.views))
-        warps = self.augment.spec_aug.draw_warps(example.random, frames) if self.augment.spec_aug else ()
+        views = tuple(
+            self._view(seed_of_view(example.random, view), frames) for view in range(self.views)
+        )
+        warps = (
+            self.augment.spec_aug.draw_warps(example.random, frames)
+            if self.augment.spec_aug
+            else ()
+        )
         if self.augment.spec_trim:
             frames -= self.augment.spec_trim.draw(example.random, frames)
         return replace(example, deferred=ExampleDraws(self.settings, frames, views, warps))
@@ -105,11 +131,14 @@ class Defer:
 
 @dataclass(frozen=True)
 class PaddedWaveforms:
-    """The waveforms of a batch and the draws for its examples, from which its features are computed."""
+    """The waveforms of a batch and the draws for its examples, from which its features are
+    computed.
+    """
 
     settings: FeatureSettings
     waveforms: torch.Tensor
-    """(B, samples) on the scale of int16, padded with 0; int16 if all waveforms are int16, else float32."""
+    """(B, samples) on the scale of int16, padded with 0; int16 if all waveforms are int16, else
+    float32."""
     lengths: torch.Tensor
     """(B,) int64, samples."""
     seeds: torch.Tensor
@@ -130,7 +159,11 @@ class PaddedWaveforms:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """All tensors by name; the first dimension of each is B."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "settings"}
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name != "settings"
+        }
 
     def with_tensors(self, tensors: Mapping[str, torch.Tensor | None]) -> PaddedWaveforms:
         """A copy with other tensors, such as those on another device."""
@@ -144,18 +177,27 @@ class PaddedWaveforms:
         """
         waveforms = self.waveforms.float()
         if self.settings.dither:
-            waveforms = waveforms.add(white_noise(self.seeds, waveforms.size(1)), alpha=self.settings.dither)
+            waveforms = waveforms.add(
+                white_noise(self.seeds, waveforms.size(1)), alpha=self.settings.dither
+            )
             sample = torch.arange(waveforms.size(1), device=waveforms.device)
             waveforms.masked_fill_(sample >= self.lengths[:, None], 0)
         feats = _batch_features(self.settings, waveforms, self.lengths)
         for warps in self.warps.unbind(1):
             feats = warped(feats, warps)
         feats = feats[:, :frames]
-        return tuple(self._augmented(feats, feats_lengths, view) for view in range(self.times.size(1)))
+        return tuple(
+            self._augmented(feats, feats_lengths, view) for view in range(self.times.size(1))
+        )
 
-    def _augmented(self, feats: torch.Tensor, feats_lengths: torch.Tensor, view: int) -> torch.Tensor:
+    def _augmented(
+        self, feats: torch.Tensor, feats_lengths: torch.Tensor, view: int
+    ) -> torch.Tensor:
         frame, bin_ = (torch.arange(size, device=feats.device) for size in feats.shape[1:])
-        masked = _within(frame, self.times[:, view])[:, :, None] | _within(bin_, self.bands[:, view])[:, None]
+        masked = (
+            _within(frame, self.times[:, view])[:, :, None]
+            | _within(bin_, self.bands[:, view])[:, None]
+        )
         feats = feats.masked_fill(masked, 0)
         if self.copied.size(2):
             source = frame.expand(len(feats), -1)
@@ -171,7 +213,10 @@ def defer_batch(examples: Sequence[Example]) -> PaddedWaveforms:
     waveforms = [waveform_of(example) for example in examples]
     draws = [_draws_of(example) for example in examples]
     lengths = [waveform.numel() for waveform in waveforms]
-    numbers: dict[str, list] = {"lengths": lengths, "seeds": [example.random for example in examples]}
+    numbers: dict[str, list] = {
+        "lengths": lengths,
+        "seeds": [example.random for example in examples],
+    }
     rows = (len(examples),)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(numbers, rows)
     for name, columns in (("times", 2), ("bands", 2), ("copied", 3)):
@@ -179,9 +224,15 @@ def defer_batch(examples: Sequence[Example]) -> PaddedWaveforms:
         shapes[name] = (*rows, len(numbers[name][0]), len(numbers[name][0][0]), columns)
     numbers["warps"] = [each.warps for each in draws]
     shapes["warps"] = (*rows, len(draws[0].warps), 3)
-    dtype = torch.int16 if all(waveform.dtype == torch.int16 for waveform in waveforms) else torch.float32
+    dtype = (
+        torch.int16
+        if all(waveform.dtype == torch.int16 for waveform in waveforms)
+        else torch.float32
+    )
     described = {"waveforms": ((*rows, max(lengths)), dtype)}
-    tensors = empty_tensors(described | {name: (shape, torch.int64) for name, shape in shapes.items()})
+    tensors = empty_tensors(
+        described | {name: (shape, torch.int64) for name, shape in shapes.items()}
+    )
     _fill_waveforms(tensors["waveforms"], waveforms)
     for name, values in numbers.items():
         tensors[name].copy_(torch.tensor(values, dtype=torch.int64).view(tensors[name].shape))
@@ -199,7 +250,9 @@ def _draws_of(example: Example) -> ExampleDraws:
     return example.deferred
 
 
-def _batch_features(settings: FeatureSettings, waveforms: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def _batch_features(
+    settings: FeatureSettings, waveforms: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
     conf, rate = settings.conf, settings.sample_rate
     if isinstance(conf, LogMelSpectrogramConf):
         return batch_log_mel_spectrogram(waveforms, lengths, rate, conf)

@@ -1,4 +1,6 @@
-"""White noise as a function of (seed, sample number): equal in a worker and on an accelerator, in any batch."""
+"""White noise as a function of (seed, sample number): equal in a worker and on an accelerator, in
+any batch.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,23 @@ from functools import lru_cache
 import torch
 
 LEVELS = 1 << 16
-"""Number of values of the noise: quantiles of the normal distribution, up to 4.3 standard deviations."""
+"""Number of values of the noise: quantiles of the normal distribution, up to 4.3 standard
+deviations."""
 
 
 def white_noise(seeds: torch.Tensor, samples: int) -> torch.Tensor:
-    """Normal noise of standard deviation 1, (B, samples) float32 on the device of `seeds` (B,) int64.
+    """Normal noise of standard deviation 1, (B, samples) float32 on the device of `seeds` (B,)
+    int64.
 
-    SplitMix64 (Steele et al., OOPSLA 2014) of a counter gives 64-bit numbers; each number selects four samples.
+    SplitMix64 (Steele et al., OOPSLA 2014) of a counter gives 64-bit numbers; each number selects
+    four samples.
     """
     counters = torch.arange(1, -(-samples // 4) + 1, device=seeds.device)
     numbers = seeds[:, None] + counters * _signed(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        numbers ^= (numbers >> shift).bitwise_and_((1 << (64 - shift)) - 1)  # >> fills with the sign bit
+        numbers ^= (numbers >> shift).bitwise_and_(
+            (1 << (64 - shift)) - 1
+        )  # >> fills with the sign bit
         numbers *= _signed(factor)
     numbers ^= (numbers >> 31).bitwise_and_((1 << 33) - 1)
     level = numbers.view(torch.int16).flatten().to(torch.int32).add_(LEVELS // 2)

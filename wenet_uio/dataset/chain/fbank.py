@@ -1,12 +1,14 @@
-"""Features of Kaldi and Whisper in float32 torch: of one waveform, or of a padded batch on any device.
+"""Features of Kaldi and Whisper in float32 torch: of one waveform, or of a padded batch on any
+device.
 
-All steps before the Fourier transform are linear, so few passes over the frames remain. Pre-emphasis is applied once to
-the whole waveform. Removing the mean of each frame becomes a rank-one correction of the spectrum. The mel matrix also
-adds the squares of real and imaginary parts. The work is done in chunks that stay in the cache of the processor.
+All steps before the Fourier transform are linear, so few passes over the frames remain.
+Pre-emphasis is applied once to the whole waveform. Removing the mean of each frame becomes a
+rank-one correction of the spectrum. The mel matrix also adds the squares of real and imaginary
+parts. The work is done in chunks that stay in the cache of the processor.
 
-A padded batch is treated as one long waveform, in which every row takes a whole number of frame shifts. Frames that
-overlap two rows are computed and ignored. So the same code serves one waveform and a batch, without a loop over
-utterances.
+A padded batch is treated as one long waveform, in which every row takes a whole number of frame
+shifts. Frames that overlap two rows are computed and ignored. So the same code serves one waveform
+and a batch, without a loop over utterances.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ class _Tables:
     window: torch.Tensor
     """(window samples,)"""
     mean_spectrum: torch.Tensor
-    """(2 * fft bins,): spectrum of a frame of ones after pre-emphasis and window. Real and imaginary parts
-    alternate."""
+    """(2 * fft bins,): spectrum of a frame of ones after pre-emphasis and window. Real and
+    imaginary parts alternate."""
     mel: tuple[MelBand, ...]
     shift: int
     fft_size: int
@@ -57,10 +59,14 @@ def fbank(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Te
     lengths = torch.full((1,), len(waveform), device=waveform.device)
     shift = window_and_shift(sample_rate, conf)[1]
     frames = (len(waveform) + shift // 2) // shift
-    return _energies(_kaldi_edges(waveform[None], lengths, sample_rate, conf)[0], sample_rate, conf)[:frames]
+    return _energies(
+        _kaldi_edges(waveform[None], lengths, sample_rate, conf)[0], sample_rate, conf
+    )[:frames]
 
 
-def batch_fbank(waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Tensor:
+def batch_fbank(
+    waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int, conf: FbankConf
+) -> torch.Tensor:
     """`fbank` of every row of a padded batch.
 
     Args:
@@ -68,13 +74,15 @@ def batch_fbank(waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int
         lengths: (B,) samples, on the device of `waveforms`.
 
     Returns:
-        (B, T, num_mel_bins), where T is at least the largest number of frames. Frames beyond the end of a row are
-        undefined.
+        (B, T, num_mel_bins), where T is at least the largest number of frames. Frames beyond the
+        end of a row are undefined.
     """
     if not conf.snip_edges:
         waveforms = _kaldi_edges(waveforms, lengths, sample_rate, conf)
     size, shift = window_and_shift(sample_rate, conf)
-    return _energies(_joined(waveforms, size, shift), sample_rate, conf).view(len(waveforms), -1, conf.num_mel_bins)
+    return _energies(_joined(waveforms, size, shift), sample_rate, conf).view(
+        len(waveforms), -1, conf.num_mel_bins
+    )
 
 
 def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Tensor:
@@ -95,7 +103,8 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
         chunk = slice(first, first + step)
         windowed = buffer[: len(frames[chunk])]
         torch.mul(frames[chunk], tables.window, out=windowed[:, :size])
-        # The first sample of a frame has no left neighbour inside the frame: Kaldi uses the sample itself.
+        # The first sample of a frame has no left neighbour inside the frame: Kaldi uses the sample
+        # itself.
         torch.mul(raw[chunk, 0], (1 - emphasis) * tables.window[0], out=windowed[:, 0])
         spectrum = _spectrum(windowed)
         if conf.remove_dc_offset:
@@ -109,7 +118,9 @@ def mfcc(waveform: torch.Tensor, sample_rate: int, conf: MfccConf) -> torch.Tens
     return _liftered_cepstra(fbank(waveform, sample_rate, conf), conf)
 
 
-def batch_mfcc(waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int, conf: MfccConf) -> torch.Tensor:
+def batch_mfcc(
+    waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int, conf: MfccConf
+) -> torch.Tensor:
     """`mfcc` of every row of a padded batch; arguments and result as those of `batch_fbank`."""
     return _liftered_cepstra(batch_fbank(waveforms, lengths, sample_rate, conf), conf)
 
@@ -119,7 +130,9 @@ def _liftered_cepstra(energies: torch.Tensor, conf: MfccConf) -> torch.Tensor:
         return energies @ _cepstra(conf, energies.device)  # pyright: ignore[reportArgumentType] - frozen, so hashable
 
 
-def log_mel_spectrogram(waveform: torch.Tensor, sample_rate: int, conf: LogMelSpectrogramConf) -> torch.Tensor:
+def log_mel_spectrogram(
+    waveform: torch.Tensor, sample_rate: int, conf: LogMelSpectrogramConf
+) -> torch.Tensor:
     """Features of Whisper (samples // hop_length, num_mel_bins).
 
     The log10 of the power, at most 8 below the loudest value, scaled to about -1 to 1.
@@ -130,13 +143,17 @@ def log_mel_spectrogram(waveform: torch.Tensor, sample_rate: int, conf: LogMelSp
     samples = len(waveform)
     length = sample_rate * conf.max_duration if conf.pad_or_trim else samples + conf.padding
     lengths = torch.full((1,), samples, device=waveform.device)
-    return batch_log_mel_spectrogram(waveform[None], lengths, sample_rate, conf)[0, : length // conf.hop_length]
+    return batch_log_mel_spectrogram(waveform[None], lengths, sample_rate, conf)[
+        0, : length // conf.hop_length
+    ]
 
 
 def batch_log_mel_spectrogram(
     waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int, conf: LogMelSpectrogramConf
 ) -> torch.Tensor:
-    """`log_mel_spectrogram` of every row of a padded batch; arguments and result as those of `batch_fbank`."""
+    """`log_mel_spectrogram` of every row of a padded batch; arguments and result as those of
+    `batch_fbank`.
+    """
     rows, width = waveforms.shape
     if conf.pad_or_trim:
         width = sample_rate * conf.max_duration
@@ -168,7 +185,9 @@ def window_and_shift(sample_rate: int, conf: FbankConf) -> tuple[int, int]:
 
 
 def _joined(waveforms: torch.Tensor, size: int, shift: int) -> torch.Tensor:
-    """Concatenate rows (B, samples), each padded to a whole number of shifts, so that all have equally many frames."""
+    """Concatenate rows (B, samples), each padded to a whole number of shifts, so that all have
+    equally many frames.
+    """
     rows, width = waveforms.shape
     padded = -(-width // shift) * shift
     joined = waveforms.new_zeros(rows * padded + max(0, size - shift))
@@ -185,13 +204,17 @@ def _chunk_frames(waveforms: torch.Tensor) -> int:
 
 
 def _spectrum(windowed: torch.Tensor) -> torch.Tensor:
-    """Fourier transform of frames (frames, samples) -> (frames, 2 * fft bins), real and imaginary parts alternating.
+    """Fourier transform of frames (frames, samples) -> (frames, 2 * fft bins), real and imaginary
+    parts alternating.
 
-    An accelerator makes a plan for each number of frames that it has not seen. So it gets powers of two.
+    An accelerator makes a plan for each number of frames that it has not seen. So it gets powers of
+    two.
     """
     frames = len(windowed)
     if _on_accelerator(windowed):
-        windowed = torch.nn.functional.pad(windowed, (0, 0, 0, (1 << (frames - 1).bit_length()) - frames))
+        windowed = torch.nn.functional.pad(
+            windowed, (0, 0, 0, (1 << (frames - 1).bit_length()) - frames)
+        )
     return torch.view_as_real(torch.fft.rfft(windowed)).flatten(1)[:frames]
 
 
@@ -201,8 +224,12 @@ def _tables(sample_rate: int, conf: FbankConf, device: torch.device) -> _Tables:
     fft_size = 1 << (size - 1).bit_length()
     window = _window(conf.window_type, size)
     mean = torch.fft.rfft(window * (1 - conf.preemphasis_coefficient), fft_size)
-    window, mean = (table.float().to(device) for table in (window, torch.view_as_real(mean).flatten()))
-    return _Tables(window, mean, mel_bands(mel_matrix(sample_rate, fft_size, conf), device), shift, fft_size)
+    window, mean = (
+        table.float().to(device) for table in (window, torch.view_as_real(mean).flatten())
+    )
+    return _Tables(
+        window, mean, mel_bands(mel_matrix(sample_rate, fft_size, conf), device), shift, fft_size
+    )
 
 
 def _window(kind: str, size: int) -> torch.Tensor:
@@ -217,8 +244,12 @@ def _window(kind: str, size: int) -> torch.Tensor:
     return hann.pow(0.85) if kind == "povey" else hann
 
 
-def _kaldi_edges(waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Tensor:
-    """Mirror the edges of waveforms, so that frame i is centred on sample (i + 1/2) * shift of its waveform."""
+def _kaldi_edges(
+    waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int, conf: FbankConf
+) -> torch.Tensor:
+    """Mirror the edges of waveforms, so that frame i is centred on sample (i + 1/2) * shift of its
+    waveform.
+    """
     size, shift = window_and_shift(sample_rate, conf)
     left = size // 2 - shift // 2
     return _mirror_edges(waveforms, lengths, max(0, left), size, repeat=True)[:, max(0, -left) :]
@@ -244,7 +275,12 @@ def _mirror_edges(
 @lru_cache(maxsize=16)
 def _cepstra(conf: MfccConf, device: torch.device) -> torch.Tensor:
     order = torch.arange(conf.num_ceps, dtype=torch.float64)
-    angle = math.pi / conf.num_mel_bins * (torch.arange(conf.num_mel_bins, dtype=torch.float64)[:, None] + 0.5) * order
+    angle = (
+        math.pi
+        / conf.num_mel_bins
+        * (torch.arange(conf.num_mel_bins, dtype=torch.float64)[:, None] + 0.5)
+        * order
+    )
     matrix = angle.cos() * math.sqrt(2.0 / conf.num_mel_bins)
     matrix[:, 0] = math.sqrt(1.0 / conf.num_mel_bins)
     if conf.cepstral_lifter:
@@ -259,5 +295,13 @@ def _whisper_tables(
     from torchaudio.functional import melscale_fbanks  # slow import, needed for these features only
 
     bins = conf.n_fft // 2 + 1
-    mel = melscale_fbanks(bins, 0.0, sample_rate / 2, conf.num_mel_bins, sample_rate, norm="slaney", mel_scale="slaney")
+    mel = melscale_fbanks(
+        bins,
+        0.0,
+        sample_rate / 2,
+        conf.num_mel_bins,
+        sample_rate,
+        norm="slaney",
+        mel_scale="slaney",
+    )
     return torch.hann_window(conf.n_fft).to(device), mel_bands(mel, device)

@@ -15,7 +15,9 @@ from wenet_uio.dataset.types import Example, SkipSample, waveform_of
 
 @dataclass(frozen=True)
 class Dither:
-    """Add white noise, drawn from the seed of the sample, so that digital silence has a finite logarithm."""
+    """Add white noise, drawn from the seed of the sample, so that digital silence has a finite
+    logarithm.
+    """
 
     deviation: float
     """Standard deviation on the scale of int16."""
@@ -57,14 +59,20 @@ class ComputeLogMelSpectrogram:
 
     def __call__(self, example: Example) -> Example:
         """Replace `waveform` by `feats`."""
-        return _with_feats(example, log_mel_spectrogram(waveform_of(example), example.sample_rate, self.conf))
+        return _with_feats(
+            example, log_mel_spectrogram(waveform_of(example), example.sample_rate, self.conf)
+        )
 
 
-def feature_operators(conf: DatasetConf, *, training: bool) -> tuple[Callable[[Example], Example], ...]:
+def feature_operators(
+    conf: DatasetConf, *, training: bool
+) -> tuple[Callable[[Example], Example], ...]:
     """The operators that compute the features which `conf` selects; only training adds dither."""
     if conf.feats_type == "log_mel_spectrogram":
         return (ComputeLogMelSpectrogram(conf.log_mel_spectrogram_conf),)
-    compute = ComputeMfcc(conf.mfcc_conf) if conf.feats_type == "mfcc" else ComputeFbank(conf.fbank_conf)
+    compute = (
+        ComputeMfcc(conf.mfcc_conf) if conf.feats_type == "mfcc" else ComputeFbank(conf.fbank_conf)
+    )
     if training and compute.conf.dither:
         return Dither(compute.conf.dither), compute
     return (compute,)
@@ -78,7 +86,9 @@ def require_frames(frames: int, example: Example) -> None:
     """
     if not frames:
         samples = waveform_of(example).numel()
-        raise SkipSample("too_short", f"{samples} samples at {example.sample_rate} Hz make no frame")
+        raise SkipSample(
+            "too_short", f"{samples} samples at {example.sample_rate} Hz make no frame"
+        )
 
 
 def _with_feats(example: Example, feats: torch.Tensor) -> Example:

@@ -26,7 +26,9 @@ class MelBand(NamedTuple):
 
 
 def mel_energies(spectrum: torch.Tensor, mel: tuple[MelBand, ...], energies: torch.Tensor) -> None:
-    """Square a spectrum (frames, 2 * fft bins) in place and write its mel energies to `energies` (frames, mel bins)."""
+    """Square a spectrum (frames, 2 * fft bins) in place and write its mel energies to `energies`
+    (frames, mel bins).
+    """
     spectrum.square_()
     with exact_products(spectrum):
         for band in mel:
@@ -35,7 +37,9 @@ def mel_energies(spectrum: torch.Tensor, mel: tuple[MelBand, ...], energies: tor
 
 @contextmanager
 def exact_products(x: torch.Tensor) -> Iterator[None]:
-    """Compute products of x without autocast and TF32, whose few bits are not enough for features."""
+    """Compute products of x without autocast and TF32, whose few bits are not enough for
+    features.
+    """
     if x.device.type == "cpu":
         with torch.autocast("cpu", enabled=False):
             yield
@@ -50,30 +54,39 @@ def exact_products(x: torch.Tensor) -> Iterator[None]:
 
 
 def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor:
-    """Weights (fft_size // 2 + 1, num_mel_bins) float64 of triangles at equal distances on Kaldi's mel scale.
+    """Weights (fft_size // 2 + 1, num_mel_bins) float64 of triangles at equal distances on Kaldi's
+    mel scale.
 
     Raises:
-        ValueError: the band between low_freq and high_freq is empty or exceeds half the sample rate.
+        ValueError: the band between low_freq and high_freq is empty or exceeds half the sample
+            rate.
     """
     nyquist = sample_rate / 2
     high = conf.high_freq if conf.high_freq > 0 else nyquist + conf.high_freq
     if not 0 <= conf.low_freq < high <= nyquist:
         raise ValueError(
-            f"low_freq {conf.low_freq} and high_freq {conf.high_freq} leave no band at {sample_rate} Hz: "
+            f"low_freq {conf.low_freq} and high_freq {conf.high_freq} leave no band at "
+            f"{sample_rate} Hz: "
             f"the band must lie between 0 and {nyquist:g} Hz"
         )
-    edges = torch.linspace(_mel(conf.low_freq), _mel(high), conf.num_mel_bins + 2, dtype=torch.float64)
+    edges = torch.linspace(
+        _mel(conf.low_freq), _mel(high), conf.num_mel_bins + 2, dtype=torch.float64
+    )
     left, centre, right = edges[:-2], edges[1:-1], edges[2:]
     mels = 1127.0 * torch.log1p(
         torch.arange(fft_size // 2 + 1, dtype=torch.float64)[:, None] * sample_rate / fft_size / 700
     )
-    weights = torch.minimum((mels - left) / (centre - left), (right - mels) / (right - centre)).clamp_(min=0)
+    weights = torch.minimum(
+        (mels - left) / (centre - left), (right - mels) / (right - centre)
+    ).clamp_(min=0)
     weights[-1] = 0  # Kaldi ignores the bin at half the sample rate
     return weights
 
 
 def mel_bands(matrix: torch.Tensor, device: torch.device) -> tuple[MelBand, ...]:
-    """Cut mel weights (fft bins, mel bins) into bands. An accelerator gets a single band: its products are fast."""
+    """Cut mel weights (fft bins, mel bins) into bands. An accelerator gets a single band: its
+    products are fast.
+    """
     weights = matrix.float().repeat_interleave(2, dim=0)
     bins = weights.size(1)
     step = BAND_BINS if device.type == "cpu" else bins

@@ -20,9 +20,11 @@ NoiseSource = Callable[[Example, Random], Excerpt]
 EXPONENTS = {"white": 0, "pink": 1, "brown": 2}
 """The power per Hz of a colour is proportional to 1 / frequency ** exponent."""
 TABLE = 1 << 20
-"""Samples of the noise of each colour, of which utterances get excerpts: 65 seconds at 16 kHz, 4 MB."""
+"""Samples of the noise of each colour, of which utterances get excerpts: 65 seconds at 16 kHz, 4
+MB."""
 LOWEST = 1 / 800
-"""Lowest frequency of this noise as a share of the sample rate: 20 Hz at 16 kHz. Lower ones would have most power."""
+"""Lowest frequency of this noise as a share of the sample rate: 20 Hz at 16 kHz. Lower ones would
+have most power."""
 
 BLOCK = 4096
 """Samples whose squares are added up in one product."""
@@ -30,7 +32,9 @@ BLOCK = 4096
 
 @dataclass(frozen=True)
 class AddNoise:
-    """Add noise at a drawn ratio of signal to noise. Utterances and noises that are silent stay as they are."""
+    """Add noise at a drawn ratio of signal to noise. Utterances and noises that are silent stay as
+    they are.
+    """
 
     conf: NoiseConf
     sources: tuple[NoiseSource, ...]
@@ -45,7 +49,9 @@ class AddNoise:
         noise, unreadable = random.choice(self.sources)(example, random)
         if noise is not None:
             example = replace(example, waveform=mixed(waveform_of(example), noise, ratio))
-        return replace(example, unreadable=example.unreadable + unreadable) if unreadable else example
+        return (
+            replace(example, unreadable=example.unreadable + unreadable) if unreadable else example
+        )
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,9 @@ def coloured_noise(exponent: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Add another utterance of the training data from a drawn place on, at a drawn ratio of the first to the second."""
+    """Add another utterance of the training data from a drawn place on, at a drawn ratio of the
+    first to the second.
+    """
 
     conf: OverlapConf
     recordings: Recordings
@@ -118,11 +126,15 @@ class Overlap:
             return example
         waveform, ratio = waveform_of(example), random.uniform(*self.conf.ratio)
         start = random.randrange(len(waveform))
-        second, unreadable = self.recordings.part(len(waveform) - start, random, other_than=example.key)
+        second, unreadable = self.recordings.part(
+            len(waveform) - start, random, other_than=example.key
+        )
         first_power, second_power = power(waveform), 0.0 if second is None else power(second)
         if second is not None and first_power and second_power:
             waveform = waveform.to(torch.float32, copy=True)
-            waveform[start : start + len(second)].add_(second, alpha=_factor(first_power, second_power, ratio))
+            waveform[start : start + len(second)].add_(
+                second, alpha=_factor(first_power, second_power, ratio)
+            )
         return replace(example, waveform=waveform, unreadable=example.unreadable + unreadable)
 
 
@@ -142,7 +154,8 @@ class Gain:
 
 
 def mixed(waveform: torch.Tensor, other: torch.Tensor, ratio: float) -> torch.Tensor:
-    """The sum of two waveforms of equal length, float32; the first has `ratio` dB more power than the second.
+    """The sum of two waveforms of equal length, float32; the first has `ratio` dB more power than
+    the second.
 
     The second has no effect if one of them is silent.
     """
@@ -153,13 +166,19 @@ def mixed(waveform: torch.Tensor, other: torch.Tensor, ratio: float) -> torch.Te
 
 
 def _factor(signal: float, noise: float, ratio: float) -> float:
-    """Factor of noise of power `noise`, with which a signal of power `signal` has `ratio` dB more power."""
+    """Factor of noise of power `noise`, with which a signal of power `signal` has `ratio` dB more
+    power.
+    """
     return (signal / noise) ** 0.5 * 10 ** (-ratio / 20)
 
 
 def power(waveform: torch.Tensor) -> float:
-    """Mean square: the same bits with any number of threads, because products of short blocks use one thread."""
+    """Mean square: the same bits with any number of threads, because products of short blocks use
+    one thread.
+    """
     samples = waveform.numpy().astype(np.float32, copy=False)
     whole = len(samples) // BLOCK * BLOCK
     blocks, rest = samples[:whole].reshape(-1, BLOCK), samples[whole:]
-    return (float((blocks[:, None] @ blocks[:, :, None]).sum(dtype=np.float64)) + float(rest @ rest)) / len(samples)
+    return (
+        float((blocks[:, None] @ blocks[:, :, None]).sum(dtype=np.float64)) + float(rest @ rest)
+    ) / len(samples)

@@ -15,10 +15,12 @@ PAD_LABEL = -1
 
 
 def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
-    """Pad examples into one batch, longest first; no examples make an empty batch of `feature_dim` bins.
+    """Pad examples into one batch, longest first; no examples make an empty batch of `feature_dim`
+    bins.
 
     Raises:
-        ValueError: the accelerator is to compute the features of some of the examples, and others have theirs.
+        ValueError: the accelerator is to compute the features of some of the examples, and others
+            have theirs.
     """
     examples = sorted(examples, key=_length, reverse=True)
     heard = _with_features(examples)
@@ -26,11 +28,16 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
     is_deferred = bool(heard) and heard[0].deferred is not None
     if any((example.deferred is not None) != is_deferred for example in heard):
         names = f"{heard[0].key} and {heard[-1].key}"
-        raise ValueError(f"audio and stored features in one batch (of {names}) need feature_device: worker")
+        raise ValueError(
+            f"audio and stored features in one batch (of {names}) need feature_device: worker"
+        )
     labels = _labels(examples)
     size = len(examples)
     shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-        "feats": ((len(heard), max(lengths, default=0), 0 if is_deferred else feature_dim), torch.float32),
+        "feats": (
+            (len(heard), max(lengths, default=0), 0 if is_deferred else feature_dim),
+            torch.float32,
+        ),
         "feats_lengths": ((len(heard),), torch.int64),
     }
     if heard and heard[0].other_feats is not None:
@@ -81,7 +88,9 @@ def _fill_feats(padded: torch.Tensor, rows: Sequence[torch.Tensor | None]) -> No
             row[len(feats) :] = 0
 
 
-def _fill_labels(labels: torch.Tensor, lengths: torch.Tensor, rows: Sequence[Sequence[int]]) -> None:
+def _fill_labels(
+    labels: torch.Tensor, lengths: torch.Tensor, rows: Sequence[Sequence[int]]
+) -> None:
     longest = labels.size(1)
     padded = [[*row, *[PAD_LABEL] * (longest - len(row))] for row in rows]
     labels.copy_(torch.tensor(padded, dtype=torch.int64).view(len(rows), longest))

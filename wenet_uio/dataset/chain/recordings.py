@@ -1,4 +1,6 @@
-"""Excerpts of the recordings of a corpus: noise of a list, or other utterances of the training data."""
+"""Excerpts of the recordings of a corpus: noise of a list, or other utterances of the training
+data.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ TRIES = 20
 MARGIN = 0.01
 """Seconds that are read beyond an excerpt, because resampling rounds its length."""
 KEPT_BYTES = 64 << 20
-"""Recordings of a list that takes at most so much memory are decoded once by each worker: 17 minutes at 16 kHz."""
+"""Recordings of a list that takes at most so much memory are decoded once by each worker: 17
+minutes at 16 kHz."""
 
 
 class Excerpt(NamedTuple):
@@ -39,15 +42,19 @@ class Recordings:
         """Read from `corpus`, at `rate` Hz.
 
         Args:
-            by_key: order the recordings by their keys, so that the order of the list has no effect. This takes 16 bytes
-                for each recording.
+            by_key: order the recordings by their keys, so that the order of the list has no effect.
+                This takes 16 bytes for each recording.
         """
         self.corpus, self.rate, self.channel = corpus, rate, channel
         fits = corpus.total_seconds * rate * torch.float32.itemsize <= KEPT_BYTES
         self._kept: dict[SampleRef, torch.Tensor] | None = {} if fits else None
         has_audio = corpus.extremes(slice(None)).longest > 0
         self._ends = np.cumsum(np.where(has_audio, corpus.samples, 0), dtype=np.int64)
-        self._order = np.argsort(self._key_hashes(np.flatnonzero(has_audio)), kind="stable") if by_key else None
+        self._order = (
+            np.argsort(self._key_hashes(np.flatnonzero(has_audio)), kind="stable")
+            if by_key
+            else None
+        )
 
     def _key_hashes(self, shards: np.ndarray) -> np.ndarray:
         return np.concatenate([self.corpus.rows(int(shard)).key_hash for shard in shards])
@@ -56,7 +63,8 @@ class Recordings:
         return int(self._ends[-1])
 
     def excerpt(self, samples: int, random: Random, other_than: str = "") -> Excerpt:
-        """An excerpt (samples,) of a drawn recording, from a drawn place on. A shorter recording is repeated.
+        """An excerpt (samples,) of a drawn recording, from a drawn place on. A shorter recording is
+        repeated.
 
         Args:
             other_than: key of the recording that must not be drawn.
@@ -77,7 +85,9 @@ class Recordings:
         """The first samples, at most `samples`, of a drawn recording."""
         return self._drawn(samples, random, place=0.0)
 
-    def _drawn(self, samples: int, random: Random, other_than: str = "", place: float | None = None) -> Excerpt:
+    def _drawn(
+        self, samples: int, random: Random, other_than: str = "", place: float | None = None
+    ) -> Excerpt:
         unreadable: list[Skipped] = []
         for _ in range(TRIES):
             ref = self._ref(random.randrange(len(self)))
@@ -93,7 +103,10 @@ class Recordings:
             if waveform is not None:
                 return Excerpt(waveform, tuple(unreadable))
         if len(unreadable) == TRIES:
-            raise ListError(f"{self.corpus.data_list}: none of {TRIES} recordings can be read; {unreadable[-1].detail}")
+            raise ListError(
+                f"{self.corpus.data_list}: none of {TRIES} recordings can be read; "
+                f"{unreadable[-1].detail}"
+            )
         return Excerpt(None, tuple(unreadable))
 
     def _ref(self, number: int) -> SampleRef:
@@ -103,7 +116,9 @@ class Recordings:
         return SampleRef(shard, number - (int(self._ends[shard - 1]) if shard else 0))
 
     def _read(self, ref: SampleRef, samples: int, place: float) -> torch.Tensor | None:
-        """At most `samples` from `place`, 0 to 1, of the recording on; None if the sample has no audio."""
+        """At most `samples` from `place`, 0 to 1, of the recording on; None if the sample has no
+        audio.
+        """
         if self._kept is None:
             found = self._decoded(ref, samples / self.rate + MARGIN, place)
             return None if found is None else found[:samples]
@@ -117,7 +132,9 @@ class Recordings:
         return whole[first : first + samples]
 
     def _decoded(self, ref: SampleRef, needed: float, place: float) -> torch.Tensor | None:
-        """`needed` seconds from `place`, 0 to 1, of the recording on, or all of a shorter one; None without audio."""
+        """`needed` seconds from `place`, 0 to 1, of the recording on, or all of a shorter one; None
+        without audio.
+        """
         utterance = self.corpus.read(ref)
         if utterance.audio is None:
             return None
@@ -127,7 +144,9 @@ class Recordings:
         if seconds > needed:
             start += place * (seconds - needed)
             end = start + needed
-        waveform, rate = read_audio(utterance.audio, start, end, utterance.extra.get("channel", self.channel))
+        waveform, rate = read_audio(
+            utterance.audio, start, end, utterance.extra.get("channel", self.channel)
+        )
         found = torch.from_numpy(waveform)
         return found if rate == self.rate else resample(found, rate, self.rate)
 

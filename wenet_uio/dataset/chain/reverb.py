@@ -26,7 +26,8 @@ TO_WALL = 0.3
 NEAREST = 0.1
 """Sound that comes from nearer than this distance in metres is as loud as from there."""
 KEPT_ROOMS = 1000
-"""Impulse responses of simulated rooms that a process keeps: at most 64 MB at 16 kHz and a second each."""
+"""Impulse responses of simulated rooms that a process keeps: at most 64 MB at 16 kHz and a second
+each."""
 
 ImpulseResponse = np.ndarray
 """(taps,) float32 that begins with the direct sound."""
@@ -40,14 +41,18 @@ class Reverb:
     rooms: RecordedRooms | SimulatedRooms
 
     def __call__(self, example: Example) -> Example:
-        """Change `waveform`; its length stays, and the direct sound stays in its place. Add to `unreadable`."""
+        """Change `waveform`; its length stays, and the direct sound stays in its place. Add to
+        `unreadable`.
+        """
         random = Random(f"reverb {example.random}")
         if random.random() >= self.conf.prob:
             return example
         waveform = waveform_of(example)
         response, unreadable = self.rooms(example.sample_rate, random)
         if response is not None:
-            heard = torch.from_numpy(convolved(waveform.numpy().astype(np.float32, copy=False), response))
+            heard = torch.from_numpy(
+                convolved(waveform.numpy().astype(np.float32, copy=False), response)
+            )
             before, after = power(waveform), power(heard)
             waveform = heard.mul_((before / after) ** 0.5) if after else waveform
         return replace(example, waveform=waveform, unreadable=example.unreadable + unreadable)
@@ -55,11 +60,15 @@ class Reverb:
 
 @dataclass(frozen=True)
 class RecordedRooms:
-    """Impulse responses of a list. Their loudest sample counts as the direct sound; what is before it is cut."""
+    """Impulse responses of a list. Their loudest sample counts as the direct sound; what is before
+    it is cut.
+    """
 
     recordings: Recordings
 
-    def __call__(self, rate: int, random: Random) -> tuple[ImpulseResponse | None, tuple[Skipped, ...]]:
+    def __call__(
+        self, rate: int, random: Random
+    ) -> tuple[ImpulseResponse | None, tuple[Skipped, ...]]:
         """A drawn response."""
         found, unreadable = self.recordings.beginning(int(MOST_SECONDS * rate), random)
         if found is None or not power(found):
@@ -76,25 +85,32 @@ class SimulatedRooms:
     rt60: tuple[float, float]
     """Shortest and longest reverberation time, in seconds."""
 
-    def __call__(self, rate: int, random: Random) -> tuple[ImpulseResponse | None, tuple[Skipped, ...]]:
+    def __call__(
+        self, rate: int, random: Random
+    ) -> tuple[ImpulseResponse | None, tuple[Skipped, ...]]:
         """The response of a drawn room."""
         return simulated_room(random.randrange(self.number), self.rt60, rate), ()
 
 
 @lru_cache(maxsize=KEPT_ROOMS)
 def simulated_room(number: int, rt60: tuple[float, float], rate: int) -> ImpulseResponse:
-    """The response of room `number`: its size, its reverberation time and both positions are drawn from `number`."""
+    """The response of room `number`: its size, its reverberation time and both positions are drawn
+    from `number`.
+    """
     draw = np.random.default_rng(number)
     size = draw.uniform(*np.transpose(SIZES))
     speaker, microphone = draw.uniform(TO_WALL, size - TO_WALL, (2, 3))
     return shoebox(size, speaker, microphone, draw.uniform(*rt60), rate)
 
 
-def shoebox(size: np.ndarray, speaker: np.ndarray, microphone: np.ndarray, rt60: float, rate: int) -> ImpulseResponse:
-    """Image method for a box with six equal walls (Allen and Berkley, JASA 65, 1979; walls by Eyring's formula).
+def shoebox(
+    size: np.ndarray, speaker: np.ndarray, microphone: np.ndarray, rt60: float, rate: int
+) -> ImpulseResponse:
+    """Image method for a box with six equal walls (Allen and Berkley, JASA 65, 1979; walls by
+    Eyring's formula).
 
-    A reflection changes the sign, so that late reflections do not add up to a rumble (Lehmann and Johansson, JASA 124,
-    2008).
+    A reflection changes the sign, so that late reflections do not add up to a rumble (Lehmann and
+    Johansson, JASA 124, 2008).
 
     Args:
         size: (3,) metres.
@@ -117,7 +133,10 @@ def shoebox(size: np.ndarray, speaker: np.ndarray, microphone: np.ndarray, rt60:
     direct = float(np.linalg.norm(speaker - microphone))
     heard = squared < (direct + SOUND * rt60) ** 2
     distance, amplitudes = np.sqrt(squared[heard]), reflected ** np.arange(bounces.max() + 1)
-    delay, loudness = (distance - direct) * rate / SOUND, amplitudes[bounces[heard]] / np.maximum(distance, NEAREST)
+    delay, loudness = (
+        (distance - direct) * rate / SOUND,
+        amplitudes[bounces[heard]] / np.maximum(distance, NEAREST),
+    )
     whole = delay.astype(np.int64)
     late = delay - whole  # a delay between two samples is shared by both
     response = np.bincount(whole, loudness * (1 - late), int(rt60 * rate) + 2)
@@ -125,7 +144,9 @@ def shoebox(size: np.ndarray, speaker: np.ndarray, microphone: np.ndarray, rt60:
 
 
 def convolved(waveform: np.ndarray, response: ImpulseResponse) -> np.ndarray:
-    """The first samples of the convolution, as many as `waveform` has; by blocks in the frequency domain."""
+    """The first samples of the convolution, as many as `waveform` has; by blocks in the frequency
+    domain.
+    """
     size = 1 << (2 * len(response)).bit_length()
     step = size - len(response) + 1
     blocks = np.zeros((-(-len(waveform) // step), step), np.float32)

@@ -33,22 +33,33 @@ class Tokenize:
         """Add `tokens`, `labels` and `source_labels`.
 
         Raises:
-            SkipSample: the tokenizer is an aggregate, and no language, or one without a tokenizer, is stated.
+            SkipSample: the tokenizer is an aggregate, and no language, or one without a tokenizer,
+                is stated.
         """
         fields, source_labels = example.extra, ()
         try:
-            random = Random(f"pieces {example.random}") if self.training and self.tokenizer.samples else None
+            random = (
+                Random(f"pieces {example.random}")
+                if self.training and self.tokenizer.samples
+                else None
+            )
             tokens, labels = self.tokenizer.of(fields).tokenize(example.text, random)
             if example.source is not None:
-                source_labels = tuple(self.tokenizer.of(fields, "source").tokenize(example.source)[1])
+                source_labels = tuple(
+                    self.tokenizer.of(fields, "source").tokenize(example.source)[1]
+                )
         except UnknownLanguageError as error:
             raise SkipSample("unknown_language", str(error)) from None
-        return replace(example, tokens=tuple(tokens), labels=tuple(labels), source_labels=source_labels)
+        return replace(
+            example, tokens=tuple(tokens), labels=tuple(labels), source_labels=source_labels
+        )
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Leave out samples whose number of tokens is out of bounds. The plan filters by length of audio."""
+    """Leave out samples whose number of tokens is out of bounds. The plan filters by length of
+    audio.
+    """
 
     conf: FilterConf
 
@@ -65,13 +76,16 @@ class Filter:
             filters += token_rate_filters(self.conf, count, frames)
             detail += f", {frames:.0f} frames"
         if example.source_labels:
-            filters += token_ratio_filters(self.conf, len(example.labels), len(example.source_labels))
+            filters += token_ratio_filters(
+                self.conf, len(example.labels), len(example.source_labels)
+            )
             detail += f", {len(example.source_labels)} of them in the first text"
         _skip_if(filters, detail)
         return example
 
     def check_conversation(self, said: int, heard: int) -> None:
-        """Check a conversation: tokens of the turns of the assistant, and of all other turns with their audio.
+        """Check a conversation: tokens of the turns of the assistant, and of all other turns with
+        their audio.
 
         Raises:
             SkipSample: a number of tokens is out of bounds.

@@ -11,8 +11,8 @@ from wenet_uio.dataset.types import Example, Operator, feats_of
 class TwoViews:
     """Runs the operators that augment features twice, with other draws.
 
-    Spec_aug and spec_sub draw from `Example.random` and `Example.view`. Operators of the user that draw from
-    `Example.random` alone make the same draws for both views.
+    Spec_aug and spec_sub draw from `Example.random` and `Example.view`. Operators of the user that
+    draw from `Example.random` alone make the same draws for both views.
     """
 
     operators: tuple[Operator, ...]
@@ -27,7 +27,8 @@ class TwoViews:
         lengths = len(feats_of(first)), len(feats_of(second))
         if lengths[0] != lengths[1]:
             raise ValueError(
-                f"{example.key}: its two views have {lengths[0]} and {lengths[1]} frames; an operator after spec_aug "
+                f"{example.key}: its two views have {lengths[0]} and {lengths[1]} frames; an "
+                "operator after spec_aug "
                 "that changes the length must not depend on Example.view or on the features"
             )
         return replace(first, other_feats=feats_of(second))

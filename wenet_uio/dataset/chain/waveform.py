@@ -11,7 +11,8 @@ import torch
 from wenet_uio.dataset.types import Example, waveform_of
 
 MOST_FILTERS, LONGEST_FILTER = 1000, 4000
-"""Largest number and length of resampling filters, in total 16 MB. Common sample rates need far less."""
+"""Largest number and length of resampling filters, in total 16 MB. Common sample rates need far
+less."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +32,27 @@ class Resample:
 
 @dataclass(frozen=True)
 class SpeedPerturb:
-    """Play a waveform at the speed that the plan drew. The pitch changes too, as with `speed` of sox and in Kaldi."""
+    """Play a waveform at the speed that the plan drew. The pitch changes too, as with `speed` of
+    sox and in Kaldi.
+    """
 
     def __call__(self, example: Example) -> Example:
         """Change `waveform`; its length is divided by `speed`."""
         if example.speed == 1.0:
             return example
         speed = Fraction(example.speed).limit_denominator(1000)
-        return replace(example, waveform=resample(waveform_of(example), speed.numerator, speed.denominator))
+        return replace(
+            example, waveform=resample(waveform_of(example), speed.numerator, speed.denominator)
+        )
 
 
 def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torch.Tensor:
-    """Resample (samples,) float32 or int16 to (ceil(samples * target / source),) float32, band-limited.
+    """Resample (samples,) float32 or int16 to (ceil(samples * target / source),) float32,
+    band-limited.
 
-    The filters are those of torchaudio. They are applied as one matrix product, because torchaudio's convolution is set
-    up again for every length of waveform, which takes longer than the convolution itself.
+    The filters are those of torchaudio. They are applied as one matrix product, because
+    torchaudio's convolution is set up again for every length of waveform, which takes longer than
+    the convolution itself.
     """
     filters, width, source, target = _filters(source_rate, target_rate)
     length = -(-len(waveform) * target_rate // source_rate)
@@ -58,10 +65,11 @@ def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torc
 
 @lru_cache(maxsize=64)
 def _filters(source_rate: int, target_rate: int) -> tuple[torch.Tensor, int, int, int]:
-    """Filters (taps, target), taps before the first sample, and both rates without their common divisor.
+    """Filters (taps, target), taps before the first sample, and both rates without their common
+    divisor.
 
-    There are `target` filters, each longer than `source`: for 44101 Hz they would take gigabytes. For such rates the
-    nearest ratio of smaller numbers is used.
+    There are `target` filters, each longer than `source`: for 44101 Hz they would take gigabytes.
+    For such rates the nearest ratio of smaller numbers is used.
     """
     from torchaudio.transforms import Resample as SincResample  # slow import: one second
 

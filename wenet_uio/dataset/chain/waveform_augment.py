@@ -41,7 +41,8 @@ def waveform_augmentations(
         corpus: the training data.
 
     Raises:
-        ConfigError: the training data cannot be mixed with itself. ListError: a list of noise cannot be used.
+        ConfigError: the training data cannot be mixed with itself. ListError: a list of noise
+            cannot be used.
     """
     chain: dict[Place, tuple[Operator, ...]] = dict.fromkeys(PLACES, ())
     if not training:
@@ -49,7 +50,9 @@ def waveform_augmentations(
     if conf.reverb_conf:
         chain["reverb"] = (Reverb(conf.reverb_conf, _rooms(conf.reverb_conf, conf)),)
     if conf.overlap_conf:
-        chain["overlap"] = (Overlap(conf.overlap_conf, _other_utterances("overlap_conf", conf, corpus)),)
+        chain["overlap"] = (
+            Overlap(conf.overlap_conf, _other_utterances("overlap_conf", conf, corpus)),
+        )
     if conf.noise_conf:
         chain["noise"] = (AddNoise(conf.noise_conf, _noise_sources(conf.noise_conf, conf, corpus)),)
     if conf.codec_conf:
@@ -62,7 +65,9 @@ def waveform_augmentations(
 def _rooms(reverb: ReverbConf, conf: DatasetConf) -> RecordedRooms | SimulatedRooms:
     if reverb.data_list is None:
         return SimulatedRooms(reverb.rooms, reverb.rt60)
-    return RecordedRooms(recordings_of_list("reverb_conf", reverb.data_list, reverb.data_type, conf, channel=0))
+    return RecordedRooms(
+        recordings_of_list("reverb_conf", reverb.data_list, reverb.data_type, conf, channel=0)
+    )
 
 
 def _lossy(codec: CodecConf, rate: int) -> LossyCodec:
@@ -70,19 +75,24 @@ def _lossy(codec: CodecConf, rate: int) -> LossyCodec:
         if name in codec.codecs and rate not in rates:
             known = ", ".join(map(str, rates))
             raise ConfigError(
-                f"dataset_conf.codec_conf.codecs: {name} has {known} Hz, not resample_rate {rate}; remove {name}"
+                f"dataset_conf.codec_conf.codecs: {name} has {known} Hz, not resample_rate {rate}; "
+                f"remove {name}"
             )
     return LossyCodec(codec)
 
 
-def _noise_sources(noise: NoiseConf, conf: DatasetConf, corpus: Corpus | None) -> tuple[NoiseSource, ...]:
+def _noise_sources(
+    noise: NoiseConf, conf: DatasetConf, corpus: Corpus | None
+) -> tuple[NoiseSource, ...]:
     sources: list[NoiseSource] = []
     if noise.data_list is not None:
         recordings = recordings_of_list("noise_conf", noise.data_list, noise.data_type, conf)
         sources.append(RecordedNoise(recordings))
     for kind in noise.made:
         if kind == "babble":
-            sources.append(Babble(_other_utterances("noise_conf.made: babble", conf, corpus), noise.talkers))
+            sources.append(
+                Babble(_other_utterances("noise_conf.made: babble", conf, corpus), noise.talkers)
+            )
         else:
             sources.append(ColouredNoise(EXPONENTS[kind]))
     return tuple(sources)
@@ -91,7 +101,8 @@ def _noise_sources(noise: NoiseConf, conf: DatasetConf, corpus: Corpus | None) -
 def recordings_of_list(
     section: str, data_list: str, data_type: DataType, conf: DatasetConf, channel: Channel = "mix"
 ) -> Recordings:
-    """The recordings of a list that a section of `dataset_conf` names. Recordings that cannot be used are named.
+    """The recordings of a list that a section of `dataset_conf` names. Recordings that cannot be
+    used are named.
 
     Raises:
         ListError: the list cannot be used.
@@ -112,11 +123,15 @@ def _other_utterances(key: str, conf: DatasetConf, corpus: Corpus | None) -> Rec
         raise ConfigError(f"dataset_conf.{key}: the chain was built without the training data")
     if corpus.has_features:
         raise ConfigError(
-            f"dataset_conf.{key}: it needs audio, and {corpus.data_list} has stored features; give a list"
+            f"dataset_conf.{key}: it needs audio, and {corpus.data_list} has stored features; give "
+            "a list"
         )
     if corpus.is_remote:
         raise ConfigError(
-            f"dataset_conf.{key}: it reads utterances of {corpus.data_list} in random order, which is slow because "
+            f"dataset_conf.{key}: it reads utterances of {corpus.data_list} in random order, which "
+            "is slow because "
             "their audio is remote; give a data_list, or copy the audio to a local disk"
         )
-    return Recordings(corpus, conf.resample_conf.resample_rate, conf.singal_channel_conf.channel, by_key=False)
+    return Recordings(
+        corpus, conf.resample_conf.resample_rate, conf.singal_channel_conf.channel, by_key=False
+    )

@@ -33,18 +33,25 @@ class Texts(NamedTuple):
 
 
 class Corpus(ABC):
-    """Shards of samples with their index. Arrays are mapped from disk: memory does not grow with the corpus.
+    """Shards of samples with their index. Arrays are mapped from disk: memory does not grow with
+    the corpus.
 
-    A sample is named by its shard and its row in that shard (`SampleRef`). A subclass implements `rows` and `read`, and
-    the three remote members if its audio can be remote.
+    A sample is named by its shard and its row in that shard (`SampleRef`). A subclass implements
+    `rows` and `read`, and the three remote members if its audio can be remote.
     """
 
-    def __init__(self, data_list: str, table: Mapping[str, np.ndarray], bad: list[Problem], summary: Summary) -> None:
+    def __init__(
+        self, data_list: str, table: Mapping[str, np.ndarray], bad: list[Problem], summary: Summary
+    ) -> None:
         self.data_list = data_list
         self._table = table
         self.bad = bad
         """(key, reason) of each sample that could not be indexed."""
-        self.num_samples, self.total_seconds, self.digest = summary.samples, summary.seconds, summary.digest
+        self.num_samples, self.total_seconds, self.digest = (
+            summary.samples,
+            summary.seconds,
+            summary.digest,
+        )
 
     @cached_property
     def samples(self) -> np.ndarray:
@@ -72,7 +79,9 @@ class Corpus(ABC):
 
     @property
     def has_text_only(self) -> bool:
-        """Whether a shard holds text without audio. The samples of a shard all have audio, or none has."""
+        """Whether a shard holds text without audio. The samples of a shard all have audio, or none
+        has.
+        """
         return bool((self.extremes(slice(None)).longest == 0).any())
 
     has_conversations = False
@@ -89,7 +98,9 @@ class Corpus(ABC):
     def lengths(self, shards: np.ndarray) -> Stored:
         """Lengths of all samples of one or more shards, one shard after the other."""
         rows = [self.rows(int(shard)) for shard in shards]
-        return Stored(*(np.concatenate([getattr(each, name) for each in rows]) for name in Stored._fields))
+        return Stored(
+            *(np.concatenate([getattr(each, name) for each in rows]) for name in Stored._fields)
+        )
 
     @abstractmethod
     def read(self, ref: SampleRef) -> Utterance:
@@ -110,7 +121,9 @@ class Corpus(ABC):
 
     @contextmanager
     def at_hand(self, shard: int) -> Iterator[None]:
-        """Keep a local copy of a whole remote shard while the block runs, if the cache has room for the copy."""
+        """Keep a local copy of a whole remote shard while the block runs, if the cache has room for
+        the copy.
+        """
         with ExitStack() as stack:
             for uri, version in self.remote_shards([shard]):
                 with suppress(objects.CacheFullError):

@@ -1,7 +1,8 @@
 """A file of named numpy arrays that is mapped, not read: the format of every index.
 
 Layout: 8 bytes of magic, 8 bytes length of the header (little endian), a JSON header
-{"meta": {...}, "columns": {name: [dtype, count, offset]}}, then the columns, each aligned to 64 bytes.
+{"meta": {...}, "columns": {name: [dtype, count, offset]}}, then the columns, each aligned to 64
+bytes.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ import numpy as np
 MAGIC = b"UIOIDX03"
 ALIGNMENT = 64
 VISITS = 16
-"""Visits to mapped files after which their pages are dropped from memory. A batch makes a few visits."""
+"""Visits to mapped files after which their pages are dropped from memory. A batch makes a few
+visits."""
 
 
-def write_columns(file: IO[bytes], columns: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+def write_columns(
+    file: IO[bytes], columns: Mapping[str, np.ndarray], meta: Mapping[str, Any]
+) -> None:
     """Write one-dimensional arrays and a small JSON-able `meta` to an open binary file."""
     entries = {name: [array.dtype.str, len(array), 0] for name, array in columns.items()}
-    offset = _aligned(len(_header(entries, meta)) + 16 * len(entries))  # room for the digits of the offsets
+    offset = _aligned(
+        len(_header(entries, meta)) + 16 * len(entries)
+    )  # room for the digits of the offsets
     for name, array in columns.items():
         entries[name][2] = offset
         offset = _aligned(offset + array.nbytes)
@@ -42,8 +48,11 @@ def write_columns(file: IO[bytes], columns: Mapping[str, np.ndarray], meta: Mapp
         position = entries[name][2] + array.nbytes
 
 
-def find_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-    """Like `read_columns`; None if there is no such file, or it is damaged, unreadable or of another version.
+def find_columns(
+    path: str | Path, *, one_of_many: bool = False
+) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    """Like `read_columns`; None if there is no such file, or it is damaged, unreadable or of
+    another version.
 
     The caller makes the file again.
     """
@@ -55,33 +64,43 @@ def find_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
         return None
 
 
-def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_columns(
+    path: str | Path, *, one_of_many: bool = False
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Map the columns of `path` read-only.
 
     Args:
-        one_of_many: hold no file descriptor, of which a process may have only a thousand. `release_pages` has no
-            effect on these columns.
+        one_of_many: hold no file descriptor, of which a process may have only a thousand.
+            `release_pages` has no effect on these columns.
 
     Raises:
-        ValueError: the file is no index, or is damaged: its header cannot be read, or names more than the file holds.
+        ValueError: the file is no index, or is damaged: its header cannot be read, or names more
+            than the file holds.
     """
     with open(path, "rb") as file:
         prefix = file.read(16)
         if prefix[:8] != MAGIC:
-            raise ValueError(f"{path}: not an index, or of another version; delete it to have it rebuilt")
+            raise ValueError(
+                f"{path}: not an index, or of another version; delete it to have it rebuilt"
+            )
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(prefix[8:], "little")
         if len(prefix) < 16 or 16 + length > size:
-            raise ValueError(f"{path}: cut short inside its header ({size} bytes); delete it to have it rebuilt")
+            raise ValueError(
+                f"{path}: cut short inside its header ({size} bytes); delete it to have it rebuilt"
+            )
         try:
             entries, meta = _parse_header(file.read(length))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: its header is damaged ({error}); delete it to have it rebuilt") from None
+            raise ValueError(
+                f"{path}: its header is damaged ({error}); delete it to have it rebuilt"
+            ) from None
         for name, (dtype, count, offset) in entries.items():
             end = offset + count * dtype.itemsize
             if end > size:
                 raise ValueError(
-                    f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to have it rebuilt"
+                    f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to "
+                    "have it rebuilt"
                 )
         data = _map_without_descriptor(file, size) if one_of_many else map_file(file)
     columns = {
@@ -92,7 +111,9 @@ def read_columns(path: str | Path, *, one_of_many: bool = False) -> tuple[dict[s
 
 
 def map_file(file: IO[bytes]) -> np.ndarray:
-    """Map all bytes of an open file as a uint8 array, which may be used after the file is closed."""
+    """Map all bytes of an open file as a uint8 array, which may be used after the file is
+    closed.
+    """
     file.flush()
     if not os.fstat(file.fileno()).st_size:
         return np.empty(0, np.uint8)
@@ -100,7 +121,9 @@ def map_file(file: IO[bytes]) -> np.ndarray:
 
 
 class GrowingColumns:
-    """Columns that grow in unnamed temporary files, so that the memory of indexing does not grow with the corpus."""
+    """Columns that grow in unnamed temporary files, so that the memory of indexing does not grow
+    with the corpus.
+    """
 
     def __init__(self, dtypes: Mapping[str, type]) -> None:
         """`dtypes` are the names and types of the columns."""
@@ -124,7 +147,9 @@ def _map_without_descriptor(file: BinaryIO, size: int) -> np.ndarray:
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), file.name)
     memory = (ctypes.c_uint8 * size).from_address(address)
-    weakref.finalize(memory, libc.munmap, address, size).atexit = False  # arrays may be used after it
+    weakref.finalize(
+        memory, libc.munmap, address, size
+    ).atexit = False  # arrays may be used after it
     data = np.frombuffer(memoryview(memory), np.uint8)
     data.flags.writeable = False
     return data
@@ -140,7 +165,9 @@ def _libc() -> ctypes.CDLL:
 
 
 class Visits:
-    """Counts visits to a mapped file, and drops its pages every VISITS visits to bound the memory of the process."""
+    """Counts visits to a mapped file, and drops its pages every VISITS visits to bound the memory
+    of the process.
+    """
 
     def __init__(self, array: np.ndarray) -> None:
         self._array, self._count = array, 0
@@ -173,7 +200,11 @@ def _parse_header(text: bytes) -> tuple[dict[str, tuple[np.dtype, int, int]], di
     entries = {}
     for name, (code, count, offset) in dict(header["columns"]).items():
         dtype = np.dtype(code)
-        if dtype.hasobject or not (isinstance(count, int) and isinstance(offset, int)) or min(count, offset) < 0:
+        if (
+            dtype.hasobject
+            or not (isinstance(count, int) and isinstance(offset, int))
+            or min(count, offset) < 0
+        ):
             raise ValueError(f"column {name}: {code}, {count}, {offset}")
         entries[name] = (dtype, count, offset)
     return entries, dict(header["meta"])

@@ -1,8 +1,9 @@
 """A file of conversations as a corpus: every line is a sample whose length is counted in tokens.
 
-The length of a conversation is that of its texts (characters, or tokens if they are counted) and of its audio, which
-counts one token for each `token_equivalent_duration` seconds, rounded up for each turn. Its sample rate is TEXT_ONLY:
-the plan treats it as text. The index is beside the file, with the duration in its name.
+The length of a conversation is that of its texts (characters, or tokens if they are counted) and of
+its audio, which counts one token for each `token_equivalent_duration` seconds, rounded up for each
+turn. Its sample rate is TEXT_ONLY: the plan treats it as text. The index is beside the file, with
+the duration in its name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from wenet_uio.dataset.corpus.base import Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
-from wenet_uio.dataset.formats.conversations import Conversation, Turn, parse_conversation, tokens_of_audio
+from wenet_uio.dataset.formats.conversations import (
+    Conversation,
+    Turn,
+    parse_conversation,
+    tokens_of_audio,
+)
 from wenet_uio.dataset.formats.data_list import ListError, lines_of, locate
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.types import AudioTurn, SampleRef, Utterance
@@ -52,7 +58,9 @@ class ConversationCorpus(LineCorpus):
             raise ListError(f"{path}: holds no conversation" + (f" ({reasons})" if reasons else ""))
 
     def read(self, ref: SampleRef) -> Utterance:
-        """The turns of a conversation; audio is the path of a local file, or the bytes of a remote one."""
+        """The turns of a conversation; audio is the path of a local file, or the bytes of a remote
+        one.
+        """
         found = self._conversation(ref)
         turns = tuple(self._turn(turn) for turn in found.turns)
         extra = {**found.extra, "roles": [turn.role for turn in found.turns]}
@@ -66,7 +74,11 @@ class ConversationCorpus(LineCorpus):
     def audio_tokens(self, ref: SampleRef) -> int:
         """Tokens that the audio of a conversation counts."""
         turns = self._conversation(ref).turns
-        return sum(_tokens(turn, self.data_list, self._seconds_of_token) for turn in turns if turn.text is None)
+        return sum(
+            _tokens(turn, self.data_list, self._seconds_of_token)
+            for turn in turns
+            if turn.text is None
+        )
 
     def _conversation(self, ref: SampleRef) -> Conversation:
         rows = self.rows(ref.shard)
@@ -102,7 +114,8 @@ def _entries(path: str, seconds_of_token: float, bad: list[Problem]) -> Iterator
         try:
             found = parse_conversation(line)
             length = sum(
-                _tokens(turn, path, seconds_of_token) if turn.text is None else len(turn.text) for turn in found.turns
+                _tokens(turn, path, seconds_of_token) if turn.text is None else len(turn.text)
+                for turn in found.turns
             )
         except (ListError, AudioError, OSError) as error:
             bad.append((f"{path}:{number}", str(error)))

@@ -1,4 +1,6 @@
-"""The index of samples: position and length of each sample, so that batches are planned without reading audio."""
+"""The index of samples: position and length of each sample, so that batches are planned without
+reading audio.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ class Entry(NamedTuple):
     text_length: int
     """Characters of the stripped text."""
     audio_offset: int
-    """Bytes from the start of the tar to the audio; in a raw list, from the start of the list to the sample's line."""
+    """Bytes from the start of the tar to the audio; in a raw list, from the start of the list to
+    the sample's line."""
     audio_size: int
     """Bytes of the audio; in a raw list, of the line."""
     text_offset: int = 0
@@ -54,7 +57,9 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Consecutive samples of a shard: one numpy column for each field of `Entry`, usually mapped from a file."""
+    """Consecutive samples of a shard: one numpy column for each field of `Entry`, usually mapped
+    from a file.
+    """
 
     key_hash: np.ndarray
     audio_offset: np.ndarray
@@ -69,9 +74,9 @@ class Rows:
     keys: np.ndarray
     """uint8: all keys of the file, concatenated."""
     records: np.ndarray | None = None
-    """uint8: a JSON array [text, start, end, other fields, key, audio member] of each sample, if the tar does not hold
-    all of these plainly. `text_offset` and `text_size` then point into this column, not into the tar. Earlier versions
-    wrote no key and no member."""
+    """uint8: a JSON array [text, start, end, other fields, key, audio member] of each sample, if
+    the tar does not hold all of these plainly. `text_offset` and `text_size` then point into this
+    column, not into the tar. Earlier versions wrote no key and no member."""
     key_start: int = 0
     """Start of the first key of these rows in `keys`."""
     tar_pages: str = ""
@@ -105,7 +110,9 @@ class Rows:
         return as_word(self.keys[start : int(self.key_end[row])].tobytes().decode())
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The arrays for `write_columns`; only for rows that include the first sample of their file."""
+        """The arrays for `write_columns`; only for rows that include the first sample of their
+        file.
+        """
         assert self.key_start == 0
         columns = {name: getattr(self, name) for name in (*COLUMNS, "keys")}
         return columns if self.records is None else {**columns, "records": self.records}
@@ -116,7 +123,8 @@ class Rows:
         return self.num_samples / np.maximum(self.sample_rate, 1)
 
     def digest(self) -> int:
-        """64-bit digest of all that a plan depends on: hashes of keys, lengths of audio, sample rates, lengths of text.
+        """64-bit digest of all that a plan depends on: hashes of keys, lengths of audio, sample
+        rates, lengths of text.
 
         The same samples give the same digest in raw and in shard mode.
         """
@@ -139,7 +147,9 @@ def rows_of(entries: Sequence[Entry]) -> Rows:
     values: dict[str, Any] = {
         name: [getattr(entry, name) for entry in entries] for name in Entry._fields if name != "key"
     }
-    columns: dict[str, Any] = {name: np.asarray(column, COLUMNS[name]) for name, column in values.items()}
+    columns: dict[str, Any] = {
+        name: np.asarray(column, COLUMNS[name]) for name, column in values.items()
+    }
     return Rows(**columns, **_key_columns([entry.key for entry in entries]))
 
 
@@ -152,8 +162,11 @@ def _key_columns(keys: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def rows_of_shards(first_row: np.ndarray, samples: np.ndarray, shards: np.ndarray) -> slice | np.ndarray:
-    """Rows of all samples of one or more shards, one shard after the other, in columns of a whole corpus.
+def rows_of_shards(
+    first_row: np.ndarray, samples: np.ndarray, shards: np.ndarray
+) -> slice | np.ndarray:
+    """Rows of all samples of one or more shards, one shard after the other, in columns of a whole
+    corpus.
 
     Args:
         first_row: (all shards,) row of the first sample of each shard.
@@ -217,7 +230,9 @@ def read_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex:
 
 
 def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | None:
-    """Like `read_index`; None if there is no such file, or it is damaged, unreadable or of another version."""
+    """Like `read_index`; None if there is no such file, or it is damaged, unreadable or of another
+    version.
+    """
     found = find_columns(path, one_of_many=one_of_many)
     return None if found is None else _stored(*found)
 
@@ -227,7 +242,9 @@ def _stored(columns: dict[str, np.ndarray], meta: dict[str, Any]) -> StoredIndex
     return StoredIndex(Rows.of_columns(columns, meta.pop("tar_pages", "")), bad, meta)
 
 
-def write_index(places: Iterable[Path], rows: Rows, bad: Sequence[Problem], meta: Mapping[str, Any]) -> None:
+def write_index(
+    places: Iterable[Path], rows: Rows, bad: Sequence[Problem], meta: Mapping[str, Any]
+) -> None:
     """Write the index of one shard at the first of `places` that can be written.
 
     Args:
@@ -239,7 +256,9 @@ def write_index(places: Iterable[Path], rows: Rows, bad: Sequence[Problem], meta
 
 @dataclass(frozen=True)
 class Summary:
-    """Totals of a whole corpus. They are kept in the meta of its index, so that opening a corpus reads no column."""
+    """Totals of a whole corpus. They are kept in the meta of its index, so that opening a corpus
+    reads no column.
+    """
 
     samples: int
     seconds: float
@@ -252,7 +271,9 @@ def summary_of(table: Mapping[str, np.ndarray]) -> Summary:
     state = hashlib.blake2b(digest_size=16)
     for name in ("samples", "digest"):
         state.update(np.ascontiguousarray(table[name]).data)
-    return Summary(int(table["samples"].sum(dtype=np.int64)), float(table["seconds"].sum()), state.hexdigest())
+    return Summary(
+        int(table["samples"].sum(dtype=np.int64)), float(table["seconds"].sum()), state.hexdigest()
+    )
 
 
 def shard_table(shards: Iterable[Rows]) -> dict[str, np.ndarray]:

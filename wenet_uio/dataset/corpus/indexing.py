@@ -1,8 +1,8 @@
 """Make the index of a data list: once, by one process, kept beside the list as `data.list.idx`.
 
 If that folder cannot be written, the index is in the cache.
-The index is made again if the content of the list has changed. In addition, each shard of a shard list has an index of
-its own (`shard_index`, `remote_index`).
+The index is made again if the content of the list has changed. In addition, each shard of a shard
+list has an index of its own (`shard_index`, `remote_index`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ from wenet_uio.dataset.corpus.index import (
     shard_table,
     summary_of,
 )
-from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, has_remote_audio, raw_columns
+from wenet_uio.dataset.corpus.raw_index import (
+    UTTERANCES_PER_RUN,
+    Columns,
+    has_remote_audio,
+    raw_columns,
+)
 from wenet_uio.dataset.corpus.remote_index import update_kept_index
 from wenet_uio.dataset.corpus.shard_index import Comparison, shard_index
 from wenet_uio.dataset.formats.data_list import (
@@ -64,24 +69,32 @@ def index_of(data_list: str | Path, layout: Layout = DEFAULT_LAYOUT) -> Path:
 
 
 def kept_folder(data_list: str | Path) -> Path:
-    """Folder of the indexes of remote and compressed shards, and of local shards in folders that cannot be written."""
+    """Folder of the indexes of remote and compressed shards, and of local shards in folders that
+    cannot be written.
+    """
     return Path(f"{data_list}.idx.d")
 
 
 def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> Path:
-    """Path of the index of a list, which is made first unless it is up to date. One process works, the others wait.
+    """Path of the index of a list, which is made first unless it is up to date. One process works,
+    the others wait.
 
     Raises:
         ListError: the list is missing, empty, or of the other type.
         OSError: neither the folder of the list nor the cache can be written.
     """
     if not os.path.isfile(data_list):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
-        raise ListError(f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them")
+        raise ListError(
+            f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them"
+        )
     found = _current_index(data_list, data_type, layout)
     if found is not None:
         return found
     with locked(data_list):
-        return _current_index(data_list, data_type, layout) or build_index(data_list, data_type, layout=layout)[0]
+        return (
+            _current_index(data_list, data_type, layout)
+            or build_index(data_list, data_type, layout=layout)[0]
+        )
 
 
 def build_index(
@@ -104,7 +117,10 @@ def build_index(
         ListError: the list is empty or of the other type, or a file that it names is missing.
     """
     check_type(data_list, data_type)
-    state = {**_fingerprint(data_list), "digest": digest_of(data_list)}  # before it is read: it may change meanwhile
+    state = {
+        **_fingerprint(data_list),
+        "digest": digest_of(data_list),
+    }  # before it is read: it may change meanwhile
     if data_type == "raw":
         columns, bad = raw_columns(data_list, per_run, executor, layout)
     else:
@@ -126,7 +142,8 @@ def check_type(data_list: str, data_type: DataType) -> None:
     """Refuse a raw list that is opened as a shard list, and the reverse.
 
     Raises:
-        ListError: the list is empty, UTF-16, a shard, or of the other type; the message has the fitting `data_type`.
+        ListError: the list is empty, UTF-16, a shard, or of the other type; the message has the
+            fitting `data_type`.
     """
     _refuse_shard(data_list)
     lines = (line.removeprefix(BOM_UTF8).strip() for _, line in lines_of(data_list))
@@ -136,8 +153,12 @@ def check_type(data_list: str, data_type: DataType) -> None:
     if first[0].startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         raise ListError(f"{data_list}: UTF-16; convert the list to UTF-8 with iconv")
     # Some of these lines may be bad: one line of the type is enough.
-    if not any((line.startswith(b"{") and line.endswith(b"}")) == (data_type == "raw") for line in first):
-        kind, fitting = ("paths of shards", "shard") if data_type == "raw" else ("JSON lines", "raw")
+    if not any(
+        (line.startswith(b"{") and line.endswith(b"}")) == (data_type == "raw") for line in first
+    ):
+        kind, fitting = (
+            ("paths of shards", "shard") if data_type == "raw" else ("JSON lines", "raw")
+        )
         raise ListError(f"{data_list}: holds {kind}, which is data_type {fitting}, not {data_type}")
 
 
@@ -145,10 +166,17 @@ def _refuse_shard(data_list: str) -> None:
     """Raises: ListError: the file is a shard in place of a list of shards."""
     with open(data_list, "rb") as file:
         head = file.read(TAR_MAGIC.stop)
-    kind = "a parquet file" if head.startswith(PARQUET_MAGIC) else "a tar" if head[TAR_MAGIC] == b"ustar" else None
+    kind = (
+        "a parquet file"
+        if head.startswith(PARQUET_MAGIC)
+        else "a tar"
+        if head[TAR_MAGIC] == b"ustar"
+        else None
+    )
     if kind:
         raise ListError(
-            f"{data_list}: {kind}, not a data list; write its path as a line of a file, and name that file with "
+            f"{data_list}: {kind}, not a data list; write its path as a line of a file, and name "
+            "that file with "
             "data_type shard"
         )
 
@@ -161,7 +189,9 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Proble
     lengths = GrowingColumns({name: COLUMNS[name] for name in Stored._fields})
 
     def rows() -> Iterator[Rows]:
-        with ThreadPoolExecutor(REMOTE_THREADS if _any_remote(shards) else min(8, os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(
+            REMOTE_THREADS if _any_remote(shards) else min(8, os.cpu_count() or 1)
+        ) as pool:
             indexed = pool.map(lambda shard: index_shard(shard, data_list, layout), shards)
             bar = tqdm(indexed, "index", len(shards), unit="shard", disable=None, leave=False)
             for shard, (found, problems) in zip(shards, bar, strict=True):
@@ -179,11 +209,14 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Proble
     return table, bad
 
 
-def index_shard(shard: str, data_list: str, layout: Layout, compare: Comparison = "pages") -> Indexed:
+def index_shard(
+    shard: str, data_list: str, layout: Layout, compare: Comparison = "pages"
+) -> Indexed:
     """Index of one shard of a list; made and kept if it is missing or out of date.
 
     Args:
-        compare: "all" scans the shard and compares; a tar whose index was up to date and wrong is a problem (`STALE`).
+        compare: "all" scans the shard and compares; a tar whose index was up to date and wrong is a
+            problem (`STALE`).
     """
     files = ShardFiles.parse(shard)
     if files.is_plain:
@@ -198,16 +231,22 @@ def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
     local = [objects.file_of(objects.without_scheme(path)) for path in local]
     missing = [path for path in local if not os.path.isfile(path)]  # noqa: PTH113 - as above
     if missing:
-        raise ListError(f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}")
+        raise ListError(
+            f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}"
+        )
 
 
 def entries_outside(shards: Sequence[str]) -> list[Problem]:
-    """Entries of manifests that belong to tars outside the list, if one manifest describes several tars."""
+    """Entries of manifests that belong to tars outside the list, if one manifest describes several
+    tars.
+    """
     tars = defaultdict(list)
     for shard in map(ShardFiles.parse, shards):
         if shard.shard_id is not None:
             tars[shard.manifest].append(shard.shard_id)
-    return [problem for manifest, ids in tars.items() for problem in entries_without_tar(manifest, ids)]
+    return [
+        problem for manifest, ids in tars.items() for problem in entries_without_tar(manifest, ids)
+    ]
 
 
 def _any_remote(shards: Iterable[str]) -> bool:

@@ -1,4 +1,6 @@
-"""A file of lines that an index refers to: read by offset, and refused if it has changed since it was indexed."""
+"""A file of lines that an index refers to: read by offset, and refused if it has changed since it
+was indexed.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,16 @@ from wenet_uio.files import digest_of
 class LineFile:
     """Reads lines of a file by offset.
 
-    The file is read, not mapped: a process that touches a mapped page beyond the new end of a file is killed (SIGBUS).
+    The file is read, not mapped: a process that touches a mapped page beyond the new end of a file
+    is killed (SIGBUS).
     """
 
     def __init__(self, path: str, size: int, mtime_ns: int, digest: str) -> None:
         """Open the file.
 
         Args:
-            size, mtime_ns: of the file when it was indexed. If either is another, the digest decides.
+            size, mtime_ns: of the file when it was indexed. If either is another, the digest
+                decides.
             digest: `digest_of` the file when it was indexed.
         """
         self.path = path
@@ -38,5 +42,8 @@ class LineFile:
             self._is_same = digest_of(self.path) == self._digest
             self._checked = state
         if not self._is_same:
-            raise ListError(f"{self.path}: changed since it was indexed; start again, so that it is indexed again")
+            raise ListError(
+                f"{self.path}: changed since it was indexed; start again, so that it is indexed "
+                "again"
+            )
         return os.pread(self._file.fileno(), size, offset)

@@ -1,4 +1,6 @@
-"""The index of a file whose lines are samples, for files that are no data lists: made once, beside the file."""
+"""The index of a file whose lines are samples, for files that are no data lists: made once, beside
+the file.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,17 @@ from wenet_uio.files import digest_of, locked
 def indexed_lines(
     path: str, index: str, entries: Callable[[list[Problem]], Iterable[Entry]]
 ) -> tuple[LineFile, Columns, dict]:
-    """The file, and columns and meta of its index, which is made first if it is missing or the file has changed.
+    """The file, and columns and meta of its index, which is made first if it is missing or the file
+    has changed.
 
-    The digest of the samples also covers the content of the file: texts of equal length with other words differ.
+    The digest of the samples also covers the content of the file: texts of equal length with other
+    words differ.
 
     Args:
         path: the file.
         index: path of its index.
-        entries: gives the samples of the file; it adds (key, reason) of each unusable line to the list.
+        entries: gives the samples of the file; it adds (key, reason) of each unusable line to the
+            list.
     """
     with locked(path):
         status = Path(path).stat()
@@ -53,4 +58,6 @@ def _made(
     summary, digest = summary_of(columns), digest_of(path)
     values = {**asdict(summary), "digest": f"{summary.digest} {digest}"}
     meta = {"file": file, "digest": digest, "bad": bad, "summary": values}
-    return read_columns(write_kept(places_of(index), lambda stored: write_columns(stored, columns, meta)))
+    return read_columns(
+        write_kept(places_of(index), lambda stored: write_columns(stored, columns, meta))
+    )

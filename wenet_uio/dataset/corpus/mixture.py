@@ -1,8 +1,9 @@
 """Several corpora as one: every pass takes an exact quota of utterances from each source.
 
-A source is an endless stream: its shards in a permuted order, with another permutation in each round. A pass takes
-the next `quota` utterances of the stream. Over several passes a source rotates through all its shards, whatever its
-weight. The planner sees the utterances of a pass as runs of shards; each run counts as a shard.
+A source is an endless stream: its shards in a permuted order, with another permutation in each
+round. A pass takes the next `quota` utterances of the stream. Over several passes a source rotates
+through all its shards, whatever its weight. The planner sees the utterances of a pass as runs of
+shards; each run counts as a shard.
 """
 
 from __future__ import annotations
@@ -60,12 +61,16 @@ class Source:
 
 
 class Mixture(Corpus):
-    """All samples of all sources, and the quota that a pass takes of each source. `part` gives the samples of a pass.
+    """All samples of all sources, and the quota that a pass takes of each source. `part` gives the
+    samples of a pass.
 
-    The shards of a mixture are those of the first source, then those of the second source, and so on.
+    The shards of a mixture are those of the first source, then those of the second source, and so
+    on.
     """
 
-    def __init__(self, path: str, sources: Sequence[Source], per_pass: int, per_batch: PerBatch) -> None:
+    def __init__(
+        self, path: str, sources: Sequence[Source], per_pass: int, per_batch: PerBatch
+    ) -> None:
         """Mix sources.
 
         Args:
@@ -81,7 +86,10 @@ class Mixture(Corpus):
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
         bad = list(itertools.chain(*(corpus.bad for corpus in corpora)))
         digest = self._digest_of(per_batch)
-        samples, seconds = (sum(getattr(each, name) for each in corpora) for name in ("num_samples", "total_seconds"))
+        samples, seconds = (
+            sum(getattr(each, name) for each in corpora)
+            for name in ("num_samples", "total_seconds")
+        )
         super().__init__(path, {}, bad, Summary(samples, seconds, digest))
         self.has_conversations = any(corpus.has_conversations for corpus in corpora)
         self.has_features = any(corpus.has_features for corpus in corpora)
@@ -90,11 +98,19 @@ class Mixture(Corpus):
     @cached_property
     def _stream_keys(self) -> list[int]:
         """Keyed by name: another source in front of a source leaves its stream as it is."""
-        return [int(hashlib.blake2b(name.encode(), digest_size=8).hexdigest(), 16) for name in self.state_names]
+        return [
+            int(hashlib.blake2b(name.encode(), digest_size=8).hexdigest(), 16)
+            for name in self.state_names
+        ]
 
     def _digest_of(self, per_batch: PerBatch) -> str:
-        parts = [(source.corpus.digest, quota) for source, quota in zip(self.sources, self.quotas, strict=True)]
-        return hashlib.blake2b(repr((parts, per_batch, *self.entry_of)).encode(), digest_size=16).hexdigest()
+        parts = [
+            (source.corpus.digest, quota)
+            for source, quota in zip(self.sources, self.quotas, strict=True)
+        ]
+        return hashlib.blake2b(
+            repr((parts, per_batch, *self.entry_of)).encode(), digest_size=16
+        ).hexdigest()
 
     @property
     def entry_of(self) -> tuple[int, ...]:
@@ -108,7 +124,9 @@ class Mixture(Corpus):
 
     @cached_property
     def samples(self) -> np.ndarray:
-        """(shards,) number of utterances. Reading and planning do not need this column of all shards in memory."""
+        """(shards,) number of utterances. Reading and planning do not need this column of all
+        shards in memory.
+        """
         return self.column("samples", np.arange(self.num_shards))
 
     @cached_property
@@ -118,11 +136,15 @@ class Mixture(Corpus):
 
     def column(self, name: Literal["samples", "seconds"], shards: np.ndarray) -> np.ndarray:
         """Number of utterances or duration of some shards."""
-        return np.concatenate([getattr(source.corpus, name)[own] for source, own in self._by_source(shards)])
+        return np.concatenate(
+            [getattr(source.corpus, name)[own] for source, own in self._by_source(shards)]
+        )
 
     def extremes(self, shards: slice | np.ndarray) -> Extremes:
         """Shortest and longest audio and text of some shards."""
-        shards = np.arange(*shards.indices(self.num_shards)) if isinstance(shards, slice) else shards
+        shards = (
+            np.arange(*shards.indices(self.num_shards)) if isinstance(shards, slice) else shards
+        )
         parts = [source.corpus.extremes(own) for source, own in self._by_source(shards)]
         return Extremes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -145,7 +167,8 @@ class Mixture(Corpus):
 
     @property
     def state_names(self) -> list[str]:
-        """Name of each source in the state of the loader: the start of its identity, wherever it is in the mixture.
+        """Name of each source in the state of the loader: the start of its identity, wherever it is
+        in the mixture.
 
         The second source of the same samples has the suffix /1, the third /2.
         """
@@ -170,7 +193,9 @@ class Mixture(Corpus):
         """Read a sample of its source, and add the tags of the source."""
         number = int(self.source_of(ref.shard))
         source = self.sources[number]
-        utterance = source.corpus.read(ref._replace(shard=ref.shard - int(self._first_shard[number])))
+        utterance = source.corpus.read(
+            ref._replace(shard=ref.shard - int(self._first_shard[number]))
+        )
         return replace(utterance, extra={**utterance.extra, **source.tags})
 
     @property
@@ -198,7 +223,9 @@ class Mixture(Corpus):
         """Number of the source of each shard, and number of the shard within its source."""
         shards = np.asarray(shards)
         numbers = self.source_of(shards)
-        return list(zip(numbers.tolist(), (shards - self._first_shard[numbers]).tolist(), strict=True))
+        return list(
+            zip(numbers.tolist(), (shards - self._first_shard[numbers]).tolist(), strict=True)
+        )
 
     def part(self, offsets: Sequence[int]) -> MixedPass:
         """The quota of every source, starting at utterance `offsets[source]` of its stream."""
@@ -221,7 +248,9 @@ class Mixture(Corpus):
             samples = corpus.samples[order]
             ends = np.cumsum(samples, dtype=np.int64)
             taken = min(count, size - start)
-            low, high = (int(np.searchsorted(ends, x, side="right")) for x in (start, start + taken - 1))
+            low, high = (
+                int(np.searchsorted(ends, x, side="right")) for x in (start, start + taken - 1)
+            )
             first, last = np.zeros(high + 1 - low, np.uint32), samples[low : high + 1].copy()
             last[-1] -= int(ends[high]) - (start + taken)
             first[0] = start - (int(ends[low]) - int(samples[low]))
@@ -240,16 +269,22 @@ class MixedPass(Corpus):
     def __init__(self, mixture: Mixture, streams: Sequence[Runs]) -> None:
         """`streams` are the runs of each source, with shards of the mixture."""
         self.mixture = mixture
-        self.shards, self.first, self.last, self.rounds = map(np.concatenate, zip(*streams, strict=True))
+        self.shards, self.first, self.last, self.rounds = map(
+            np.concatenate, zip(*streams, strict=True)
+        )
         first_run = np.cumsum([0, *(len(stream.shards) for stream in streams)])[:-1]
         self.sources = ShardSources(
-            tuple(source.name for source in mixture.sources), first_run, mixture.per_batch, mixture.entry_of or None
+            tuple(source.name for source in mixture.sources),
+            first_run,
+            mixture.per_batch,
+            mixture.entry_of or None,
         )
         samples, seconds = self.last - self.first, mixture.column("seconds", self.shards)
         self._cut = np.flatnonzero(samples != mixture.column("samples", self.shards))
         """The runs that are not whole shards: at most two of each round of a source."""
         self._table_of_cut = shard_table(
-            mixture.rows(int(self.shards[run])).slice(int(self.first[run]), int(self.last[run])) for run in self._cut
+            mixture.rows(int(self.shards[run])).slice(int(self.first[run]), int(self.last[run]))
+            for run in self._cut
         )
         seconds[self._cut] = self._table_of_cut["seconds"]
         summary = Summary(int(samples.sum(dtype=np.int64)), float(seconds.sum()), mixture.digest)
@@ -266,8 +301,12 @@ class MixedPass(Corpus):
         return found
 
     def rows(self, shard: int) -> Rows:
-        """Index of one run. In later rounds of a source the hashes of keys differ, and so do all random draws."""
-        rows = self.mixture.rows(int(self.shards[shard])).slice(int(self.first[shard]), int(self.last[shard]))
+        """Index of one run. In later rounds of a source the hashes of keys differ, and so do all
+        random draws.
+        """
+        rows = self.mixture.rows(int(self.shards[shard])).slice(
+            int(self.first[shard]), int(self.last[shard])
+        )
         if not self.rounds[shard]:
             return rows
         # A pass may take an utterance twice; speed and augmentation must be drawn twice.

@@ -17,14 +17,19 @@ def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYO
     Args:
         data_list: path of the list.
         data_type: type of the list.
-        layout: how names in tars and manifests of other tools are read; the default recognises most by itself.
+        layout: how names in tars and manifests of other tools are read; the default recognises most
+            by itself.
 
     Raises:
         ListError: the list is missing, of the other type, or holds no usable utterance.
         OSError, ValueError: audio is remote and the cache cannot be used.
     """
     index = ensure_index(data_list, data_type, layout)
-    corpus = RawCorpus(data_list, index, layout) if data_type == "raw" else ShardCorpus(data_list, index, layout)
+    corpus = (
+        RawCorpus(data_list, index, layout)
+        if data_type == "raw"
+        else ShardCorpus(data_list, index, layout)
+    )
     if corpus.is_remote:
         objects.check_cache()
     if not corpus.num_samples:

@@ -1,6 +1,8 @@
-"""Passes over the data: the corpus of each pass, and the state of a mixture's sources between passes.
+"""Passes over the data: the corpus of each pass, and the state of a mixture's sources between
+passes.
 
-A plain corpus is the same in every pass and has no state. Only these functions know that a mixture differs.
+A plain corpus is the same in every pass and has no state. Only these functions know that a mixture
+differs.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ class Passes:
     """Utterances that were read of each source; a source that is not listed starts at 0."""
 
     def corpus_of(self, data_pass: int) -> Corpus:
-        """The corpus to plan for one pass: the corpus itself, or the part of a mixture that this pass takes."""
+        """The corpus to plan for one pass: the corpus itself, or the part of a mixture that this
+        pass takes.
+        """
         if not isinstance(self.corpus, Mixture):
             return self.corpus
         return self.corpus.part(list(self.offsets(data_pass).values()))
 
     def offsets(self, data_pass: int) -> dict[str, int]:
-        """Utterances of each source of a mixture that were read before a pass; empty for a plain corpus."""
+        """Utterances of each source of a mixture that were read before a pass; empty for a plain
+        corpus.
+        """
         if not isinstance(self.corpus, Mixture):
             return {}
         passes, mixture = data_pass - self.first_pass, self.corpus
@@ -42,7 +48,9 @@ class Passes:
     def starting_at(self, data_pass: int, offsets: Mapping[str, int]) -> Passes:
         """The same passes, with every source resumed at `offsets` in pass `data_pass`."""
         # States of planner 1 name a source by its number and its identity: "0 0123456789abcdef".
-        starts = {name.rpartition(" ")[2]: offset for name, offset in reversed(list(offsets.items()))}
+        starts = {
+            name.rpartition(" ")[2]: offset for name, offset in reversed(list(offsets.items()))
+        }
         return replace(self, first_pass=data_pass, starts=starts)
 
 

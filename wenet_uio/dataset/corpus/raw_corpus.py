@@ -19,16 +19,25 @@ from wenet_uio.dataset.types import SampleRef, Utterance
 
 
 class LineCorpus(Corpus):
-    """Samples that are lines of a file. A run of consecutive lines counts as a shard. A subclass implements `read`."""
+    """Samples that are lines of a file. A run of consecutive lines counts as a shard. A subclass
+    implements `read`.
+    """
 
-    def __init__(self, lines: LineFile, columns: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+    def __init__(
+        self, lines: LineFile, columns: dict[str, np.ndarray], meta: dict[str, Any]
+    ) -> None:
         """`columns` and `meta` are the index of `lines`."""
         self._first = columns.pop("first_row")
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows.of_columns(columns)
         self._lines = lines
         self._visits = Visits(self._rows.key_hash)
-        super().__init__(lines.path, table, [(key, reason) for key, reason in meta["bad"]], Summary(**meta["summary"]))
+        super().__init__(
+            lines.path,
+            table,
+            [(key, reason) for key, reason in meta["bad"]],
+            Summary(**meta["summary"]),
+        )
 
     def rows(self, shard: int) -> Rows:
         """Index of one run of lines."""
@@ -50,7 +59,9 @@ class RawCorpus(LineCorpus):
         self._index, self._layout = index, layout
         self._is_remote, self.has_features = meta.get("remote", False), meta.get("features", False)
         self._copies = objects.shared_paths()
-        super().__init__(LineFile(data_list, meta["bytes"], meta["mtime_ns"], meta["digest"]), columns, meta)
+        super().__init__(
+            LineFile(data_list, meta["bytes"], meta["mtime_ns"], meta["digest"]), columns, meta
+        )
 
     @property
     def is_remote(self) -> bool:
@@ -63,19 +74,24 @@ class RawCorpus(LineCorpus):
         return [(line.wav, None) for line in lines if objects.is_remote(line.wav)]
 
     def read(self, ref: SampleRef) -> Utterance:
-        """Parse the line of a sample. `Utterance.audio` is the path of a local file, or the bytes of a remote file."""
+        """Parse the line of a sample. `Utterance.audio` is the path of a local file, or the bytes
+        of a remote file.
+        """
         line = self._line(ref.shard, ref.row)
         path = locate(line.wav, self.data_list)
         if objects.is_plain(path):
             audio: bytes | str = path
-        elif line.start or line.end is not None:  # other segments of the same file will follow: keep a copy
+        elif (
+            line.start or line.end is not None
+        ):  # other segments of the same file will follow: keep a copy
             try:
                 audio = self._copies.path_of(path)
             except objects.CacheFullError:
                 audio = objects.read_bytes(path)
         else:
             audio = objects.read_bytes(path)
-        # The index may have put folders in front of the key, if other lines have audio of the same name.
+        # The index may have put folders in front of the key, if other lines have audio of the same
+        # name.
         key = self.key(ref) if line.is_named_by_audio else line.key
         return Utterance(key, audio, line.text, line.start, line.end, extra=line.extra)
 

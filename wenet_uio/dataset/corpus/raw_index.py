@@ -1,4 +1,6 @@
-"""Index the lines of a raw list from the headers of their audio; a line that states a duration needs no audio."""
+"""Index the lines of a raw list from the headers of their audio; a line that states a duration
+needs no audio.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,24 @@ from wenet_uio.audio.decoders import FRAME_RATE, MOST_SAMPLES
 from wenet_uio.audio.features import place_of
 from wenet_uio.audio.read import SAMPLE_RATES, AudioError, audio_info
 from wenet_uio.dataset.corpus.columns import GrowingColumns
-from wenet_uio.dataset.corpus.index import COLUMNS, NOMINAL_RATE, Entry, Problem, Rows, hash_key, rows_of, shard_table
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, lines_of, locate, parse_raw_line, reason_to_skip
+from wenet_uio.dataset.corpus.index import (
+    COLUMNS,
+    NOMINAL_RATE,
+    Entry,
+    Problem,
+    Rows,
+    hash_key,
+    rows_of,
+    shard_table,
+)
+from wenet_uio.dataset.formats.data_list import (
+    ListError,
+    RawLine,
+    lines_of,
+    locate,
+    parse_raw_line,
+    reason_to_skip,
+)
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
@@ -24,7 +42,8 @@ from wenet_uio.dataset.storage.transfer import version_of
 from wenet_uio.executor import Executor
 
 UTTERANCES_PER_RUN = 1000
-"""Lines of a raw list that count as one shard; `make_shard_list.py` puts as many utterances into a tar by default."""
+"""Lines of a raw list that count as one shard; `make_shard_list.py` puts as many utterances into a
+tar by default."""
 
 LINES_PER_JOB = 64
 """Lines of a raw list in one job of a thread or a process."""
@@ -43,7 +62,9 @@ NumberedLine = tuple[int, tuple[int, bytes]]
 """Number of a line in its list from 1, its offset in bytes, and its bytes."""
 
 
-def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int, nominal_rate: int = NOMINAL_RATE) -> Entry:
+def entry_of(
+    line: RawLine, data_list: str | Path, offset: int, size: int, nominal_rate: int = NOMINAL_RATE
+) -> Entry:
     """Index entry of a line; reads the header of its audio unless the line states a duration.
 
     Args:
@@ -57,10 +78,16 @@ def entry_of(line: RawLine, data_list: str | Path, offset: int, size: int, nomin
     """
     duration = line.extra.get("duration")
     if duration is not None:
-        rate = FRAME_RATE if place_of(line.wav).offset is not None else _stated_rate(line) or nominal_rate
+        rate = (
+            FRAME_RATE
+            if place_of(line.wav).offset is not None
+            else _stated_rate(line) or nominal_rate
+        )
         count = round(float(duration) * rate)
         if count > MOST_SAMPLES:
-            raise ListError(f"duration: {duration} s are more than {MOST_SAMPLES} samples; split the audio")
+            raise ListError(
+                f"duration: {duration} s are more than {MOST_SAMPLES} samples; split the audio"
+            )
     else:
         info = audio_info(_header_source(locate(line.wav, data_list)))
         rate, count = info.sample_rate, info.samples_between(line.start, line.end)
@@ -79,14 +106,18 @@ def _stated_rate(line: RawLine) -> int | None:
     except (TypeError, ValueError, OverflowError):
         rate = 0
     if not SAMPLE_RATES[0] <= rate <= SAMPLE_RATES[1]:
-        raise ListError(f"sampling_rate must be {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz, found {stated!r}")
+        raise ListError(
+            f"sampling_rate must be {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz, found {stated!r}"
+        )
     return rate
 
 
 def nominal_rate_of(data_list: str, layout: Layout) -> int:
-    """Hz of the lines that state a duration and no sampling_rate: that of the first such line that tells a rate.
+    """Hz of the lines that state a duration and no sampling_rate: that of the first such line that
+    tells a rate.
 
-    A line tells a rate by its sampling_rate or by its audio. NOMINAL_RATE if none of the first RATE_LINES lines does.
+    A line tells a rate by its sampling_rate or by its audio. NOMINAL_RATE if none of the first
+    RATE_LINES lines does.
     """
     for _, text in itertools.islice(lines_of(data_list), RATE_LINES):
         try:
@@ -109,7 +140,9 @@ def nominal_rate_of(data_list: str, layout: Layout) -> int:
 
 
 def _check_answer(uri: str) -> None:
-    """Raise an AudioError unless a store answers soon. The cache does not remember that the store was absent."""
+    """Raise an AudioError unless a store answers soon. The cache does not remember that the store
+    was absent.
+    """
     try:
         version_of(uri, RATE_SECONDS)
     except (OSError, ValueError) as error:
@@ -120,7 +153,9 @@ def _header_source(path: str) -> str | bytes:
     if objects.is_plain(path):
         return path
     if place_of(path).offset is not None:
-        raise AudioError(f"{path}: archives of features in a store are not read by byte; pack them into shards")
+        raise AudioError(
+            f"{path}: archives of features in a store are not read by byte; pack them into shards"
+        )
     try:
         return objects.read_bytes(path)
     except (OSError, ValueError) as error:  # ValueError: no such transport, or not a URI
@@ -139,14 +174,18 @@ def table_of_runs(rows: Rows, first: np.ndarray, ends: np.ndarray) -> Columns:
     return {**rows.columns(), **table, "first_row": first}
 
 
-def raw_columns(data_list: str, per_run: int, executor: Executor, layout: Layout) -> tuple[Columns, list[Problem]]:
+def raw_columns(
+    data_list: str, per_run: int, executor: Executor, layout: Layout
+) -> tuple[Columns, list[Problem]]:
     """Columns of the index of a raw list, and (key, reason) of each line that cannot be used.
 
-    Every `per_run` lines count as one shard; a run without a usable line is left out. Lines are read and columns are
-    written as indexing goes on: memory holds neither the list nor the index.
+    Every `per_run` lines count as one shard; a run without a usable line is left out. Lines are
+    read and columns are written as indexing goes on: memory holds neither the list nor the index.
     """
     total = sum(1 for _ in lines_of(data_list))
-    results = executor.map(_index_lines, _jobs(data_list, layout), "index", total, lambda job: len(job.lines))
+    results = executor.map(
+        _index_lines, _jobs(data_list, layout), "index", total, lambda job: len(job.lines)
+    )
     rows, bad, used = _gather((outcome for result in results for outcome in result), per_run)
     if _are_keys_repeated(rows, bad):
         rows = _with_distinct_keys(rows, data_list, layout)
@@ -155,7 +194,9 @@ def raw_columns(data_list: str, per_run: int, executor: Executor, layout: Layout
     return table_of_runs(rows, ends - samples, ends), bad
 
 
-def _gather(outcomes: Iterator[Entry | Problem], per_run: int) -> tuple[Rows, list[Problem], list[int]]:
+def _gather(
+    outcomes: Iterator[Entry | Problem], per_run: int
+) -> tuple[Rows, list[Problem], list[int]]:
     """Rows of all entries, all problems, and the number of entries of each run of lines."""
     columns = GrowingColumns({**COLUMNS, "keys": np.uint8})
     bad: list[Problem] = []
@@ -177,12 +218,16 @@ def _gather(outcomes: Iterator[Entry | Problem], per_run: int) -> tuple[Rows, li
 
 def _are_keys_repeated(rows: Rows, bad: Sequence[Problem]) -> bool:
     """Whether two lines of a list have one key; lines that cannot be used count too."""
-    hashes = np.append(rows.key_hash, np.asarray([hash_key(key.encode()) for key, _ in bad], np.uint64))
+    hashes = np.append(
+        rows.key_hash, np.asarray([hash_key(key.encode()) for key, _ in bad], np.uint64)
+    )
     return len(np.unique(hashes)) < len(hashes)
 
 
 def _with_distinct_keys(rows: Rows, data_list: str, layout: Layout) -> Rows:
-    """Rows of a list in which a key occurs twice; lines that state no key may get folders in front of their keys."""
+    """Rows of a list in which a key occurs twice; lines that state no key may get folders in front
+    of their keys.
+    """
     parsed: dict[int, tuple[str, Audio | None]] = {}
     for offset, text in lines_of(data_list):
         try:
@@ -190,7 +235,9 @@ def _with_distinct_keys(rows: Rows, data_list: str, layout: Layout) -> Rows:
             parsed[offset] = line.key, line.audio_of_key
         except ListError:
             continue  # blank, or already among the bad lines
-    keys = distinct_keys([key for key, _ in parsed.values()], [audio for _, audio in parsed.values()])
+    keys = distinct_keys(
+        [key for key, _ in parsed.values()], [audio for _, audio in parsed.values()]
+    )
     key_at = dict(zip(parsed, keys, strict=True))
     return rows.with_keys([key_at[offset] for offset in rows.audio_offset.tolist()])
 
@@ -232,7 +279,10 @@ def _index_lines(job: _Job) -> list[Entry | Problem]:
 
 def has_remote_audio(data_list: str, layout: Layout) -> bool:
     """Whether any line of a raw list names audio in a remote store."""
-    return any(b"://" in text and objects.is_remote(_wav_of(text, layout)) for _, text in lines_of(data_list))
+    return any(
+        b"://" in text and objects.is_remote(_wav_of(text, layout))
+        for _, text in lines_of(data_list)
+    )
 
 
 def _wav_of(text: bytes, layout: Layout) -> str:

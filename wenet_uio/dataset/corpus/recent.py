@@ -8,13 +8,15 @@ from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
 OPEN_SHARDS = 128
-"""Tars that a process keeps open, of all its corpora together. The plan mixes as many local shards in a group."""
+"""Tars that a process keeps open, of all its corpora together. The plan mixes as many local shards
+in a group."""
 
 
 class Recent(Generic[Value]):
     """At most `most` values by number. A new value replaces the value that was used longest ago.
 
-    There is no lock, because every call on the OrderedDict is atomic. If threads compete, a value may be dropped early.
+    There is no lock, because every call on the OrderedDict is atomic. If threads compete, a value
+    may be dropped early.
     """
 
     def __init__(self, most: int) -> None:

@@ -1,8 +1,10 @@
-"""Indexes of shards that are remote or compressed: kept in a folder beside the data list, where nothing evicts them.
+"""Indexes of shards that are remote or compressed: kept in a folder beside the data list, where
+nothing evicts them.
 
-`data.list.idx.d/` holds one index for each such shard, with the version of the indexed tar. If the folder of the list
-cannot be written, these indexes are in the cache, which does not evict them. If an index lies beside a
-remote tar (`x.tar.idx`) and states the size of the tar, it is copied. Otherwise the tar is fetched and scanned.
+`data.list.idx.d/` holds one index for each such shard, with the version of the indexed tar. If the
+folder of the list cannot be written, these indexes are in the cache, which does not evict them. If
+an index lies beside a remote tar (`x.tar.idx`) and states the size of the tar, it is copied.
+Otherwise the tar is fetched and scanned.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.dataset.corpus.index import Indexed, Rows, StoredIndex, find_index, read_index, write_index
+from wenet_uio.dataset.corpus.index import (
+    Indexed,
+    Rows,
+    StoredIndex,
+    find_index,
+    read_index,
+    write_index,
+)
 from wenet_uio.dataset.corpus.shard_index import Comparison, kept_path, lost_since, stale
 from wenet_uio.dataset.corpus.shard_scan import scan_shard
 from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
@@ -30,13 +39,18 @@ def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, V
     """
     places = [place for place in places_of(kept_path(files, folder, layout)) if place.is_file()]
     if not places:
-        raise ListError(f"{files.tar}: its index in {folder} was removed; delete the index of the list to redo it")
+        raise ListError(
+            f"{files.tar}: its index in {folder} was removed; delete the index of the list to redo "
+            "it"
+        )
     newest = max(places, key=lambda place: place.stat().st_mtime_ns)
     rows, _, meta = read_index(newest, one_of_many=True)
     return rows, Version(*meta["version"])
 
 
-def update_kept_index(files: ShardFiles, layout: Layout, folder: Path, compare: Comparison = "pages") -> Indexed:
+def update_kept_index(
+    files: ShardFiles, layout: Layout, folder: Path, compare: Comparison = "pages"
+) -> Indexed:
     """Index a remote or compressed shard, unless `folder` has an index of its current version.
 
     Args:
@@ -46,7 +60,9 @@ def update_kept_index(files: ShardFiles, layout: Layout, folder: Path, compare: 
         OSError: the shard cannot be fetched.
     """
     version, path = objects.current_version(files.tar, kept=0.0), kept_path(files, folder, layout)
-    manifest = astuple(objects.current_version(files.manifest, kept=0.0)) if files.manifest else None
+    manifest = (
+        astuple(objects.current_version(files.manifest, kept=0.0)) if files.manifest else None
+    )
     before: StoredIndex | None = None
     is_current = False
     for found in filter(None, map(find_index, places_of(path))):
@@ -63,7 +79,9 @@ def update_kept_index(files: ShardFiles, layout: Layout, folder: Path, compare: 
 
 def _is_of(meta: Mapping[str, Any], version: Version, manifest: tuple | None) -> bool:
     """Whether an index is of these versions of tar and manifest."""
-    return Version(*meta["version"]) == version and (manifest is None or tuple(meta["manifest"]) == manifest)
+    return Version(*meta["version"]) == version and (
+        manifest is None or tuple(meta["manifest"]) == manifest
+    )
 
 
 def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexed | None:

@@ -15,12 +15,21 @@ from wenet_uio.files import written_aside
 
 
 def local_manifest(path: str) -> str:
-    """A raw list of the manifest at `path`: the manifest, or of a remote one a copy whose audio has absolute URIs."""
+    """A raw list of the manifest at `path`: the manifest, or of a remote one a copy whose audio has
+    absolute URIs.
+    """
     if not objects.is_remote(path):
         return path
     digest = hashlib.blake2b(path.encode(), digest_size=8).hexdigest()
-    copy = cache.directory() / "lists" / f"{digest}.{Path(without_query(path)).name.removesuffix('.gz')}"
-    with objects.open_or_hold(path) as stored, gzip.open(stored) if _is_gz(path) else stored as file:
+    copy = (
+        cache.directory()
+        / "lists"
+        / f"{digest}.{Path(without_query(path)).name.removesuffix('.gz')}"
+    )
+    with (
+        objects.open_or_hold(path) as stored,
+        gzip.open(stored) if _is_gz(path) else stored as file,
+    ):
         lines = b"".join(_with_absolute_audio(line, path) for line in file)
     copy.parent.mkdir(parents=True, exist_ok=True)
     if not copy.is_file() or copy.read_bytes() != lines:  # an equal copy keeps its index
@@ -34,7 +43,8 @@ def _is_gz(path: str) -> bool:
 
 
 def _with_absolute_audio(line: bytes, uri: str) -> bytes:
-    """A line of the remote manifest `uri`, with the URI of its audio in place of a path relative to the manifest.
+    """A line of the remote manifest `uri`, with the URI of its audio in place of a path relative to
+    the manifest.
 
     Lines that are no JSON objects stay as they are; indexing names them.
     """

@@ -28,15 +28,15 @@ from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
 
 OPEN_INDEXES = 1024
-"""Indexes of shards that a process keeps mapped. A batch reads from all shards of a group; opening an index takes a
-tenth of the time of reading an utterance."""
+"""Indexes of shards that a process keeps mapped. A batch reads from all shards of a group; opening
+an index takes a tenth of the time of reading an utterance."""
 
 
 class _Tar:
     """An open tar, closed when the last thread has finished reading.
 
-    Read, not mapped: with hundreds of shards a mapping serves only one or two utterances before it is replaced, and
-    mapping costs more than the copy.
+    Read, not mapped: with hundreds of shards a mapping serves only one or two utterances before it
+    is replaced, and mapping costs more than the copy.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -51,7 +51,8 @@ class _Tar:
 
 
 _open_tars: Recent[_Tar] = Recent(OPEN_SHARDS)
-"""Open tars of all corpora of this process, by corpus and shard: a mixture of many sources opens no more files."""
+"""Open tars of all corpora of this process, by corpus and shard: a mixture of many sources opens no
+more files."""
 
 
 class ShardCorpus(Corpus):
@@ -62,7 +63,9 @@ class ShardCorpus(Corpus):
         self._index, self._layout = index, layout
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
-        self._first = columns.get("first_row")  # indexes of earlier versions hold no lengths of samples
+        self._first = columns.get(
+            "first_row"
+        )  # indexes of earlier versions hold no lengths of samples
         self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
         self._is_remote, self.has_features = meta.get("remote", False), meta.get("features", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
@@ -115,14 +118,18 @@ class ShardCorpus(Corpus):
         audio_at = _place(rows.audio_offset, rows.audio_size, ref.row)
         text_at = _place(rows.text_offset, rows.text_size, ref.row)
         # Audio and text are neighbours in the tar: one read.
-        data, first = self._bytes(ref.shard, min(audio_at[0], text_at[0]), max(audio_at[1], text_at[1]))
+        data, first = self._bytes(
+            ref.shard, min(audio_at[0], text_at[0]), max(audio_at[1], text_at[1])
+        )
         audio, text = ((start - first, end - first) for start, end in (audio_at, text_at))
         if not is_member_of(key, data, *audio) or not is_member_of(key, data, *text):
             raise self._changed(ref)
         try:
             return Utterance(key, data[slice(*audio)], str(data[slice(*text)], "utf-8"))
         except UnicodeDecodeError:
-            raise ListError(f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8") from None
+            raise ListError(
+                f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8"
+            ) from None
 
     def _read_recorded(self, ref: SampleRef, rows: Rows, records: np.ndarray) -> Utterance:
         """Read the audio of a sample whose text is in the index."""
@@ -131,7 +138,9 @@ class ShardCorpus(Corpus):
         data, first = self._bytes(ref.shard, start, end)
         found, size = member_before(data[: start - first])
         try:
-            record = json.loads(bytes(records[slice(*_place(rows.text_offset, rows.text_size, ref.row))]))
+            record = json.loads(
+                bytes(records[slice(*_place(rows.text_offset, rows.text_size, ref.row))])
+            )
             text, *segment, extra = record[:4]
         except ValueError:
             raise self._changed(ref) from None
@@ -148,16 +157,22 @@ class ShardCorpus(Corpus):
         first, tar = max(0, start - LOOK_BACK), self._tar(shard)
         if tar is not None:
             if end > tar.size:
-                raise ListError(f"{self.files(shard).tar}: ends at byte {tar.size}, changed since it was indexed")
+                raise ListError(
+                    f"{self.files(shard).tar}: ends at byte {tar.size}, changed since it was "
+                    "indexed"
+                )
             return memoryview(tar.read(first, end)), first
-        data = objects.read_range(self.files(shard).tar, first, end, self._version(shard))  # not in the cache yet
+        data = objects.read_range(
+            self.files(shard).tar, first, end, self._version(shard)
+        )  # not in the cache yet
         return memoryview(data), first
 
     def _changed(self, ref: SampleRef) -> ListError:
         """The error for a sample that is not at its place in the tar."""
         rows = self.rows(ref.shard)
         return ListError(
-            f"{self.files(ref.shard).tar}: {rows.key(ref.row)} is not at byte {rows.audio_offset[ref.row]}: the tar or "
+            f"{self.files(ref.shard).tar}: {rows.key(ref.row)} is not at byte "
+            f"{rows.audio_offset[ref.row]}: the tar or "
             "its index was changed; check_data.py makes the index again"
         )
 
@@ -173,7 +188,8 @@ class ShardCorpus(Corpus):
             rows, _ = kept_index(files, self._layout, kept_folder(self.data_list))
         if rows.digest() != int(self._digest[shard]):
             raise ListError(
-                f"{files.tar}: not the shard that was indexed; delete {self._index} to redo it, or copy the list to "
+                f"{files.tar}: not the shard that was indexed; delete {self._index} to redo it, or "
+                "copy the list to "
                 "another folder"
             )
         return rows
@@ -192,13 +208,21 @@ class ShardCorpus(Corpus):
 
     def _open_tar(self, shard: int) -> _Tar | None:
         path = self.files(shard).tar
-        file = objects.open_whole(path) if objects.is_plain(path) else objects.open_present(path, self._version(shard))
+        file = (
+            objects.open_whole(path)
+            if objects.is_plain(path)
+            else objects.open_present(path, self._version(shard))
+        )
         if file is None:
             return None
         with file:
-            if shard not in self._compared and self.rows(shard).tar_pages not in ("", digest_of_pages(file)):
+            if shard not in self._compared and self.rows(shard).tar_pages not in (
+                "",
+                digest_of_pages(file),
+            ):
                 raise ListError(
-                    f"{path}: changed since it was indexed; delete the indexes of tar and list to redo them"
+                    f"{path}: changed since it was indexed; delete the indexes of tar and list to "
+                    "redo them"
                 )
             self._compared.add(shard)
             return _Tar(file)

@@ -1,10 +1,11 @@
 """The index of one local shard: found by scanning the tar, kept beside the tar as `x.tar.idx`.
 
-If the folder of the tar cannot be written, the index is in `data.list.idx.d/` beside the list, or in the cache.
+If the folder of the tar cannot be written, the index is in `data.list.idx.d/` beside the list, or
+in the cache.
 
-A shard is a tar in which consecutive members with one key are a sample; see `formats/`. An index is made again if the
-size or some pages of the tar differ, if the tar is more than a minute newer than the index, or if the manifest has
-changed. Planning compares no pages, so that it opens no tar.
+A shard is a tar in which consecutive members with one key are a sample; see `formats/`. An index is
+made again if the size or some pages of the tar differ, if the tar is more than a minute newer than
+the index, or if the manifest has changed. Planning compares no pages, so that it opens no tar.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.index import COLUMNS, Indexed, Problem, Rows, StoredIndex, find_index, write_index
+from wenet_uio.dataset.corpus.index import (
+    COLUMNS,
+    Indexed,
+    Problem,
+    Rows,
+    StoredIndex,
+    find_index,
+    write_index,
+)
 from wenet_uio.dataset.corpus.shard_scan import in_tar, pages_of, scan_shard
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.keys import as_word
@@ -30,28 +39,36 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of
 
 COPY_SECONDS = 60.0
-"""Seconds by which a tar may be newer than its index: copying both files gives them new times. The size of a tar alone
-is not enough to tell two tars apart, because tars are padded to multiples of 10 KB."""
+"""Seconds by which a tar may be newer than its index: copying both files gives them new times. The
+size of a tar alone is not enough to tell two tars apart, because tars are padded to multiples of 10
+KB."""
 LOST = "was in the tar when it was indexed before"
 """Reason of a sample that an earlier index has and a damaged tar does not."""
 STALE = "its index had other samples than the tar, and was made again"
 """Reason that names a tar whose index counted as up to date."""
 
 Comparison = Literal["size", "pages", "all"]
-"""What must be as it was indexed: size and time of a tar; some of its pages too; everything (the tar is scanned)."""
+"""What must be as it was indexed: size and time of a tar; some of its pages too; everything (the
+tar is scanned)."""
 
 
-def shard_index(shard: str, folder: Path, layout: Layout = DEFAULT_LAYOUT, compare: Comparison = "pages") -> Indexed:
+def shard_index(
+    shard: str, folder: Path, layout: Layout = DEFAULT_LAYOUT, compare: Comparison = "pages"
+) -> Indexed:
     """Index of a local shard (`str(ShardFiles)`); made and kept if it is missing or out of date.
 
     Args:
-        folder: the folder `data.list.idx.d` of the list, used if the folder of the shard cannot be written.
+        folder: the folder `data.list.idx.d` of the list, used if the folder of the shard cannot be
+            written.
 
     Returns:
         the rows, and (key, reason) of each sample that cannot be used.
     """
     files = ShardFiles.parse(shard)
-    tar, manifest = objects.without_scheme(files.tar), files.manifest and objects.without_scheme(files.manifest)
+    tar, manifest = (
+        objects.without_scheme(files.tar),
+        files.manifest and objects.without_scheme(files.manifest),
+    )
     files = files._replace(tar=tar, manifest=manifest)
     stored: list[tuple[bool, StoredIndex | None]] = []
     for is_current, found in _stored_indexes(files, folder, layout):
@@ -66,24 +83,39 @@ def shard_index(shard: str, folder: Path, layout: Layout = DEFAULT_LAYOUT, compa
     return rows, bad + stale(before if was_current else None, rows, files.tar, compare)
 
 
-def _stored_indexes(files: ShardFiles, folder: Path, layout: Layout) -> Iterator[tuple[bool, StoredIndex]]:
-    """Whether an index is of files of this state and time, and the index, for each index that a shard has."""
+def _stored_indexes(
+    files: ShardFiles, folder: Path, layout: Layout
+) -> Iterator[tuple[bool, StoredIndex]]:
+    """Whether an index is of files of this state and time, and the index, for each index that a
+    shard has.
+    """
     state = _state_of(files)
     for place in _places(files, folder, layout):
         found = find_index(place, one_of_many=True)
         if found is not None:
             is_new = _mtime(files.tar) <= _mtime(place) + COPY_SECONDS
-            yield is_new and all(found.meta.get(name) == value for name, value in state.items()), found
+            yield (
+                is_new and all(found.meta.get(name) == value for name, value in state.items()),
+                found,
+            )
 
 
 def stale(before: StoredIndex | None, rows: Rows, tar: str, compare: Comparison) -> list[Problem]:
-    """The problem of a tar that has other samples than its index, if everything was to be compared."""
-    if before is None or compare != "all" or same_rows(before.rows, replace(rows, tar_pages=before.rows.tar_pages)):
+    """The problem of a tar that has other samples than its index, if everything was to be
+    compared.
+    """
+    if (
+        before is None
+        or compare != "all"
+        or same_rows(before.rows, replace(rows, tar_pages=before.rows.tar_pages))
+    ):
         return []
     return [(tar, STALE)]
 
 
-def lost_since(before: StoredIndex | None, rows: Rows, bad: Sequence[Problem], tar: str) -> list[Problem]:
+def lost_since(
+    before: StoredIndex | None, rows: Rows, bad: Sequence[Problem], tar: str
+) -> list[Problem]:
     """Samples of an earlier index that are not in a damaged tar; none if the tar is not damaged.
 
     Args:
@@ -100,7 +132,9 @@ def lost_since(before: StoredIndex | None, rows: Rows, bad: Sequence[Problem], t
 def same_rows(first: Rows, second: Rows) -> bool:
     """Whether two indexes have the same samples at the same places, and are of the same tar."""
     one, other = first.columns(), second.columns()
-    is_same = one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+    is_same = one.keys() == other.keys() and all(
+        np.array_equal(one[name], other[name]) for name in one
+    )
     return is_same and first.tar_pages == second.tar_pages
 
 
@@ -127,7 +161,10 @@ def _keys(rows: Rows) -> list[str]:
         return []
     starts = [0, *rows.key_end.tolist()]
     keys = rows.keys.tobytes()
-    return [as_word(keys[start:end].decode(errors="backslashreplace")) for start, end in pairwise(starts)]
+    return [
+        as_word(keys[start:end].decode(errors="backslashreplace"))
+        for start, end in pairwise(starts)
+    ]
 
 
 def kept_path(files: ShardFiles, folder: Path, layout: Layout) -> Path:
@@ -137,17 +174,21 @@ def kept_path(files: ShardFiles, folder: Path, layout: Layout) -> Path:
 
 
 def _places(files: ShardFiles, folder: Path, layout: Layout) -> Iterator[Path]:
-    """Where the index of a local shard may be: beside the shard, in the folder of the list, in the cache."""
+    """Where the index of a local shard may be: beside the shard, in the folder of the list, in the
+    cache.
+    """
     yield sidecar_of(files.tar, files.manifest, layout)
     tar, manifest = (path and os.path.abspath(path) for path in files[:2])  # noqa: PTH100 - resolve() follows links
     yield from places_of(kept_path(files._replace(tar=tar, manifest=manifest), folder, layout))
 
 
-def sidecar_of(tar: str | Path, manifest: str | None = None, layout: Layout = DEFAULT_LAYOUT) -> Path:
+def sidecar_of(
+    tar: str | Path, manifest: str | None = None, layout: Layout = DEFAULT_LAYOUT
+) -> Path:
     """Path of the index of a shard: beside the tar, or beside the manifest if there is one.
 
-    Lhotse reads every file in the folder of a Shar as a part of the Shar. The indexes of a Shar `x` are therefore in a
-    folder `x.uio`.
+    Lhotse reads every file in the folder of a Shar as a part of the Shar. The indexes of a Shar `x`
+    are therefore in a folder `x.uio`.
     """
     if manifest is None:
         return Path(f"{tar}{layout.suffix}.idx")

@@ -38,8 +38,8 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
         tar: the tar itself, or a local copy of a remote tar.
 
     Returns:
-        the rows, and (key, reason) of each sample without audio, without text, or with audio that cannot be read, and
-        of each damaged place of the tar.
+        the rows, and (key, reason) of each sample without audio, without text, or with audio that
+        cannot be read, and of each damaged place of the tar.
     """
     tar_pages = pages_of(tar)  # before the scan, so that a change during the scan is noticed later
     members, found = read_members(tar, files.tar)
@@ -67,7 +67,9 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
         elif is_cuts(files.manifest):
             samples, problems = find_cuts(members, files.manifest, info_of)
         else:
-            samples, problems = find_entries(members, files.manifest, files.shard_id, layout, info_of)
+            samples, problems = find_entries(
+                members, files.manifest, files.shard_id, layout, info_of
+            )
         rows = _rows_of_samples(samples, info_of, problems)
         bad += problems if files.manifest else in_tar(problems, files.tar)
         return replace(rows, tar_pages=tar_pages), bad
@@ -96,7 +98,9 @@ def _mapped(path: str) -> Iterator[mmap.mmap | bytes]:
 
 
 def digest_of_pages(file: BinaryIO) -> str:
-    """Digest of pages at the start and at each quarter of a tar: a tar with other data differs in almost any page."""
+    """Digest of pages at the start and at each quarter of a tar: a tar with other data differs in
+    almost any page.
+    """
     size = os.fstat(file.fileno()).st_size
     digest = hashlib.blake2b(digest_size=8)
     for number in range(PAGES):
@@ -115,8 +119,8 @@ def _rows_of_samples(
 ) -> Rows:
     """Rows of the samples with readable audio; the other samples are added to `bad`.
 
-    If the tar does not hold all texts plainly, or a sample has a segment, a link or other fields, the rows carry
-    records.
+    If the tar does not hold all texts plainly, or a sample has a segment, a link or other fields,
+    the rows carry records.
     """
     with_records = any(map(_needs_record, samples))
     entries: list[Entry] = []
@@ -132,7 +136,9 @@ def _rows_of_samples(
         if with_records:
             text_at = len(records), len(record)
             records += record
-        entries.append(Entry(line.key, count, rate, len(line.text.strip()), audio.offset, audio.size, *text_at))
+        entries.append(
+            Entry(line.key, count, rate, len(line.text.strip()), audio.offset, audio.size, *text_at)
+        )
     rows = rows_of(entries)
     return replace(rows, records=np.frombuffer(bytes(records), np.uint8)) if with_records else rows
 

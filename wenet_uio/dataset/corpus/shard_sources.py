@@ -1,6 +1,8 @@
-"""The source of each shard, which the planner needs when a batch must hold samples of one source only.
+"""The source of each shard, which the planner needs when a batch must hold samples of one source
+only.
 
-Sources may form entries of a mixture, such as the members of one group. Sources of one entry share batches.
+Sources may form entries of a mixture, such as the members of one group. Sources of one entry share
+batches.
 """
 
 from __future__ import annotations
@@ -40,10 +42,16 @@ class ShardSources:
 
     @property
     def joined(self) -> tuple[int | None, ...]:
-        """Entries of which every batch of the plan has samples; (None,) if a batch need not have all."""
+        """Entries of which every batch of the plan has samples; (None,) if a batch need not have
+        all.
+        """
         if self.per_batch != "zip":
             return (None,)
-        return tuple(range(len(self.names))) if self.entry_of is None else tuple(sorted(set(self.entry_of)))
+        return (
+            tuple(range(len(self.names)))
+            if self.entry_of is None
+            else tuple(sorted(set(self.entry_of)))
+        )
 
     @property
     def are_joined(self) -> bool:
@@ -51,7 +59,8 @@ class ShardSources:
         return self.per_batch == "zip"
 
     def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
-        """Split the length buckets of samples by entry, if a batch must hold samples of one source only.
+        """Split the length buckets of samples by entry, if a batch must hold samples of one source
+        only.
 
         Args:
             shards: (samples,) the shard of each sample.

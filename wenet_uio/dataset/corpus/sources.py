@@ -1,4 +1,6 @@
-"""Sources of a mixture as data lists. Sources in formats of other tools get a list, written once beside their files."""
+"""Sources of a mixture as data lists. Sources in formats of other tools get a list, written once
+beside their files.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,15 @@ WITHOUT_LIST = ("txt", "txt_pair", "multimodal_conversation", "tts_text")
 
 
 def lists_of_sources(sources: Sequence[SourceConf]) -> list[SourceList]:
-    """The lists of sources and of the members of groups, without duplicates. Text without audio has no list."""
+    """The lists of sources and of the members of groups, without duplicates. Text without audio has
+    no list.
+    """
     lists: list[SourceList] = []
     for conf in sources:
         if conf.type not in WITHOUT_LIST:
-            lists.extend(lists_of_sources(conf.members()) if conf.type == "group" else lists_of(conf))
+            lists.extend(
+                lists_of_sources(conf.members()) if conf.type == "group" else lists_of(conf)
+            )
     return list(dict.fromkeys(lists))
 
 
@@ -54,22 +60,38 @@ def lists_of(conf: SourceConf) -> list[SourceList]:
     Raises:
         ListError: a file is missing, or the numbers of tars and manifests differ.
     """
-    layout = Layout(conf.key_ends or "auto", conf.audio_field, conf.text_field, tuple(sorted(conf.rename.items())))
+    layout = Layout(
+        conf.key_ends or "auto",
+        conf.audio_field,
+        conf.text_field,
+        tuple(sorted(conf.rename.items())),
+    )
     match conf.type:
         case "raw" | "shard":
             return [SourceList(str(conf.files("data_list")), conf.type, layout)]
         case "nemo":
             return [
-                SourceList(local_manifest(path), "raw", layout) for path in expanded(conf.files("manifest_filepath"))
+                SourceList(local_manifest(path), "raw", layout)
+                for path in expanded(conf.files("manifest_filepath"))
             ]
         case "nemo_tarred":
             return [SourceList(_list_of_tarred(conf), "shard", layout)]
         case "lhotse" | "lhotse_cuts":
-            return [SourceList(list_of_cuts(path), "raw", layout) for path in expanded(conf.files("cuts_path"))]
+            return [
+                SourceList(list_of_cuts(path), "raw", layout)
+                for path in expanded(conf.files("cuts_path"))
+            ]
         case "lhotse_shar":
-            return [SourceList(_list_of_shar(folder), "shard", layout) for folder in expanded(conf.files("shar_path"))]
+            return [
+                SourceList(_list_of_shar(folder), "shard", layout)
+                for folder in expanded(conf.files("shar_path"))
+            ]
         case "parquet" | "mds" | "litdata":
-            return [SourceList(_list_of_containers(expanded(conf.files("paths")), conf.type), "shard", layout)]
+            return [
+                SourceList(
+                    _list_of_containers(expanded(conf.files("paths")), conf.type), "shard", layout
+                )
+            ]
         case _:
             raise ValueError(f"a source of type {conf.type} has no data list")
 
@@ -84,14 +106,18 @@ def _list_of_tarred(conf: SourceConf) -> str:
 
 
 def _paired(tars: Patterns, manifests: Patterns) -> list[ShardFiles]:
-    """Tars with their manifests. Two lists of one length belong together item by item: one manifest for N tars each."""
+    """Tars with their manifests. Two lists of one length belong together item by item: one manifest
+    for N tars each.
+    """
     if isinstance(tars, str) or isinstance(manifests, str) or len(tars) != len(manifests):
         return pair_manifests(expanded(tars), expanded(manifests))
     return [shard for pair in zip(tars, manifests, strict=True) for shard in _paired(*pair)]
 
 
 def _list_of_shar(folder: str) -> str:
-    tars, cuts = (sorted(map(str, Path(folder).glob(name))) for name in ("recording.*.tar", "cuts.*.jsonl*"))
+    tars, cuts = (
+        sorted(map(str, Path(folder).glob(name))) for name in ("recording.*.tar", "cuts.*.jsonl*")
+    )
     if not tars or len(tars) != len(cuts):
         raise ListError(
             f"{folder}: expected as many recording.*.tar as cuts.*.jsonl.gz of Lhotse's Shar, "
@@ -102,7 +128,11 @@ def _list_of_shar(folder: str) -> str:
 
 def _list_of_containers(paths: Sequence[str], kind: str) -> str:
     """The shard list of files of a kind, such as parquet, and of all such files below folders."""
-    files = [file for path in paths for file in (_files_below(path, kind) if Path(path).is_dir() else [path])]
+    files = [
+        file
+        for path in paths
+        for file in (_files_below(path, kind) if Path(path).is_dir() else [path])
+    ]
     folder = cache.directory() / "lists" if objects.is_remote(files[0]) else Path(files[0]).parent
     return _written(folder, [ShardFiles(file) for file in files])
 
@@ -116,7 +146,9 @@ def _files_below(folder: str, kind: str) -> list[str]:
 
 def _by_numbers(name: str) -> list[tuple[int, str]]:
     """Sort key: chunk-0-9 is before chunk-0-10."""
-    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", name)]
+    return [
+        (int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", name)
+    ]
 
 
 def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:
@@ -131,7 +163,9 @@ def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:
     digest = hashlib.blake2b("".join(lines).encode(), digest_size=6).hexdigest()
     path = folder / f"shards.{digest}.list"
     found = next((place for place in places_of(path) if place.exists()), None)
-    return str(found or write_kept(places_of(path), lambda file: file.write("".join(lines).encode())))
+    return str(
+        found or write_kept(places_of(path), lambda file: file.write("".join(lines).encode()))
+    )
 
 
 def _absolute(path: str) -> str:

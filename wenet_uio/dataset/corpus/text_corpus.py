@@ -1,7 +1,9 @@
-"""Text files as a corpus: one text a line, without audio. Two files form pairs of texts, line by line.
+"""Text files as a corpus: one text a line, without audio. Two files form pairs of texts, line by
+line.
 
-The index is `x.txt.idx`, or `x.txt.<name of the other file>.idx` for a pair. The sample rate of a text is TEXT_ONLY.
-The length of a text is its number of characters, or of tokens if they are counted. The lengths of a pair are added.
+The index is `x.txt.idx`, or `x.txt.<name of the other file>.idx` for a pair. The sample rate of a
+text is TEXT_ONLY. The length of a text is its number of characters, or of tokens if they are
+counted. The lengths of a pair are added.
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ from wenet_uio.files import digest_of, locked
 class TextCorpus(LineCorpus):
     """The lines of a text file. In a pair, a second file holds the source text of each line.
 
-    Blank lines are left out. A line of a pair is left out if either text is blank. With `questions`, every pair has one
-    of them in its field `question`, chosen by the hash of its key.
+    Blank lines are left out. A line of a pair is left out if either text is blank. With
+    `questions`, every pair has one of them in its field `question`, chosen by the hash of its key.
     """
 
-    def __init__(self, path: str, source_path: str | None = None, questions: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: str, source_path: str | None = None, questions: Sequence[str] = ()
+    ) -> None:
         """Open a text file or a pair, and index it first if needed.
 
         Raises:
@@ -77,7 +81,11 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
     questions: list[str] = []
     for path in paths:
         try:
-            found = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+            found = [
+                line.strip()
+                for line in Path(path).read_text(encoding="utf-8").splitlines()
+                if line.strip()
+            ]
         except (OSError, UnicodeDecodeError) as error:
             raise ListError(f"{path}: questions cannot be read ({error})") from None
         if not found:
@@ -91,7 +99,9 @@ def _text(lines: LineFile, offset: int, size: int) -> str:
 
 
 def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
-    """Columns and meta of the index of a text or a pair; made first if it is missing or a file has changed."""
+    """Columns and meta of the index of a text or a pair; made first if it is missing or a file has
+    changed.
+    """
     index = f"{path}.idx" if source_path is None else f"{path}.{Path(source_path).name}.idx"
     with locked(path):
         found = [(name, Path(name).stat()) for name in filter(None, (path, source_path))]
@@ -101,11 +111,14 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
             if meta.get("files") == fingerprint:
                 return columns, meta
         columns, bad = _index(path, source_path)
-        # The digest of rows covers lengths only. Texts of equal length with other words must give another digest.
+        # The digest of rows covers lengths only. Texts of equal length with other words must give
+        # another digest.
         summary = summary_of(columns)
         texts = " ".join([summary.digest, *(digest_of(name) for name, _ in found)])
         meta = {"files": fingerprint, "bad": bad, "summary": {**asdict(summary), "digest": texts}}
-        return read_columns(write_kept(places_of(index), lambda file: write_columns(file, columns, meta)))
+        return read_columns(
+            write_kept(places_of(index), lambda file: write_columns(file, columns, meta))
+        )
 
 
 def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
@@ -120,13 +133,17 @@ def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
                 bad.append((key, "blank in one file of the pair"))
             continue
         length = len(text.decode().strip()) + len(source_text.decode().strip())
-        entries.append(Entry(key, 0, TEXT_ONLY, length, source_offset, len(source_text), offset, len(text)))
+        entries.append(
+            Entry(key, 0, TEXT_ONLY, length, source_offset, len(source_text), offset, len(text))
+        )
     rows = rows_of(entries)
     first = np.arange(0, len(rows), UTTERANCES_PER_RUN)
     return table_of_runs(rows, first, np.minimum(first + UTTERANCES_PER_RUN, len(rows))), bad
 
 
-def _pairs(path: str, source_path: str | None) -> Iterator[tuple[int, tuple[int, bytes], tuple[int, bytes] | None]]:
+def _pairs(
+    path: str, source_path: str | None
+) -> Iterator[tuple[int, tuple[int, bytes], tuple[int, bytes] | None]]:
     """Line number, and offset and bytes of the line in each file.
 
     Raises:
@@ -139,5 +156,7 @@ def _pairs(path: str, source_path: str | None) -> Iterator[tuple[int, tuple[int,
     for number, (line, source) in enumerate(zip_longest(lines_of(path), lines_of(source_path)), 1):
         if line is None or source is None:
             ended, other = (path, source_path) if line is None else (source_path, path)
-            raise ListError(f"{ended}: ends before line {number} of {other}; a pair has equal numbers of lines")
+            raise ListError(
+                f"{ended}: ends before line {number} of {other}; a pair has equal numbers of lines"
+            )
         yield number, line, source

@@ -22,8 +22,8 @@ from wenet_uio.text.tokenizer import AnyTokenizer
 class TokenCounted(Corpus):
     """A corpus with the number of tokens in the column `text_length`.
 
-    The counts are kept in `<list>.tokens-<digest of the tokenizer>`, or in the cache if that folder cannot be written.
-    One process counts, other processes wait.
+    The counts are kept in `<list>.tokens-<digest of the tokenizer>`, or in the cache if that folder
+    cannot be written. One process counts, other processes wait.
     """
 
     def __init__(self, corpus: Corpus, tokenizer: AnyTokenizer) -> None:
@@ -38,7 +38,9 @@ class TokenCounted(Corpus):
             "shortest_text": np.minimum.reduceat(self._counts, starts),
             "longest_text": np.maximum.reduceat(self._counts, starts),
         }
-        digest = hashlib.blake2b(f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(
+            f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16
+        ).hexdigest()
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)
         self.has_conversations, self.has_tts_text = corpus.has_conversations, corpus.has_tts_text
@@ -90,7 +92,10 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer) -> np.ndarray:
             if meta.get("corpus") == corpus.digest:
                 return columns["tokens"]
         counts = np.fromiter(_count(corpus, tokenizer), np.uint32, corpus.num_samples)
-        write_kept(places_of(path), lambda file: write_columns(file, {"tokens": counts}, {"corpus": corpus.digest}))
+        write_kept(
+            places_of(path),
+            lambda file: write_columns(file, {"tokens": counts}, {"corpus": corpus.digest}),
+        )
         return counts
 
 
@@ -105,9 +110,15 @@ def _count(corpus: Corpus, tokenizer: AnyTokenizer) -> Iterator[int]:
 
 
 def tokens_of(tokenizer: AnyTokenizer, found: Texts) -> int:
-    """Tokens of all texts of a sample; 0 if their language is not known, which the reader reports."""
+    """Tokens of all texts of a sample; 0 if their language is not known, which the reader
+    reports.
+    """
     try:
-        of_source = 0 if found.source is None else len(tokenizer.of(found.fields, "source").tokenize(found.source)[0])
+        of_source = (
+            0
+            if found.source is None
+            else len(tokenizer.of(found.fields, "source").tokenize(found.source)[0])
+        )
         own = tokenizer.of(found.fields)
     except UnknownLanguageError:
         return 0

@@ -1,7 +1,9 @@
-"""Texts that an operator speaks, as a corpus: every line is a sample with the length that the plan counts for it.
+"""Texts that an operator speaks, as a corpus: every line is a sample with the length that the plan
+counts for it.
 
-The length is the `duration` that a line states, or else SECONDS_OF_TEXT and `seconds_per_character` for each character
-that is spoken. It bounds the speech: the reader leaves out speech that is longer. The plan treats the samples as audio.
+The length is the `duration` that a line states, or else SECONDS_OF_TEXT and `seconds_per_character`
+for each character that is spoken. It bounds the speech: the reader leaves out speech that is
+longer. The plan treats the samples as audio.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ PLANNED_RATE = 1000
 """Hz; the sample rate in the index. Lengths are planned in milliseconds."""
 
 SECONDS_OF_TEXT = 0.5
-"""Seconds that are planned for any text: a single letter takes as long as several letters of a word."""
+"""Seconds that are planned for any text: a single letter takes as long as several letters of a
+word."""
 
 
 class TtsTextCorpus(LineCorpus):
@@ -34,12 +37,15 @@ class TtsTextCorpus(LineCorpus):
 
     has_tts_text = True
 
-    def __init__(self, path: str, seconds_per_character: float, speakers: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: str, seconds_per_character: float, speakers: Sequence[str] = ()
+    ) -> None:
         """Open a file of texts, and index it first if needed.
 
         Args:
             path: JSON lines, or plain text with one text a line; its first line tells which.
-            seconds_per_character: longest speech that is planned for a character, besides SECONDS_OF_TEXT.
+            seconds_per_character: longest speech that is planned for a character, besides
+                SECONDS_OF_TEXT.
             speakers: of texts that do not name a speaker.
 
         Raises:
@@ -51,18 +57,29 @@ class TtsTextCorpus(LineCorpus):
         first = next((line for _, line in lines_of(path) if line.strip()), b"")
         self._is_manifest = is_manifest(first)
         entries = partial(_entries, path, self._is_manifest, seconds_per_character)
-        super().__init__(*indexed_lines(path, f"{path}.spoken-{seconds_per_character:g}.idx", entries))
+        super().__init__(
+            *indexed_lines(path, f"{path}.spoken-{seconds_per_character:g}.idx", entries)
+        )
         if not self.num_samples:
             reasons = "; ".join(f"{key}: {reason}" for key, reason in self.bad[:3])
-            raise ListError(f"{path}: holds no text to speak" + (f" ({reasons})" if reasons else ""))
+            raise ListError(
+                f"{path}: holds no text to speak" + (f" ({reasons})" if reasons else "")
+            )
         if speakers:
-            self.digest += " " + hashlib.blake2b(repr(self._speakers).encode(), digest_size=8).hexdigest()
+            self.digest += (
+                " " + hashlib.blake2b(repr(self._speakers).encode(), digest_size=8).hexdigest()
+            )
 
     def read(self, ref: SampleRef) -> Utterance:
         """The text of a line, and what is to be spoken."""
         line = self._line(ref)
         return Utterance(
-            self.key(ref), None, line.text, extra=line.extra, to_speak=line.to_speak, speakers=self._speakers
+            self.key(ref),
+            None,
+            line.text,
+            extra=line.extra,
+            to_speak=line.to_speak,
+            speakers=self._speakers,
         )
 
     def texts(self, ref: SampleRef) -> Texts:
@@ -96,7 +113,9 @@ def speakers_of(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(itertools.chain(*found)))
 
 
-def _entries(path: str, manifest: bool, seconds_per_character: float, bad: list[Problem]) -> Iterator[Entry]:
+def _entries(
+    path: str, manifest: bool, seconds_per_character: float, bad: list[Problem]
+) -> Iterator[Entry]:
     name = Path(path).name
     for number, (offset, line) in enumerate(lines_of(path), 1):
         if not line.strip():
@@ -106,7 +125,9 @@ def _entries(path: str, manifest: bool, seconds_per_character: float, bad: list[
             seconds = found.seconds or SECONDS_OF_TEXT + seconds_per_character * len(found.to_speak)
             milliseconds = math.ceil(PLANNED_RATE * seconds)
             if milliseconds > MOST_SAMPLES:
-                raise ListError(f"speech of {milliseconds / PLANNED_RATE:g} s is too long; split the text")
+                raise ListError(
+                    f"speech of {milliseconds / PLANNED_RATE:g} s is too long; split the text"
+                )
         except ListError as error:
             bad.append((f"{path}:{number}", str(error)))
             continue

@@ -41,14 +41,17 @@ class Conversation:
 
     def text(self, audio_locator_tag: str) -> str:
         """The texts of all turns, with a tag in the place of each audio."""
-        return " ".join(audio_locator_tag if turn.text is None else turn.text for turn in self.turns)
+        return " ".join(
+            audio_locator_tag if turn.text is None else turn.text for turn in self.turns
+        )
 
 
 def parse_conversation(line: bytes | str) -> Conversation:
     """Parse one line.
 
     Raises:
-        ListError: not JSON, or a turn lacks a field or has one of another type; callers add file and line number.
+        ListError: not JSON, or a turn lacks a field or has one of another type; callers add file
+            and line number.
     """
     values = values_of(line)
     turns = values.pop("conversations", None)
@@ -57,7 +60,11 @@ def parse_conversation(line: bytes | str) -> Conversation:
     key = values.pop("id", None)
     if not isinstance(key, (str, int)):
         raise ListError(f"needs id, a string, found {key!r}")
-    return Conversation(one_word(str(key)), tuple(_turn(number, turn) for number, turn in enumerate(turns, 1)), values)
+    return Conversation(
+        one_word(str(key)),
+        tuple(_turn(number, turn) for number, turn in enumerate(turns, 1)),
+        values,
+    )
 
 
 def _turn(number: int, turn: Any) -> Turn:
@@ -77,9 +84,13 @@ def _times(number: int, turn: dict[str, Any]) -> tuple[float, float | None]:
         start = float(turn.get("offset") or 0.0)
         seconds = None if turn.get("duration") is None else float(turn["duration"])
     except (TypeError, ValueError):
-        raise ListError(f"turn {number}: offset and duration must be seconds, found {turn!r}") from None
+        raise ListError(
+            f"turn {number}: offset and duration must be seconds, found {turn!r}"
+        ) from None
     if not (0 <= start < math.inf and (seconds is None or 0 < seconds < math.inf)):
-        raise ListError(f"turn {number}: offset and duration must be seconds, found {start} and {seconds}")
+        raise ListError(
+            f"turn {number}: offset and duration must be seconds, found {start} and {seconds}"
+        )
     return start, seconds
 
 

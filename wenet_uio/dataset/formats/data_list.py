@@ -1,11 +1,13 @@
 """Data lists: raw lists of JSON lines, and shard lists with one tar per line.
 
-Raw list: JSON lines `{"key", "wav", "txt"}` with optional `start`, `end` and `duration` (seconds), `sampling_rate` and
-`channel`. Other fields are kept with the sample. NeMo's names `audio_filepath`, `text`, `offset` and `duration` are
-read too, with paths relative to the list. A line with `_skipme` is left out and reported.
+Raw list: JSON lines `{"key", "wav", "txt"}` with optional `start`, `end` and `duration` (seconds),
+`sampling_rate` and `channel`. Other fields are kept with the sample. NeMo's names `audio_filepath`,
+`text`, `offset` and `duration` are read too, with paths relative to the list. A line with `_skipme`
+is left out and reported.
 
-Shard list: one path or URI of a tar per line, where ranges and globs expand, optionally followed by a tab and the
-manifest that describes the audio of the tars (NeMo's, or Lhotse's `cuts.*`). A parquet file stands for its row groups.
+Shard list: one path or URI of a tar per line, where ranges and globs expand, optionally followed by
+a tab and the manifest that describes the audio of the tars (NeMo's, or Lhotse's `cuts.*`). A
+parquet file stands for its row groups.
 """
 
 from __future__ import annotations
@@ -22,13 +24,20 @@ from typing import Any, Literal, NamedTuple
 
 from wenet_uio.audio.features import place_of
 from wenet_uio.dataset.formats.errors import ListError, MissingFileError
-from wenet_uio.dataset.formats.keys import Audio, distinct_keys, key_of_audio, one_word, without_query
+from wenet_uio.dataset.formats.keys import (
+    Audio,
+    distinct_keys,
+    key_of_audio,
+    one_word,
+    without_query,
+)
 from wenet_uio.dataset.formats.patterns import MOST_DIGITS, expand
 from wenet_uio.dataset.storage import objects
 
 DataType = Literal["raw", "shard"]
 
-# Names of each field, in the order of preference: ours, then NeMo's; `feats` is the name of stored features.
+# Names of each field, in the order of preference: ours, then NeMo's; `feats` is the name of stored
+# features.
 KEY, AUDIO, TEXT = ("key",), ("wav", "audio_filepath", "feats"), ("txt", "text")
 SKIP = "_skipme"
 """NeMo's mark of a line that is to be left out: true, or the reason as a string."""
@@ -61,7 +70,11 @@ class RawLine:
     def to_json(self) -> str:
         """The line as JSON, with our names; `start` and `end` only where the line is a segment."""
         values: dict[str, Any] = {"key": self.key, "wav": self.wav, "txt": self.text}
-        if self.end is not None or self.start or not self.extra.keys().isdisjoint(("start", "end", "offset")):
+        if (
+            self.end is not None
+            or self.start
+            or not self.extra.keys().isdisjoint(("start", "end", "offset"))
+        ):
             values |= {"start": self.start, "end": self.end}
         rest = {name: value for name, value in self.extra.items() if name not in values}
         return json.dumps(values | rest, ensure_ascii=False)
@@ -87,12 +100,15 @@ class ShardFiles(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether tar and manifest are local files that are read in place: neither remote nor packed."""
+        """Whether tar and manifest are local files that are read in place: neither remote nor
+        packed.
+        """
         return all(objects.is_plain(path) for path in (self.tar, self.manifest) if path)
 
 
 def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
-    """Parse one line of a raw list, with our names or NeMo's (`audio_filepath`, `text`, `offset`, `duration`).
+    """Parse one line of a raw list, with our names or NeMo's (`audio_filepath`, `text`, `offset`,
+    `duration`).
 
     Args:
         text_field: name of the field with the text, instead of `txt` or `text`.
@@ -113,7 +129,9 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
     except (TypeError, ValueError, OverflowError) as error:
         raise ListError(f"start, end, offset and duration must be seconds ({error})") from None
     if key is None:
-        return RawLine(key_of_audio(wav, start), wav, text, start, end, values, is_named_by_audio=True)
+        return RawLine(
+            key_of_audio(wav, start), wav, text, start, end, values, is_named_by_audio=True
+        )
     if not isinstance(key, (str, int, float)):
         raise ListError(f"key must be a string, found {type(key).__name__}")
     return RawLine(one_word(str(key)), wav, text, start, end, values)
@@ -132,13 +150,16 @@ def values_of(line: bytes | str) -> dict[str, Any]:
     """The fields of a line of JSON.
 
     Raises:
-        ListError: the line is not a JSON object in UTF-8, or holds characters that no file can hold.
+        ListError: the line is not a JSON object in UTF-8, or holds characters that no file can
+            hold.
     """
     try:
         text = line if isinstance(line, str) else line.decode()
         values = json.loads(text)
     except UnicodeDecodeError as error:
-        raise ListError(f"not UTF-8 ({error.reason} at byte {error.start}); convert the list with iconv") from None
+        raise ListError(
+            f"not UTF-8 ({error.reason} at byte {error.start}); convert the list with iconv"
+        ) from None
     except ValueError as error:
         if text.startswith(BYTE_ORDER_MARK):  # before the first line of a file
             return values_of(text.removeprefix(BYTE_ORDER_MARK))
@@ -160,15 +181,23 @@ def _check_characters(text: str, values: dict[str, Any]) -> None:
     try:
         json.dumps(values, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ListError("holds half of a surrogate pair (\\ud800 to \\udfff), which is no character") from None
+        raise ListError(
+            "holds half of a surrogate pair (\\ud800 to \\udfff), which is no character"
+        ) from None
     for name, value in values.items():
         if isinstance(value, str) and "\0" in value:
             raise ListError(f"{name} holds a NUL character (\\u0000)")
 
 
 def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
-    """Start and end in seconds. With a start or offset (0 too), the end is start plus duration if there is no `end`."""
-    first, end, duration = _take(values, ("start", "offset")), values.pop("end", None), values.get("duration")
+    """Start and end in seconds. With a start or offset (0 too), the end is start plus duration if
+    there is no `end`.
+    """
+    first, end, duration = (
+        _take(values, ("start", "offset")),
+        values.pop("end", None),
+        values.get("duration"),
+    )
     if first is None and end is None and duration is None:
         return 0.0, None
     duration = None if duration is None else float(duration)
@@ -187,7 +216,9 @@ def _check_times(start: float, end: float | None, duration: float | None) -> Non
 
 
 def reason_to_skip(fields: dict[str, Any]) -> str | None:
-    """The reason why a valid line with these fields is to be left out (`_skipme`); None if the line is to be used."""
+    """The reason why a valid line with these fields is to be left out (`_skipme`); None if the line
+    is to be used.
+    """
     mark = fields.get(SKIP)
     return mark if isinstance(mark, str) else f"left out: {SKIP} is set" if mark else None
 
@@ -195,9 +226,10 @@ def reason_to_skip(fields: dict[str, Any]) -> str | None:
 def read_shard_list(path: str | Path) -> list[str]:
     """Shards of a list, each as `str(ShardFiles)`; tars and manifests are paths or URIs.
 
-    Numeric ranges `{000..511}` (also `_OP_0..511_CL_`) and globs expand. After a tab a line may name manifests: either
-    one for each tar, or one for all tars. In a manifest for all tars, `audio_7.tar` has the entries with `shard_id` 7;
-    a line with one tar may state another shard_id after a second tab.
+    Numeric ranges `{000..511}` (also `_OP_0..511_CL_`) and globs expand. After a tab a line may
+    name manifests: either one for each tar, or one for all tars. In a manifest for all tars,
+    `audio_7.tar` has the entries with `shard_id` 7; a line with one tar may state another shard_id
+    after a second tab.
 
     Raises:
         ListError: a line is bad; the message names the line.
@@ -230,13 +262,18 @@ def split_shard_list(path: str | Path) -> tuple[list[str], list[tuple[str, str]]
 
 
 def _shards_of_line(fields: list[str]) -> list[ShardFiles]:
-    """The shards of one line: tars; tars and manifests; or one tar, its manifest and its shard_id."""
+    """The shards of one line: tars; tars and manifests; or one tar, its manifest and its
+    shard_id.
+    """
     if len(fields) == 1:
         return [ShardFiles(part) for tar in expand(fields[0]) for part in objects.parts_of(tar)]
     if len(fields) == 2:
         return pair_manifests(expand(fields[0]), expand(fields[1]))
     if len(fields) > 3 or not fields[2].isdecimal():
-        raise ListError(f"expected a tar, a manifest and a shard_id (a number), separated by tabs, found {fields}")
+        raise ListError(
+            "expected a tar, a manifest and a shard_id (a number), separated by tabs, found "
+            f"{fields}"
+        )
     if len(fields[2]) > MOST_DIGITS:
         raise ListError(f"shard_id {fields[2][:MOST_DIGITS]}… has more than {MOST_DIGITS} digits")
     return [ShardFiles(fields[0], fields[1], int(fields[2]))]
@@ -252,7 +289,8 @@ def pair_manifests(tars: Sequence[str], manifests: Sequence[str]) -> list[ShardF
         return [ShardFiles(tar, manifests[0], _number_of(tar)) for tar in tars]
     if len(tars) != len(manifests):
         raise ListError(
-            f"{len(tars)} tars and {len(manifests)} manifests: give one manifest for each tar, or one for all"
+            f"{len(tars)} tars and {len(manifests)} manifests: give one manifest for each tar, or "
+            "one for all"
         )
     return [ShardFiles(tar, manifest) for tar, manifest in zip(tars, manifests, strict=True)]
 
@@ -261,7 +299,8 @@ def _number_of(tar: str) -> int:
     number = re.search(r"(\d+)[^/\d]*$", without_query(tar))
     if number is None:
         raise ListError(
-            f"{tar}: its name has no number, which is needed as the shard_id of its entries in the manifest"
+            f"{tar}: its name has no number, which is needed as the shard_id of its entries in the "
+            "manifest"
         )
     return int(number[1])
 
@@ -276,11 +315,16 @@ def _take(values: dict[str, Any], names: tuple[str, ...]) -> Any:
 def with_distinct_keys(lines: Sequence[RawLine]) -> list[RawLine]:
     """The lines of one list; lines that state no key get longer ones if these clash (`keys.py`)."""
     keys = distinct_keys([line.key for line in lines], [line.audio_of_key for line in lines])
-    return [line if line.key == key else replace(line, key=key) for line, key in zip(lines, keys, strict=True)]
+    return [
+        line if line.key == key else replace(line, key=key)
+        for line, key in zip(lines, keys, strict=True)
+    ]
 
 
 def locate(wav: str, data_list: str | Path) -> str:
-    """Path or URI of the audio of a raw line: as in the list if that file exists, else relative to the list (NeMo)."""
+    """Path or URI of the audio of a raw line: as in the list if that file exists, else relative to
+    the list (NeMo).
+    """
     # os.path, because this runs for every sample that is read
     if objects.is_remote(wav):
         return wav

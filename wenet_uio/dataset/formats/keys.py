@@ -1,13 +1,14 @@
 """Keys of utterances: one rule for lists, manifests, cuts and tars.
 
 1. A key is one word. Blanks and control characters in it become `_`.
-2. A line that states no key has the name of its audio file without suffix, and, unless it starts at 0, its start in
-   seconds: `a_2.5`.
-3. If two lines without a key would have the same key for different audio, all lines without a key get the folders of
-   their audio in front: `d1-a` and `d2-a`. Folders that all of these lines share are left out. If keys still clash,
-   starts have all their digits.
-4. If lines without a key name one audio and one start, each of them that states another end than the others gets the
-   end: `a_2.5-4`. Of lines that name one segment, the second one gets `-sub1`, the third one `-sub2`, as in NeMo.
+2. A line that states no key has the name of its audio file without suffix, and, unless it starts at
+   0, its start in seconds: `a_2.5`.
+3. If two lines without a key would have the same key for different audio, all lines without a key
+   get the folders of their audio in front: `d1-a` and `d2-a`. Folders that all of these lines share
+   are left out. If keys still clash, starts have all their digits.
+4. If lines without a key name one audio and one start, each of them that states another end than
+   the others gets the end: `a_2.5-4`. Of lines that name one segment, the second one gets `-sub1`,
+   the third one `-sub2`, as in NeMo.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ ALL_DIGITS = 15
 """Digits of a start if keys clash; all that a float holds."""
 
 Audio = tuple[str, float, float | None]
-"""Path of the audio, and start and end of the utterance in seconds; None is the end of the audio."""
+"""Path of the audio, and start and end of the utterance in seconds; None is the end of the
+audio."""
 
 
 def as_word(key: str) -> str:
-    """The key by rule 1; indexes of earlier versions and of others may hold keys that are no words."""
+    """The key by rule 1; indexes of earlier versions and of others may hold keys that are no
+    words.
+    """
     return key if key.isprintable() and " " not in key else NOT_OF_A_WORD.sub("_", key.strip())
 
 
@@ -48,7 +52,9 @@ def one_word(key: str) -> str:
     try:
         key.encode()
     except UnicodeEncodeError:
-        raise ListError(f"the key {key!r} holds half of a surrogate pair, which is no character") from None
+        raise ListError(
+            f"the key {key!r} holds half of a surrogate pair, which is no character"
+        ) from None
     word = as_word(key)
     if not word:
         raise ListError("the key is empty")
@@ -56,7 +62,9 @@ def one_word(key: str) -> str:
 
 
 def key_of_audio(wav: str, start: float = 0.0, digits: int = DIGITS) -> str:
-    """The key of a line without one: the file name without suffix and, except at 0, the start in seconds."""
+    """The key of a line without one: the file name without suffix and, except at 0, the start in
+    seconds.
+    """
     name = os.path.splitext(os.path.basename(without_query(wav)))[0]  # noqa: PTH119, PTH122 - runs for every line; pathlib is slow
     return one_word(f"{name}_{start:.{digits}g}" if start else name)
 
@@ -67,7 +75,8 @@ def without_query(uri: str) -> str:
 
 
 def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequence[str]:
-    """The keys of the lines of one list, with folders, ends and numbers where rules 3 and 4 need them.
+    """The keys of the lines of one list, with folders, ends and numbers where rules 3 and 4 need
+    them.
 
     Args:
         keys: the keys by rules 1 and 2.
@@ -81,7 +90,9 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
         heads = _heads([wav for wav, _, _ in named.values()])
         for number, head in zip(named, heads, strict=True):
             longer[number] = one_word(head + keys[number])
-        if not _are_of_one_audio(longer, named):  # starts in one recording that differ only beyond the digits of a key
+        if not _are_of_one_audio(
+            longer, named
+        ):  # starts in one recording that differ only beyond the digits of a key
             for (number, (wav, start, _)), head in zip(named.items(), heads, strict=True):
                 longer[number] = one_word(head + key_of_audio(wav, start, ALL_DIGITS))
     _add_ends(longer, named)
@@ -92,7 +103,9 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
 def _are_of_one_audio(keys: Sequence[str], named: Mapping[int, Audio]) -> bool:
     """Whether all numbered lines with one key name one audio and one start."""
     first: dict[str, Audio] = {}
-    return all(first.setdefault(keys[number], each)[:2] == each[:2] for number, each in named.items())
+    return all(
+        first.setdefault(keys[number], each)[:2] == each[:2] for number, each in named.items()
+    )
 
 
 def _add_ends(keys: list[str], named: Mapping[int, Audio]) -> None:
@@ -123,5 +136,10 @@ def _add_numbers(keys: list[str], named: Mapping[int, Audio]) -> None:
 def _heads(wavs: Sequence[str]) -> list[str]:
     """The folders of each file without those that all files share, as the beginning of a key."""
     folders = [[part for part in wav.split("/")[:-1] if part not in ("", ".")] for wav in wavs]
-    shared = sum(1 for _ in itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False)))
+    shared = sum(
+        1
+        for _ in itertools.takewhile(
+            lambda parts: len(set(parts)) == 1, zip(*folders, strict=False)
+        )
+    )
     return ["".join(f"{part}-" for part in parts[shared:]) for parts in folders]

@@ -1,8 +1,9 @@
 """Lhotse's cuts and Shar as utterances. The package lhotse is needed once, when cuts are indexed.
 
-A cut becomes a segment of one channel of its recording. The texts of its supervisions are joined; speaker, language,
-gender and custom fields are kept. Refused, cut by cut: MixedCut, several channels in one cut, recordings with
-transforms, features without a recording, and recordings that are the output of a command.
+A cut becomes a segment of one channel of its recording. The texts of its supervisions are joined;
+speaker, language, gender and custom fields are kept. Refused, cut by cut: MixedCut, several
+channels in one cut, recordings with transforms, features without a recording, and recordings that
+are the output of a command.
 """
 
 from __future__ import annotations
@@ -25,18 +26,23 @@ from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 
 
 def is_cuts(manifest: str) -> bool:
-    """Whether the manifest of a shard contains Lhotse's cuts (`cuts.000000.jsonl.gz`) rather than NeMo's entries."""
+    """Whether the manifest of a shard contains Lhotse's cuts (`cuts.000000.jsonl.gz`) rather than
+    NeMo's entries.
+    """
     return Path(manifest).name.startswith("cuts.")
 
 
 def folder_beside_shar(cuts_path: str) -> Path:
-    """Folder for the indexes of the Shar in folder `x`: `x.uio`. Lhotse takes every file in `x` for data."""
+    """Folder for the indexes of the Shar in folder `x`: `x.uio`. Lhotse takes every file in `x` for
+    data.
+    """
     folder = Path(os.path.abspath(cuts_path)).parent  # noqa: PTH100 - resolve() would follow links
     return folder.with_name(f"{folder.name}.uio")
 
 
 def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
-    """Read the cuts of a manifest (JSONL, also .gz) one after the other; (place, reason) of bad lines go to `bad`.
+    """Read the cuts of a manifest (JSONL, also .gz) one after the other; (place, reason) of bad
+    lines go to `bad`.
 
     Raises:
         ListError: lhotse is not installed.
@@ -55,19 +61,27 @@ def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
                     cut = lhotse.serialization.deserialize_item(values_of(line))
                 except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
                     cut = error
-                if isinstance(cut, lhotse.cut.Cut) and isinstance(cut.id, (str, int)) and cut.id != "":
+                if (
+                    isinstance(cut, lhotse.cut.Cut)
+                    and isinstance(cut.id, (str, int))
+                    and cut.id != ""
+                ):
                     yield cut
                 else:
-                    bad.append((f"{path}:{number}", f"not a cut with an id ({type(cut).__name__}: {cut})"))
+                    bad.append(
+                        (f"{path}:{number}", f"not a cut with an id ({type(cut).__name__}: {cut})")
+                    )
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             bad.append((path, f"cut short or damaged ({error})"))
 
 
 def utterance_of(cut: Any) -> RawLine:
-    """Convert a cut to a line of a raw list; the texts of its supervisions are joined in order of time.
+    """Convert a cut to a line of a raw list; the texts of its supervisions are joined in order of
+    time.
 
     Raises:
-        ListError: the cut is not a segment of one channel of a recording, has no text, or values of other types.
+        ListError: the cut is not a segment of one channel of a recording, has no text, or values of
+            other types.
     """
     with _wrong_values_named():
         source, channel = _source(cut)
@@ -85,14 +99,17 @@ def _wrong_values_named() -> Iterator[None]:
     except (ListError, AudioError):
         raise
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ListError(f"a value of another type than in Lhotse ({type(error).__name__}: {error})") from None
+        raise ListError(
+            f"a value of another type than in Lhotse ({type(error).__name__}: {error})"
+        ) from None
 
 
 def list_of_cuts(cuts_path: str) -> str:
     """Write the raw list of a manifest of cuts, unless it is up to date.
 
     The list is beside the manifest, or in the cache if that folder cannot be written.
-    Reading the list does not need lhotse. Cuts that cannot be used are in the list with the reason, as lines to skip.
+    Reading the list does not need lhotse. Cuts that cannot be used are in the list with the reason,
+    as lines to skip.
 
     Returns:
         the path of the list: `cuts.jsonl.gz.list` for `cuts.jsonl.gz`.
@@ -102,7 +119,9 @@ def list_of_cuts(cuts_path: str) -> str:
     for place in places_of(data_list):
         if place.is_file() and place.stat().st_mtime_ns == made_at:
             return str(place)
-    written = write_kept(places_of(data_list), lambda file: file.writelines(_lines_of_cuts(cuts_path)))
+    written = write_kept(
+        places_of(data_list), lambda file: file.writelines(_lines_of_cuts(cuts_path))
+    )
     os.utime(written, ns=(made_at, made_at))
     return str(written)
 
@@ -122,12 +141,18 @@ def _lines_of_cuts(cuts_path: str) -> Iterator[bytes]:
 def find_cuts(
     members: Sequence[Member], cuts_path: str, info_of: Callable[[Member], AudioInfo]
 ) -> tuple[list[FoundSample], list[tuple[str, str]]]:
-    """Match the cuts of a shard of a Shar with the members of its `recording` tar, in the order of the cuts.
+    """Match the cuts of a shard of a Shar with the members of its `recording` tar, in the order of
+    the cuts.
 
     Returns:
         the samples, and (key, reason) of cuts that cannot be used, and of audio without a cut.
     """
-    by_key = {key: member for member in members for key, field in [split_name(member.name, "last")] if field != "json"}
+    by_key = {
+        key: member
+        for member in members
+        for key, field in [split_name(member.name, "last")]
+        if field != "json"
+    }
     samples: list[FoundSample] = []
     bad: list[tuple[str, str]] = []
     named = set()
@@ -143,14 +168,18 @@ def find_cuts(
     return samples, bad
 
 
-def _sample_of(cut: Any, member: Member | None, info_of: Callable[[Member], AudioInfo]) -> FoundSample:
+def _sample_of(
+    cut: Any, member: Member | None, info_of: Callable[[Member], AudioInfo]
+) -> FoundSample:
     if member is None or member.name.endswith(".nodata"):
         raise ListError("its audio is not in the tar of recordings")
     _check_plain(cut)
     info = info_of(member)
     start, end = _span(cut, info.num_samples / info.sample_rate)
     extra = _extra(cut, _channel(cut))
-    return FoundSample(RawLine(one_word(str(cut.id)), member.name, _text(cut), start, end, extra), member, None)
+    return FoundSample(
+        RawLine(one_word(str(cut.id)), member.name, _text(cut), start, end, extra), member, None
+    )
 
 
 def _check_plain(cut: Any) -> None:
@@ -160,7 +189,9 @@ def _check_plain(cut: Any) -> None:
     if not cut.has_recording:
         raise ListError("a cut without a recording; stored features cannot be used")
     if cut.recording.transforms:
-        raise ListError("its recording has transforms: save the transformed audio with cut.save_audio")
+        raise ListError(
+            "its recording has transforms: save the transformed audio with cut.save_audio"
+        )
 
 
 def _source(cut: Any) -> tuple[str, int | None]:
@@ -170,7 +201,10 @@ def _source(cut: Any) -> tuple[str, int | None]:
     source = next((source for source in cut.recording.sources if channel in source.channels), None)
     if source is None or source.type not in ("file", "url"):
         found = "no source" if source is None else f"a source of type {source.type}"
-        raise ListError(f"{found} for channel {channel} of recording {cut.recording.id}; expected a file or a URL")
+        raise ListError(
+            f"{found} for channel {channel} of recording {cut.recording.id}; expected a file or a "
+            "URL"
+        )
     return str(source.source), None if len(source.channels) == 1 else source.channels.index(channel)
 
 
@@ -189,21 +223,27 @@ def _channel(cut: Any, *, always: bool = False) -> int | None:
 
 
 def _span(cut: Any, seconds: float) -> tuple[float, float | None]:
-    """Start and end of a cut in its audio of `seconds`; 0 and None if the cut is the whole audio."""
+    """Start and end of a cut in its audio of `seconds`; 0 and None if the cut is the whole
+    audio.
+    """
     if not cut.start and abs(cut.duration - seconds) * cut.sampling_rate < 1:
         return 0.0, None
     return cut.start, cut.start + cut.duration
 
 
 def _text(cut: Any) -> str:
-    texts = [part.text for part in sorted(cut.supervisions, key=lambda part: part.start) if part.text]
+    texts = [
+        part.text for part in sorted(cut.supervisions, key=lambda part: part.start) if part.text
+    ]
     if not texts:
         raise ListError("no supervision with a text")
     return " ".join(texts)
 
 
 def _extra(cut: Any, channel: int | None) -> dict[str, Any]:
-    """Speaker, language, gender and custom fields; from several supervisions only values on which they agree."""
+    """Speaker, language, gender and custom fields; from several supervisions only values on which
+    they agree.
+    """
     extra: dict[str, Any] = {}
     for name in ("speaker", "language", "gender"):
         values = {getattr(part, name) for part in cut.supervisions}
@@ -212,5 +252,9 @@ def _extra(cut: Any, channel: int | None) -> dict[str, Any]:
     custom = {**(cut.custom or {})}
     if len(cut.supervisions) == 1:
         custom |= cut.supervisions[0].custom or {}
-    extra |= {name: value for name, value in custom.items() if isinstance(value, (str, int, float, bool, list, dict))}
+    extra |= {
+        name: value
+        for name, value in custom.items()
+        if isinstance(value, (str, int, float, bool, list, dict))
+    }
     return extra if channel is None else {**extra, "channel": channel}

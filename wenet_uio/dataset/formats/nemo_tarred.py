@@ -1,7 +1,8 @@
 """NeMo's tarred data sets: the tar `audio_7.tar` contains the audio, a manifest describes it.
 
-The manifest is either `manifest_7.json` for this tar alone, or `tarred_audio_manifest.json` for all tars. In a manifest
-for all tars, the `shard_id` of an entry is the last number in the name of its tar.
+The manifest is either `manifest_7.json` for this tar alone, or `tarred_audio_manifest.json` for all
+tars. In a manifest for all tars, the `shard_id` of an entry is the last number in the name of its
+tar.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 
 SUB = re.compile(r"-sub\d+(?=(\.\w+)?$)")
-"""Suffix of the audio name in the second and later entries of one member: `x-sub1.wav` is in `x.wav`."""
+"""Suffix of the audio name in the second and later entries of one member: `x-sub1.wav` is in
+`x.wav`."""
 _TEXTS = tuple(f".{suffix}" for suffix in TEXT_SUFFIXES)
 WHOLE_TOLERANCE = 0.2
-"""Seconds. An entry without offset means its whole member unless their durations differ by this or more, as in NeMo."""
+"""Seconds. An entry without offset means its whole member unless their durations differ by this or
+more, as in NeMo."""
 
 
 def find_entries(
@@ -48,12 +51,13 @@ def find_entries(
     Several entries may name one member; each of them is a segment (`-subN`, `offset`, `duration`).
 
     Args:
-        shard_id: use the entries of this shard; None uses all entries of a manifest for this tar alone.
+        shard_id: use the entries of this shard; None uses all entries of a manifest for this tar
+            alone.
         info_of: reads the header of a member.
 
     Returns:
-        the samples, and (key, reason) of entries without audio, of audio without an entry, and of entries that
-        `_skipme` leaves out.
+        the samples, and (key, reason) of entries without audio, of audio without an entry, and of
+        entries that `_skipme` leaves out.
     """
     by_name = {member.name: member for member in members}
     samples: list[FoundSample] = []
@@ -72,7 +76,9 @@ def find_entries(
             skip = reason_to_skip(line.extra)
             if skip:
                 raise ListError(skip)
-            samples.append(FoundSample(_segment(line, name, info_of(by_name[name])), by_name[name], None))
+            samples.append(
+                FoundSample(_segment(line, name, info_of(by_name[name])), by_name[name], None)
+            )
         except (ListError, AudioError) as error:
             bad.append((key, str(error)))
     # Texts beside the audio are replaced by the manifest.
@@ -83,7 +89,9 @@ def find_entries(
 
 
 def entries_without_tar(manifest: str, shard_ids: Sequence[int]) -> list[tuple[str, str]]:
-    """(place, reason) of each shard of a manifest that is not in `shard_ids`, and of each entry without a shard_id."""
+    """(place, reason) of each shard of a manifest that is not in `shard_ids`, and of each entry
+    without a shard_id.
+    """
     bad = []
     for shard_id, lines in _by_shard(manifest).items():
         if shard_id is None:
@@ -92,12 +100,19 @@ def entries_without_tar(manifest: str, shard_ids: Sequence[int]) -> list[tuple[s
                 for number, _ in lines
             )
         elif shard_id not in shard_ids:
-            bad.append((manifest, f"{len(lines)} entries of shard {shard_id}, whose tar is not in the list"))
+            bad.append(
+                (
+                    manifest,
+                    f"{len(lines)} entries of shard {shard_id}, whose tar is not in the list",
+                )
+            )
     return bad
 
 
 def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
-    """The line with start and end in its member, and with the key that the same line has in a raw list."""
+    """The line with start and end in its member, and with the key that the same line has in a raw
+    list.
+    """
     duration = line.extra.get("duration")
     seconds = info.num_samples / info.sample_rate
     whole = duration is None or abs(float(duration) - seconds) < WHOLE_TOLERANCE
@@ -109,12 +124,15 @@ def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
 
 
 def _by_shard(manifest: str) -> dict[int | None, list[tuple[int, bytes]]]:
-    """Numbered lines of a manifest for several tars, by `shard_id`; lines without a shard_id are under None."""
+    """Numbered lines of a manifest for several tars, by `shard_id`; lines without a shard_id are
+    under None.
+    """
     return _lines_of_shards(manifest, objects.current_version(manifest))
 
 
-# The shards of a list are indexed one after the other and share this manifest: reading the manifest again for each
-# would take time that grows with the square of its size. A single manifest is kept; the version notices a change.
+# The shards of a list are indexed one after the other and share this manifest: reading the manifest
+# again for each would take time that grows with the square of its size. A single manifest is kept;
+# the version notices a change.
 @lru_cache(1)
 def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[tuple[int, bytes]]]:
     lines = defaultdict(list)
@@ -130,7 +148,10 @@ def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[
 def _numbered(manifest: str) -> list[tuple[int, bytes]]:
     is_packed = manifest.partition("?")[0].endswith(".gz")
     try:
-        with objects.open_or_hold(manifest) as stored, gzip.open(stored) if is_packed else stored as file:
+        with (
+            objects.open_or_hold(manifest) as stored,
+            gzip.open(stored) if is_packed else stored as file,
+        ):
             return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ListError(f"{manifest}: cut short or damaged ({error})") from None

@@ -1,4 +1,6 @@
-"""Patterns of paths in lists and in the sources of mixtures: numeric ranges, alternatives and globs."""
+"""Patterns of paths in lists and in the sources of mixtures: numeric ranges, alternatives and
+globs.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,10 @@ def expand(pattern: str) -> list[str]:
     if "\0" in pattern:
         raise ListError(f"{pattern!r} holds a NUL character")
     has_alternatives = "," in pattern and _first_alternatives(pattern) is not None
-    if (has_alternatives or RANGE.search(pattern)) and os.path.exists(objects.without_scheme(pattern)):  # noqa: PTH110
-        return [pattern]
+    if has_alternatives or RANGE.search(pattern):
+        path = objects.without_scheme(pattern)
+        if os.path.exists(path):  # noqa: PTH110
+            return [pattern]
     paths: list[str] = []
     for name in _expand_ranges(pattern):
         for alternative in _expand_alternatives(name):
@@ -53,7 +57,9 @@ def _expand_alternatives(name: str) -> Iterator[str]:
         return
     count = math.prod(found[1].count(",") + 1 for found in BRACES.finditer(name))
     if count > MOST_PATHS:
-        raise ListError(f"{name[:80]}: its alternatives stand for {count} paths; {MOST_PATHS} is the limit")
+        raise ListError(
+            f"{name[:80]}: its alternatives stand for {count} paths; {MOST_PATHS} is the limit"
+        )
     found = _first_alternatives(name)
     if found is None:
         yield name
@@ -70,7 +76,9 @@ def _files_of(name: str) -> list[str]:
     """The paths that a name without ranges stands for: itself, or the matches of a glob."""
     remote = objects.is_remote(name)
     path = name if remote else objects.without_scheme(name)
-    if not any(mark in name for mark in ("*" if remote else "*?[")):  # ? and [ have another meaning in URIs
+    if not any(
+        mark in name for mark in ("*" if remote else "*?[")
+    ):  # ? and [ have another meaning in URIs
         return [name]
     if not remote and os.path.exists(path):  # noqa: PTH110
         return [name]
@@ -88,9 +96,15 @@ def _expand_ranges(pattern: str) -> Iterator[str]:
     ranges = [range(int(first), int(last) + 1) for first, last in bounds]
     count = math.prod(map(len, ranges))
     if not 0 < count <= MOST_PATHS:
-        found = "end before they begin" if not count else f"stand for {count} paths; {MOST_PATHS} is the limit"
+        found = (
+            "end before they begin"
+            if not count
+            else f"stand for {count} paths; {MOST_PATHS} is the limit"
+        )
         raise ListError(f"{pattern}: its ranges {found}")
     widths = [len(first) for first, _ in bounds]
     for numbers in itertools.product(*ranges):
         named = zip(numbers, widths, literals[1:], strict=True)
-        yield literals[0] + "".join(str(number).zfill(width) + literal for number, width, literal in named)
+        yield literals[0] + "".join(
+            str(number).zfill(width) + literal for number, width, literal in named
+        )

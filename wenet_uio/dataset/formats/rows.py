@@ -1,4 +1,5 @@
-"""Samples of tables that hold audio, such as Hugging Face's parquet. `storage/containers.py` makes tars of the rows.
+"""Samples of tables that hold audio, such as Hugging Face's parquet. `storage/containers.py` makes
+tars of the rows.
 
 | of a sample | comes from |
 |---|---|
@@ -7,7 +8,8 @@
 | key | a column `key`, `id`, `utt_id` or `utterance` with strings; or the path of the audio: `d1-a` for `d1/a.wav` |
 | other fields | the other columns |
 
-The folders of a relative path are part of the key, as in tars: a row is indexed without the rows of other files.
+The folders of a relative path are part of the key, as in tars: a row is indexed without the rows of
+other files.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ def audio_column(columns: Sequence[str], audio_field: str | None) -> str | None:
     return next((name for name in AUDIO_COLUMNS if name in columns), None)
 
 
-def line_of_row(name: str, audio: str | None, values: Mapping[str, Any], text_field: str | None) -> RawLine:
+def line_of_row(
+    name: str, audio: str | None, values: Mapping[str, Any], text_field: str | None
+) -> RawLine:
     """The line of a row; `wav` is the path of its audio as the row states it, or else `name`.
 
     Args:
@@ -108,24 +112,41 @@ def line_of_row(name: str, audio: str | None, values: Mapping[str, Any], text_fi
 
 
 def _others(values: Mapping[str, Any], used: Container[str | None]) -> dict[str, Any]:
-    return {column: value for column, value in values.items() if column not in used and value is not None}
+    return {
+        column: value
+        for column, value in values.items()
+        if column not in used and value is not None
+    }
 
 
 def _path_of_audio(values: Mapping[str, Any], audio: str | None) -> str | None:
-    """Path of the audio of a row, from any column of AUDIO_COLUMNS: a relative path with folders comes first."""
+    """Path of the audio of a row, from any column of AUDIO_COLUMNS: a relative path with folders
+    comes first.
+    """
     inside = values.get(audio or "")
-    stated = [inside.get("path") if isinstance(inside, dict) else inside, *map(values.get, AUDIO_COLUMNS)]
+    stated = [
+        inside.get("path") if isinstance(inside, dict) else inside,
+        *map(values.get, AUDIO_COLUMNS),
+    ]
     paths = [path for path in stated if _is_filled(path)]
     return next(filter(_folders_of, paths), paths[0] if paths else None)
 
 
 def _folders_of(path: str) -> list[str]:
-    """The folders of a relative path. Those of an absolute path or a URI tell nothing about the utterance."""
-    return [] if path.startswith("/") or "://" in path else [part for part in path.split("/")[:-1] if part != "."]
+    """The folders of a relative path. Those of an absolute path or a URI tell nothing about the
+    utterance.
+    """
+    return (
+        []
+        if path.startswith("/") or "://" in path
+        else [part for part in path.split("/")[:-1] if part != "."]
+    )
 
 
 def _key_of_path(path: str) -> str:
-    """The key by the path of the audio. Folders are part of it, as in tars: rows are read without the others."""
+    """The key by the path of the audio. Folders are part of it, as in tars: rows are read without
+    the others.
+    """
     return one_word("-".join([*_folders_of(path), key_of_audio(path)]))
 
 

@@ -1,9 +1,10 @@
 """Samples of a tar: which members belong together, and which of them are the audio and the text.
 
-Consecutive members with one key are a sample. Folders are part of the key. A key ends at the last dot of the name, as
-in WeNet and this project (`a.b.wav` is the field `wav` of the key `a.b`), or at the first dot, as in WebDataset (the
-field `b.wav` of the key `a`). For each tar the way is taken that gives more whole samples. If both give as many, the
-way that gives fewer incomplete samples is taken, then the last dot.
+Consecutive members with one key are a sample. Folders are part of the key. A key ends at the last
+dot of the name, as in WeNet and this project (`a.b.wav` is the field `wav` of the key `a.b`), or at
+the first dot, as in WebDataset (the field `b.wav` of the key `a`). For each tar the way is taken
+that gives more whole samples. If both give as many, the way that gives fewer incomplete samples is
+taken, then the last dot.
 
 | of a sample | comes from |
 |---|---|
@@ -11,9 +12,9 @@ way that gives fewer incomplete samples is taken, then the last dot.
 | text | `txt`, `text`, `transcript`, then `txt`, `text` or `transcript` of a JSON object, then `cls` |
 | other fields | the other values of the JSON object, and other members of up to 4 KB that are UTF-8 text |
 
-Members with two equal fields make a sample bad. Arrays in `.npy`, `.pth` and `.pt` are audio if a sample has no other:
-features (frames, features), or a waveform at 16 kHz, which is bad if JSON states another rate. Matrices of Kaldi in
-`.ark` are features. `.pyd` is never opened.
+Members with two equal fields make a sample bad. Arrays in `.npy`, `.pth` and `.pt` are audio if a
+sample has no other: features (frames, features), or a waveform at 16 kHz, which is bad if JSON
+states another rate. Matrices of Kaldi in `.ark` are features. `.pyd` is never opened.
 """
 
 from __future__ import annotations
@@ -32,11 +33,28 @@ from wenet_uio.dataset.formats.tar_headers import BLOCK, EXTENDED, LOOK_BACK, me
 from wenet_uio.dataset.formats.tar_members import Member, plain_name
 
 AUDIO_SUFFIXES = frozenset(
-    ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "wma", "webm", "aif", "aiff", "au", "sph", "w64", "caf")
+    (
+        "wav",
+        "flac",
+        "mp3",
+        "ogg",
+        "opus",
+        "m4a",
+        "aac",
+        "wma",
+        "webm",
+        "aif",
+        "aiff",
+        "au",
+        "sph",
+        "w64",
+        "caf",
+    )
 )
 """Suffixes of audio members."""
 ARRAY_SUFFIXES = frozenset(("ark", "npy", "pth", "pt"))
-"""Suffixes of members that may hold a waveform or features as an array; `ark` is a matrix of Kaldi."""
+"""Suffixes of members that may hold a waveform or features as an array; `ark` is a matrix of
+Kaldi."""
 RATES = ("sample_rate", "sampling_rate", "sr")
 """Names of the sample rate in a JSON member."""
 TEXT_SUFFIXES = ("txt", "text", "transcript", "json", "cls")
@@ -51,24 +69,33 @@ KeyEnds = Literal["auto", "first", "last"]
 
 @dataclass(frozen=True)
 class Layout:
-    """Options of a user for shards and manifests that another tool made; the defaults detect the layout."""
+    """Options of a user for shards and manifests that another tool made; the defaults detect the
+    layout.
+    """
 
     key_ends: KeyEnds = "auto"
-    """Dot in the name of a member at which the key ends: last (WeNet and this project), first (WebDataset), or auto."""
+    """Dot in the name of a member at which the key ends: last (WeNet and this project), first
+    (WebDataset), or auto."""
     audio_field: str | None = None
-    """Field of the audio, the part of the member's name after the key, for samples with several: `mic2.wav`. Several
-    alternatives are separated by semicolons, as in WebDataset: the first that a sample has."""
+    """Field of the audio, the part of the member's name after the key, for samples with several:
+    `mic2.wav`. Several alternatives are separated by semicolons, as in WebDataset: the first that a
+    sample has."""
     text_field: str | None = None
-    """Field of the text; also the name of the text in a JSON member or a manifest. It may have alternatives too."""
+    """Field of the text; also the name of the text in a JSON member or a manifest. It may have
+    alternatives too."""
     rename: tuple[tuple[str, str], ...] = ()
     """New names of other fields, each with its old name or alternatives."""
 
     @property
     def suffix(self) -> str:
-        """Part of the file name of an index that differs between layouts; empty for the default layout."""
+        """Part of the file name of an index that differs between layouts; empty for the default
+        layout.
+        """
         if self == DEFAULT_LAYOUT:
             return ""
-        options = astuple(self) if self.rename else astuple(self)[:3]  # as in versions that renamed nothing
+        options = (
+            astuple(self) if self.rename else astuple(self)[:3]
+        )  # as in versions that renamed nothing
         return f".{hashlib.blake2b(repr(options).encode(), digest_size=4).hexdigest()}"
 
 
@@ -98,7 +125,8 @@ def find_samples(
         read: reads the bytes of a member.
 
     Returns:
-        the samples, and (key, reason) of groups that are not a sample: audio or text is missing, or a field is double.
+        the samples, and (key, reason) of groups that are not a sample: audio or text is missing, or
+        a field is double.
     """
     ways = ("last", "first") if layout.key_ends == "auto" else (layout.key_ends,)
     groups = max((list(_grouped(members, way)) for way in ways), key=_wholeness)
@@ -114,7 +142,9 @@ def find_samples(
 
 
 def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields, str]]:
-    """Key and fields of each group of members, and the name of a field that is double (empty if none is)."""
+    """Key and fields of each group of members, and the name of a field that is double (empty if
+    none is).
+    """
     key, fields, twice = "", {}, ""
     for member in members:
         own, field = split_name(member.name, way)
@@ -130,7 +160,9 @@ def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields,
 
 
 def split_name(name: str, way: str) -> tuple[str, str]:
-    """Key (with folders) and field (in lower case) of a member; `way` is the dot that ends the key: first or last."""
+    """Key (with folders) and field (in lower case) of a member; `way` is the dot that ends the key:
+    first or last.
+    """
     folder, slash, base = name.rpartition("/")
     key, field = base.split(".", 1) if way == "first" and "." in base else base.rpartition(".")[::2]
     return f"{folder}{slash}{key}", field.lower()
@@ -142,13 +174,22 @@ def keys_of(name: str) -> tuple[str, str]:
 
 
 def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
-    """Whether the header before `start` in the bytes of a tar is of a member of this key that ends at `end`."""
+    """Whether the header before `start` in the bytes of a tar is of a member of this key that ends
+    at `end`.
+    """
     own, size, header = f"{key}.".encode(), end - start, start - BLOCK
     # Most headers need no parsing, which saves time for every member that is read.
-    if header >= 2 * BLOCK and data[header - 2 * BLOCK + 156] not in EXTENDED and not data[header + 345]:
+    if (
+        header >= 2 * BLOCK
+        and data[header - 2 * BLOCK + 156] not in EXTENDED
+        and not data[header + 345]
+    ):
         name = bytes(data[header : header + 100]).partition(b"\0")[0]
         is_own = (
-            name.startswith(own) and len(name) < 100 and b"." not in name[len(own) :] and b"/" not in name[len(own) :]
+            name.startswith(own)
+            and len(name) < 100
+            and b"." not in name[len(own) :]
+            and b"/" not in name[len(own) :]
         )
         if is_own and data[header + 124 : header + 135] == b"%011o" % size:
             return True
@@ -159,7 +200,9 @@ def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
 def _wholeness(groups: list[tuple[str, Fields, str]]) -> tuple[int, int]:
     """Number of samples with audio and text, and the negative number of incomplete samples."""
     whole = sum(
-        not twice and any(map(is_audio, fields)) and any(_suffix(field) in TEXT_SUFFIXES for field in fields)
+        not twice
+        and any(map(is_audio, fields))
+        and any(_suffix(field) in TEXT_SUFFIXES for field in fields)
         for _, fields, twice in groups
     )
     return whole, whole - len(groups)
@@ -170,19 +213,28 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
     audio = _audio_field(fields, layout)
     extra = _extra(fields, audio, read)
     text, member = _text(fields, extra, layout, read)
-    rates = {extra[name] for name in RATES if isinstance(extra.get(name), int)} if _is_array(audio) else set()
+    rates = (
+        {extra[name] for name in RATES if isinstance(extra.get(name), int)}
+        if _is_array(audio)
+        else set()
+    )
     if rates - {RATE} and not _are_features(read(fields[audio])):
         raise ListError(
-            f"{audio} is an array at {max(rates)} Hz; arrays are read at {RATE} Hz: store it as flac or wav"
+            f"{audio} is an array at {max(rates)} Hz; arrays are read at {RATE} Hz: store it as "
+            "flac or wav"
         )
     if text is None:
         raise ListError(f"no text among its members: {', '.join(fields)}")
     extra = _renamed(extra, layout.rename)
-    return FoundSample(RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member)
+    return FoundSample(
+        RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member
+    )
 
 
 def _renamed(extra: dict[str, Any], rename: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    old_of = {new: next((name for name in old.split(";") if name in extra), None) for new, old in rename}
+    old_of = {
+        new: next((name for name in old.split(";") if name in extra), None) for new, old in rename
+    }
     kept = {name: value for name, value in extra.items() if name not in old_of.values()}
     return kept | {new: extra[old] for new, old in old_of.items() if old is not None}
 
@@ -195,7 +247,9 @@ def _are_features(data: bytes) -> bool:
 
 
 def _audio_field(fields: Fields, layout: Layout) -> str:
-    """The field of the layout; else an audio field without a dot before others, and the first in the tar."""
+    """The field of the layout; else an audio field without a dot before others, and the first in
+    the tar.
+    """
     if layout.audio_field:
         wanted = layout.audio_field.split(";")
         found = next((field for field in wanted if field in fields), None)
@@ -208,7 +262,9 @@ def _audio_field(fields: Fields, layout: Layout) -> str:
     return audio[0]
 
 
-def _text(fields: Fields, extra: dict[str, Any], layout: Layout, read: ReadMember) -> tuple[str | None, Member | None]:
+def _text(
+    fields: Fields, extra: dict[str, Any], layout: Layout, read: ReadMember
+) -> tuple[str | None, Member | None]:
     """The text, and its member if that contains just the text; removes the text from `extra`."""
     wanted = layout.text_field.split(";") if layout.text_field else None
     for field in wanted or _by_preference(fields):
@@ -227,7 +283,9 @@ def _by_preference(fields: Fields) -> list[str]:
 
 
 def _extra(fields: Fields, audio: str, read: ReadMember) -> dict[str, Any]:
-    """Other fields of a sample: values of `json`, other JSON members, and small members that are text."""
+    """Other fields of a sample: values of `json`, other JSON members, and small members that are
+    text.
+    """
     extra: dict[str, Any] = {}
     several = sum(_suffix(field) == "json" for field in fields) > 1
     for field, member in fields.items():
@@ -254,7 +312,9 @@ def _decoded(member: Member, read: ReadMember) -> str:
     try:
         return read(member).decode()
     except UnicodeDecodeError as error:
-        raise ListError(f"member {member.name} is not UTF-8 ({error.reason} at byte {error.start})") from None
+        raise ListError(
+            f"member {member.name} is not UTF-8 ({error.reason} at byte {error.start})"
+        ) from None
 
 
 def is_audio(field: str) -> bool:

@@ -1,7 +1,8 @@
 """Reading the headers of a tar one by one, with a bound on every number that a header states.
 
-A tar from a stranger may state any size, and may have any number of extended headers. Python's tarfile follows both
-without a bound. Here every header takes one step forward, so that time and memory grow with the size of the tar.
+A tar from a stranger may state any size, and may have any number of extended headers. Python's
+tarfile follows both without a bound. Here every header takes one step forward, so that time and
+memory grow with the size of the tar.
 
 ustar, GNU and pax headers are read, and headers from before 1988.
 """
@@ -13,13 +14,16 @@ import re
 from typing import NamedTuple
 
 BLOCK = 512
-"""Bytes. Every header starts at a multiple of this, and the data of a member is padded to a multiple."""
+"""Bytes. Every header starts at a multiple of this, and the data of a member is padded to a
+multiple."""
 MAGIC, MAGIC_AT = b"ustar", 257
-"""Mark of a header, and its place in it. Tars from before 1988 have no marks and are read up to their first damage."""
+"""Mark of a header, and its place in it. Tars from before 1988 have no marks and are read up to
+their first damage."""
 MOST_EXTENDED = 1 << 20
 """Bytes of a long name or of pax records that are read; a member with more is refused."""
 LOOK_BACK = 4 * BLOCK
-"""Bytes before the data of a member that hold its headers, if its name takes up to about 1000 bytes."""
+"""Bytes before the data of a member that hold its headers, if its name takes up to about 1000
+bytes."""
 
 FILES, LINKS = b"07\0", b"12"
 """Types of members (one byte each): files; hard and symbolic links."""
@@ -62,8 +66,8 @@ class Header(NamedTuple):
 class HeaderReader:
     """Reads the headers of a mapped tar in order.
 
-    `position` is the place of the next header. It is beyond the end of the tar after a member that is cut short, if no
-    header follows it.
+    `position` is the place of the next header. It is beyond the end of the tar after a member that
+    is cut short, if no header follows it.
     """
 
     def __init__(self, data: mmap.mmap) -> None:
@@ -73,7 +77,8 @@ class HeaderReader:
         self._problem = ""
 
     def next(self) -> Header | None:
-        """The next member, or None if there is a block of zeros, or the end of the tar, in place of a header.
+        """The next member, or None if there is a block of zeros, or the end of the tar, in place of
+        a header.
 
         Raises:
             HeaderError: the block at `position` is no header.
@@ -96,7 +101,9 @@ class HeaderReader:
         return self._placed(_described(header, self._common | own))
 
     def resume(self) -> int | None:
-        """Move to the next header behind `position`; returns its place, or None if there is none."""
+        """Move to the next header behind `position`; returns its place, or None if there is
+        none.
+        """
         found = self._next_header(self.position + 1)
         if found is not None:
             self.position = found
@@ -112,7 +119,9 @@ class HeaderReader:
         content = self._data[self.position : min(end, self.position + MOST_EXTENDED)]
         self.position += padded(header.size)
         if header.size > MOST_EXTENDED:
-            self._problem = f"its extended header has {header.size} bytes, more than {MOST_EXTENDED}"
+            self._problem = (
+                f"its extended header has {header.size} bytes, more than {MOST_EXTENDED}"
+            )
         elif header.kind in LONG_NAME + LONG_LINK:
             own["path" if header.kind in LONG_NAME else "linkpath"] = content.partition(b"\0")[0]
         else:
@@ -129,7 +138,11 @@ class HeaderReader:
         if 0 <= size <= there:
             self.position += padded(size)
             return header._replace(offset=start, problem=problem)
-        problem = f"cut short: {there} of {size} bytes are there" if size > 0 else "its header states no valid size"
+        problem = (
+            f"cut short: {there} of {size} bytes are there"
+            if size > 0
+            else "its header states no valid size"
+        )
         found = self._next_header(self.position)
         self.position = len(self._data) + BLOCK if found is None else found
         behind = "" if found is None else f"; the next member that can be read is at byte {found}"
@@ -168,7 +181,9 @@ def parse_header(block: bytes) -> Header:
     stated = _number(block[148:156])
     unsigned = sum(block) - sum(block[148:156]) + 8 * ord(" ")
     # Old programs summed signed bytes.
-    if stated != unsigned and stated != unsigned - 256 * sum(byte > 127 for byte in block[:148] + block[156:]):
+    if stated != unsigned and stated != unsigned - 256 * sum(
+        byte > 127 for byte in block[:148] + block[156:]
+    ):
         raise HeaderError("no header of a member")
     return _values(block)
 
@@ -180,11 +195,14 @@ def _values(block: bytes) -> Header:
     kind = block[156:157]
     if kind == b"\0" and name.endswith(b"/"):
         kind = b"5"  # before 1988, folders had no type of their own
-    return Header(kind, _text(name), _number(block[124:136]), _text(block[157:257].partition(b"\0")[0]))
+    return Header(
+        kind, _text(name), _number(block[124:136]), _text(block[157:257].partition(b"\0")[0])
+    )
 
 
 def member_before(before: bytes | memoryview) -> tuple[str, int]:
-    """Name and size that the headers just before the data of a member state, without checking their sums.
+    """Name and size that the headers just before the data of a member state, without checking their
+    sums.
 
     Args:
         before: the LOOK_BACK bytes before the data; fewer at the start of a tar.
@@ -197,7 +215,10 @@ def member_before(before: bytes | memoryview) -> tuple[str, int]:
         return "", -1
     header = _values(before[-BLOCK:])
     for at in range(len(before) - 3 * BLOCK, -1, -BLOCK):
-        if before[at + 156] not in LONG_NAME + PAX or before[at + MAGIC_AT : at + MAGIC_AT + 5] != MAGIC:
+        if (
+            before[at + 156] not in LONG_NAME + PAX
+            or before[at + MAGIC_AT : at + MAGIC_AT + 5] != MAGIC
+        ):
             continue
         try:
             extended = parse_header(before[at : at + BLOCK])
@@ -234,7 +255,8 @@ def _described(header: Header, values: dict[str, bytes]) -> Header:
 
 
 def _pax_values(content: bytes) -> dict[str, bytes]:
-    """Values of PAX_KEYS in a pax header, and `sparse`. A record is `LENGTH KEY=VALUE` and a newline.
+    """Values of PAX_KEYS in a pax header, and `sparse`. A record is `LENGTH KEY=VALUE` and a
+    newline.
 
     Raises:
         HeaderError: a record is not of this form.
@@ -255,7 +277,9 @@ def _pax_values(content: bytes) -> dict[str, bytes]:
 
 
 def _number(field: bytes, base: int = 8) -> int:
-    """The number of a field, in digits or as GNU's binary number; -1 if the field has no valid number."""
+    """The number of a field, in digits or as GNU's binary number; -1 if the field has no valid
+    number.
+    """
     if field[:1] == b"\x80":
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip(b" ")

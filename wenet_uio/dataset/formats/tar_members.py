@@ -1,8 +1,9 @@
 """Reading the members of a tar: all that are intact, past damage and through links.
 
-A link stands for its target in the same tar. Sparse members, devices, and links to files outside the tar are refused by
-name. Only damaged samples are lost; scanning resumes at the next valid header. A tar without an end mark, or with more
-zeros behind it than a record, is reported too, because it may be cut short or downloaded in part.
+A link stands for its target in the same tar. Sparse members, devices, and links to files outside
+the tar are refused by name. Only damaged samples are lost; scanning resumes at the next valid
+header. A tar without an end mark, or with more zeros behind it than a record, is reported too,
+because it may be cut short or downloaded in part.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def read_members(path: str, name: str | None = None) -> tuple[list[Member], list
         name: name of the tar in problems; its path by default.
 
     Returns:
-        the members, and (name, reason) of each member that cannot be used and of each damaged place of the tar.
+        the members, and (name, reason) of each member that cannot be used and of each damaged place
+        of the tar.
     """
     name = name or path
     if not Path(path).stat().st_size:
@@ -73,8 +75,12 @@ def read_members(path: str, name: str | None = None) -> tuple[list[Member], list
     return _without_links(found, bad), bad
 
 
-def _scan(data: mmap.mmap, name: str, found: list[Member | Header], bad: list[tuple[str, str]]) -> None:
-    """Add files and links to `found`; members that cannot be used, and damaged places of the tar, to `bad`."""
+def _scan(
+    data: mmap.mmap, name: str, found: list[Member | Header], bad: list[tuple[str, str]]
+) -> None:
+    """Add files and links to `found`; members that cannot be used, and damaged places of the tar,
+    to `bad`.
+    """
     reader = HeaderReader(data)
     while True:
         error = ""
@@ -119,12 +125,20 @@ def _problem(header: Header) -> str:
         return f"larger than 4 GiB ({header.size} bytes)"
     if _printable(header.name) != header.name:
         return "its name is not UTF-8"
-    return "" if plain_name(header.name) and "\0" not in header.name else "its name is empty or holds a zero byte"
+    return (
+        ""
+        if plain_name(header.name) and "\0" not in header.name
+        else "its name is empty or holds a zero byte"
+    )
 
 
 def _damage(data: mmap.mmap, stopped: int, error: str, next_header: int | None) -> str:
     """Description of the damage where a scan stopped; empty at a proper end of the tar."""
-    lost = "" if next_header is None else f"; the next member that can be read is at byte {next_header}"
+    lost = (
+        ""
+        if next_header is None
+        else f"; the next member that can be read is at byte {next_header}"
+    )
     if error:
         return f"damaged at byte {stopped} ({error}){lost}"
     if lost:
@@ -139,25 +153,33 @@ def _damage(data: mmap.mmap, stopped: int, error: str, next_header: int | None) 
 
 
 def _damage_behind(data: mmap.mmap, end: int) -> str:
-    """Description of what follows the last member of a tar, if that is more than an end mark and its padding.
+    """Description of what follows the last member of a tar, if that is more than an end mark and
+    its padding.
 
-    A tar that was half downloaded into a file of its full size ends with zeros too, but with more of them.
+    A tar that was half downloaded into a file of its full size ends with zeros too, but with more
+    of them.
     """
     for start in range(end, len(data), PIECE):
         piece = data[start : start + PIECE].lstrip(b"\0")
         if piece:
             other = min(start + PIECE, len(data)) - len(piece)
-            return f"damaged at byte {other} (no header of a member, behind an end mark at byte {end})"
+            return (
+                f"damaged at byte {other} (no header of a member, behind an end mark at byte {end})"
+            )
     zeros, records = len(data) - end, [RECORD_BYTES]
     if len(data) % RECORD_BYTES:
         records = OTHER_RECORDS
-    if zeros <= END_BYTES or any(len(data) % record == 0 and zeros < record + END_BYTES for record in records):
+    if zeros <= END_BYTES or any(
+        len(data) % record == 0 and zeros < record + END_BYTES for record in records
+    ):
         return ""
     return f"{zeros} bytes of zeros at its end, from byte {end}: it may have been downloaded or written in part"
 
 
 def _without_links(found: list[Member | Header], bad: list[tuple[str, str]]) -> list[Member]:
-    """The members, with each link as a member that has the place of its target; links without a target go to `bad`."""
+    """The members, with each link as a member that has the place of its target; links without a
+    target go to `bad`.
+    """
     by_name = {plain_name(item.name): item for item in found}
     members = []
     for item in found:
@@ -166,7 +188,12 @@ def _without_links(found: list[Member | Header], bad: list[tuple[str, str]]) -> 
             continue
         target = _target(item, by_name)
         if target is None:
-            bad.append((plain_name(item.name), f"a link to {_printable(item.link)}, which is not in the tar"))
+            bad.append(
+                (
+                    plain_name(item.name),
+                    f"a link to {_printable(item.link)}, which is not in the tar",
+                )
+            )
         else:
             members.append(target._replace(name=plain_name(item.name), target=target.name))
     return members

@@ -1,8 +1,11 @@
-"""Texts that are to be spoken: NeMo's manifests for hybrid ASR-TTS models, or plain text with one text a line.
+"""Texts that are to be spoken: NeMo's manifests for hybrid ASR-TTS models, or plain text with one
+text a line.
 
-{"text": "ten percent", "tts_text": "10 %", "tts_text_normalized": "ten percent", "speaker": "7", "duration": 2.5}
+{"text": "ten percent", "tts_text": "10 %", "tts_text_normalized": "ten percent", "speaker": "7",
+"duration": 2.5}
 
-`text` is learned. `tts_text_normalized` is spoken, or else `tts_text`, or else `text`. All other fields are kept.
+`text` is learned. `tts_text_normalized` is spoken, or else `tts_text`, or else `text`. All other
+fields are kept.
 """
 
 from __future__ import annotations
@@ -41,19 +44,25 @@ def parse_tts_text(line: bytes, *, manifest: bool) -> TtsText:
     """Parse a line of a manifest, or of plain text.
 
     Raises:
-        ListError: the line is not UTF-8 or not JSON, a text is missing or blank, or the duration is impossible.
+        ListError: the line is not UTF-8 or not JSON, a text is missing or blank, or the duration is
+            impossible.
     """
     values = values_of(line) if manifest else {"text": _plain(line)}
     if reason := reason_to_skip(values):
         raise ListError(reason)
-    key, duration = next((values.pop(name) for name in KEY if name in values), None), values.pop("duration", None)
+    key, duration = (
+        next((values.pop(name) for name in KEY if name in values), None),
+        values.pop("duration", None),
+    )
     text = values.pop("text", None)
     spoken = next((name for name in SPOKEN if values.get(name) is not None), "text")
     to_speak = values.get(spoken, text)
     text, to_speak = _checked(text, "text"), _checked(to_speak, spoken)
     if not isinstance(values.get("speaker"), (str, int, type(None))):
         raise ListError(f"speaker must be a string or a number, found {values['speaker']!r}")
-    return TtsText(None if key is None else one_word(str(key)), text, to_speak, _seconds(duration), values)
+    return TtsText(
+        None if key is None else one_word(str(key)), text, to_speak, _seconds(duration), values
+    )
 
 
 def _checked(text: Any, name: str) -> str:
@@ -66,7 +75,9 @@ def _plain(line: bytes) -> str:
     try:
         return line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ListError(f"not UTF-8 ({error.reason} at byte {error.start}); convert the file with iconv") from None
+        raise ListError(
+            f"not UTF-8 ({error.reason} at byte {error.start}); convert the file with iconv"
+        ) from None
 
 
 def _seconds(duration: Any) -> float | None:

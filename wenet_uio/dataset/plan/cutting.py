@@ -1,4 +1,6 @@
-"""Cut sorted samples into batches of nearly equal padded cost: number of samples times the largest units."""
+"""Cut sorted samples into batches of nearly equal padded cost: number of samples times the largest
+units.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,18 @@ Run = tuple[int, int]
 
 
 def fewest_batches(units: np.ndarray, bound: int) -> int:
-    """Smallest number of batches for samples of rising `units`; only a batch of a single sample may exceed `bound`."""
+    """Smallest number of batches for samples of rising `units`; only a batch of a single sample may
+    exceed `bound`.
+    """
     return len(_runs(units.tolist(), bound)) if len(units) else 0
 
 
 def cut(units: np.ndarray, count: int, bound: int) -> list[Run]:
-    """Cut samples of rising `units` into exactly `count` runs, so that the largest padded cost is minimal.
+    """Cut samples of rising `units` into exactly `count` runs, so that the largest padded cost is
+    minimal.
 
-    The minimum is found to one part in a thousand. No run exceeds `bound` if `count` runs within the bound exist. If
-    there are fewer samples than `count`, the last runs are empty.
+    The minimum is found to one part in a thousand. No run exceeds `bound` if `count` runs within
+    the bound exist. If there are fewer samples than `count`, the last runs are empty.
 
     Raises:
         ValueError: there are samples, and `count` is not positive.
@@ -51,7 +56,9 @@ def cut(units: np.ndarray, count: int, bound: int) -> list[Run]:
 
 
 def cut_to_target(units: np.ndarray, target: int) -> list[Run]:
-    """Cut samples of rising `units` into as few runs as a cost of `target` allows; larger samples are runs of one."""
+    """Cut samples of rising `units` into as few runs as a cost of `target` allows; larger samples
+    are runs of one.
+    """
     first = int(np.searchsorted(units, target, side="right"))
     runs = cut(units[:first], fewest_batches(units[:first], target), target)
     return runs + [(number, number + 1) for number in range(first, len(units))]
@@ -66,16 +73,24 @@ def _runs(values: list[int], cap: int, at_most: int) -> list[Run] | None: ...
 
 
 def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[Run] | None:
-    """Cut from the left into the longest runs of cost `cap` or less; None if that takes more than `at_most` runs."""
+    """Cut from the left into the longest runs of cost `cap` or less; None if that takes more than
+    `at_most` runs.
+    """
     runs = []
     first, end = 0, len(values)
     while first < end:
         if len(runs) == at_most:
             return None
-        # Bisect for the first run that costs too much: cost(last) = (last - first) * values[last - 1] rises with last.
+        # Bisect for the first run that costs too much: cost(last) = (last - first) * values[last -
+        # 1] rises with last.
         reach = min(end, first + cap // values[first])
         sure = min(reach, first + cap // values[reach - 1]) if reach > first else first
-        last = bisect_left(range(sure + 1, reach + 1), True, key=lambda n: (n - first) * values[n - 1] > cap) + sure
+        last = (
+            bisect_left(
+                range(sure + 1, reach + 1), True, key=lambda n: (n - first) * values[n - 1] > cap
+            )
+            + sure
+        )
         last = max(last, first + 1)
         runs.append((first, last))
         first = last

@@ -1,4 +1,6 @@
-"""Find bins of duration that hold equal amounts of audio, and bins of tokens inside each of them."""
+"""Find bins of duration that hold equal amounts of audio, and bins of tokens inside each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 OUTLIER = 4.0
-"""Utterances are outliers if their tokens per second differ from the mean of the bin by more standard deviations."""
+"""Utterances are outliers if their tokens per second differ from the mean of the bin by more
+standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class TokenBins:
 
 
 def duration_bins(seconds: np.ndarray, count: int) -> tuple[float, ...]:
-    """Upper ends, inclusive, of at most `count` bins of duration that hold about the same amount of audio each.
+    """Upper ends, inclusive, of at most `count` bins of duration that hold about the same amount of
+    audio each.
 
     The last bin ends at the longest utterance. The unit is that of `seconds`.
 
@@ -37,7 +41,8 @@ def duration_bins(seconds: np.ndarray, count: int) -> tuple[float, ...]:
 
 
 def token_bins(seconds: np.ndarray, tokens: np.ndarray, count: int, per_bin: int) -> TokenBins:
-    """`count` bins of duration, each cut into at most `per_bin` bins that hold about the same number of tokens each.
+    """`count` bins of duration, each cut into at most `per_bin` bins that hold about the same
+    number of tokens each.
 
     Outliers by tokens per second (see OUTLIER) are left out first.
     """
@@ -57,7 +62,9 @@ def token_bins(seconds: np.ndarray, tokens: np.ndarray, count: int, per_bin: int
 
 
 def _equal_parts(ordered: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
-    """Values of `ordered` where the running sum of `weights` passes each of `count` equal parts; and the last value."""
+    """Values of `ordered` where the running sum of `weights` passes each of `count` equal parts;
+    and the last value.
+    """
     running = np.cumsum(weights, dtype=np.float64)
     passes = np.searchsorted(running, running[-1] * np.arange(1, count) / count, side="left")
     return np.unique(np.append(ordered[passes], ordered[-1]))

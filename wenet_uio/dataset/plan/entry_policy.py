@@ -14,7 +14,9 @@ from wenet_uio.dataset.plan.policies import WHOLE, Lengths, Policy, TextPolicy, 
 
 @dataclass(frozen=True)
 class ScaledPolicy(Policy):
-    """Another policy with the bound WHOLE, so that its units can be compared with those of others."""
+    """Another policy with the bound WHOLE, so that its units can be compared with those of
+    others.
+    """
 
     policy: Policy
     bound: int = WHOLE
@@ -35,9 +37,13 @@ class ScaledPolicy(Policy):
         return self.policy.has_batches_of_text
 
     def units(self, lengths: Lengths) -> np.ndarray:
-        """Shares of WHOLE. They are rounded down, so that a batch of exactly the bound of the policy still fits."""
+        """Shares of WHOLE. They are rounded down, so that a batch of exactly the bound of the
+        policy still fits.
+        """
         units = self.policy.units(lengths)
-        return np.where(units > self.policy.bound, self.bound + 1, units * self.bound // self.policy.bound)
+        return np.where(
+            units > self.policy.bound, self.bound + 1, units * self.bound // self.policy.bound
+        )
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
         """As the policy says."""
@@ -66,7 +72,9 @@ class EntryPolicy(Policy):
         return self._by_entry(lengths, "units")
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        """What the policy of its entry says of each sample; entries are kept apart by `ShardSources.separate`."""
+        """What the policy of its entry says of each sample; entries are kept apart by
+        `ShardSources.separate`.
+        """
         return self._by_entry(lengths, "buckets")
 
     def _by_entry(self, lengths: Lengths, name: str) -> np.ndarray:
@@ -85,11 +93,16 @@ def entry_policy_of(confs: Sequence[BatchConf], views: int = 1) -> EntryPolicy:
         ConfigError: an entry has a `batch_target`.
     """
     if any(conf.batch_target is not None for conf in confs):
-        raise ConfigError("batch_target: not where sources have a batch_conf of their own; lower the bounds instead")
+        raise ConfigError(
+            "batch_target: not where sources have a batch_conf of their own; lower the bounds "
+            "instead"
+        )
     return EntryPolicy(tuple(_scaled(policy_of(conf, views)) for conf in confs))
 
 
 def _scaled(policy: Policy) -> Policy:
-    if isinstance(policy, TextPolicy):  # its units of text are shares of the bound of its audio policy
+    if isinstance(
+        policy, TextPolicy
+    ):  # its units of text are shares of the bound of its audio policy
         return replace(policy, audio=_scaled(policy.audio))
     return policy if policy.bound == WHOLE else ScaledPolicy(policy)

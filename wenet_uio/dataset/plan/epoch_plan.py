@@ -1,13 +1,15 @@
-"""The plan: every batch of an epoch, in order, as a pure function of (index, batch policy, seed, epoch).
+"""The plan: every batch of an epoch, in order, as a pure function of (index, batch policy, seed,
+epoch).
 
     order    the shards, permuted by a key
     lanes    L cuts of that stream, of equal cost; all lanes have the same number of rows by definition
     groups   runs of shards within a lane, with their share of the rows of the lane
-    batches  the samples of a group, dealt into random blocks, sorted by length, cut into one batch for each row
-    batch t  row t div L of lane t mod L
+    batches  the samples of a group, dealt into random blocks, sorted by length, cut into one batch
+    for each row batch t  row t div L of lane t mod L
 
-To find a batch, only its group is planned: every t is reached at once, and memory does not grow with the corpus. A
-corpus of up to WHOLE_CORPUS utterances is one lane with one group: all its samples are shuffled together.
+To find a batch, only its group is planned: every t is reached at once, and memory does not grow
+with the corpus. A corpus of up to WHOLE_CORPUS utterances is one lane with one group: all its
+samples are shuffled together.
 """
 
 from __future__ import annotations
@@ -31,7 +33,14 @@ from wenet_uio.dataset.plan.lanes import (
     shards_of_a_group,
 )
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, PlannedBatch, share_out, without_empty
+from wenet_uio.dataset.plan.pieces import (
+    Batches,
+    Piece,
+    Pieces,
+    PlannedBatch,
+    share_out,
+    without_empty,
+)
 from wenet_uio.dataset.randomness import key_of
 
 WHOLE_CORPUS = 1 << 18
@@ -44,7 +53,14 @@ class EpochPlan:
     """All batches of one epoch, planned one group at a time."""
 
     def __init__(
-        self, corpus: Corpus, measure: Measure, *, seed: int, epoch: int, division: Division, same_length: bool = False
+        self,
+        corpus: Corpus,
+        measure: Measure,
+        *,
+        seed: int,
+        epoch: int,
+        division: Division,
+        same_length: bool = False,
     ) -> None:
         """Plan an epoch.
 
@@ -54,10 +70,15 @@ class EpochPlan:
             seed: of the run.
             epoch: number of the epoch; epochs differ in everything that is random.
             division: see `divide`.
-            same_length: plans of all seeds and epochs have the same number of batches. Otherwise a small corpus has
-                as few batches as the bound allows.
+            same_length: plans of all seeds and epochs have the same number of batches. Otherwise a
+                small corpus has as few batches as the bound allows.
         """
-        self.corpus, self.measure, self.division, self.same_length = corpus, measure, division, same_length
+        self.corpus, self.measure, self.division, self.same_length = (
+            corpus,
+            measure,
+            division,
+            same_length,
+        )
         self.lanes = division.lanes
         self._costs = ShardCosts(corpus, measure)
         self._start(key_of(seed, epoch))
@@ -70,14 +91,20 @@ class EpochPlan:
 
     def _start(self, key: int) -> None:
         entries = sources_of(self.corpus).joined
-        self._streams = [Lanes(self._costs, key=key, division=self.division, entry=entry) for entry in entries]
+        self._streams = [
+            Lanes(self._costs, key=key, division=self.division, entry=entry) for entry in entries
+        ]
         """One for all samples, or one for each entry if batches are joined."""
         self._planner = GroupPlanner(self.corpus, self.measure, key=key, division=self.division)
         self._planned: dict[tuple[int, int], tuple[Group, Batches]] = {}
         """The group that was used last, by number of the stream and lane."""
         if self.lanes == 1 and self.corpus.num_samples <= WHOLE_CORPUS:
-            members = tuple((shard, 0, int(count)) for shard, count in enumerate(self.corpus.samples))
-            batches = self._planner.plan(0, members, 0, self._rows_of_streams() if self.same_length else None)
+            members = tuple(
+                (shard, 0, int(count)) for shard, count in enumerate(self.corpus.samples)
+            )
+            batches = self._planner.plan(
+                0, members, 0, self._rows_of_streams() if self.same_length else None
+            )
             self.rows = len(batches)
             self._streams = self._streams[:1]
             self._planned[0, 0] = (Group(0, self.rows, members), batches)
@@ -110,7 +137,9 @@ class EpochPlan:
         row, lane = divmod(index, self.lanes)
         if len(self._streams) == 1:
             return PlannedBatch(index, self._row(0, lane, row))
-        pieces = [piece for number in range(len(self._streams)) for piece in self._row(number, lane, row)]
+        pieces = [
+            piece for number in range(len(self._streams)) for piece in self._row(number, lane, row)
+        ]
         return PlannedBatch(index, without_empty(pieces))
 
     def _row(self, number: int, lane: int, row: int) -> Pieces:
@@ -118,24 +147,37 @@ class EpochPlan:
         group, batches = self._planned.get((number, lane), (None, []))
         if group is None or not group.first_row <= row < group.last_row:
             group = self._streams[number].group_at(lane, row)
-            batches = self._planner.plan(lane, group.members, group.first_row, group.last_row - group.first_row)
+            batches = self._planner.plan(
+                lane, group.members, group.first_row, group.last_row - group.first_row
+            )
             self._planned[number, lane] = (group, batches)
         return batches[row - group.first_row]
 
     def step(self, position: int, world_size: int, rank: int) -> PlannedBatch:
         """The batch of `rank` in the step that starts at batch `position`.
 
-        The last step of an epoch may have fewer batches than ranks: its largest are halved until every rank has one.
+        The last step of an epoch may have fewer batches than ranks: its largest are halved until
+        every rank has one.
         """
         if position + world_size <= self.num_batches:
             return self.batch(position + rank)
-        pieces = [piece for index in range(position, self.num_batches) for piece in self.batch(index).pieces]
+        pieces = [
+            piece
+            for index in range(position, self.num_batches)
+            for piece in self.batch(index).pieces
+        ]
         shares = [share_out(part, world_size)[rank] for part in self._shared_apart(pieces)]
-        own = shares[0] if len(shares) == 1 else without_empty([piece for share in shares for piece in share])
+        own = (
+            shares[0]
+            if len(shares) == 1
+            else without_empty([piece for share in shares for piece in share])
+        )
         return PlannedBatch(min(position + rank, self.num_batches - 1), own)
 
     def _shared_apart(self, pieces: list[Piece]) -> list[list[Piece]]:
-        """The pieces whose samples the ranks of the last step share: all together, or those of each joined entry."""
+        """The pieces whose samples the ranks of the last step share: all together, or those of each
+        joined entry.
+        """
         sources = sources_of(self.corpus)
         if not sources.are_joined:
             return [pieces]
@@ -144,8 +186,11 @@ class EpochPlan:
             parts.setdefault(int(sources.entries(piece.shards[:1])[0]), []).append(piece)
         return [parts[number] for number in sorted(parts)] or [pieces]
 
-    def shards_ahead(self, position: int, lanes: Sequence[int]) -> Iterator[tuple[int, int, np.ndarray]]:
-        """The shards that batches from `position` on are read from, in the order in which they are needed.
+    def shards_ahead(
+        self, position: int, lanes: Sequence[int]
+    ) -> Iterator[tuple[int, int, np.ndarray]]:
+        """The shards that batches from `position` on are read from, in the order in which they are
+        needed.
 
         Args:
             position: number of a batch.
@@ -176,11 +221,13 @@ class EpochPlan:
 
 
 def divide(corpus: Corpus, world_size: int) -> Division:
-    """The division of a corpus for passes that begin with `world_size` ranks. A small corpus has one lane.
+    """The division of a corpus for passes that begin with `world_size` ranks. A small corpus has
+    one lane.
 
-    A larger corpus has LEAST_LANES lanes or more, a multiple of the world size; fewer if there are too few shards. The
-    ranks of a step take batches of similar length: from as many lanes, or from all lanes if there are fewer. Lanes that
-    take their turns in other steps have orders of their own, or consecutive steps would be alike.
+    A larger corpus has LEAST_LANES lanes or more, a multiple of the world size; fewer if there are
+    too few shards. The ranks of a step take batches of similar length: from as many lanes, or from
+    all lanes if there are fewer. Lanes that take their turns in other steps have orders of their
+    own, or consecutive steps would be alike.
     """
     if corpus.num_samples <= WHOLE_CORPUS:
         return Division(1, world_size)

@@ -1,4 +1,6 @@
-"""Plan a group: deal its samples into random blocks, sort each block by length, cut the blocks into batches."""
+"""Plan a group: deal its samples into random blocks, sort each block by length, cut the blocks into
+batches.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,26 @@ from wenet_uio.dataset.plan.entry_policy import EntryPolicy
 from wenet_uio.dataset.plan.lanes import Division, Members
 from wenet_uio.dataset.plan.measure import Measure, Stored
 from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out, without_empty
-from wenet_uio.dataset.randomness import AUGMENTATION, BLOCK, PLACE, ROW, SPEED, draw, key_of, uniform
+from wenet_uio.dataset.randomness import (
+    AUGMENTATION,
+    BLOCK,
+    PLACE,
+    ROW,
+    SPEED,
+    draw,
+    key_of,
+    uniform,
+)
 
 BLOCK_BATCHES = 256
-"""Number of batches cut from one sorted block. Larger blocks pad less, smaller blocks shuffle more."""
+"""Number of batches cut from one sorted block. Larger blocks pad less, smaller blocks shuffle
+more."""
 JITTER = 0.01
-"""Largest random change of a length before sorting, as a share of the length. Every epoch then groups samples in
-another way."""
+"""Largest random change of a length before sorting, as a share of the length. Every epoch then
+groups samples in another way."""
 SMALL_GROUP = 1024
-"""A group of fewer batches has too few samples of like length for JITTER. They move by `Measure.length_jitter`."""
+"""A group of fewer batches has too few samples of like length for JITTER. They move by
+`Measure.length_jitter`."""
 
 
 class GroupPlanner:
@@ -41,7 +54,11 @@ class GroupPlanner:
             count: number of batches; None makes as few as the bound allows.
         """
         samples, keys = self._gather(members)
-        batches = [batch for block, share in self._deal(samples, keys, count) for batch in self._cut(block, share)]
+        batches = [
+            batch
+            for block, share in self._deal(samples, keys, count)
+            for batch in self._cut(block, share)
+        ]
         batches.sort(key=_mean_frames)
         rows = np.arange(first_row, first_row + len(batches))
         order = self._ranks(lane, rows)
@@ -63,9 +80,15 @@ class GroupPlanner:
             keys = [draw(key_of(self.key, ROW, band), rows)]
         return np.argsort(np.lexsort(keys))
 
-    def _in_turns(self, batches: list[Pieces], order: np.ndarray, lane: int, rows: np.ndarray) -> np.ndarray:
-        """Reorder batches so that those of each source are spread evenly over the group; `batches` rise in length."""
-        firsts = np.asarray([next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int)
+    def _in_turns(
+        self, batches: list[Pieces], order: np.ndarray, lane: int, rows: np.ndarray
+    ) -> np.ndarray:
+        """Reorder batches so that those of each source are spread evenly over the group; `batches`
+        rise in length.
+        """
+        firsts = np.asarray(
+            [next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int
+        )
         sources = self._sources.entries(firsts)[order]
         turn = np.zeros(len(batches))
         for source in np.unique(sources):
@@ -73,14 +96,18 @@ class GroupPlanner:
             turn[own] = (np.arange(len(own)) + 0.5) / len(own)
         turns = np.lexsort((sources, turn))
         order, sources = order[turns], sources[turns]
-        if self._by_step:  # each source takes turns of its own, so its batches need a new order of length
+        if (
+            self._by_step
+        ):  # each source takes turns of its own, so its batches need a new order of length
             for source in np.unique(sources):
                 own = np.flatnonzero(sources == source)
                 order[own] = np.sort(order[own])[self._ranks(lane, rows[own])]
         return order
 
     def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
-        """All samples of a group that the filters keep, and the hash of each key, which all random draws use."""
+        """All samples of a group that the filters keep, and the hash of each key, which all random
+        draws use.
+        """
         columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int32),) * 6]
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)
@@ -88,7 +115,9 @@ class GroupPlanner:
             stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
             place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
             columns.append((*place, *(column[kept] for column in stored)))
-        shards, rows, *stored, keys = (np.concatenate(column[1:] or column) for column in zip(*columns, strict=True))
+        shards, rows, *stored, keys = (
+            np.concatenate(column[1:] or column) for column in zip(*columns, strict=True)
+        )
         keys = keys.astype(np.uint64)
         choices = np.asarray(self.measure.speeds)
         speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
@@ -101,13 +130,19 @@ class GroupPlanner:
         return samples, keys
 
     def _entries(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
-        """Entry of each of `count` samples of some shards, if the policy differs between entries."""
+        """Entry of each of `count` samples of some shards, if the policy differs between
+        entries.
+        """
         if not isinstance(self.measure.policy, EntryPolicy):
             return None
         return np.broadcast_to(self._sources.entries(shards), (count,))
 
-    def _deal(self, samples: Piece, keys: np.ndarray, count: int | None) -> list[tuple[Piece, int | None]]:
-        """Deal the samples into random blocks. Each block is sorted by length and gets its share of `count` batches."""
+    def _deal(
+        self, samples: Piece, keys: np.ndarray, count: int | None
+    ) -> list[tuple[Piece, int | None]]:
+        """Deal the samples into random blocks. Each block is sorted by length and gets its share of
+        `count` batches.
+        """
         expected = (
             count
             if count is not None
@@ -139,8 +174,9 @@ class GroupPlanner:
             return frames
         if batches >= SMALL_GROUP:
             return frames * (1 + JITTER * (2 * random - 1))
-        # Moves of mean 1, up to 4, mostly short and only to longer samples: at the same padding, fewer batch mates meet
-        # again than with uniform moves. Unlike a logarithm, divisions give the same bits on every machine.
+        # Moves of mean 1, up to 4, mostly short and only to longer samples: at the same padding,
+        # fewer batch mates meet again than with uniform moves. Unlike a logarithm, divisions give
+        # the same bits on every machine.
         moves = random / (1.25 - random) * min(measure.length_jitter, JITTER * batches)
         places = np.empty(len(frames))
         for bucket in np.unique(samples.buckets):
@@ -150,7 +186,9 @@ class GroupPlanner:
         return places
 
     def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
-        """Cut a sorted block into `count` batches; a batch above the bound becomes several pieces."""
+        """Cut a sorted block into `count` batches; a batch above the bound becomes several
+        pieces.
+        """
         if self._sources.are_joined:
             return self._joined(block, count)
         if self._sources.take_turns and count is None and (parts := self._by_entry(block)):
@@ -161,7 +199,9 @@ class GroupPlanner:
         numbers = np.unique(block.buckets)
         if len(numbers) > 1:
             filled = self._up_to_target if count is None else self._within_bound
-            pieces = [piece for number in numbers for piece in filled(block[block.buckets == number])]
+            pieces = [
+                piece for number in numbers for piece in filled(block[block.buckets == number])
+            ]
             return share_out(pieces, len(pieces) if count is None else count)
         if count is None:
             return [(piece,) for piece in self._up_to_target(block) if len(piece)]
@@ -180,7 +220,10 @@ class GroupPlanner:
             cut_parts = self._in_equal_numbers(parts) if len(block) else []
         else:
             cut_parts = [self._cut_any(part, count) for part in parts]
-        joined = [tuple(piece for batch in batches for piece in batch) for batches in zip(*cut_parts, strict=True)]
+        joined = [
+            tuple(piece for batch in batches for piece in batch)
+            for batches in zip(*cut_parts, strict=True)
+        ]
         return [without_empty(batch) for batch in joined]
 
     def _by_entry(self, block: Piece) -> list[Piece]:
@@ -194,14 +237,21 @@ class GroupPlanner:
         policy = self.measure.policy
         if policy.target == policy.bound:
             return self._within_bound(samples)
-        return [samples[slice(*run)] for run in cut_to_target(np.maximum.accumulate(samples.units), policy.target)]
+        return [
+            samples[slice(*run)]
+            for run in cut_to_target(np.maximum.accumulate(samples.units), policy.target)
+        ]
 
     def _within_bound(self, samples: Piece) -> list[Piece]:
-        """Cut sorted samples into as few pieces as the bound allows; no samples are one empty piece."""
+        """Cut sorted samples into as few pieces as the bound allows; no samples are one empty
+        piece.
+        """
         if samples.cost <= self.measure.policy.bound:
             return [samples]
         units = np.maximum.accumulate(samples.units)
-        runs = cut(units, fewest_batches(units, self.measure.policy.bound), self.measure.policy.bound)
+        runs = cut(
+            units, fewest_batches(units, self.measure.policy.bound), self.measure.policy.bound
+        )
         return [samples[slice(*run)] for run in runs]
 
 
@@ -210,4 +260,8 @@ def _range(values: np.ndarray) -> int:
 
 
 def _mean_frames(pieces: tuple[Piece, ...]) -> float:
-    return float(np.mean(np.concatenate([piece.frames for piece in pieces]))) if any(map(len, pieces)) else 0.0
+    return (
+        float(np.mean(np.concatenate([piece.frames for piece in pieces])))
+        if any(map(len, pieces))
+        else 0.0
+    )

@@ -1,4 +1,6 @@
-"""Lanes: cuts of equal cost of the permuted stream of shards, and the groups of shards along each lane."""
+"""Lanes: cuts of equal cost of the permuted stream of shards, and the groups of shards along each
+lane.
+"""
 
 from __future__ import annotations
 
@@ -16,35 +18,41 @@ from wenet_uio.dataset.plan.shard_stream import ShardStream
 from wenet_uio.dataset.randomness import PHASE, SHUFFLE, key_of
 
 PLANNERS = (2, 3)
-"""Versions of the planner, one of which the state of a run names: that of divisions by row, and that of divisions by
-step. Raise both with every change that changes a plan: positions inside a pass mean other samples then."""
+"""Versions of the planner, one of which the state of a run names: that of divisions by row, and
+that of divisions by step. Raise both with every change that changes a plan: positions inside a pass
+mean other samples then."""
 GROUP_SHARDS = 8
 GROUP_UTTERANCES = 24_000
-"""A group has at least so many shards and utterances. Its batches then mix as many shards as a shuffle buffer of
-10,000 samples does."""
+"""A group has at least so many shards and utterances. Its batches then mix as many shards as a
+shuffle buffer of 10,000 samples does."""
 MOST_UTTERANCES = 1 << 17
-"""A group of local shards grows to OPEN_SHARDS shards, which its readers keep open, but not beyond so many utterances,
-which take 0.2 s to plan."""
+"""A group of local shards grows to OPEN_SHARDS shards, which its readers keep open, but not beyond
+so many utterances, which take 0.2 s to plan."""
 GROUP_BATCHES = 256
 """A group has at least so many batches: enough to cut them from one sorted block."""
 COST_UNIT = 1 << 12
-"""Costs are integers: so many units are one full batch. Sums of integers are exact on every machine."""
+"""Costs are integers: so many units are one full batch. Sums of integers are exact on every
+machine."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """How the shards of a corpus are divided. The numbers are part of the state of a run: a plan depends on them."""
+    """How the shards of a corpus are divided. The numbers are part of the state of a run: a plan
+    depends on them.
+    """
 
     lanes: int
     synced: int | None = None
-    """Number of consecutive batches of similar length: those of so many lanes in a row, or those of a step if there are
-    more than lanes. None: those of a row."""
+    """Number of consecutive batches of similar length: those of so many lanes in a row, or those of
+    a step if there are more than lanes. None: those of a row."""
     group_shards: int = 1
     """Shards of a group, if that is more than the least number (`shards_of_a_group`)."""
 
     @property
     def by_step(self) -> bool:
-        """True if a step needs batches of several rows, so that the order of length is by step and not by row."""
+        """True if a step needs batches of several rows, so that the order of length is by step and
+        not by row.
+        """
         return (self.synced or 0) > self.lanes
 
     @property
@@ -59,7 +67,9 @@ Members = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive shards of a lane and the rows that they fill: `first_row` up to, but not including, `last_row`."""
+    """Consecutive shards of a lane and the rows that they fill: `first_row` up to, but not
+    including, `last_row`.
+    """
 
     first_row: int
     last_row: int
@@ -67,7 +77,9 @@ class Group:
 
 
 class ShardCosts:
-    """Cost of each shard of a corpus. All epochs share the array, which is computed at first use."""
+    """Cost of each shard of a corpus. All epochs share the array, which is computed at first
+    use.
+    """
 
     def __init__(self, corpus: Corpus, measure: Measure) -> None:
         self.corpus, self.measure = corpus, measure
@@ -80,12 +92,16 @@ class ShardCosts:
         unit = COST_UNIT / (policy.bound * policy.fill)
         for first in range(0, corpus.num_shards, SHARDS_AT_ONCE):
             part = slice(first, first + SHARDS_AT_ONCE)
-            costs[part] = np.minimum(np.ceil(self.measure.shard_units(corpus, part) * unit), np.iinfo(np.uint32).max)
+            costs[part] = np.minimum(
+                np.ceil(self.measure.shard_units(corpus, part) * unit), np.iinfo(np.uint32).max
+            )
             release_pages(corpus.samples)
         return costs
 
     def of_entry(self, entry: int | None) -> np.ndarray:
-        """(shards,) the costs of one entry of a mixture, and 0 for all other shards; None gives all costs."""
+        """(shards,) the costs of one entry of a mixture, and 0 for all other shards; None gives all
+        costs.
+        """
         if entry is None:
             return self.array
         entries = sources_of(self.corpus).entries(np.arange(self.corpus.num_shards))
@@ -98,7 +114,9 @@ class Lanes:
     A group is computed from its row, without storing the order of the shards.
     """
 
-    def __init__(self, costs: ShardCosts, *, key: int, division: Division, entry: int | None = None) -> None:
+    def __init__(
+        self, costs: ShardCosts, *, key: int, division: Division, entry: int | None = None
+    ) -> None:
         """Lanes of all shards, or of the shards of one entry of a mixture."""
         self._entry, self._sources = entry, sources_of(costs.corpus)
         self.corpus, self.key, self.lanes = costs.corpus, key, division.lanes
@@ -118,8 +136,8 @@ class Lanes:
         """The group that fills a row of a lane.
 
         The edges of groups lie on a grid of positions. Before position p of the lane there are
-        rows * cost(p) // cost(lane) rows, so that the rows of all groups add up to the rows of the lane. A group that
-        would have no row is merged with the next one.
+        rows * cost(p) // cost(lane) rows, so that the rows of all groups add up to the rows of the
+        lane. A group that would have no row is merged with the next one.
         """
         stream = self._stream
         start, end = (stream.total * number // self.lanes for number in (lane, lane + 1))
@@ -133,14 +151,18 @@ class Lanes:
             return self.rows * (stream.cost_before(position) - start) // span
 
         first, last = self._containing(start), self._containing(end)
-        width = max(self._group_shards, round(GROUP_BATCHES * COST_UNIT * max(1, last - first) / span))
+        width = max(
+            self._group_shards, round(GROUP_BATCHES * COST_UNIT * max(1, last - first) / span)
+        )
         origin = first + width + key_of(self.key, PHASE, lane) % width
 
         def edge_from(position: int) -> int:
             """First edge at or after a position."""
             return origin + max(0, -(-(position - origin) // width)) * width
 
-        no_edge = edge_from(last - width + 1)  # the grid ends here: the rest is too small for a group
+        no_edge = edge_from(
+            last - width + 1
+        )  # the grid ends here: the rest is too small for a group
         high = min(edge_from(first_position_after(row + 1)), no_edge)
         low = high - width
         passed = rows_before(low) if low >= origin else 0
@@ -152,20 +174,28 @@ class Lanes:
         return Group(passed, last_row, self._members(low, high, start, end))
 
     def _containing(self, cost: int) -> int:
-        """Position of the shard in which the summed cost exceeds `cost`; the stream's length for the total cost."""
+        """Position of the shard in which the summed cost exceeds `cost`; the stream's length for
+        the total cost.
+        """
         if cost >= self._stream.total:
             return len(self._stream)
         return self._stream.position_of(cost + 1) - 1
 
     def _members(self, low: int, high: int, start: int, end: int) -> Members:
-        """Runs of samples between two positions of the lane that extends from cost `start` to cost `end`."""
+        """Runs of samples between two positions of the lane that extends from cost `start` to cost
+        `end`.
+        """
         members = []
         for position in range(low, min(high + 1, len(self._stream))):
             shard = self._stream.shard_at(position)
             if self._entry is not None and self._sources.entries(shard) != self._entry:
                 continue
             first = self._sample_at(position, start)
-            last = self._sample_at(position, end) if position == high == self._containing(end) else None
+            last = (
+                self._sample_at(position, end)
+                if position == high == self._containing(end)
+                else None
+            )
             if position == high and last is None:
                 break
             last = int(self.corpus.samples[shard]) if last is None else last
@@ -174,12 +204,18 @@ class Lanes:
         return tuple(members)
 
     def _sample_at(self, position: int, cost: int) -> int:
-        """Sample of the shard at `position` at which the summed cost reaches `cost`; 0 if earlier shards reach it."""
+        """Sample of the shard at `position` at which the summed cost reaches `cost`; 0 if earlier
+        shards reach it.
+        """
         before, after = (self._stream.cost_before(edge) for edge in (position, position + 1))
         if cost <= before:
             return 0
         seconds = np.cumsum(self.corpus.rows(self._stream.shard_at(position)).seconds)
-        return int(np.searchsorted(seconds, seconds[-1] * ((cost - before) / (after - before)), side="left"))
+        return int(
+            np.searchsorted(
+                seconds, seconds[-1] * ((cost - before) / (after - before)), side="left"
+            )
+        )
 
 
 def shards_of_a_group(corpus: Corpus) -> int:
@@ -188,7 +224,9 @@ def shards_of_a_group(corpus: Corpus) -> int:
 
 
 def most_shards_of_a_group(corpus: Corpus, lanes: int) -> int:
-    """Largest number of shards in a group: of remote shards the smallest, as whole groups are copied to the cache."""
+    """Largest number of shards in a group: of remote shards the smallest, as whole groups are
+    copied to the cache.
+    """
     if corpus.is_remote:
         return 1
     within_bound = MOST_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples)

@@ -1,4 +1,6 @@
-"""What a plan computes from the columns of an index: which samples the filters keep, and the length of each sample."""
+"""What a plan computes from the columns of an index: which samples the filters keep, and the length
+of each sample.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, TEXT_ONLY, Rows, Stored
 from wenet_uio.dataset.corpus.passes import sources_of
-from wenet_uio.dataset.filters import FILTER_FRAMES_PER_SECOND, token_count_filters, token_rate_filters
+from wenet_uio.dataset.filters import (
+    FILTER_FRAMES_PER_SECOND,
+    token_count_filters,
+    token_rate_filters,
+)
 from wenet_uio.dataset.frames import FrameCount, frame_count, resampled_length
 from wenet_uio.dataset.plan.entry_policy import EntryPolicy, entry_policy_of
 from wenet_uio.dataset.plan.policies import (
@@ -32,7 +38,8 @@ SHARDS_AT_ONCE = 1 << 18
 SAMPLES_AT_ONCE = 1 << 17
 """Samples whose lengths are processed together; this bounds the memory."""
 SAMPLED_SHARDS = 20
-"""Number of shards, spread over the corpus, from which the lengths of its utterances are estimated."""
+"""Number of shards, spread over the corpus, from which the lengths of its utterances are
+estimated."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +58,32 @@ class Measure:
     text_length_is_tokens: bool = False
     """True if the index counts tokens. Bounds on tokens are then checked while planning."""
     noise: float | None = None
-    """Semi-sorted batching: width of the noise as a share of the range of lengths; None sorts without this noise."""
+    """Semi-sorted batching: width of the noise as a share of the range of lengths; None sorts
+    without this noise."""
     length_order: str = "synced"
     """synced, random or rising."""
     length_jitter: float = 0.0
-    """Mean number of batches that a sample of a small group moves in the order of length; 0 sorts exactly."""
+    """Mean number of batches that a sample of a small group moves in the order of length; 0 sorts
+    exactly."""
 
     def digest(self) -> str:
         """Hash of all fields; a plan with another hash is not resumed."""
         return hashlib.blake2b(repr(self).encode(), digest_size=8).hexdigest()
 
     def of_entry(self, number: int) -> Measure:
-        """The measure of one entry of a mixture, for a corpus that holds samples of this entry only."""
+        """The measure of one entry of a mixture, for a corpus that holds samples of this entry
+        only.
+        """
         policy = self.policy
-        return replace(self, policy=policy.policies[number]) if isinstance(policy, EntryPolicy) else self
+        return (
+            replace(self, policy=policy.policies[number])
+            if isinstance(policy, EntryPolicy)
+            else self
+        )
 
-    def keep(self, rows: Rows | Stored, entries: np.ndarray | None = None) -> tuple[np.ndarray, Counter[str]]:
+    def keep(
+        self, rows: Rows | Stored, entries: np.ndarray | None = None
+    ) -> tuple[np.ndarray, Counter[str]]:
         """Whether each row takes part (bool), and the number of the other rows by reason.
 
         Args:
@@ -81,7 +98,10 @@ class Measure:
         return kept, +reasons
 
     def lengths(
-        self, rows: Rows | Stored, speeds: np.ndarray | float = 1.0, entries: np.ndarray | None = None
+        self,
+        rows: Rows | Stored,
+        speeds: np.ndarray | float = 1.0,
+        entries: np.ndarray | None = None,
     ) -> Lengths:
         """Lengths of samples played at `speeds`; see `keep` for `entries`."""
         rate, text_only = self.frame_count.sample_rate, rows.sample_rate == TEXT_ONLY
@@ -94,14 +114,17 @@ class Measure:
         stored = rows.sample_rate == FRAME_RATE  # stored features: no speed changes them
         if stored.any():
             frames = np.where(stored, rows.num_samples, frames)
-            milliseconds = np.where(stored, rows.num_samples.astype(np.int64) * 1000 // FRAME_RATE, milliseconds)
+            milliseconds = np.where(
+                stored, rows.num_samples.astype(np.int64) * 1000 // FRAME_RATE, milliseconds
+            )
         return Lengths(frames, milliseconds, tokens, text_only, entries)
 
     def shard_units(self, corpus: Corpus, part: slice = slice(None)) -> np.ndarray:
         """Summed units of each shard of a part of the corpus, after the filters; float64.
 
-        They come from the shard table if the policy is linear in the length. The lengths of the samples of a shard are
-        read only if the policy is not, or if the filters may leave out some of its samples.
+        They come from the shard table if the policy is linear in the length. The lengths of the
+        samples of a shard are read only if the policy is not, or if the filters may leave out some
+        of its samples.
         """
         stretch = float(np.mean(1 / np.asarray(self.speeds)))
         seconds = corpus.seconds[part] * stretch
@@ -111,15 +134,19 @@ class Measure:
         for shards, stored in self._lengths_needed(corpus, part):
             entries = self._entries(corpus, shards)
             kept = self.keep(stored, entries)[0]
-            summed = np.cumsum(np.append(0, self.policy.units(self.lengths(stored, 1 / stretch, entries)) * kept))
+            summed = np.cumsum(
+                np.append(0, self.policy.units(self.lengths(stored, 1 / stretch, entries)) * kept)
+            )
             ends = np.cumsum(corpus.samples[shards], dtype=np.int64)
             units[shards - (part.start or 0)] = summed[ends] - summed[ends - corpus.samples[shards]]
         return units
 
     def filtered(self, corpus: Corpus, first: int = 0, step: int = 1) -> Counter[str]:
-        """Number of samples by reason that the filters leave out of every `step`-th shard, starting at `first`.
+        """Number of samples by reason that the filters leave out of every `step`-th shard, starting
+        at `first`.
 
-        The lengths of a shard are read only if its row of the shard table shows that the filters may apply.
+        The lengths of a shard are read only if its row of the shard table shows that the filters
+        may apply.
         """
         reasons: Counter[str] = Counter()
         for start in range(first, corpus.num_shards, step * SHARDS_AT_ONCE):
@@ -136,19 +163,25 @@ class Measure:
         return np.repeat(sources_of(corpus).entries(shards), corpus.samples[shards])
 
     def _lengths_needed(self, corpus: Corpus, part: slice) -> Iterator[tuple[np.ndarray, Stored]]:
-        """Shards of a part whose lengths must be read, with the lengths, about SAMPLES_AT_ONCE samples at a time."""
-        shards = (part.start or 0) + np.flatnonzero(self._must_read_lengths(corpus, part)) * (part.step or 1)
+        """Shards of a part whose lengths must be read, with the lengths, about SAMPLES_AT_ONCE
+        samples at a time.
+        """
+        shards = (part.start or 0) + np.flatnonzero(self._must_read_lengths(corpus, part)) * (
+            part.step or 1
+        )
         block = np.cumsum(corpus.samples[shards], dtype=np.int64) // SAMPLES_AT_ONCE
         for some in np.split(shards, np.flatnonzero(np.diff(block)) + 1) if len(shards) else ():
             yield some, corpus.lengths(some)
             release_pages(corpus.samples)
 
     def _must_read_lengths(self, corpus: Corpus, part: slice) -> np.ndarray:
-        """Whether the lengths of the samples of each shard must be read to know its filtered samples and its units.
+        """Whether the lengths of the samples of each shard must be read to know its filtered
+        samples and its units.
 
-        Policies with `table_units` are monotone in length and text, and so are the filters. So it suffices to test the
-        extremes: the shortest and the longest audio with the shortest and the longest text. The table does not tell
-        stored features, whose frames are counted in another way, from audio.
+        Policies with `table_units` are monotone in length and text, and so are the filters. So it
+        suffices to test the extremes: the shortest and the longest audio with the shortest and the
+        longest text. The table does not tell stored features, whose frames are counted in another
+        way, from audio.
         """
         nothing = np.zeros(0)
         if corpus.has_features or self.policy.table_units(nothing, nothing, nothing) is None:
@@ -164,16 +197,24 @@ class Measure:
         return text_only | self._extremes_may_filter(shortest, longest, shortest_text, longest_text)
 
     def _extremes_may_filter(
-        self, shortest: np.ndarray, longest: np.ndarray, shortest_text: np.ndarray, longest_text: np.ndarray
+        self,
+        shortest: np.ndarray,
+        longest: np.ndarray,
+        shortest_text: np.ndarray,
+        longest_text: np.ndarray,
     ) -> np.ndarray:
         rate = np.full(len(shortest), NOMINAL_RATE)
         lengths = np.floor(shortest * NOMINAL_RATE), np.ceil(longest * NOMINAL_RATE)
         corners = (
-            Stored(length.astype(np.int64), rate, text) for length in lengths for text in (shortest_text, longest_text)
+            Stored(length.astype(np.int64), rate, text)
+            for length in lengths
+            for text in (shortest_text, longest_text)
         )
         return np.logical_or.reduce([~self.keep(corner)[0] for corner in corners])
 
-    def _filters(self, rows: Rows | Stored, entries: np.ndarray | None) -> Iterator[tuple[str, np.ndarray]]:
+    def _filters(
+        self, rows: Rows | Stored, entries: np.ndarray | None
+    ) -> Iterator[tuple[str, np.ndarray]]:
         if self.filter is None:
             return
         has_audio = rows.sample_rate != TEXT_ONLY
@@ -195,7 +236,8 @@ class Measure:
 
 
 def needs_token_counts(conf: DatasetConf, by_entry: Sequence[BatchConf] = ()) -> bool:
-    """Whether the batch policy or the filters need the number of tokens, which must then be counted before planning.
+    """Whether the batch policy or the filters need the number of tokens, which must then be counted
+    before planning.
 
     Args:
         conf: filters, and batches of data that is no mixture with batches of its own.
@@ -214,8 +256,8 @@ def measure_of(
 ) -> Measure:
     """The measure that `dataset_conf` describes.
 
-    Evaluation has no filters, no speed perturbation and no jitter of lengths. Buckets of duration, which drop samples
-    that fit no bucket, are replaced by their smallest batch size.
+    Evaluation has no filters, no speed perturbation and no jitter of lengths. Buckets of duration,
+    which drop samples that fit no bucket, are replaced by their smallest batch size.
 
     Args:
         conf: filters, features and batches.
@@ -242,7 +284,8 @@ def measure_of(
 
 
 def utterance_seconds(corpus: Corpus) -> dict[str, float]:
-    """Seconds of the utterances: median, 95th percentile (`most`) and longest; zeros for a corpus of text only.
+    """Seconds of the utterances: median, 95th percentile (`most`) and longest; zeros for a corpus
+    of text only.
 
     They are estimated from SAMPLED_SHARDS shards.
     """

@@ -28,7 +28,8 @@ class Piece:
         return len(self.rows)
 
     def __getitem__(self, chosen: slice | np.ndarray) -> Piece:
-        return Piece(  # by name: a plan cuts thousands of pieces, and `fields` takes longer than the slices
+        # by name: a plan cuts thousands of pieces, and `fields` takes longer than the slices
+        return Piece(
             self.shards[chosen],
             self.rows[chosen],
             self.speeds[chosen],
@@ -54,12 +55,16 @@ Pieces = tuple[Piece, ...]
 
 
 class Batches:
-    """Consecutive batches, stored in a few arrays: one object per piece would take more memory than its samples."""
+    """Consecutive batches, stored in a few arrays: one object per piece would take more memory than
+    its samples.
+    """
 
     def __init__(self, batches: Sequence[Pieces]) -> None:
         pieces = [piece for batch in batches for piece in batch]
         columns = [[getattr(piece, column.name) for piece in pieces] for column in fields(Piece)]
-        self._samples = Piece(*(np.concatenate(column) if column else np.empty(0, int) for column in columns))
+        self._samples = Piece(
+            *(np.concatenate(column) if column else np.empty(0, int) for column in columns)
+        )
         self._samples_before = np.cumsum([0, *map(len, pieces)])
         self._pieces_before = np.cumsum([0, *map(len, batches)])
 
@@ -100,7 +105,9 @@ def without_empty(pieces: Sequence[Piece]) -> Pieces:
 
 
 def share_out(pieces: list[Piece], count: int) -> list[Pieces]:
-    """Make exactly `count` batches of the pieces: merge the cheapest batches, or halve the largest pieces."""
+    """Make exactly `count` batches of the pieces: merge the cheapest batches, or halve the largest
+    pieces.
+    """
     batches: list[Pieces] = [(piece,) for piece in pieces]
     # Sorted but for the batches that were made last, which stay last in the result.
     if len(batches) > count:

@@ -1,10 +1,11 @@
 """Batch policies: how much of a batch each sample fills.
 
-A policy gives each sample a number of *units*. The padded cost of a batch is its number of samples times the largest
-units among them, and no batch costs more than the policy's bound. The planner is the same for all policies.
+A policy gives each sample a number of *units*. The padded cost of a batch is its number of samples
+times the largest units among them, and no batch costs more than the policy's bound. The planner is
+the same for all policies.
 
-Plans are resumed only under the same policy, which is recognised by the hash of its `repr`: names of classes and
-fields, and the order of fields, must not change.
+Plans are resumed only under the same policy, which is recognised by the hash of its `repr`: names
+of classes and fields, and the order of fields, must not change.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.policy import TEXT_BUCKET, ChangedPolicy, Lengths, Policy
 
 WHOLE = 1 << 30
-"""Bound of policies that count utterances: the units of a sample are WHOLE divided by the batch size of its kind."""
+"""Bound of policies that count utterances: the units of a sample are WHOLE divided by the batch
+size of its kind."""
 DEFAULT_BATCH_SIZE = 16
 ANY_TOKENS = int(np.iinfo(np.int64).max)
 """End of a bucket that any number of tokens fits."""
@@ -40,7 +42,9 @@ class StaticPolicy(Policy):
         """One unit per utterance."""
         return np.ones(len(lengths.frames), np.int64)
 
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+    def table_units(
+        self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
+    ) -> np.ndarray | None:
         """The number of samples."""
         return samples.astype(np.float64)
 
@@ -55,14 +59,18 @@ class FramesPolicy(Policy):
         """Frames."""
         return np.maximum(lengths.frames, 1).astype(np.int64)
 
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+    def table_units(
+        self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
+    ) -> np.ndarray | None:
         """The number of frames."""
         return frames
 
 
 @dataclass(frozen=True)
 class DurationPolicy(Policy):
-    """A bound on padded milliseconds (NeMo's `batch_duration`), perhaps with a quadratic term, and of utterances."""
+    """A bound on padded milliseconds (NeMo's `batch_duration`), perhaps with a quadratic term, and
+    of utterances.
+    """
 
     bound: int
     quadratic: int | None = None
@@ -70,7 +78,9 @@ class DurationPolicy(Policy):
     batch_size: int | None = None
 
     def units(self, lengths: Lengths) -> np.ndarray:
-        """Milliseconds d, or d + d² / quadratic; with `batch_size` at least so much that no more utterances fit."""
+        """Milliseconds d, or d + d² / quadratic; with `batch_size` at least so much that no more
+        utterances fit.
+        """
         units = np.maximum(lengths.milliseconds, 1).astype(np.int64)
         if self.quadratic is not None:
             units = units + units * units // self.quadratic
@@ -78,14 +88,18 @@ class DurationPolicy(Policy):
             units = np.maximum(units, self.bound // (self.batch_size + 1) + 1)
         return units
 
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+    def table_units(
+        self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
+    ) -> np.ndarray | None:
         """Milliseconds, if units are linear in the duration."""
         return 1000 * seconds if self.quadratic is None and self.batch_size is None else None
 
 
 @dataclass(frozen=True)
 class BucketPolicy(Policy):
-    """A number of utterances for each range of lengths in frames; one more bucket holds the longest utterances."""
+    """A number of utterances for each range of lengths in frames; one more bucket holds the longest
+    utterances.
+    """
 
     ends: tuple[int, ...]
     """Frames, exclusive."""
@@ -100,14 +114,18 @@ class BucketPolicy(Policy):
 
 @dataclass(frozen=True)
 class DurationBucketPolicy(Policy):
-    """A number of utterances for each bin of duration, or of duration and tokens (buckets of Lhotse and NeMo)."""
+    """A number of utterances for each bin of duration, or of duration and tokens (buckets of Lhotse
+    and NeMo).
+    """
 
     ends: tuple[tuple[int, int], ...]
-    """Milliseconds and tokens, inclusive, rising; tokens are ANY_TOKENS in buckets of duration only."""
+    """Milliseconds and tokens, inclusive, rising; tokens are ANY_TOKENS in buckets of duration
+    only."""
     sizes: tuple[int, ...]
     """One size per bucket; one more size if there is a bucket for longer samples."""
     lenient: bool = False
-    """In two dimensions: False looks only at the first bin of duration that fits, True at all bins."""
+    """In two dimensions: False looks only at the first bin of duration that fits, True at all
+    bins."""
     max_tps: tuple[float, ...] | None = None
     """Largest tokens per second of each bin of duration, in the order of the ends."""
     bound: int = WHOLE
@@ -134,8 +152,12 @@ class DurationBucketPolicy(Policy):
             own = milliseconds[np.minimum(first, len(milliseconds) - 1)]
             fits &= milliseconds == own[:, None]
         if self.max_tps is not None:
-            limits = np.asarray(self.max_tps)[np.searchsorted(np.unique(milliseconds), milliseconds)]
-            fits &= 1000 * lengths.tokens[:, None] <= limits * np.maximum(lengths.milliseconds[:, None], 1)
+            limits = np.asarray(self.max_tps)[
+                np.searchsorted(np.unique(milliseconds), milliseconds)
+            ]
+            fits &= 1000 * lengths.tokens[:, None] <= limits * np.maximum(
+                lengths.milliseconds[:, None], 1
+            )
         found = fits.any(axis=1)
         beyond = np.where(lengths.milliseconds > milliseconds[-1], len(self.ends), len(self.sizes))
         return np.where(found, fits.argmax(axis=1), beyond)
@@ -148,7 +170,9 @@ class DurationBucketPolicy(Policy):
 
 @dataclass(frozen=True)
 class TargetPolicy(ChangedPolicy):
-    """Another policy whose batches are filled up to `size`, a target below its bound, in units of the policy."""
+    """Another policy whose batches are filled up to `size`, a target below its bound, in units of
+    the policy.
+    """
 
     size: int
 
@@ -165,7 +189,9 @@ class TargetPolicy(ChangedPolicy):
 
 @dataclass(frozen=True)
 class ViewsPolicy(ChangedPolicy):
-    """Another policy, for batches that hold several views of each utterance: its bound is on the views."""
+    """Another policy, for batches that hold several views of each utterance: its bound is on the
+    views.
+    """
 
     views: int
 
@@ -173,7 +199,9 @@ class ViewsPolicy(ChangedPolicy):
         """The units of all views of a sample."""
         return self.views * self.policy.units(lengths)
 
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+    def table_units(
+        self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
+    ) -> np.ndarray | None:
         """The units of all views of whole shards."""
         units = self.policy.table_units(samples, seconds, frames)
         return None if units is None else self.views * units
@@ -181,7 +209,9 @@ class ViewsPolicy(ChangedPolicy):
 
 @dataclass(frozen=True)
 class TextPolicy(Policy):
-    """A bound on padded tokens for text without audio, and another policy for audio; no batch holds both."""
+    """A bound on padded tokens for text without audio, and another policy for audio; no batch holds
+    both.
+    """
 
     audio: Policy
     batch_tokens: int
@@ -205,22 +235,34 @@ class TextPolicy(Policy):
         tokens = np.maximum(lengths.tokens, 1)
         if self.quadratic is not None:
             tokens = tokens + tokens * tokens // self.quadratic
-        return np.where(lengths.text_only, -(-tokens * self.bound // self.batch_tokens), self.audio.units(lengths))
+        return np.where(
+            lengths.text_only,
+            -(-tokens * self.bound // self.batch_tokens),
+            self.audio.units(lengths),
+        )
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
         """One bucket for all text, besides those of the audio policy."""
         return np.where(lengths.text_only, TEXT_BUCKET, self.audio.buckets(lengths))
 
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
+    def table_units(
+        self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
+    ) -> np.ndarray | None:
         """As the audio policy says; shards of text are always read."""
         return self.audio.table_units(samples, seconds, frames)
 
 
 def policy_of(conf: BatchConf, views: int = 1) -> Policy:
-    """The policy that `batch_conf` describes, for batches with this many views of each utterance with audio."""
+    """The policy that `batch_conf` describes, for batches with this many views of each utterance
+    with audio.
+    """
     policy = _audio_policy_of(conf)
     policy = policy if views == 1 else ViewsPolicy(policy, views)
-    return policy if conf.batch_tokens is None else TextPolicy(policy, conf.batch_tokens, conf.quadratic_factor)
+    return (
+        policy
+        if conf.batch_tokens is None
+        else TextPolicy(policy, conf.batch_tokens, conf.quadratic_factor)
+    )
 
 
 def _audio_policy_of(conf: BatchConf) -> Policy:
@@ -229,12 +271,20 @@ def _audio_policy_of(conf: BatchConf) -> Policy:
         return StaticPolicy(conf.batch_size or DEFAULT_BATCH_SIZE)
     if conf.batch_type == "dynamic":
         policy, unit = _dynamic_policy_of(conf)
-        return policy if conf.batch_target is None else TargetPolicy(policy, round(unit * conf.batch_target))
-    return duration_bucket_policy_of(conf) or BucketPolicy(conf.bucket_boundaries, conf.bucket_batch_sizes)
+        return (
+            policy
+            if conf.batch_target is None
+            else TargetPolicy(policy, round(unit * conf.batch_target))
+        )
+    return duration_bucket_policy_of(conf) or BucketPolicy(
+        conf.bucket_boundaries, conf.bucket_batch_sizes
+    )
 
 
 def _dynamic_policy_of(conf: BatchConf) -> tuple[Policy, int]:
-    """The policy of dynamic batches without a target, and its units per frame or second of the config."""
+    """The policy of dynamic batches without a target, and its units per frame or second of the
+    config.
+    """
     if conf.batch_duration is None:
         return FramesPolicy(conf.max_frames_in_batch), 1
     quadratic = None if conf.quadratic_duration is None else round(1000 * conf.quadratic_duration)
@@ -245,7 +295,9 @@ def duration_bucket_policy_of(conf: BatchConf) -> DurationBucketPolicy | None:
     """The policy of `bucket_duration_bins`, whatever `batch_type` is; None without such bins."""
     if conf.bucket_duration_bins is None or conf.bucket_batch_size is None:
         return None
-    ends = [end if isinstance(end, tuple) else (end, ANY_TOKENS) for end in conf.bucket_duration_bins]
+    ends = [
+        end if isinstance(end, tuple) else (end, ANY_TOKENS) for end in conf.bucket_duration_bins
+    ]
     return DurationBucketPolicy(
         tuple((round(1000 * seconds), tokens) for seconds, tokens in ends),
         conf.bucket_batch_size,

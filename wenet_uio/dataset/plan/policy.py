@@ -22,13 +22,19 @@ class Lengths:
     tokens: np.ndarray
     """Tokens if the index counts tokens, otherwise characters."""
     text_only: np.ndarray
-    """bool: samples without audio. Their frames are their tokens, so that they are sorted by tokens."""
+    """bool: samples without audio. Their frames are their tokens, so that they are sorted by
+    tokens."""
     entries: np.ndarray | None = None
     """Entry of a mixture that each sample belongs to; only policies by entry read them."""
 
     def of(self, chosen: np.ndarray) -> Lengths:
         """The lengths of some samples."""
-        return Lengths(self.frames[chosen], self.milliseconds[chosen], self.tokens[chosen], self.text_only[chosen])
+        return Lengths(
+            self.frames[chosen],
+            self.milliseconds[chosen],
+            self.tokens[chosen],
+            self.text_only[chosen],
+        )
 
 
 class Policy(ABC):
@@ -37,8 +43,8 @@ class Policy(ABC):
     bound: int
     """Largest padded cost of a batch."""
     fill: float = 0.94
-    """Planned fill of a batch, as a share of the bound, for groups whose batches are counted before they are cut. A
-    higher share would split more batches."""
+    """Planned fill of a batch, as a share of the bound, for groups whose batches are counted before
+    they are cut. A higher share would split more batches."""
     needs_tokens: bool = False
     """Whether `units` reads the number of tokens."""
     has_batches_of_text: bool = False
@@ -46,7 +52,9 @@ class Policy(ABC):
 
     @property
     def target(self) -> int:
-        """Padded cost up to which batches are filled; a sample beyond the target has a batch of its own."""
+        """Padded cost up to which batches are filled; a sample beyond the target has a batch of its
+        own.
+        """
         return self.bound
 
     @abstractmethod
@@ -54,11 +62,17 @@ class Policy(ABC):
         """Units of each sample, int64; more than the bound for a sample that no batch may hold."""
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        """Bucket of each sample: samples of different buckets share no piece of a batch. NO_BUCKET fits all audio."""
+        """Bucket of each sample: samples of different buckets share no piece of a batch. NO_BUCKET
+        fits all audio.
+        """
         return np.where(lengths.text_only, TEXT_BUCKET, NO_BUCKET)
 
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:
-        """Units of whole shards from their totals; None if the units of each sample must be added up."""
+    def table_units(
+        self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
+    ) -> np.ndarray | None:
+        """Units of whole shards from their totals; None if the units of each sample must be added
+        up.
+        """
         return None
 
 
@@ -95,5 +109,7 @@ class ChangedPolicy(Policy):
     def buckets(self, lengths: Lengths) -> np.ndarray:  # noqa: D102
         return self.policy.buckets(lengths)
 
-    def table_units(self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray) -> np.ndarray | None:  # noqa: D102
+    def table_units(  # noqa: D102
+        self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
+    ) -> np.ndarray | None:
         return self.policy.table_units(samples, seconds, frames)

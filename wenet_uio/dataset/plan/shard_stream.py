@@ -1,4 +1,6 @@
-"""The shards of an epoch in permuted order, looked up by position or by cost without storing that order."""
+"""The shards of an epoch in permuted order, looked up by position or by cost without storing that
+order.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ import numpy as np
 from wenet_uio.dataset.randomness import Permutation
 
 CHUNK = 1 << 16
-"""Positions whose order and costs are computed together. Only the total cost of every chunk is stored."""
+"""Positions whose order and costs are computed together. Only the total cost of every chunk is
+stored."""
 KEPT_CHUNKS = 4
 """Chunks that stay in memory after their last use."""
 
@@ -44,7 +47,9 @@ class ShardStream:
         return int(self._chunk(position // CHUNK)[1][position % CHUNK])
 
     def position_of(self, cost: int) -> int:
-        """First position whose preceding shards cost at least `cost`; the length of the stream for the total cost."""
+        """First position whose preceding shards cost at least `cost`; the length of the stream for
+        the total cost.
+        """
         number = int(np.searchsorted(self._before_chunk, cost, side="left")) - 1
         if number < 0:
             return 0
@@ -58,7 +63,9 @@ class ShardStream:
         return self._costs[self._order_of(first)].astype(np.int64)
 
     def _chunk(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Shards of a chunk, and the cost of the stream before each; the chunks used last are kept."""
+        """Shards of a chunk, and the cost of the stream before each; the chunks used last are
+        kept.
+        """
         found = self._chunks.pop(number, None)
         if found is None:
             order = self._order_of(number * CHUNK)

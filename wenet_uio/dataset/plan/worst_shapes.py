@@ -1,4 +1,6 @@
-"""The largest batch shape of each bucket of a corpus: its longest audio together with its longest text."""
+"""The largest batch shape of each bucket of a corpus: its longest audio together with its longest
+text.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.plan.duration_bins import duration_bins
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy, Lengths, duration_bucket_policy_of
+from wenet_uio.dataset.plan.policies import (
+    ANY_TOKENS,
+    DurationBucketPolicy,
+    Lengths,
+    duration_bucket_policy_of,
+)
 
 
 @dataclass(frozen=True)
@@ -19,7 +26,8 @@ class Shape:
     """Largest padded shape of the utterances of a bucket."""
 
     utterances: int
-    """Utterances in the bucket. With speed perturbation every speed of an utterance counts as an utterance."""
+    """Utterances in the bucket. With speed perturbation every speed of an utterance counts as an
+    utterance."""
     frames: int
     tokens: int
 
@@ -35,23 +43,30 @@ def worst_shapes(
         corpus: one pass over the data, whose index counts tokens.
         measure: its filters and speeds apply; its policy is ignored.
         conf: its bucket_duration_bins are the buckets.
-        num_bins: without bucket_duration_bins, largest number of buckets, which hold equal amounts of audio.
+        num_bins: without bucket_duration_bins, largest number of buckets, which hold equal amounts
+            of audio.
 
     Raises:
         ValueError: the filters leave no audio.
     """
     lengths = _lengths(corpus, measure)
     if not len(lengths.frames):
-        raise ValueError(f"{corpus.data_list}: no audio is left by dataset_conf.filter_conf; relax its bounds")
+        raise ValueError(
+            f"{corpus.data_list}: no audio is left by dataset_conf.filter_conf; relax its bounds"
+        )
     policy = duration_bucket_policy_of(conf)
     if policy is None:
         ends = duration_bins(lengths.milliseconds, num_bins)
-        policy = DurationBucketPolicy(tuple((int(end), ANY_TOKENS) for end in ends), (1,) * len(ends))
+        policy = DurationBucketPolicy(
+            tuple((int(end), ANY_TOKENS) for end in ends), (1,) * len(ends)
+        )
     number = policy.bucket_of(lengths)
     shapes: list[Shape | None] = []
     for bucket in range(len(policy.ends) + 1):
         inside = number == bucket
-        largest = [int(column[inside].max(initial=0)) for column in (lengths.frames, lengths.tokens)]
+        largest = [
+            int(column[inside].max(initial=0)) for column in (lengths.frames, lengths.tokens)
+        ]
         shapes.append(Shape(int(np.count_nonzero(inside)), *largest) if inside.any() else None)
     return policy, shapes[:-1] if shapes[-1] is None else shapes
 

@@ -11,8 +11,8 @@ MOST_DOUBLINGS = 60
 class Backoff:
     """Counts failed attempts and gives the pause before the next one.
 
-    Pauses double from `first` up to `longest` seconds. Jitter of up to one half keeps processes that failed together
-    from trying again together.
+    Pauses double from `first` up to `longest` seconds. Jitter of up to one half keeps processes
+    that failed together from trying again together.
     """
 
     def __init__(self, first: float, longest: float) -> None:
@@ -26,6 +26,8 @@ class Backoff:
 
     def next_pause(self) -> float:
         """Count a failed attempt; returns the seconds to wait before the next attempt."""
-        pause = min(self._longest, self._first * 2.0 ** min(self.failures, MOST_DOUBLINGS)) * random.uniform(0.5, 1.0)
+        pause = min(
+            self._longest, self._first * 2.0 ** min(self.failures, MOST_DOUBLINGS)
+        ) * random.uniform(0.5, 1.0)
         self.failures += 1
         return pause

@@ -1,4 +1,5 @@
-"""The cache of a node: copies of whole remote objects on a local disk, shared by all processes of the node.
+"""The cache of a node: copies of whole remote objects on a local disk, shared by all processes of
+the node.
 
 Files below the folder of the cache (`aa` is the start of the hash of the URI):
 
@@ -45,20 +46,25 @@ def directory() -> Path:
 
 
 def copy_of(uri: str, version: Version) -> BinaryIO | None:
-    """Open the copy of an object, which is not evicted while it is open; None if there is no complete copy."""
+    """Open the copy of an object, which is not evicted while it is open; None if there is no
+    complete copy.
+    """
     return open_copy(_path(uri, version), uri, version.size)
 
 
 def fetch(uri: str, version: Version | None = None, parts: PartFiles | None = None) -> BinaryIO:
-    """Open the copy of an object; where it is missing, one process downloads it and the others wait.
+    """Open the copy of an object; where it is missing, one process downloads it and the others
+    wait.
 
     Args:
         version: the version that is wanted; None is the current one.
-        parts: records the partial file, for a process that may exit before the download is complete.
+        parts: records the partial file, for a process that may exit before the download is
+            complete.
 
     Raises:
         CacheFullError: no space for the copy.
-        FileNotFoundError, PermissionError, StorageError: the object cannot be read, or has another version.
+        FileNotFoundError, PermissionError, StorageError: the object cannot be read, or has another
+        version.
     """
     found = version or current_version(uri)
     try:
@@ -66,7 +72,9 @@ def fetch(uri: str, version: Version | None = None, parts: PartFiles | None = No
     except ChangedError:
         if version is not None:
             raise
-        return _fetch(uri, current_version(uri, kept=0.0), parts)  # the object changed since its version was read
+        return _fetch(
+            uri, current_version(uri, kept=0.0), parts
+        )  # the object changed since its version was read
 
 
 def unpacked(
@@ -95,7 +103,9 @@ def unpacked(
 
 
 def unpack_gzip(packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
-    """Pass the contents of an open gzip file to `write`; a damaged file gives the part before the damage."""
+    """Pass the contents of an open gzip file to `write`; a damaged file gives the part before the
+    damage.
+    """
     with gzip.open(packed) as plain:
         try:
             while chunk := plain.read1(1 << 20):
@@ -105,7 +115,8 @@ def unpack_gzip(packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
 
 
 def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:
-    """The version of a remote object; the store is asked unless a process of this node asked within `kept` seconds.
+    """The version of a remote object; the store is asked unless a process of this node asked within
+    `kept` seconds.
 
     Raises:
         FileNotFoundError, PermissionError, StorageError: the object cannot be read.
@@ -119,9 +130,11 @@ def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:
 
 
 def remembering(uri: str, read: Callable[[], Result]) -> Result:
-    """Call a function that reads an object, unless reading it failed a short while ago on this node.
+    """Call a function that reads an object, unless reading it failed a short while ago on this
+    node.
 
-    So a lost object costs one deadline, not one for each of its samples. A new run tries again at once.
+    So a lost object costs one deadline, not one for each of its samples. A new run tries again at
+    once.
 
     Raises:
         StorageError: reading failed within the last two deadlines. Otherwise the errors of `read`.
@@ -141,11 +154,17 @@ def remembering(uri: str, read: Callable[[], Result]) -> Result:
 
 
 def _fetch(uri: str, version: Version, parts: PartFiles | None) -> BinaryIO:
-    return _make(_path(uri, version), version.size, lambda file: _download(uri, version, file), uri, parts)
+    return _make(
+        _path(uri, version), version.size, lambda file: _download(uri, version, file), uri, parts
+    )
 
 
 def _make(
-    path: Path, size: int | None, write: Callable[[BinaryIO], None], uri: str, parts: PartFiles | None
+    path: Path,
+    size: int | None,
+    write: Callable[[BinaryIO], None],
+    uri: str,
+    parts: PartFiles | None,
 ) -> BinaryIO:
     return make_copy(path, size, lambda file: remembering(uri, lambda: write(file)), uri, parts)
 
@@ -165,14 +184,17 @@ def _download(uri: str, version: Version, file: BinaryIO) -> None:
     if version.md5:
         found = digest_of(file.name, "md5")
         if found != version.md5:
-            raise StorageError(f"{shown(uri)}: its MD5 is {found}, but the store says {version.md5}")
+            raise StorageError(
+                f"{shown(uri)}: its MD5 is {found}, but the store says {version.md5}"
+            )
 
 
 def _can_resume(file: BinaryIO, length: int, version: Version) -> bool:
     """Whether a partial file of `length` bytes holds the beginning of this version of an object.
 
-    A file from before the last boot is not used: after a power cut it may have its length and not its contents. A file
-    that is dated in the future is not used either, since its date tells nothing.
+    A file from before the last boot is not used: after a power cut it may have its length and not
+    its contents. A file that is dated in the future is not used either, since its date tells
+    nothing.
     """
     booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     is_recent = booted <= os.fstat(file.fileno()).st_mtime <= time.time()
@@ -180,7 +202,9 @@ def _can_resume(file: BinaryIO, length: int, version: Version) -> bool:
 
 
 def _read_note(path: Path, kept: float) -> list | None:
-    """What a note says; None for a note that is older than `kept` seconds, dated in the future, or damaged."""
+    """What a note says; None for a note that is older than `kept` seconds, dated in the future, or
+    damaged.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             if not 0 <= time.time() - os.fstat(file.fileno()).st_mtime < kept:
@@ -207,7 +231,9 @@ def _named(uri: str, suffix: str) -> Path:
 
 
 def _path(uri: str, version: Version, suffix: str = "") -> Path:
-    """Where the copy of a version of an object is; the suffix of the object is kept unless another is given."""
+    """Where the copy of a version of an object is; the suffix of the object is kept unless another
+    is given.
+    """
     state = hashlib.blake2b(repr((version.size, version.tag)).encode(), digest_size=8).hexdigest()
     found = SUFFIX.search(uri.split("?")[0])
     return _named(uri, f"-{state}{suffix or (found[0].lower() if found else '')}")

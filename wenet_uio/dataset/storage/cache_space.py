@@ -1,4 +1,5 @@
-"""Space of the cache: bytes are reserved before they are written, and the least recently used copies are evicted.
+"""Space of the cache: bytes are reserved before they are written, and the least recently used
+copies are evicted.
 
 Only files that the cache made are removed, and never a file that is locked.
 """
@@ -21,7 +22,8 @@ from wenet_uio.files import lock
 PART_KEPT = 86400.0
 """Seconds after which the partial file of a killed process is removed even if there is space."""
 NOTE_KEPT = 86400.0
-"""Seconds after which notes on versions and errors are removed; they are used for a shorter time."""
+"""Seconds after which notes on versions and errors are removed; they are used for a shorter
+time."""
 SPARE = 1 << 26
 """Bytes of the disk that the cache never uses."""
 COPY = re.compile(r"[0-9a-f]{32}-[0-9a-f]{16}(\.[A-Za-z0-9]{1,5})?")
@@ -32,7 +34,9 @@ class CacheFullError(StorageError):
 
 
 class _Evictable(NamedTuple):
-    """A file that may be removed if no process holds it. The order of the fields is the order of eviction."""
+    """A file that may be removed if no process holds it. The order of the fields is the order of
+    eviction.
+    """
 
     used: float
     """Time of last use, in seconds since the epoch."""
@@ -41,7 +45,8 @@ class _Evictable(NamedTuple):
 
 
 def reserve(root: Path, size: int, part: str) -> None:
-    """Count `size` bytes that will be written to the partial file `part` below `root`; evict copies to make space.
+    """Count `size` bytes that will be written to the partial file `part` below `root`; evict copies
+    to make space.
 
     Raises:
         CacheFullError: there is not enough space even after eviction.
@@ -59,7 +64,8 @@ def reserve(root: Path, size: int, part: str) -> None:
 
 
 def bound(taken: int, free: int) -> int:
-    """Bytes that the cache may use: WENET_UIO_CACHE_BYTES, or half of what it uses and the disk has free together.
+    """Bytes that the cache may use: WENET_UIO_CACHE_BYTES, or half of what it uses and the disk has
+    free together.
 
     Raises:
         ValueError: WENET_UIO_CACHE_BYTES is not a number of bytes.
@@ -76,7 +82,9 @@ def _fits(root: Path, taken: int, size: int) -> bool:
 
 
 def _make_room(root: Path, size: int, part: str) -> int:
-    """Evict the least recently used files until `size` more bytes fit; returns the bytes that remain in use."""
+    """Evict the least recently used files until `size` more bytes fit; returns the bytes that
+    remain in use.
+    """
     taken, evictable = _count(root, part)
     slack = taken // 20  # so that a full cache is not counted again for every object
     for file in sorted(evictable):
@@ -85,7 +93,9 @@ def _make_room(root: Path, size: int, part: str) -> int:
         taken -= file.size if _removed(file.path, 0.0) else 0
     if not _fits(root, taken, size):
         raise CacheFullError(
-            errno.ENOSPC, f"{root}: no space for {size} bytes, {taken} bytes are in use; see WENET_UIO_CACHE_BYTES"
+            errno.ENOSPC,
+            f"{root}: no space for {size} bytes, {taken} bytes are in use; see "
+            "WENET_UIO_CACHE_BYTES",
         )
     return taken
 

@@ -1,9 +1,11 @@
-"""Notes beside the copies of the cache, by which a truncated, overwritten or decayed copy is noticed.
+"""Notes beside the copies of the cache, by which a truncated, overwritten or decayed copy is
+noticed.
 
-`<copy>.sum` holds the size of a copy, the CRC-32 of its contents, and the time at which the system last saw the copy
-change (ctime). Size and time are compared whenever a copy is opened; the system sets the time at every write. The
-contents are compared once a process, and whenever the time differs. The note's own time says when the copy was last
-used: using a copy must not change the time of the copy.
+`<copy>.sum` holds the size of a copy, the CRC-32 of its contents, and the time at which the system
+last saw the copy change (ctime). Size and time are compared whenever a copy is opened; the system
+sets the time at every write. The contents are compared once a process, and whenever the time
+differs. The note's own time says when the copy was last used: using a copy must not change the time
+of the copy.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from wenet_uio.dataset.storage.versions import NO_ROOM
 SUFFIX = ".sum"
 BLOCK = 1 << 20
 MOST_COMPARED = 1 << 20
-"""Copies that a process remembers as compared; beyond this number it forgets all, and compares them again."""
+"""Copies that a process remembers as compared; beyond this number it forgets all, and compares them
+again."""
 
 
 class _Note(NamedTuple):
@@ -46,7 +49,9 @@ def checksum_of(file: BinaryIO) -> int:
 
 
 def note(file: BinaryIO, path: Path, checksum: int) -> None:
-    """Write the note of a complete copy, which is open and at `path`. A full disk leaves the copy without its note."""
+    """Write the note of a complete copy, which is open and at `path`. A full disk leaves the copy
+    without its note.
+    """
     status = os.fstat(file.fileno())
     found = _Note(status.st_size, checksum, status.st_ctime_ns)
     _remember(path, found.changed)
@@ -60,11 +65,13 @@ def note(file: BinaryIO, path: Path, checksum: int) -> None:
 def is_intact(file: BinaryIO, path: Path, size: int | None, *, whole: bool) -> bool:
     """Whether an open copy is as it was when it was complete.
 
-    A copy without a note is of an earlier version or of a killed process; it is noted now if its size is right.
+    A copy without a note is of an earlier version or of a killed process; it is noted now if its
+    size is right.
 
     Args:
         size: bytes of the object; None if not known.
-        whole: compare the contents, unless this process has done so; otherwise only if the copy has changed.
+        whole: compare the contents, unless this process has done so; otherwise only if the copy has
+            changed.
     """
     status, noted = os.fstat(file.fileno()), _read(note_of(path))
     if size is not None and status.st_size != size:

@@ -1,7 +1,9 @@
-"""Files of other tools that hold many samples, such as parquet. Each part of such a file is unpacked into a tar.
+"""Files of other tools that hold many samples, such as parquet. Each part of such a file is
+unpacked into a tar.
 
-A part is named as if the file were a folder: `x.parquet/3.tar` is row group 3 of `x.parquet`. In the tar, row 12 has a
-member `000012.COLUMN` for each of its binary values, and `000012.json` with all other values.
+A part is named as if the file were a folder: `x.parquet/3.tar` is row group 3 of `x.parquet`. In
+the tar, row 12 has a member `000012.COLUMN` for each of its binary values, and `000012.json` with
+all other values.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class Reader(Protocol):
     """Reads one kind of container."""
 
     def count_parts(self, file: BinaryIO) -> int:
-        """Number of parts, such as row groups. Raises: DriverError, ValueError, OSError: the file cannot be read."""
+        """Number of parts, such as row groups. Raises: DriverError, ValueError, OSError: the file
+        cannot be read.
+        """
         ...
 
     def rows_of(self, file: BinaryIO, part: int, beside: Beside) -> Iterator[Row]:
@@ -71,7 +75,10 @@ def kind_of(uri: str) -> str | None:
 def refuse_compressed(uri: str) -> None:
     """Raises: StorageError: a path or URI names a compressed container, which is not read."""
     if uri.partition("?")[0].endswith(mds_file.COMPRESSED):
-        raise StorageError(f"{shown(uri)}: compressed shards of MDS are not read; unpack them, such as with zstd -d")
+        raise StorageError(
+            f"{shown(uri)}: compressed shards of MDS are not read; unpack them, such as with zstd "
+            "-d"
+        )
 
 
 def names_of_parts(uri: str, file: BinaryIO) -> list[str]:
@@ -117,12 +124,18 @@ def _members(row: Row) -> Iterator[tuple[str, bytes]]:
     values: dict[str, Any] = {}
     for column, value in row.items():
         if isinstance(value, dict) and "bytes" in value:
-            value, values[column] = value["bytes"], {name: each for name, each in value.items() if name != "bytes"}
+            value, values[column] = (
+                value["bytes"],
+                {name: each for name, each in value.items() if name != "bytes"},
+            )
         if isinstance(value, bytes):
             yield re.sub(r"[^\w-]", "_", column), value
         elif column not in values:
             values[column] = value
-    yield "json", json.dumps(values, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
+    yield (
+        "json",
+        json.dumps(values, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace"),
+    )
 
 
 class _Sink(io.RawIOBase):

@@ -1,4 +1,5 @@
-"""Files of the cache that several processes share: each is written once, and is either complete or absent.
+"""Files of the cache that several processes share: each is written once, and is either complete or
+absent.
 
 Locks are taken with flock. The system releases them when their process dies.
 """
@@ -31,14 +32,18 @@ WAIT_FOR_BEGIN = 1.0
 
 
 class PartFiles:
-    """The partial files that a process is writing, so that it can remove them if it exits before they are complete."""
+    """The partial files that a process is writing, so that it can remove them if it exits before
+    they are complete.
+    """
 
     def __init__(self) -> None:
         self._paths: set[Path] = set()
         self._beginning = threading.Lock()
 
     def begin(self, path: Path) -> BinaryIO | None:
-        """Open a partial file under an exclusive lock; None while another process or thread holds the lock."""
+        """Open a partial file under an exclusive lock; None while another process or thread holds
+        the lock.
+        """
         with self._beginning:
             file = _open_locked(path)
             if file is not None:
@@ -58,7 +63,9 @@ class PartFiles:
 
 
 class SpaceWriter:
-    """Writes to a partial file after reserving space for the bytes, step by step where their number is not known."""
+    """Writes to a partial file after reserving space for the bytes, step by step where their number
+    is not known.
+    """
 
     def __init__(self, file: BinaryIO, root: Path, size: int) -> None:
         """Reserve `size` bytes in the cache at `root`; 0 if the size is not known.
@@ -85,14 +92,17 @@ class SpaceWriter:
 
 
 def open_copy(path: Path, uri: str, size: int | None, *, whole: bool = False) -> BinaryIO | None:
-    """Open a complete copy under a shared lock, which protects the copy from eviction; None if there is none.
+    """Open a complete copy under a shared lock, which protects the copy from eviction; None if
+    there is none.
 
-    A damaged copy is removed, with a warning. A memory mapping of the file keeps the lock after the file is closed.
+    A damaged copy is removed, with a warning. A memory mapping of the file keeps the lock after the
+    file is closed.
 
     Args:
         uri: object of the copy, for messages.
         size: bytes of the copy; None if not known.
-        whole: compare the contents with their checksum, once a process; otherwise only if the copy has changed.
+        whole: compare the contents with their checksum, once a process; otherwise only if the copy
+            has changed.
     """
     try:
         file = path.open("rb")
@@ -114,19 +124,25 @@ def open_copy(path: Path, uri: str, size: int | None, *, whole: bool = False) ->
 
 
 def make_copy(
-    path: Path, size: int | None, make: Callable[[BinaryIO], None], uri: str, parts: PartFiles | None = None
+    path: Path,
+    size: int | None,
+    make: Callable[[BinaryIO], None],
+    uri: str,
+    parts: PartFiles | None = None,
 ) -> BinaryIO:
     """Open the copy at `path`; where it is missing, one process makes it and the others wait.
 
     Args:
         size: bytes of the copy; None if not known.
-        make: writes the copy into a partial file, which may hold the bytes that a killed process wrote.
+        make: writes the copy into a partial file, which may hold the bytes that a killed process
+            wrote.
         uri: object of the copy, for messages.
         parts: records the partial file, for a process that may exit before the copy is complete.
 
     Raises:
         CacheFullError: no space for the copy.
-        StorageError: another process holds the partial file and makes no progress; and the errors of `make`.
+        StorageError: another process holds the partial file and makes no progress; and the errors
+            of `make`.
     """
     part, parts = Path(f"{path}.{size or 0}.part"), parts or PartFiles()
     others = _Progress(part, uri)
@@ -158,14 +174,18 @@ def _complete(file: BinaryIO, part: Path, path: Path, make: Callable[[BinaryIO],
 
 @contextmanager
 def _full_disk_is_full_cache(path: Path) -> Iterator[None]:
-    """Raises: CacheFullError: instead of the system's error, if the disk has no room for the file at `path`."""
+    """Raises: CacheFullError: instead of the system's error, if the disk has no room for the file
+    at `path`.
+    """
     try:
         yield
     except CacheFullError:
         raise
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise CacheFullError(errno.ENOSPC, f"{path.parent.parent}: {os.strerror(error.errno)}") from None
+            raise CacheFullError(
+                errno.ENOSPC, f"{path.parent.parent}: {os.strerror(error.errno)}"
+            ) from None
         raise
 
 
@@ -189,14 +209,23 @@ class _Progress:
         if size > self._size:
             self._size, self._until = size, time.monotonic() + 2 * deadline()
         elif time.monotonic() > self._until:
-            raise StorageError(f"{shown(self._uri)}: another process holds {self._part} and makes no progress")
+            raise StorageError(
+                f"{shown(self._uri)}: another process holds {self._part} and makes no progress"
+            )
         time.sleep(0.05)
 
 
 def _open_locked(path: Path) -> BinaryIO | None:
-    """Open a file for reading and writing under an exclusive lock; None if another owner has the lock."""
+    """Open a file for reading and writing under an exclusive lock; None if another owner has the
+    lock.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = open(path, "r+b", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666))  # noqa: SIM115
+    file = open(  # noqa: SIM115
+        path,
+        "r+b",
+        buffering=0,
+        opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666),
+    )
     if not lock(file, wait=False) or not _is_at(file, path):
         file.close()
         return None

@@ -17,7 +17,14 @@ from wenet_uio.uris import shown
 
 BLOCK = 1 << 23
 """Bytes that a driver is asked for at a time."""
-DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "oss": "ossfs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow"}
+DRIVERS = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "oss": "ossfs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "hdfs": "pyarrow",
+}
 """Scheme -> package with its driver; the extras of wenet_uio have the names of the schemes."""
 TAGS = ("ETag", "etag", "generation", "mtime", "LastModified", "modificationTime")
 """Fields of a driver's answer that change with the object, in the order of preference."""
@@ -27,7 +34,8 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
     """The fsspec file system of a URI, and the path of the URI in that file system.
 
     Args:
-        attempts: attempts that the client of S3 makes for a request; `transfer.py` repeats reads itself.
+        attempts: attempts that the client of S3 makes for a request; `transfer.py` repeats reads
+            itself.
 
     Raises:
         DriverError: the driver is not installed; the message names the command that installs it.
@@ -38,7 +46,9 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
     options: dict[str, Any] = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):
         options |= {"config_kwargs": {"retries": {"max_attempts": attempts}}}
-    elif scheme == "oss":  # ossfs cannot list without its cache, so each call gets a driver of its own
+    elif (
+        scheme == "oss"
+    ):  # ossfs cannot list without its cache, so each call gets a driver of its own
         options = {"skip_instance_cache": True, **oss_settings().credentials()}
     try:
         return fsspec.core.url_to_fs(uri, **options)
@@ -46,7 +56,8 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
         package = DRIVERS.get(scheme)
         mend = f"pip install {package}" if package else f"install the fsspec driver of {scheme}://"
         raise DriverError(
-            f"{shown(uri)}: {scheme}:// needs a driver that is not installed ({shown(error)}); {mend}"
+            f"{shown(uri)}: {scheme}:// needs a driver that is not installed ({shown(error)}); "
+            f"{mend}"
         ) from None
     except ValueError as error:
         raise DriverError(f"{shown(uri)}: {shown(error)}") from None
@@ -62,7 +73,9 @@ def find_version(uri: str) -> Version:
     return Version(info["size"], tag.isoformat() if isinstance(tag, datetime) else str(tag))
 
 
-def read_chunks(uri: str, start: int, end: int | None, version: Version) -> Generator[bytes, None, None]:
+def read_chunks(
+    uri: str, start: int, end: int | None, version: Version
+) -> Generator[bytes, None, None]:
     """Bytes `start` up to `end` (None: to the end) of an object of the given version."""
     filesystem, path = driver(uri)
     found = find_version(uri)
@@ -81,7 +94,8 @@ def _call(call: Callable, *args: Any, **options: Any) -> Any:
     """Call a driver, and give up after some seconds of silence, whatever timeouts the driver has.
 
     Raises:
-        ConnectionError: no answer. PermissionError: no credentials. Otherwise the error of the driver.
+        ConnectionError: no answer. PermissionError: no credentials. Otherwise the error of the
+            driver.
     """
     outcome: concurrent.futures.Future = concurrent.futures.Future()
 

@@ -27,7 +27,9 @@ def find_version(uri: str) -> Version:
         return _stat(ftp, path, uri)
 
 
-def read_chunks(uri: str, start: int, end: int | None, version: Version) -> Generator[bytes, None, None]:
+def read_chunks(
+    uri: str, start: int, end: int | None, version: Version
+) -> Generator[bytes, None, None]:
     """Bytes `start` up to `end` (None: to the end) of an object of the given version."""
     ftp, path = _connect(uri)
     with closing(ftp):

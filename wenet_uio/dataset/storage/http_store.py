@@ -1,6 +1,7 @@
 """Reading from HTTP(S) servers, from OSS by signed URLs, and from AIStore through its HTTP gateway.
 
-Credentials come from the URL (signed URLs too) and ~/.netrc; HTTPS_PROXY and REQUESTS_CA_BUNDLE work as in requests.
+Credentials come from the URL (signed URLs too) and ~/.netrc; HTTPS_PROXY and REQUESTS_CA_BUNDLE
+work as in requests.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from typing import TYPE_CHECKING
 
 from wenet_uio.dataset.storage.oss_store import signed_url
 from wenet_uio.dataset.storage.settings import ais_endpoint, stall
-from wenet_uio.dataset.storage.versions import BusyError, DriverError, RefusedError, Version, check_version
+from wenet_uio.dataset.storage.versions import (
+    BusyError,
+    DriverError,
+    RefusedError,
+    Version,
+    check_version,
+)
 from wenet_uio.uris import shown
 
 if TYPE_CHECKING:  # imported at the first request: local data needs no HTTP
@@ -49,7 +56,9 @@ def find_version(uri: str) -> Version:
         return _version_from(response)
 
 
-def read_chunks(uri: str, start: int, end: int | None, version: Version) -> Generator[bytes, None, None]:
+def read_chunks(
+    uri: str, start: int, end: int | None, version: Version
+) -> Generator[bytes, None, None]:
     """Bytes `start` up to `end` (None: to the end) of an object of the given version."""
     part = start > 0 or (end is not None and end != version.size)
     headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if part else {}
@@ -63,10 +72,12 @@ def read_chunks(uri: str, start: int, end: int | None, version: Version) -> Gene
         yield from _within(response, skip, None if end is None else end - start)
 
 
-def _within(response: requests.Response, skip: int, left: int | None) -> Generator[bytes, None, None]:
+def _within(
+    response: requests.Response, skip: int, left: int | None
+) -> Generator[bytes, None, None]:
     """The next `left` bytes (None: all) of an answer after its first `skip` bytes."""
-    # read1 gives what has arrived. `stream` would wait for whole chunks, and a server that sends a byte a second would
-    # not be noticed.
+    # read1 gives what has arrived. `stream` would wait for whole chunks, and a server that sends a
+    # byte a second would not be noticed.
     while chunk := response.raw.read1(CHUNK, decode_content=False):
         kept = chunk[skip:][:left]
         skip = max(0, skip - len(chunk))
@@ -79,7 +90,9 @@ def _within(response: requests.Response, skip: int, left: int | None) -> Generat
 
 
 class _Sessions(threading.local):
-    """One session of requests for each thread and process, since connections cannot be shared with a forked child."""
+    """One session of requests for each thread and process, since connections cannot be shared with
+    a forked child.
+    """
 
     def __init__(self) -> None:
         self._owner, self._session = os.getpid(), self._new()
@@ -98,7 +111,9 @@ class _Sessions(threading.local):
 
 @cache
 def _sessions() -> _Sessions:
-    """The sessions, made at the first request; open connections are used again by later requests."""
+    """The sessions, made at the first request; open connections are used again by later
+    requests.
+    """
     return _Sessions()
 
 
@@ -106,13 +121,16 @@ def _request(method: str, uri: str, headers: dict[str, str]) -> requests.Respons
     """Send a request and follow redirects.
 
     Raises:
-        RefusedError: the URL, or one that it redirects to, cannot be requested, or the redirects do not end.
+        RefusedError: the URL, or one that it redirects to, cannot be requested, or the redirects do
+            not end.
     """
     from requests import TooManyRedirects
 
     session, url, headers = _sessions().get(), _url(uri, method), ALWAYS | headers
     try:
-        return session.request(method, url, headers=headers, stream=True, timeout=stall(), allow_redirects=True)
+        return session.request(
+            method, url, headers=headers, stream=True, timeout=stall(), allow_redirects=True
+        )
     except (TooManyRedirects, ValueError) as error:  # errors of URLs are ValueErrors
         raise RefusedError(f"{shown(uri)}: {shown(error)}") from None
 
@@ -125,7 +143,9 @@ def _url(uri: str, method: str) -> str:
         return uri
     endpoint = ais_endpoint()
     if not endpoint:
-        raise DriverError(f"{shown(uri)}: set AIS_ENDPOINT to the http(s) address of the AIStore gateway")
+        raise DriverError(
+            f"{shown(uri)}: set AIS_ENDPOINT to the http(s) address of the AIStore gateway"
+        )
     return f"{endpoint.rstrip('/')}/v1/objects/{uri.removeprefix('ais://')}"
 
 
@@ -138,7 +158,10 @@ def _version_from(response: requests.Response) -> Version:
         md5 = base64.b64decode(headers["Content-MD5"]).hex()
     if headers.get("Ais-Checksum-Type") == "md5":
         md5 = headers.get("Ais-Checksum-Value", "")
-    tags = (headers.get(name, "") for name in ("ETag", "Ais-Checksum-Value", "Ais-Version", "Last-Modified"))
+    tags = (
+        headers.get(name, "")
+        for name in ("ETag", "Ais-Checksum-Value", "Ais-Version", "Last-Modified")
+    )
     return Version(int(size) if size.isdigit() else None, next(filter(None, tags), ""), md5)
 
 
@@ -146,7 +169,8 @@ def _raise_for_status(response: requests.Response, uri: str) -> None:
     """Check that an answer has an object, or a part of it, as it is in the store.
 
     Raises:
-        FileNotFoundError, PermissionError, RefusedError: it does not, and another attempt would not help.
+        FileNotFoundError, PermissionError, RefusedError: it does not, and another attempt would not
+        help.
         BusyError: the next attempt may succeed.
     """
     status = response.status_code
@@ -166,8 +190,12 @@ def _raise_for_status(response: requests.Response, uri: str) -> None:
 
 
 def _refuse_compressed(response: requests.Response, uri: str) -> None:
-    """Raises: RefusedError: the server compressed the object, so that its bytes and their number are others."""
-    encodings = {name.strip() for name in response.headers.get("Content-Encoding", "").lower().split(",")}
+    """Raises: RefusedError: the server compressed the object, so that its bytes and their number
+    are others.
+    """
+    encodings = {
+        name.strip() for name in response.headers.get("Content-Encoding", "").lower().split(",")
+    }
     if found := encodings & COMPRESSED:
         if found <= {"gzip", "x-gzip"} and PACKED_NAME.search(uri):
             return

@@ -1,7 +1,8 @@
-"""Files made from data, such as indexes: kept beside the data, or in the cache if that folder cannot be written.
+"""Files made from data, such as indexes: kept beside the data, or in the cache if that folder
+cannot be written.
 
-Readers look at the places in the same order as writers. So all processes of a node find the same file. The cache does
-not evict these files.
+Readers look at the places in the same order as writers. So all processes of a node find the same
+file. The cache does not evict these files.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def places_of(*paths: str | Path) -> Iterator[Path]:
-    """The places of a kept file: `paths`, then the file of the cache that belongs to the last path."""
+    """The places of a kept file: `paths`, then the file of the cache that belongs to the last
+    path.
+    """
     yield from map(Path, paths)
     try:
         folder = cache.directory()
@@ -48,5 +51,6 @@ def write_kept(places: Iterable[Path], write: Callable[[BinaryIO], object]) -> P
                 raise
             refusals.append(f"{place} ({os.strerror(error.errno)})")
     raise PermissionError(
-        f"cannot write {', nor '.join(refusals)}; set WENET_UIO_CACHE to a folder that can be written"
+        f"cannot write {', nor '.join(refusals)}; set WENET_UIO_CACHE to a folder that can be "
+        "written"
     )

@@ -1,8 +1,9 @@
-"""Chunks of LitData, read-only: `chunk-0-0.bin` beside `index.json`, not compressed or encrypted. A chunk is one part.
+"""Chunks of LitData, read-only: `chunk-0-0.bin` beside `index.json`, not compressed or encrypted. A
+chunk is one part.
 
-A chunk is the number of items, the offset of each item and of the end (uint32), and the items. An item is the sizes of
-its values (uint32), then the values. Newer versions write all items as one Arrow file at the end, which needs
-pyarrow. Pickled values and tensors are never opened.
+A chunk is the number of items, the offset of each item and of the end (uint32), and the items. An
+item is the sizes of its values (uint32), then the values. Newer versions write all items as one
+Arrow file at the end, which needs pyarrow. Pickled values and tensors are never opened.
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ def count_parts(file: BinaryIO) -> int:
     return 1
 
 
-def rows_of(file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None) -> Iterator[Mapping[str, Any]]:
+def rows_of(
+    file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None
+) -> Iterator[Mapping[str, Any]]:
     """The items of a chunk; values that are neither bytes, texts nor numbers are left out.
 
     Args:
         beside: reads `index.json`.
 
     Raises:
-        ValueError: the chunk is damaged or compressed, or no value holds bytes. DriverError: pyarrow is not installed.
+        ValueError: the chunk is damaged or compressed, or no value holds bytes. DriverError:
+            pyarrow is not installed.
     """
     assert beside is not None, "index.json says what a chunk holds"
     config = json.loads(beside("index.json"))["config"]
@@ -49,7 +53,10 @@ def rows_of(file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = N
     formats = [str(name).partition(":")[0] for name in config["data_format"]]
     names = _names(json.loads(config["data_spec"])[1])
     if len(names) != len(formats) or not set(formats) & set(BYTES):
-        raise ValueError(f"no value holds encoded audio (values: {', '.join(map(str, names))}; {', '.join(formats)})")
+        raise ValueError(
+            f"no value holds encoded audio (values: {', '.join(map(str, names))}; "
+            f"{', '.join(formats)})"
+        )
     for first, end in pairwise(offsets):
         yield _row(data[first:end], names, formats)
 
@@ -57,7 +64,11 @@ def rows_of(file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = N
 def _offsets(file: BinaryIO) -> tuple[int, ...]:
     (count,) = struct.unpack("<I", _read(file, 0, 4))
     offsets = struct.unpack(f"<{count + 1}I", _read(file, 4, 4 * (count + 1)))
-    if offsets[0] != 4 * (count + 2) or offsets[-1] > file.seek(0, 2) or list(offsets) != sorted(offsets):
+    if (
+        offsets[0] != 4 * (count + 2)
+        or offsets[-1] > file.seek(0, 2)
+        or list(offsets) != sorted(offsets)
+    ):
         raise ValueError("not a chunk of LitData, or damaged: its offsets do not fit its size")
     return offsets
 
@@ -71,7 +82,9 @@ def _read(file: BinaryIO, start: int, size: int) -> bytes:
 
 
 def _names(spec: Mapping[str, Any], name: str = "") -> list[str]:
-    """Names of the values of an item, from the tree that torch's pytree wrote: keys of dicts, numbers of sequences."""
+    """Names of the values of an item, from the tree that torch's pytree wrote: keys of dicts,
+    numbers of sequences.
+    """
     if spec["type"] is None:
         return [name]
     children = spec["children_spec"]
@@ -111,16 +124,22 @@ def _value(kind: str, data: bytes) -> Any:
 
 
 def _arrow_rows(data: bytes) -> Iterator[dict[str, Any]]:
-    """The items of a chunk that ends with an Arrow file or stream, its length (uint32) and ARROW_END."""
+    """The items of a chunk that ends with an Arrow file or stream, its length (uint32) and
+    ARROW_END.
+    """
     try:
         import pyarrow
     except ModuleNotFoundError:
-        raise DriverError("reading these chunks of LitData needs pyarrow; pip install pyarrow") from None
+        raise DriverError(
+            "reading these chunks of LitData needs pyarrow; pip install pyarrow"
+        ) from None
     end = len(data) - len(ARROW_END) - 4
     (size,) = struct.unpack_from("<I", data, end)
     try:
         table = data[max(end - size, 0) : end]
-        open_table = pyarrow.ipc.open_file if table.startswith(ARROW_FILE) else pyarrow.ipc.open_stream
+        open_table = (
+            pyarrow.ipc.open_file if table.startswith(ARROW_FILE) else pyarrow.ipc.open_stream
+        )
         yield from open_table(table).read_all().to_pylist()
     except pyarrow.ArrowException as error:
         raise ValueError(f"damaged ({' '.join(str(error).split())})") from None

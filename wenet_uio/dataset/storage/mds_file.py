@@ -1,8 +1,9 @@
-"""MDS shards of MosaicML's StreamingDataset, read-only: `shard.00000.mds`, not compressed. A shard is one part.
+"""MDS shards of MosaicML's StreamingDataset, read-only: `shard.00000.mds`, not compressed. A shard
+is one part.
 
-A shard is the number of samples, the offset of each sample and of the end (uint32), the columns as JSON, and the
-samples. A sample is the sizes of the columns that have no fixed size (uint32), then the values. Pickled values are
-never opened.
+A shard is the number of samples, the offset of each sample and of the end (uint32), the columns as
+JSON, and the samples. A sample is the sizes of the columns that have no fixed size (uint32), then
+the values. Pickled values are never opened.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     import numpy as np
 
-NUMBERS = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
+NUMBERS = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {
+    "float8"
+}
 COMPRESSED = (".mds.zstd", ".mds.gz", ".mds.bz2", ".mds.br", ".mds.snappy")
 """Names of compressed shards, which are not read."""
 
@@ -27,7 +30,9 @@ def count_parts(file: BinaryIO) -> int:
     return 1
 
 
-def rows_of(file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None) -> Iterator[Mapping[str, Any]]:
+def rows_of(
+    file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None
+) -> Iterator[Mapping[str, Any]]:
     """The samples of a shard; values that are neither bytes, texts, numbers nor JSON are left out.
 
     Raises:
@@ -36,7 +41,9 @@ def rows_of(file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = N
     offsets, columns = _header(file)
     if all(encoding != "bytes" for _, encoding, _ in columns):
         names = ", ".join(f"{name} ({encoding})" for name, encoding, _ in columns)
-        raise ValueError(f"no column holds encoded audio, which is of type bytes (its columns: {names})")
+        raise ValueError(
+            f"no column holds encoded audio, which is of type bytes (its columns: {names})"
+        )
     for first, end in pairwise(offsets.tolist()):
         yield _row(_read(file, first, end - first), columns)
 
@@ -52,7 +59,10 @@ def _header(file: BinaryIO) -> tuple[np.ndarray, list[Column]]:
     (count,) = struct.unpack("<I", _read(file, 0, 4))
     offsets = np.frombuffer(_read(file, 4, 4 * (count + 1)), "<u4")
     start = 4 * (count + 2)
-    if not start <= int(offsets[0]) <= int(offsets[-1]) == file.seek(0, 2) or (np.diff(offsets.astype(int)) < 0).any():
+    if (
+        not start <= int(offsets[0]) <= int(offsets[-1]) == file.seek(0, 2)
+        or (np.diff(offsets.astype(int)) < 0).any()
+    ):
         raise ValueError("not a shard of MDS, or damaged: its offsets do not fit its size")
     stated = json.loads(_read(file, start, int(offsets[0]) - start))
     names = (stated["column_names"], stated["column_encodings"], stated["column_sizes"])

@@ -1,6 +1,8 @@
-"""Local paths, file:// and remote URIs behind one set of functions. Start here to read a file or an object.
+"""Local paths, file:// and remote URIs behind one set of functions. Start here to read a file or an
+object.
 
-Remote objects are read through the cache of the node (`cache.py`); where the cache is full they are read directly.
+Remote objects are read through the cache of the node (`cache.py`); where the cache is full they are
+read directly.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from wenet_uio.dataset.storage.versions import NO_ROOM, DriverError, StorageErro
 from wenet_uio.uris import shown
 
 PACKED = (".tar.gz", ".tgz")
-"""Names of archives that are unpacked into the cache before they are read; so are parts of containers."""
+"""Names of archives that are unpacked into the cache before they are read; so are parts of
+containers."""
 HELD_PATHS = 64
 """Copies that `HeldPaths` protects from eviction."""
 
@@ -33,14 +36,16 @@ HELD_PATHS = 64
 class HeldPaths:
     """Gives local paths of objects, and protects the last 64 copies it gave from eviction.
 
-    A forked child protects its own copies only: it closes those of its parent when it asks for its first path.
+    A forked child protects its own copies only: it closes those of its parent when it asks for its
+    first path.
     """
 
     def __init__(self) -> None:
         self._by_process: dict[int, tuple[threading.Lock, OrderedDict[str, BinaryIO]]] = {}
 
     def path_of(self, uri: str | Path) -> str:
-        """Path of a local file with the whole contents: the file itself, or a copy that is downloaded and unpacked.
+        """Path of a local file with the whole contents: the file itself, or a copy that is
+        downloaded and unpacked.
 
         A copy stays where it is until this object gave the paths of 64 others.
 
@@ -67,7 +72,9 @@ class HeldPaths:
 
 @lru_cache(1)
 def shared_paths() -> HeldPaths:
-    """The `HeldPaths` of all corpora of a process, so that a mixture of many corpora does not hold many more files."""
+    """The `HeldPaths` of all corpora of a process, so that a mixture of many corpora does not hold
+    many more files.
+    """
     return HeldPaths()
 
 
@@ -83,7 +90,8 @@ def is_plain(uri: str | Path) -> bool:
 
 @contextmanager
 def held_path(uri: str | Path, version: Version | None = None) -> Iterator[str]:
-    """Path of a local file with the whole contents, as `open_or_hold` opens it. It is valid until the end of the block.
+    """Path of a local file with the whole contents, as `open_or_hold` opens it. It is valid until
+    the end of the block.
 
     Raises:
         OSError: the file or object cannot be read, or has another version.
@@ -93,7 +101,8 @@ def held_path(uri: str | Path, version: Version | None = None) -> Iterator[str]:
 
 
 def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
-    """Like `open_whole`, for contents that are read once: where the cache is full, they are held in memory.
+    """Like `open_whole`, for contents that are read once: where the cache is full, they are held in
+    memory.
 
     Raises:
         OSError: the file or object cannot be read, or has another version.
@@ -119,12 +128,16 @@ def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
 
 
 def _unpack_of(path: str) -> Callable[[BinaryIO, Callable[[bytes], Any]], None]:
-    """The function that passes the contents of a packed file, or of a part of a container, to another function."""
+    """The function that passes the contents of a packed file, or of a part of a container, to
+    another function.
+    """
     part = containers.part_of(path)
     if part is None:
         return cache.unpack_gzip
     folder = part.container.partition("?")[0].rpartition("/")[0]
-    return lambda file, write: containers.unpack(part, file, write, lambda name: read_bytes(f"{folder}/{name}"))
+    return lambda file, write: containers.unpack(
+        part, file, write, lambda name: read_bytes(f"{folder}/{name}")
+    )
 
 
 def _in_memory() -> BinaryIO:
@@ -134,8 +147,11 @@ def _in_memory() -> BinaryIO:
     return tempfile.TemporaryFile()
 
 
-def open_whole(uri: str | Path, version: Version | None = None, parts: PartFiles | None = None) -> BinaryIO:
-    """Open a local file with the whole contents: the file itself, or a copy, which is not evicted while it is open.
+def open_whole(
+    uri: str | Path, version: Version | None = None, parts: PartFiles | None = None
+) -> BinaryIO:
+    """Open a local file with the whole contents: the file itself, or a copy, which is not evicted
+    while it is open.
 
     Args:
         version: the version that is wanted; None is the current one.
@@ -164,10 +180,12 @@ def file_of(uri: str) -> str:
 
 
 def parts_of(uri: str) -> list[str]:
-    """The shards that a file holds: the parts of a container (`x.parquet/0.tar`), or the file itself.
+    """The shards that a file holds: the parts of a container (`x.parquet/0.tar`), or the file
+    itself.
 
     Raises:
-        OSError: a container cannot be read. DriverError: reading containers of this kind needs a package.
+        OSError: a container cannot be read. DriverError: reading containers of this kind needs a
+            package.
     """
     if not containers.kind_of(uri):
         containers.refuse_compressed(uri)
@@ -181,7 +199,11 @@ def open_present(uri: str, version: Version) -> BinaryIO | None:
 
     A packed object has no byte ranges to read instead, so it is downloaded all the same.
     """
-    return cache.copy_of(uri, version) if is_remote(uri) and not _is_packed(uri) else open_whole(uri, version)
+    return (
+        cache.copy_of(uri, version)
+        if is_remote(uri) and not _is_packed(uri)
+        else open_whole(uri, version)
+    )
 
 
 def read_bytes(uri: str | Path) -> bytes:
@@ -195,7 +217,8 @@ def read_bytes(uri: str | Path) -> bytes:
 
 
 def read_range(uri: str, start: int, end: int | None, version: Version) -> bytes:
-    """Bytes `start` up to `end` (None: to the end) of a remote object, read from the store without the cache.
+    """Bytes `start` up to `end` (None: to the end) of a remote object, read from the store without
+    the cache.
 
     Raises:
         OSError: the object cannot be read, or has another version.
@@ -221,7 +244,8 @@ def check_cache() -> None:
         if error.errno in NO_ROOM:
             return  # costs speed only
         raise OSError(
-            f"{root}: the cache cannot be written ({error}); set WENET_UIO_CACHE to a folder that can"
+            f"{root}: the cache cannot be written ({error}); set WENET_UIO_CACHE to a folder that "
+            "can"
         ) from None
     cache_space.bound(0, 0)
 
@@ -256,21 +280,34 @@ def current_version(uri: str | Path, kept: float = cache.VERSION_KEPT) -> Versio
 
 
 def beside(uri: str, suffix: str) -> str:
-    """The URI with a suffix added to its name; a signature is removed, because it is valid for one name only."""
-    return without_scheme(uri).partition("?")[0] + suffix if is_remote(uri) else without_scheme(uri) + suffix
+    """The URI with a suffix added to its name; a signature is removed, because it is valid for one
+    name only.
+    """
+    return (
+        without_scheme(uri).partition("?")[0] + suffix
+        if is_remote(uri)
+        else without_scheme(uri) + suffix
+    )
 
 
 def matches(pattern: str) -> list[str]:
     """URIs of the remote objects that match a glob pattern, sorted.
 
     Raises:
-        DriverError: the store cannot list its objects. StorageError: the store refuses or does not answer.
+        DriverError: the store cannot list its objects. StorageError: the store refuses or does not
+            answer.
     """
     scheme = pattern.partition("://")[0]
     if scheme in ("http", "https", "ais"):
-        raise DriverError(f"{shown(pattern)}: {scheme} cannot list; write a range such as {{000..511}} instead")
+        raise DriverError(
+            f"{shown(pattern)}: {scheme} cannot list; write a range such as {{000..511}} instead"
+        )
     filesystem, path = driver(pattern)
-    start = pattern[: len(pattern) - len(path.lstrip("/"))] if pattern.endswith(path.lstrip("/")) else f"{scheme}://"
+    start = (
+        pattern[: len(pattern) - len(path.lstrip("/"))]
+        if pattern.endswith(path.lstrip("/"))
+        else f"{scheme}://"
+    )
     try:
         found = sorted(filesystem.glob(path))
     except Exception as error:  # drivers raise errors of any type

@@ -1,7 +1,8 @@
 """Signed URLs of objects in Alibaba Cloud OSS, which are read as any other HTTP URL.
 
-The fsspec driver of oss:// is used for globs and uploads only: it lists a whole folder to tell the size of an object,
-counts the end of a byte range in another way than fsspec, and takes the whole object for a range that it cannot have.
+The fsspec driver of oss:// is used for globs and uploads only: it lists a whole folder to tell the
+size of an object, counts the end of a byte range in another way than fsspec, and takes the whole
+object for a range that it cannot have.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def signed_url(uri: str, method: str) -> str:
     """
     settings = oss_settings()
     if not settings.endpoint:
-        raise DriverError(f"{shown(uri)}: set OSS_ENDPOINT, such as https://oss-cn-hangzhou.aliyuncs.com")
+        raise DriverError(
+            f"{shown(uri)}: set OSS_ENDPOINT, such as https://oss-cn-hangzhou.aliyuncs.com"
+        )
     bucket, _, key = uri.removeprefix("oss://").partition("/")
     try:
         return _bucket(bucket, settings).sign_url(method, key, VALID, slash_safe=True)
@@ -43,7 +46,9 @@ def _bucket(name: str, settings: OssSettings) -> Any:
     if not settings.key:
         auth = oss2.AnonymousAuth()
     elif settings.token:
-        auth = oss2.StsAuth(settings.key, settings.secret, settings.token, auth_version=settings.signature)
+        auth = oss2.StsAuth(
+            settings.key, settings.secret, settings.token, auth_version=settings.signature
+        )
     else:
         auth = oss2.make_auth(settings.key, settings.secret, settings.signature)
     return oss2.Bucket(auth, settings.endpoint, name, region=settings.region or None)

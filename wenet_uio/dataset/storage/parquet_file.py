@@ -20,11 +20,14 @@ def count_parts(file: BinaryIO) -> int:
     return _opened(file).num_row_groups
 
 
-def rows_of(file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None) -> Iterator[Mapping[str, Any]]:
+def rows_of(
+    file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None
+) -> Iterator[Mapping[str, Any]]:
     """The rows of a row group. `beside` is not used.
 
     Raises:
-        DriverError: pyarrow is not installed. ValueError: the file is damaged, or no column can hold audio.
+        DriverError: pyarrow is not installed. ValueError: the file is damaged, or no column can
+            hold audio.
     """
     parquet = _opened(file)
     _audio_columns(parquet)
@@ -33,17 +36,25 @@ def rows_of(file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = N
 
 
 def texts_of(file: BinaryIO) -> tuple[list[str], Iterator[list[Mapping[str, Any]]]]:
-    """The columns that can hold audio, and the rows of each row group without the bytes of their audio.
+    """The columns that can hold audio, and the rows of each row group without the bytes of their
+    audio.
 
     Raises:
-        DriverError: pyarrow is not installed. ValueError: the file is damaged, or no column can hold audio.
+        DriverError: pyarrow is not installed. ValueError: the file is damaged, or no column can
+            hold audio.
     """
     parquet = _opened(file)
     binary = _audio_columns(parquet)
     leaves = (parquet.schema.column(number) for number in range(len(parquet.schema)))
-    kept = [leaf.path for leaf in leaves if leaf.physical_type != "BYTE_ARRAY" or leaf.logical_type.type != "NONE"]
+    kept = [
+        leaf.path
+        for leaf in leaves
+        if leaf.physical_type != "BYTE_ARRAY" or leaf.logical_type.type != "NONE"
+    ]
     groups = range(parquet.num_row_groups)
-    return binary, (parquet.read_row_group(group, kept, use_threads=False).to_pylist() for group in groups)
+    return binary, (
+        parquet.read_row_group(group, kept, use_threads=False).to_pylist() for group in groups
+    )
 
 
 def _audio_columns(parquet: Any) -> list[str]:
@@ -51,7 +62,8 @@ def _audio_columns(parquet: Any) -> list[str]:
     columns = [field.name for field in parquet.schema_arrow if _may_hold_audio(field.type)]
     if not columns:
         raise ValueError(
-            f"no column holds encoded audio (its columns: {', '.join(parquet.schema_arrow.names)}); "
+            "no column holds encoded audio (its columns: "
+            f"{', '.join(parquet.schema_arrow.names)}); "
             "audio is a binary column, or bytes and path as in sets of the Hugging Face hub"
         )
     return columns
@@ -66,7 +78,9 @@ def _opened(file: BinaryIO) -> Any:
     try:
         return pyarrow.parquet.ParquetFile(file)
     except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"not a parquet file, or damaged ({' '.join(str(error).split())})") from None
+        raise ValueError(
+            f"not a parquet file, or damaged ({' '.join(str(error).split())})"
+        ) from None
 
 
 def _may_hold_audio(kind: Any) -> bool:

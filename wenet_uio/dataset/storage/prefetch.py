@@ -1,10 +1,13 @@
-"""Downloading ahead: a process beside each rank downloads what the plan needs next into the cache of the node.
+"""Downloading ahead: a process beside each rank downloads what the plan needs next into the cache
+of the node.
 
-The loader says, group by group, what will be read and what is no longer needed. The process downloads in that order. It
-keeps its downloads open, so that they are not evicted before they are read. Where the cache has no space, it waits.
+The loader says, group by group, what will be read and what is no longer needed. The process
+downloads in that order. It keeps its downloads open, so that they are not evicted before they are
+read. Where the cache has no space, it waits.
 
-This is a process and not a thread: its threads and connections do not slow training down, and a forked worker does not
-inherit them. The process ends with its loader, even when the loader is killed.
+This is a process and not a thread: its threads and connections do not slow training down, and a
+forked worker does not inherit them. The process ends with its loader, even when the loader is
+killed.
 """
 
 from __future__ import annotations
@@ -96,7 +99,9 @@ class Prefetch:
             self._process = None  # the process was killed: start another one
         if self._process is None:
             self._process, line = _start(), "".join(self._wanted.values())
-        with suppress(BrokenPipeError):  # the process is being killed; the next call starts another one
+        with suppress(
+            BrokenPipeError
+        ):  # the process is being killed; the next call starts another one
             _orders_of(self._process).write(line.encode())
 
 
@@ -105,7 +110,9 @@ def _start() -> subprocess.Popen[bytes]:
     root = str(Path(wenet_uio.__path__[0]).parent)
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", __spec__.name]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, env={**os.environ, "PYTHONPATH": path})
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, bufsize=0, env={**os.environ, "PYTHONPATH": path}
+    )
 
 
 def _orders_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
@@ -128,7 +135,9 @@ class _Fetcher:
         with self._lock:
             self._held[name] = []
         for uri, version in objects:
-            self._pools[kind].submit(self._fetch, name, uri, None if version is None else Version(*version))
+            self._pools[kind].submit(
+                self._fetch, name, uri, None if version is None else Version(*version)
+            )
 
     def drop(self, name: str) -> None:
         with self._lock:
@@ -156,7 +165,9 @@ class _Fetcher:
 
 
 def main() -> None:
-    """Carry out orders from standard input, one JSON object per line, until an empty line or the end of the input."""
+    """Carry out orders from standard input, one JSON object per line, until an empty line or the
+    end of the input.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader decides when to end
     fetcher = _Fetcher()
     signal.signal(signal.SIGTERM, lambda *_: _leave(fetcher))

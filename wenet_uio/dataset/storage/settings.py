@@ -1,6 +1,7 @@
 """Environment variables of storage. No other module of the data layer reads them.
 
-Every function reads its variable when it is called, so that a process inherits the settings of its parent.
+Every function reads its variable when it is called, so that a process inherits the settings of its
+parent.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ STORE_VARIABLES = {
     "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
     "hdfs": ("HADOOP_HOME", "CLASSPATH"),
 }
-"""Scheme -> variables with the endpoint and credentials of the store. Drivers may use files and services as well."""
+"""Scheme -> variables with the endpoint and credentials of the store. Drivers may use files and
+services as well."""
 
 
 def cache_folder() -> Path:
-    """Folder of the cache: WENET_UIO_CACHE, else NEMO_DATA_STORE_CACHE_DIR, else ~/.cache/wenet_uio."""
+    """Folder of the cache: WENET_UIO_CACHE, else NEMO_DATA_STORE_CACHE_DIR, else
+    ~/.cache/wenet_uio.
+    """
     given = os.environ.get("WENET_UIO_CACHE") or os.environ.get("NEMO_DATA_STORE_CACHE_DIR")
     return Path(given) if given else Path.home() / ".cache" / "wenet_uio"
 
@@ -61,7 +65,9 @@ def deadline() -> float:
 
 
 def stall() -> float:
-    """Seconds without data after which a connection is closed and opened again: a tenth of the deadline."""
+    """Seconds without data after which a connection is closed and opened again: a tenth of the
+    deadline.
+    """
     return max(0.2, deadline() / 10)
 
 
@@ -103,7 +109,8 @@ def oss_settings() -> OssSettings:
 
 
 def describe_store(scheme: str) -> str:
-    """The variables of a store for an error message: endpoints with their value, of others only whether they are set.
+    """The variables of a store for an error message: endpoints with their value, of others only
+    whether they are set.
 
     Empty for a scheme without known variables.
     """

@@ -10,7 +10,13 @@ from typing import Any
 from wenet_uio.dataset.storage.backoff import Backoff
 from wenet_uio.dataset.storage.settings import deadline
 from wenet_uio.dataset.storage.transports import transport
-from wenet_uio.dataset.storage.versions import BusyError, DriverError, RefusedError, StorageError, Version
+from wenet_uio.dataset.storage.versions import (
+    BusyError,
+    DriverError,
+    RefusedError,
+    StorageError,
+    Version,
+)
 from wenet_uio.uris import shown
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
@@ -28,8 +34,10 @@ def version_of(uri: str, seconds: float | None = None) -> Version:
         seconds: a shorter deadline, for a question that can be left unanswered.
 
     Raises:
-        FileNotFoundError, PermissionError, StorageError: no such object, no access, or no answer until the deadline.
-        DriverError: the driver of the scheme is missing; the message names the command that installs it.
+        FileNotFoundError, PermissionError, StorageError: no such object, no access, or no answer
+        until the deadline.
+        DriverError: the driver of the scheme is missing; the message names the command that
+            installs it.
     """
     patience = _Patience(uri, seconds)
     while True:
@@ -41,13 +49,17 @@ def version_of(uri: str, seconds: float | None = None) -> Version:
             patience.wait(error)
 
 
-def transfer(uri: str, write: Callable[[bytes], Any], start: int, end: int | None, version: Version) -> None:
-    """Pass the bytes of an object from `start` up to `end` (None: to the end of the object) to `write`.
+def transfer(
+    uri: str, write: Callable[[bytes], Any], start: int, end: int | None, version: Version
+) -> None:
+    """Pass the bytes of an object from `start` up to `end` (None: to the end of the object) to
+    `write`.
 
     After a short answer or a broken connection the transfer continues at the byte where it stopped.
 
     Raises:
-        FileNotFoundError, PermissionError, StorageError: no such object, no access, another version, or no progress
+        FileNotFoundError, PermissionError, StorageError: no such object, no access, another
+        version, or no progress
             until the deadline.
     """
     with closing(_chunks(uri, start, end, version)) as chunks:
@@ -55,7 +67,9 @@ def transfer(uri: str, write: Callable[[bytes], Any], start: int, end: int | Non
             write(chunk)
 
 
-def _chunks(uri: str, start: int, end: int | None, version: Version) -> Generator[bytes, None, None]:
+def _chunks(
+    uri: str, start: int, end: int | None, version: Version
+) -> Generator[bytes, None, None]:
     """The bytes of an object, over as many connections as needed."""
     patience, position = _Patience(uri), start
     while end is None or position < end:
@@ -102,10 +116,13 @@ class _Patience:
         Raises:
             StorageError: the next attempt would be after the deadline.
         """
-        pause = max(self._backoff.next_pause(), error.seconds if isinstance(error, BusyError) else 0.0)
+        pause = max(
+            self._backoff.next_pause(), error.seconds if isinstance(error, BusyError) else 0.0
+        )
         if time.monotonic() + pause > self._until:
             found = " ".join(shown(error).split()) or type(error).__name__
             raise StorageError(
-                f"{shown(self._uri)}: no data received for {self._seconds:g} s (WENET_UIO_DEADLINE): {found}"
+                f"{shown(self._uri)}: no data received for {self._seconds:g} s "
+                f"(WENET_UIO_DEADLINE): {found}"
             ) from None
         time.sleep(pause)

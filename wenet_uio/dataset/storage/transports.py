@@ -1,4 +1,6 @@
-"""Which module reads which scheme. To add a transport, write a module with its two functions and name it here."""
+"""Which module reads which scheme. To add a transport, write a module with its two functions and
+name it here.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,23 @@ from wenet_uio.uris import is_shown_form
 class Transport(NamedTuple):
     """The two functions that read from a kind of store.
 
-    Both make one attempt and may raise errors of any type when a connection breaks; `transfer.py` repeats them.
+    Both make one attempt and may raise errors of any type when a connection breaks; `transfer.py`
+    repeats them.
     """
 
     version: Callable[[str], Version]
     """Version of the object of a URI.
 
     Raises:
-        FileNotFoundError, PermissionError, RefusedError, DriverError: another attempt would not help.
+        FileNotFoundError, PermissionError, RefusedError, DriverError: another attempt would not
+        help.
     """
     chunks: Callable[[str, int, int | None, Version], Generator[bytes, None, None]]
     """Bytes of the object of a URI, from one offset up to another (None: the end), chunk by chunk.
 
     Raises:
-        ChangedError: the object has another version than the one given; and the errors of `version`.
+        ChangedError: the object has another version than the one given; and the errors of
+            `version`.
     """
 
 
@@ -36,8 +41,8 @@ DRIVER = Transport(driver_store.find_version, driver_store.read_chunks)
 TRANSPORTS = {"http": HTTP, "https": HTTP, "ais": HTTP, "oss": HTTP, "ftp": FTP}
 """Scheme -> transport. Every other scheme is read through its fsspec driver.
 
-http and ftp do not use fsspec's drivers, because those cannot tell a short answer from a whole one, do not give up a
-connection that sends nothing, and one needs an event loop in every worker.
+http and ftp do not use fsspec's drivers, because those cannot tell a short answer from a whole one,
+do not give up a connection that sends nothing, and one needs an event loop in every worker.
 """
 
 
@@ -49,7 +54,8 @@ def transport(uri: str) -> Transport:
     """
     if is_shown_form(uri):
         raise DriverError(
-            f"{uri}: its password or signature was hidden when it was written to a report or train.yaml; "
+            f"{uri}: its password or signature was hidden when it was written to a report or "
+            "train.yaml; "
             "name the original list or config"
         )
     return TRANSPORTS.get(uri.partition("://")[0], DRIVER)

@@ -16,7 +16,9 @@ class StorageError(OSError):
 
 
 class DriverError(ValueError):
-    """This installation cannot read a scheme: a driver or a setting is missing, or the store cannot list."""
+    """This installation cannot read a scheme: a driver or a setting is missing, or the store cannot
+    list.
+    """
 
 
 class RefusedError(StorageError):
@@ -53,11 +55,14 @@ def check_version(found: Version, wanted: Version, uri: str) -> None:
 
     Raises:
         ChangedError: the object has another version.
-        ConnectionError: the version is the same and the size differs; the answer was cut short on the way.
+        ConnectionError: the version is the same and the size differs; the answer was cut short on
+            the way.
     """
     same_tag = bool(wanted.tag) and wanted.tag == found.tag
     if wanted.tag and found.tag and not same_tag:
-        raise ChangedError(f"{shown(uri)}: changed since it was indexed ({wanted.tag} then, {found.tag} now)")
+        raise ChangedError(
+            f"{shown(uri)}: changed since it was indexed ({wanted.tag} then, {found.tag} now)"
+        )
     if wanted.size is not None and found.size is not None and wanted.size != found.size:
         what = f"{wanted.size} bytes when indexed, {found.size} now"
         raise ConnectionError(what) if same_tag else ChangedError(f"{shown(uri)}: changed: {what}")

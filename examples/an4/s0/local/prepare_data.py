@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""AN4, the census database of Carnegie Mellon University: names, addresses, dates and numbers, spoken or spelled.
+"""AN4, the census database of Carnegie Mellon University: names, addresses, dates and numbers,
+spoken or spelled.
 
-948 utterances for training and 130 for the test, 16 kHz mono sphere files, recorded in 1991 (A. Acero, Acoustical and
-Environmental Robustness in Automatic Speech Recognition). CMU distributes the corpus free of charge.
-http://www.speech.cs.cmu.edu/databases/an4/
+948 utterances for training and 130 for the test, 16 kHz mono sphere files, recorded in 1991 (A.
+Acero, Acoustical and Environmental Robustness in Automatic Speech Recognition). CMU distributes the
+corpus free of charge. http://www.speech.cs.cmu.edu/databases/an4/
 
-Layout: `wav/an4_clstk/{speaker}/an251-fash-b.sph`, `wav/an4test_clstk/…` and `etc/an4_{train,test}.transcription`
-with lines `<s> TEXT </s> (an251-fash-b)`; lines of the test part have no marks. Sphere files are read directly. A tenth
-of the training speakers is used for development.
+Layout: `wav/an4_clstk/{speaker}/an251-fash-b.sph`, `wav/an4test_clstk/…` and
+`etc/an4_{train,test}.transcription` with lines `<s> TEXT </s> (an251-fash-b)`; lines of the test
+part have no marks. Sphere files are read directly. A tenth of the training speakers is used for
+development.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Speech synthesis by eSpeak NG through ctypes. Library and voices come with the package espeakng-loader."""
+"""Speech synthesis by eSpeak NG through ctypes. Library and voices come with the package
+espeakng-loader.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ SAMPLE_RATE = 22050
 SHORTEST = SAMPLE_RATE // 50
 """Samples. A text without a sound, such as "...", gives 176 samples of silence."""
 
-Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
+)
 
 
 class NoSpeechError(ValueError):
@@ -34,7 +38,8 @@ class NoSpeechError(ValueError):
 
 
 def speak(text: str, setting: Setting) -> np.ndarray:
-    """Synthesise `text` as samples (T,) int16 at SAMPLE_RATE. The same call always gives the same samples.
+    """Synthesise `text` as samples (T,) int16 at SAMPLE_RATE. The same call always gives the same
+    samples.
 
     Raises:
         NoSpeechError: the text cannot be spoken.
@@ -51,13 +56,18 @@ def speak(text: str, setting: Setting) -> np.ndarray:
         return 0
 
     with _fresh_library() as library:
-        if not _has_variant(setting.voice) or library.espeak_SetVoiceByName(setting.voice.encode()) != 0:
+        if (
+            not _has_variant(setting.voice)
+            or library.espeak_SetVoiceByName(setting.voice.encode()) != 0
+        ):
             raise ValueError(f"eSpeak NG has no voice {setting.voice}")
         library.espeak_SetParameter(RATE, setting.words_per_minute, 0)
         library.espeak_SetParameter(PITCH, setting.pitch, 0)
         library.espeak_SetSynthCallback(collect)
         encoded = text.encode("utf-8")
-        library.espeak_Synth(encoded, len(encoded) + 1, 0, POSITION_CHARACTER, 0, CHARS_UTF8, None, None)
+        library.espeak_Synth(
+            encoded, len(encoded) + 1, 0, POSITION_CHARACTER, 0, CHARS_UTF8, None, None
+        )
     samples = np.frombuffer(b"".join(chunks), dtype=np.int16)
     if len(samples) < SHORTEST:
         raise NoSpeechError(f"eSpeak NG gave no speech for {text!r} with the voice {setting.voice}")
@@ -74,17 +84,22 @@ def _has_variant(voice: str) -> bool:
 def _fresh_library() -> Iterator[ctypes.CDLL]:
     """The library, loaded while the block runs.
 
-    It keeps a state between sentences, and espeak_Initialize does not reset all of it. So it is loaded again for every
-    sentence, which takes about 4 ms.
+    It keeps a state between sentences, and espeak_Initialize does not reset all of it. So it is
+    loaded again for every sentence, which takes about 4 ms.
     """
     path = espeakng_loader.get_library_path()
     program = ctypes.CDLL(None)
     program.srand(1)  # eSpeak NG draws from rand(); 1 is the seed of a new process
     library = ctypes.CDLL(path)
     try:
-        rate = library.espeak_Initialize(AUDIO_OUTPUT_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0)
+        rate = library.espeak_Initialize(
+            AUDIO_OUTPUT_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0
+        )
         if rate != SAMPLE_RATE:
-            raise OSError(f"eSpeak NG did not start with its data in {espeakng_loader.get_data_path()} (rate {rate})")
+            raise OSError(
+                f"eSpeak NG did not start with its data in {espeakng_loader.get_data_path()} (rate "
+                f"{rate})"
+            )
         library.espeak_Synth.argtypes = [
             ctypes.c_char_p,
             ctypes.c_size_t,
@@ -100,7 +115,9 @@ def _fresh_library() -> Iterator[ctypes.CDLL]:
     finally:
         program.dlclose(ctypes.c_void_p(library._handle))
     if _is_loaded(path):
-        raise OSError(f"{path} cannot be unloaded, so that speech would depend on earlier sentences")
+        raise OSError(
+            f"{path} cannot be unloaded, so that speech would depend on earlier sentences"
+        )
 
 
 def _is_loaded(path: str) -> bool:

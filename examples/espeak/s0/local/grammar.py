@@ -6,7 +6,8 @@ import random
 import re
 
 Grammar = dict[str, tuple[str, ...]]
-"""Symbol -> its alternatives. `{symbol}` in an alternative stands for that symbol; `command` is the start symbol."""
+"""Symbol -> its alternatives. `{symbol}` in an alternative stands for that symbol; `command` is the
+start symbol."""
 
 ENGLISH: Grammar = {
     "command": (
@@ -80,5 +81,7 @@ def sentences(grammar: Grammar, count: int, rng: random.Random) -> list[str]:
             break
         found[sentence(grammar, rng)] = None
     if len(found) < count:
-        raise ValueError(f"the grammar gave only {len(found)} different sentences of the {count} requested")
+        raise ValueError(
+            f"the grammar gave only {len(found)} different sentences of the {count} requested"
+        )
     return list(found)

@@ -1,8 +1,9 @@
-"""The operator that speaks texts without audio in the worker of the loader; conf/train_conformer_hybrid.yaml names it.
+"""The operator that speaks texts without audio in the worker of the loader;
+conf/train_conformer_hybrid.yaml names it.
 
-Sources of type tts_text have such texts. Speed, pitch and noise are drawn from the seed of the sample, which depends on
-the seed of the run, the epoch and the key. So a text sounds different in every epoch, and the same after every resume
-and on any number of workers and ranks.
+Sources of type tts_text have such texts. Speed, pitch and noise are drawn from the seed of the
+sample, which depends on the seed of the run, the epoch and the key. So a text sounds different in
+every epoch, and the same after every resume and on any number of workers and ranks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from .voices import add_noise, draw_setting, draw_snr
 
 @dataclass(frozen=True)
 class Speak:
-    """Speaks the texts of a source; the speaker of a text is a voice of eSpeak NG, such as en-us+m1."""
+    """Speaks the texts of a source; the speaker of a text is a voice of eSpeak NG, such as
+    en-us+m1.
+    """
 
     def __call__(self, example: Example) -> Example:
         """Set the waveform of a text; audio stays as it is.
@@ -34,11 +37,16 @@ class Speak:
             return example
         text, voice, _ = example.to_speak
         if voice is None:
-            raise ValueError("it has no speaker; give its source speakers_filepath, a file of voices of eSpeak NG")
+            raise ValueError(
+                "it has no speaker; give its source speakers_filepath, a file of voices of eSpeak "
+                "NG"
+            )
         rng = random.Random(f"speak {example.random}")
         try:
             samples = speak(text, draw_setting(voice, rng))
         except NoSpeechError as error:
             raise SkipSample("not_spoken", str(error)) from None
         samples = add_noise(samples, draw_snr(rng), rng.getrandbits(32))
-        return replace(example, waveform=torch.from_numpy(samples.astype(np.float32)), sample_rate=SAMPLE_RATE)
+        return replace(
+            example, waveform=torch.from_numpy(samples.astype(np.float32)), sample_rate=SAMPLE_RATE
+        )

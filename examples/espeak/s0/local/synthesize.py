@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Synthesise a corpus: speak the commands of a small grammar with eSpeak NG.
 
-Every sentence is spoken once, with random voice, speed, pitch and noise. Train, dev and test have different voices. The
-tool writes DIR/manifest.tsv (key, part, wav, voice, words per minute, pitch, SNR in dB, text) and
-DIR/wav/<part>/<key>.wav (mono, 16 bit, 22050 Hz). A key has a digest of everything that determines its audio, so a
-repeated run makes only missing files. The same options give the same bytes.
+Every sentence is spoken once, with random voice, speed, pitch and noise. Train, dev and test have
+different voices. The tool writes DIR/manifest.tsv (key, part, wav, voice, words per minute, pitch,
+SNR in dB, text) and DIR/wav/<part>/<key>.wav (mono, 16 bit, 22050 Hz). A key has a digest of
+everything that determines its audio, so a repeated run makes only missing files. The same options
+give the same bytes.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def write_manifest(lines: list[Line], folder: Path) -> None:
 
 def main() -> None:
     """Draw the corpus, speak missing lines in parallel, and write the manifest."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="folder to write the corpus to")
     parser.add_argument("--lang", choices=sorted(GRAMMARS), default="en")
     parser.add_argument("--num_train", type=int, default=2000, help="utterances")
@@ -101,9 +104,13 @@ def main() -> None:
     parser.add_argument("--nj", type=int, default=1, help="processes")
     args = parser.parse_args()
 
-    lines = draw(args.lang, {"train": args.num_train, "dev": args.num_dev, "test": args.num_test}, args.seed)
+    lines = draw(
+        args.lang, {"train": args.num_train, "dev": args.num_dev, "test": args.num_test}, args.seed
+    )
     groups = chunks(lines, LINES_PER_JOB)
-    missing = [group for group in groups if not all(line.wav(args.folder).is_file() for line in group)]
+    missing = [
+        group for group in groups if not all(line.wav(args.folder).is_file() for line in group)
+    ]
     work = partial(synthesize, folder=args.folder)
     for _ in Executor(args.nj).map(work, missing, "synthesize", sum(map(len, missing)), size=len):
         pass

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 LANGUAGES = {
-    "en": ("en", "en-us", "en-us-nyc", "en-029", "en-gb-scotland", "en-gb-x-rp", "en-gb-x-gbclan", "en-gb-x-gbcwmd"),
+    "en": (
+        "en",
+        "en-us",
+        "en-us-nyc",
+        "en-029",
+        "en-gb-scotland",
+        "en-gb-x-rp",
+        "en-gb-x-gbclan",
+        "en-gb-x-gbcwmd",
+    ),
     "zh": ("cmn",),
 }
 VARIANTS = {
@@ -65,5 +74,7 @@ def add_noise(samples: np.ndarray, snr: float | None, seed: int) -> np.ndarray:
     slope = rng.choice(NOISE_SLOPES)
     spectrum /= np.arange(1, len(spectrum) + 1) ** (slope / 2)
     noise = np.fft.irfft(spectrum, len(samples))
-    noise *= np.sqrt(np.mean(samples.astype(np.float64) ** 2) / np.mean(noise**2)) * 10 ** (-snr / 20)
+    noise *= np.sqrt(np.mean(samples.astype(np.float64) ** 2) / np.mean(noise**2)) * 10 ** (
+        -snr / 20
+    )
     return np.clip(np.rint(samples + noise), -32768, 32767).astype(np.int16)

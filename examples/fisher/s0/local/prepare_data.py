@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Fisher English: telephone conversations of ten minutes between strangers, on a given topic.
 
-1960 hours, 11,699 calls, 8 kHz, one speaker per channel. Licensed by the LDC: audio LDC2004S13 and LDC2005S13,
-transcripts LDC2004T19 and LDC2005T19. https://catalog.ldc.upenn.edu/LDC2004S13
+1960 hours, 11,699 calls, 8 kHz, one speaker per channel. Licensed by the LDC: audio LDC2004S13 and
+LDC2005S13, transcripts LDC2004T19 and LDC2005T19. https://catalog.ldc.upenn.edu/LDC2004S13
 
-Layout: a folder that holds all or some of the four, at any depth. Audio is `fe_03_00001.sph` (mu-law, compressed with
-shorten, which needs the program sph2pipe). Transcripts are `fe_03_00001.txt` with comments after `#` and lines
-`3.76 5.54 A: and i generally prefer` (seconds, side). Turns with uncertain words `((…))` or skipped speech `[[skip]]`
-are left out, and so are lines of another form. Marks in brackets are read as in Kaldi's fisher_data_prep.sh: noises of
-speakers become <NOISE>, laughter becomes <LAUGHTER>. One percent of the calls each is used for development and test.
+Layout: a folder that holds all or some of the four, at any depth. Audio is `fe_03_00001.sph`
+(mu-law, compressed with shorten, which needs the program sph2pipe). Transcripts are
+`fe_03_00001.txt` with comments after `#` and lines `3.76 5.54 A: and i generally prefer` (seconds,
+side). Turns with uncertain words `((…))` or skipped speech `[[skip]]` are left out, and so are
+lines of another form. Marks in brackets are read as in Kaldi's fisher_data_prep.sh: noises of
+speakers become <NOISE>, laughter becomes <LAUGHTER>. One percent of the calls each is used for
+development and test.
 """
 
 from __future__ import annotations
@@ -39,13 +41,14 @@ CORRECTIONS = {
     "fe_03_00265_B_33.53": "correct",
     "fe_03_00991_B_527.39": "that's one of those",
     "fe_03_10282_A_344.42": "they don't want",
-    "fe_03_10677_B_101.04": "uh my mine yeah the german shepherd pitbull mix he snores almost as loud as i do",
+    "fe_03_10677_B_101.04": "uh my mine yeah the german shepherd pitbull mix he snores almost as "
+    "loud as i do",
     "fe_03_00027_B_393.80": None,
     "fe_03_01326_A_307.42": None,
     "fe_03_11487_B_31.09": None,
 }
-"""Corrected texts of turns; None for turns with wrong times, which are left out. The errors were found by Mozilla, see
-import_fisher.py of DeepSpeech."""
+"""Corrected texts of turns; None for turns with wrong times, which are left out. The errors were
+found by Mozilla, see import_fisher.py of DeepSpeech."""
 
 
 def read_text(said: str, remove_noises: bool) -> str | None:
@@ -80,13 +83,21 @@ def read_call(path: Path, remove_noises: bool) -> tuple[dict[str, list[Turn]], l
 
 def main() -> None:
     """Read the transcripts, write the sides of the calls as wav files, and write the parts."""
-    parser = preparation_parser(__doc__, "folder that holds LDC2004S13, LDC2004T19, LDC2005S13, LDC2005T19")
+    parser = preparation_parser(
+        __doc__, "folder that holds LDC2004S13, LDC2004T19, LDC2005S13, LDC2005T19"
+    )
     parser.add_argument("--nj", type=int, default=1, help="processes (default: %(default)s)")
     parser.add_argument(
-        "--remove_noises", choices=("true", "false"), default="false", help="leave out <NOISE> and <LAUGHTER>"
+        "--remove_noises",
+        choices=("true", "false"),
+        default="false",
+        help="leave out <NOISE> and <LAUGHTER>",
     )
     parser.add_argument(
-        "--min_slice_duration", type=float, default=0.0, help="join turns shorter than this many seconds"
+        "--min_slice_duration",
+        type=float,
+        default=0.0,
+        help="join turns shorter than this many seconds",
     )
     args = parser.parse_args()
 
@@ -101,12 +112,18 @@ def main() -> None:
         sides, odd_lines = read_call(transcripts[call], args.remove_noises == "true")
         odd.extend(odd_lines)
         for side, turns in sides.items():
-            doubtful.extend(f"{call}_{side}_{turn.start:.2f}" for turn in turns if turn.text is None)
-            recordings.extend(recordings_of(call, side, turns, args.out / "wav", args.min_slice_duration))
+            doubtful.extend(
+                f"{call}_{side}_{turn.start:.2f}" for turn in turns if turn.text is None
+            )
+            recordings.extend(
+                recordings_of(call, side, turns, args.out / "wav", args.min_slice_duration)
+            )
     tell_left_out("lines that are not `start end A: text`", odd)
     tell_left_out("turns with uncertain words", doubtful)
     sides_to_wav([spheres[call] for call in calls], args.out / "wav", Executor(args.nj))
-    write_parts(args.out, split_by(lambda recording: recording.wav.stem[: -len("_A")], recordings, SHARES))
+    write_parts(
+        args.out, split_by(lambda recording: recording.wav.stem[: -len("_A")], recordings, SHARES)
+    )
 
 
 if __name__ == "__main__":

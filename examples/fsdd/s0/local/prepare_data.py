@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The Free Spoken Digit Dataset: English digits, one per recording.
 
-3000 recordings, 0.36 hours, 6 speakers with several accents, 50 recordings of each digit by each speaker; 8 kHz mono
-wav, with silence trimmed. Licence: CC BY-SA 4.0. https://github.com/Jakobovski/free-spoken-digit-dataset
+3000 recordings, 0.36 hours, 6 speakers with several accents, 50 recordings of each digit by each
+speaker; 8 kHz mono wav, with silence trimmed. Licence: CC BY-SA 4.0.
+https://github.com/Jakobovski/free-spoken-digit-dataset
 
-Layout: `recordings/{digit}_{speaker}_{index}.wav`. The official test part is index 0-4 of every digit and speaker.
-Index 5-7 is used for development, the rest for training.
+Layout: `recordings/{digit}_{speaker}_{index}.wav`. The official test part is index 0-4 of every
+digit and speaker. Index 5-7 is used for development, the rest for training.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ def main() -> None:
     args = preparation_parser(__doc__, "folder that holds recordings/").parse_args()
     wavs = list((args.corpus / "recordings").glob("*.wav"))
     if not wavs:
-        raise ValueError(f"no recordings/*.wav in {args.corpus}: name the corpus with --data, or run stage -1")
+        raise ValueError(
+            f"no recordings/*.wav in {args.corpus}: name the corpus with --data, or run stage -1"
+        )
     parts: dict[str, list[Recording]] = {"train": [], "dev": [], "test": []}
     for wav in wavs:
         name = NAME.fullmatch(wav.stem)
         if not name:
-            raise ValueError(f"{wav}: expected a name like 7_jackson_32.wav, {{digit}}_{{speaker}}_{{index}}.wav")
+            raise ValueError(
+                f"{wav}: expected a name like 7_jackson_32.wav, {{digit}}_{{speaker}}_{{index}}.wav"
+            )
         index = int(name["index"])
         key = f"{name['speaker']}_{name['digit']}_{index:02d}"
         parts[part_of(index)].append(Recording(key, wav, DIGITS[int(name["digit"])]))

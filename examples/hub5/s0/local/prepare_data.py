@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """HUB5 2000 (eval2000), the English part: 40 telephone conversations for testing.
 
-20 calls of Switchboard (`sw_…`, between strangers) and 20 of CallHome (`en_…`, between friends and relatives), 8 kHz,
-one speaker per channel. Licensed by the LDC: audio LDC2002S09, transcripts LDC2002T43.
-https://catalog.ldc.upenn.edu/LDC2002S09
+20 calls of Switchboard (`sw_…`, between strangers) and 20 of CallHome (`en_…`, between friends and
+relatives), 8 kHz, one speaker per channel. Licensed by the LDC: audio LDC2002S09, transcripts
+LDC2002T43. https://catalog.ldc.upenn.edu/LDC2002S09
 
 Layout: a folder that holds both, at any depth. Audio is `english/en_4156.sph`. The transcript is
 `reference/hub5e00.english.000405.stm`, with comments after `;;` and lines
-`en_4156 A en_4156_A 301.85 302.48 <O,en,F,en-F> OH YEAH` (call, side, speaker, seconds, groups, words). The first of
-several alternatives `{ A / B }` is used. Words in parentheses are optional in NIST's scoring. Here, fragments of words
-are removed, and the scoring in stage 5 ignores hesitations (conf/hesitations.txt, as in Kaldi's score_sclite.sh). Other
-optional words stay; UH-HUH and similar words are one word. Segments marked IGNORE_TIME_SEGMENT_IN_SCORING are left out.
+`en_4156 A en_4156_A 301.85 302.48 <O,en,F,en-F> OH YEAH` (call, side, speaker, seconds, groups,
+words). The first of several alternatives `{ A / B }` is used. Words in parentheses are optional in
+NIST's scoring. Here, fragments of words are removed, and the scoring in stage 5 ignores hesitations
+(conf/hesitations.txt, as in Kaldi's score_sclite.sh). Other optional words stay; UH-HUH and similar
+words are one word. Segments marked IGNORE_TIME_SEGMENT_IN_SCORING are left out.
 
 The corpus has no training data: train and dev are copied from the Fisher recipe.
 """
@@ -44,8 +45,12 @@ OPTIONAL = re.compile(r"<[BE]_ASIDE>|%\w+|\S+-(?!\S)|(?<!\S)-\S+")
 
 
 def read_text(said: str) -> str:
-    """Normalize the words of a segment: first alternatives, without parentheses, asides and fragments."""
-    return english_of_calls(OPTIONAL.sub(" ", re.sub(r"[()]", " ", ALTERNATIVES.sub(r" \1 ", said))))
+    """Normalize the words of a segment: first alternatives, without parentheses, asides and
+    fragments.
+    """
+    return english_of_calls(
+        OPTIONAL.sub(" ", re.sub(r"[()]", " ", ALTERNATIVES.sub(r" \1 ", said)))
+    )
 
 
 def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
@@ -56,11 +61,16 @@ def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
             continue
         fields = line.split(maxsplit=6)
         if len(fields) < 6 or fields[1] not in SIDES:
-            raise ValueError(f"{path}:{number}: expected `call side speaker start end <groups> words`, found {line!r}")
+            raise ValueError(
+                f"{path}:{number}: expected `call side speaker start end <groups> words`, found "
+                f"{line!r}"
+            )
         call, side, _, start, end = fields[:5]
         said = fields[6] if len(fields) > 6 else ""
         ignored = any(mark in line for mark in IGNORED)
-        turns[call, side].append(Turn(float(start), float(end), None if ignored else read_text(said) or None))
+        turns[call, side].append(
+            Turn(float(start), float(end), None if ignored else read_text(said) or None)
+        )
     return turns
 
 
@@ -75,17 +85,25 @@ def copy_training_parts(fisher: Path, out: Path) -> None:
 def main() -> None:
     """Read the transcript, write the sides of the calls as wav files, and write the parts."""
     parser = preparation_parser(__doc__, "folder that holds LDC2002S09 and LDC2002T43")
-    parser.add_argument("--fisher", type=Path, required=True, help="folder data/ of the Fisher recipe")
+    parser.add_argument(
+        "--fisher", type=Path, required=True, help="folder data/ of the Fisher recipe"
+    )
     parser.add_argument("--nj", type=int, default=1, help="processes (default: %(default)s)")
     parser.add_argument(
-        "--min_slice_duration", type=float, default=0.0, help="join turns shorter than this many seconds"
+        "--min_slice_duration",
+        type=float,
+        default=0.0,
+        help="join turns shorter than this many seconds",
     )
     args = parser.parse_args()
 
     transcripts = list(files_below(args.corpus, TRANSCRIPT))
     if len(transcripts) != 1:
         found = f"{len(transcripts)} files {TRANSCRIPT} below {args.corpus}"
-        raise ValueError(f"{found}, expected one: name the folder that holds LDC2002S09 and LDC2002T43 with --data")
+        raise ValueError(
+            f"{found}, expected one: name the folder that holds LDC2002S09 and LDC2002T43 with "
+            "--data"
+        )
     turns = read_turns(transcripts[0])
     spheres = audio_files(args.corpus, ".sph", stem="[es][nw]_[0-9]*")
     tell_left_out("calls without audio", sorted({call for call, _ in turns} - spheres.keys()))
@@ -96,7 +114,9 @@ def main() -> None:
     for (call, side), said in turns.items():
         if call in spheres:
             ordered = sorted(said, key=lambda turn: turn.start)
-            parts[PARTS[call[:2]]].extend(recordings_of(call, side, ordered, args.out / "wav", args.min_slice_duration))
+            parts[PARTS[call[:2]]].extend(
+                recordings_of(call, side, ordered, args.out / "wav", args.min_slice_duration)
+            )
     write_parts(args.out, parts)
     copy_training_parts(args.fisher, args.out)
 

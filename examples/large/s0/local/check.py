@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Check sources.yaml and write access to the store before hours of work; print the folder of each source."""
+"""Check sources.yaml and write access to the store before hours of work; print the folder of each
+source.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ from wenet_uio.prepare.upload import try_store
 
 
 def main() -> None:
-    """Read the sources, try the store if there is one, and print the folders that lists are made of."""
+    """Read the sources, try the store if there is one, and print the folders that lists are made
+    of.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sources", type=Path, help="yaml list of name, data, weight")
     parser.add_argument("data", type=Path, help="folder of the recipe's data")
-    parser.add_argument("--storage", default="", help="folder in a store, such as s3://bucket/folder")
+    parser.add_argument(
+        "--storage", default="", help="folder in a store, such as s3://bucket/folder"
+    )
     args = parser.parse_args()
     sources = read_sources(args.sources)
     if args.storage:

@@ -20,12 +20,20 @@ from wenet_uio.prepare.upload import put_shards
 
 def main() -> None:
     """Upload the lists of the sources if there is a store, and write mixture.yaml."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sources", type=Path, help="yaml list of name, data, weight")
-    parser.add_argument("data", type=Path, help="folder of the recipe's data, with the list of each source")
+    parser.add_argument(
+        "data", type=Path, help="folder of the recipe's data, with the list of each source"
+    )
     parser.add_argument("--data_type", choices=("raw", "shard"), required=True)
-    parser.add_argument("--storage", default="", help="folder in a store, such as s3://bucket/folder")
-    parser.add_argument("--uploads", type=int, required=True, help="shards uploaded at the same time")
+    parser.add_argument(
+        "--storage", default="", help="folder in a store, such as s3://bucket/folder"
+    )
+    parser.add_argument(
+        "--uploads", type=int, required=True, help="shards uploaded at the same time"
+    )
     args = parser.parse_args()
 
     mixture = []
@@ -33,12 +41,19 @@ def main() -> None:
         part = source.part(args.data)
         data_list = str(part / "data.list")
         if args.storage:
-            target, remote_list = f"{args.storage.rstrip('/')}/{source.name}", str(part / "remote.list")
-            shards, copied = put_shards(data_list, target, remote_list, Executor(args.uploads, "threads"))
+            target, remote_list = (
+                f"{args.storage.rstrip('/')}/{source.name}",
+                str(part / "remote.list"),
+            )
+            shards, copied = put_shards(
+                data_list, target, remote_list, Executor(args.uploads, "threads")
+            )
             print(f"{remote_list}: {shards} shards in {target}, {copied} of them copied")
             data_list = remote_list
         tags = {"source": source.name}
-        mixture.append({"type": args.data_type, "data_list": data_list, "weight": source.weight, "tags": tags})
+        mixture.append(
+            {"type": args.data_type, "data_list": data_list, "weight": source.weight, "tags": tags}
+        )
     with written_aside(args.data / "mixture.yaml", "w") as file:
         yaml.safe_dump({"sources": mixture}, file, sort_keys=False, allow_unicode=True)
 

@@ -1,4 +1,6 @@
-"""The sources of the recipe: a yaml list of name, data (folder with train, dev, test) and weight."""
+"""The sources of the recipe: a yaml list of name, data (folder with train, dev, test) and
+weight.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class Source(Section):
     def _fits_paths_and_keys(cls, name: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][\w-]*", name, re.ASCII):
             raise ValueError(
-                "the name of a source must be of letters, digits, - and _, since folders and keys begin with it"
+                "the name of a source must be of letters, digits, - and _, since folders and keys "
+                "begin with it"
             )
         return name
 
@@ -44,16 +47,25 @@ def read_sources(path: Path) -> tuple[Source, ...]:
     """Read sources.yaml; relative folders in it start at the folder of the yaml.
 
     Raises:
-        ConfigError: the file is missing or not a list of sources, or two sources have the same name. The message lists
-            every problem.
+        ConfigError: the file is missing or not a list of sources, or two sources have the same
+            name. The message lists every problem.
     """
     if not path.is_file():
-        raise ConfigError(f"{path}: No such file or directory; name the yaml of your corpora with --sources")
+        raise ConfigError(
+            f"{path}: No such file or directory; name the yaml of your corpora with --sources"
+        )
     values = read_yaml(path)
     if not isinstance(values, list) or not values:
-        raise ConfigError(f"{path}: expected a list with a line `- {{name: …, data: …, weight: …}}` for each source")
+        raise ConfigError(
+            f"{path}: expected a list with a line `- {{name: …, data: …, weight: …}}` for each "
+            "source"
+        )
     sources = parse(Sources, {"sources": values}, str(path)).sources
     names = [source.name for source in sources]
     if len(set(names)) < len(names):
-        raise ConfigError(f"{path}: expected sources with different names, found {', '.join(names)}")
-    return tuple(source.model_copy(update={"data": path.parent / source.data}) for source in sources)
+        raise ConfigError(
+            f"{path}: expected sources with different names, found {', '.join(names)}"
+        )
+    return tuple(
+        source.model_copy(update={"data": path.parent / source.data}) for source in sources
+    )

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Write a noised copy of a test set: each utterance with babble of three training utterances, or with pink noise.
+"""Write a noised copy of a test set: each utterance with babble of three training utterances, or
+with pink noise.
 
-The signal-to-noise ratio is 5, 10 or 15 dB. All is drawn from the key, so that each call writes the same audio.
+The signal-to-noise ratio is 5, 10 or 15 dB. All is drawn from the key, so that each call writes the
+same audio.
 """
 
 from __future__ import annotations
@@ -40,14 +42,18 @@ def noised(key: str, path: str, talkers: list[str]) -> tuple[torch.Tensor, int]:
         noise = repeated(coloured_noise(PINK), random.randrange(TABLE), len(speech))
     else:
         voices = [read(path)[0] for path in random.choices(talkers, k=TALKERS)]
-        noise = torch.stack([repeated(voice / power(voice) ** 0.5, 0, len(speech)) for voice in voices]).sum(0)
+        noise = torch.stack(
+            [repeated(voice / power(voice) ** 0.5, 0, len(speech)) for voice in voices]
+        ).sum(0)
     noisy = mixed(speech, noise, random.choice(RATIOS))
     return noisy * min(1.0, 0.99 / float(noisy.abs().max())), rate
 
 
 def main() -> None:
     """Write the audio and the tables of the noised set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("clean", type=Path, help="folder of the test set, with wav.scp and text")
     parser.add_argument("talkers", type=Path, help="wav.scp whose recordings are the babble")
     parser.add_argument("out", type=Path, help="folder to write")

@@ -5,8 +5,9 @@
 https://github.com/rhasspy/dataset-voice-kathleen, dataset-voice-kerstin, dataset-voice-nathalie
 
 Layouts:
-- the folders kathleen/, kerstin/, nathalie/: the repositories. Texts are in a `.txt` file beside each recording, or in
-  a `metadata.csv` with lines `name|text`. A hash of the sentence selects the part, so that no sentence is in two parts.
+- the folders kathleen/, kerstin/, nathalie/: the repositories. Texts are in a `.txt` file beside
+  each recording, or in a `metadata.csv` with lines `name|text`. A hash of the sentence selects the
+  part, so that no sentence is in two parts.
 - `transcripts.tsv` and `audio/`: an excerpt with the columns key, wav, txt, lang, part.
 """
 
@@ -37,7 +38,9 @@ NOT_OF_A_WORD = re.compile(r"[^\w']|[\d_]")
 
 def letters(text: str) -> str:
     """A sentence as lower-case words without punctuation; a hyphen separates words."""
-    return " ".join(NOT_OF_A_WORD.sub(" ", unicodedata.normalize("NFC", text).replace("’", "'").lower()).split())
+    return " ".join(
+        NOT_OF_A_WORD.sub(" ", unicodedata.normalize("NFC", text).replace("’", "'").lower()).split()
+    )
 
 
 def read_texts(voice: Path) -> dict[str, str]:
@@ -55,7 +58,9 @@ def read_texts(voice: Path) -> dict[str, str]:
                 raise ValueError(f"{table}:{number}: expected name|text, found {line!r}")
             texts[name] = text
     if not texts:
-        raise ValueError(f"{voice} has neither data/*.txt nor metadata.csv: name the corpus with --data")
+        raise ValueError(
+            f"{voice} has neither data/*.txt nor metadata.csv: name the corpus with --data"
+        )
     return texts
 
 
@@ -81,11 +86,17 @@ def read_excerpt(corpus: Path) -> dict[str, list[Recording]]:
 
 def main() -> None:
     """Read the corpus, and write train, dev and test with the language of each utterance."""
-    args = preparation_parser(__doc__, "folder of kathleen/, kerstin/, nathalie/, or of transcripts.tsv").parse_args()
-    parts = (read_excerpt if (args.corpus / "transcripts.tsv").is_file() else read_repositories)(args.corpus)
+    args = preparation_parser(
+        __doc__, "folder of kathleen/, kerstin/, nathalie/, or of transcripts.tsv"
+    ).parse_args()
+    parts = (read_excerpt if (args.corpus / "transcripts.tsv").is_file() else read_repositories)(
+        args.corpus
+    )
     write_parts(args.out, parts)
     for part, recordings in parts.items():
-        languages = {recording.key: LANGUAGES[recording.key.partition("-")[0]] for recording in recordings}
+        languages = {
+            recording.key: LANGUAGES[recording.key.partition("-")[0]] for recording in recordings
+        }
         write_table(args.out / part / "utt2lang", sorted(languages.items()))
         print(f"{part}: {dict(sorted(Counter(languages.values()).items()))}")
 

@@ -3,9 +3,10 @@
 
 60 recordings, 0.1 hours, 8 kHz mono wav. Licence: as OpenSLR 1 states. https://www.openslr.org/1
 
-Layout: `0_1_0_1_0_1_1_0.wav`; eight digits are eight words, 1 is yes and 0 is no. There is no other transcript. In the
-order of names, every fourth recording is used for the test (15) and every twelfth for development (5). Kaldi tests on
-recordings whose name begins with 1. Then every training sentence would begin with NO, and a neural network learns that.
+Layout: `0_1_0_1_0_1_1_0.wav`; eight digits are eight words, 1 is yes and 0 is no. There is no other
+transcript. In the order of names, every fourth recording is used for the test (15) and every
+twelfth for development (5). Kaldi tests on recordings whose name begins with 1. Then every training
+sentence would begin with NO, and a neural network learns that.
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ def part_of(number: int) -> str:
 
 def main() -> None:
     """Read the words from file names, and write the parts."""
-    args = preparation_parser(__doc__, "folder of the recordings, or the one that holds waves_yesno/").parse_args()
+    args = preparation_parser(
+        __doc__, "folder of the recordings, or the one that holds waves_yesno/"
+    ).parse_args()
     parts: dict[str, list[Recording]] = {"train": [], "dev": [], "test": []}
     for number, (name, wav) in enumerate(audio_files(args.corpus, ".wav").items()):
         if not NAME.fullmatch(name):
-            raise ValueError(f"{wav}: expected a name like 0_1_0_1_0_1_1_0.wav, a digit for each of eight words")
+            raise ValueError(
+                f"{wav}: expected a name like 0_1_0_1_0_1_1_0.wav, a digit for each of eight words"
+            )
         words = " ".join(WORDS[digit] for digit in name.split("_"))
         parts[part_of(number)].append(Recording(name, wav, words))
     write_parts(args.out, parts)

@@ -1,4 +1,6 @@
-"""AIStore on loopback: a gateway that redirects every request for an object to a target, as AIStore's proxies do."""
+"""AIStore on loopback: a gateway that redirects every request for an object to a target, as
+AIStore's proxies do.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        self.server.answered.append((self.command, name.removeprefix(OBJECTS), self.headers.get("Range")))
+        self.server.answered.append(
+            (self.command, name.removeprefix(OBJECTS), self.headers.get("Range"))
+        )
         path = self.server.buckets / name.removeprefix(OBJECTS)
         if "pid=" not in parts.query or not path.is_file():
             self.send_error(404)

@@ -1,4 +1,5 @@
-"""A stand-in for Alibaba Cloud OSS on loopback: buckets are folders. It checks signatures of version 1.
+"""A stand-in for Alibaba Cloud OSS on loopback: buckets are folders. It checks signatures of
+version 1.
 
 As the store itself, it sends the whole object for a byte range that ends beyond the object.
 """
@@ -54,7 +55,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         parts = urlsplit(self.path)
         bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
-        query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        query = {
+            name: values[0]
+            for name, values in parse_qs(parts.query, keep_blank_values=True).items()
+        }
         data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append((self.command, key, query))
         if not self._is_signed(f"/{bucket}/{key}", query):
@@ -78,7 +82,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_signed(self, resource: str, query: dict[str, str]) -> bool:
         if "x-oss-signature-version" in query:  # version 4
-            return query["x-oss-credential"].startswith(f"{KEY_ID}/") and "/cn-test/oss/aliyun_v4_request" in str(query)
+            return query["x-oss-credential"].startswith(
+                f"{KEY_ID}/"
+            ) and "/cn-test/oss/aliyun_v4_request" in str(query)
         if "Signature" not in query:  # in a header, which signs more than this stand-in knows
             return self.headers.get("Authorization", "").startswith(f"OSS {KEY_ID}:")
         text = f"{self.command}\n\n\n{query['Expires']}\n{resource}"
@@ -126,12 +132,17 @@ class _Handler(BaseHTTPRequestHandler):
             if "/" in key[len(prefix) :] and query.get("delimiter"):
                 folders.add(prefix + key[len(prefix) :].split("/")[0] + "/")
                 continue
-            dated = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+            dated = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).strftime(
+                "%Y-%m-%dT%H:%M:%S.000Z"
+            )
             found.append(
                 f"<Contents><Key>{escape(key)}</Key><LastModified>{dated}</LastModified><ETag>x</ETag><Type>Normal</Type>"
                 f"<Size>{path.stat().st_size}</Size><StorageClass>Standard</StorageClass></Contents>"
             )
-        found += [f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in sorted(folders)]
+        found += [
+            f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
+            for name in sorted(folders)
+        ]
         head = f"<Name>{bucket}</Name><Prefix>{escape(prefix)}</Prefix><IsTruncated>false</IsTruncated>"
         text = f"<ListBucketResult>{head}{''.join(found)}</ListBucketResult>"
         self._send(200, text.encode(), {"Content-Type": "application/xml"})
@@ -142,7 +153,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
-        for name, value in {"x-oss-request-id": "1", **(headers or {}), "Content-Length": str(len(data))}.items():
+        for name, value in {
+            "x-oss-request-id": "1",
+            **(headers or {}),
+            "Content-Length": str(len(data)),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

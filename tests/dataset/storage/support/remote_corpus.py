@@ -57,7 +57,9 @@ def batches_of_local(data_list):
 
 def assert_same_batches(found, expected):
     assert [batch.keys for batch in found] == [batch.keys for batch in expected]
-    assert all(torch.equal(left.feats, right.feats) for left, right in zip(found, expected, strict=True))
+    assert all(
+        torch.equal(left.feats, right.feats) for left, right in zip(found, expected, strict=True)
+    )
     assert not any(batch.skipped for batch in found)
 
 
@@ -75,8 +77,13 @@ def assert_nothing_is_left(cache_folder):
     if not psutil.Process().children():
         return
     gc.collect()  # ends the workers of loaders that are no longer used
-    multiprocessing.active_children()  # reaps those workers of earlier tests that torch ended without waiting for them
-    wait_until(lambda: psutil.STATUS_ZOMBIE not in [child.status() for child in psutil.Process().children()])
+    # reaps those workers of earlier tests that torch ended without waiting for them
+    multiprocessing.active_children()
+    wait_until(
+        lambda: (
+            psutil.STATUS_ZOMBIE not in [child.status() for child in psutil.Process().children()]
+        )
+    )
 
 
 def wait_until(condition, seconds=20):

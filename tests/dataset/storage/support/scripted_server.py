@@ -1,4 +1,6 @@
-"""An HTTP server on loopback that answers every request as a script says, down to the bytes on the wire."""
+"""An HTTP server on loopback that answers every request as a script says, down to the bytes on the
+wire.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from tests.dataset.storage.support.servers import reset
 from tests.support.running_server import running
 
-NAMES = {200: "OK", 206: "Partial Content", 302: "Found", 404: "Not Found", 429: "Too Many Requests", 503: "Busy"}
+NAMES = {
+    200: "OK",
+    206: "Partial Content",
+    302: "Found",
+    404: "Not Found",
+    429: "Too Many Requests",
+    503: "Busy",
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,12 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, script: Script) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.script, self.seen, self.stopped, self.lock = script, [], threading.Event(), threading.Lock()
+        self.script, self.seen, self.stopped, self.lock = (
+            script,
+            [],
+            threading.Event(),
+            threading.Lock(),
+        )
 
     @property
     def url(self) -> str:
@@ -98,9 +112,14 @@ class _Handler(BaseHTTPRequestHandler):
             reset(self.connection)
 
     def _bytes_of_head(self, answer: Answer) -> bytes:
-        lines = [f"HTTP/1.1 {answer.status} {NAMES.get(answer.status, 'Status')}", "Connection: close"]
+        lines = [
+            f"HTTP/1.1 {answer.status} {NAMES.get(answer.status, 'Status')}",
+            "Connection: close",
+        ]
         if answer.length is not None:
-            lines.append(f"Content-Length: {len(answer.body) if answer.length < 0 else answer.length}")
+            lines.append(
+                f"Content-Length: {len(answer.body) if answer.length < 0 else answer.length}"
+            )
         lines += [f"{name}: {value}" for name, value in answer.headers.items()]
         return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
 

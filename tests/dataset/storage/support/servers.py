@@ -18,7 +18,8 @@ from tests.support.running_server import running
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """Serves a folder. `fault(path, number)` gives the fault for a GET, or None; `number` counts the GETs of a path.
+    """Serves a folder. `fault(path, number)` gives the fault for a GET, or None; `number` counts
+    the GETs of a path.
 
     A fault is a status (404, 500, 503) or a name that `_Handler._answer` knows.
     """
@@ -26,7 +27,9 @@ class FaultyServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, folder: Path, port: int = 0, fault: Callable | None = None, latency: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, port: int = 0, fault: Callable | None = None, latency: float = 0.0
+    ) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.folder, self.fault, self.latency = folder, fault, latency
         self.with_ranges = self.with_head = True
@@ -108,7 +111,9 @@ class _Handler(BaseHTTPRequestHandler):
         part = data[first:last]
         self.send_response(206 if wanted else 200)
         self.send_header("ETag", tag)
-        length = len(part) + 1000 if fault == "long" else len(part) // 2 if fault == "cut" else len(part)
+        length = (
+            len(part) + 1000 if fault == "long" else len(part) // 2 if fault == "cut" else len(part)
+        )
         self.send_header("Content-Length", str(length))
         if wanted:
             self.send_header("Content-Range", f"bytes {first}-{last - 1}/{len(data)}")
@@ -142,7 +147,9 @@ def serving(folder: Path, **options):
 
 @contextmanager
 def away(server: FaultyServer, seconds: float, folder: Path):
-    """Stop a server, break its connections, and start another one on its port after some seconds."""
+    """Stop a server, break its connections, and start another one on its port after some
+    seconds.
+    """
     port = server.server_port
     server.shutdown()
     server.server_close()

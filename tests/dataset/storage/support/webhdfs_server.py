@@ -1,4 +1,6 @@
-"""A stand-in for the REST gateway of HDFS (WebHDFS) on loopback: it answers about a folder, and redirects reads."""
+"""A stand-in for the REST gateway of HDFS (WebHDFS) on loopback: it answers about a folder, and
+redirects reads.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ class _Handler(BaseHTTPRequestHandler):
         node, _, name = parts.path[1:].rpartition("webhdfs/v1/")
         path, operation = self.server.folder / unquote(name), query["op"].upper()
         if not path.exists():
-            error = {"exception": "FileNotFoundException", "javaClassName": "x", "message": f"no file {path.name}"}
+            error = {
+                "exception": "FileNotFoundException",
+                "javaClassName": "x",
+                "message": f"no file {path.name}",
+            }
             self._send(404, json.dumps({"RemoteException": error}).encode())
         elif operation == "GETFILESTATUS":
             self._send(200, json.dumps({"FileStatus": _status(path, "")}).encode())
@@ -31,7 +37,11 @@ class _Handler(BaseHTTPRequestHandler):
             found = [_status(each, each.name) for each in sorted(path.iterdir())]
             self._send(200, json.dumps({"FileStatuses": {"FileStatus": found}}).encode())
         elif node != "data/":  # the name node names a data node, which has the contents
-            self._send(307, b"", {"Location": f"http://{self.headers['Host']}/data{parts.path}?{parts.query}"})
+            self._send(
+                307,
+                b"",
+                {"Location": f"http://{self.headers['Host']}/data{parts.path}?{parts.query}"},
+            )
         else:
             start = int(query.get("offset", 0))
             end = start + int(query["length"]) if "length" in query else None
