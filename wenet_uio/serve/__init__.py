@@ -1,3 +1,1 @@
-"""A server for a trained model: streams over WebSockets, recordings over HTTP, and a page to speak
-to.
-"""
+"""Serve a trained model: streams over WebSockets, recordings over HTTP, and a page with a microphone."""

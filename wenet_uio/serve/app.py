@@ -1,4 +1,4 @@
-"""The web application: who may do what, and where each request goes."""
+"""The web application: who may do what, and which function answers a request."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TRANSCRIPTIONS = "/v1/audio/transcriptions"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PAGE_HEADERS = {
     # The page loads nothing from another host, and no other page may show it in a frame.
-    "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' "
-    "data:; "
-    "media-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss:; "
+    "img-src 'self' data:; media-src 'self' blob:; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
@@ -51,14 +51,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
-    """Serves one model. `app` is its aiohttp application; `finish` ends open utterances."""
+    """Serve one model. `app` is its aiohttp application; `finish` ends open utterances."""
 
     def __init__(self, recogniser: SpeechRecogniser, name: str, options: ServeOptions) -> None:
         """Prepare the server.
 
         Args:
             recogniser: the model.
-            name: of the model, for clients.
+            name: name of the model for clients.
             options: how to recognise, limits, token.
         """
         self._recogniser, self.name, self._options = recogniser, name, options
@@ -71,9 +71,10 @@ class Server:
         self._sessions: set[Session] = set()
         self._engine: Engine | None = None
         self._static = {
-            each.name: each.read_bytes()
-            for each in files("wenet_uio.serve").joinpath("static").iterdir()
+            path.name: path.read_bytes()
+            for path in files("wenet_uio.serve").joinpath("static").iterdir()
         }
+
         self.app = web.Application(middlewares=[self._guard])
         self.app.router.add_post(TRANSCRIPTIONS, self._transcribe)
         self.app.router.add_options(TRANSCRIPTIONS, self._preflight)
@@ -86,8 +87,9 @@ class Server:
         self.app.on_cleanup.append(self._stop)
 
     def warm_up(self) -> None:
-        """Recognise a second of noise, so that wrong options are found and the first client does
-        not wait.
+        """Recognise a second of noise, with `transcribe` and as a stream.
+
+        Wrong options are reported before a client comes, and the first client does not wait.
 
         Raises:
             ValueError: an option is wrong for the model.
@@ -95,6 +97,7 @@ class Server:
         rate = self._recogniser.sample_rate
         noise = np.random.default_rng(0).normal(0, 300, rate).astype(np.int16)
         self._recogniser.transcribe(samples=noise, sample_rate=rate, **self._options.transcribing)
+
         stream, _ = self._live(Start())
         stream.push(noise)
         stream.end()
@@ -102,16 +105,19 @@ class Server:
             advance([stream])
 
     async def finish(self) -> None:
-        """End all open utterances, send their texts, and disconnect the clients; at most
-        `grace_seconds`.
+        """End all open utterances, send their texts, and disconnect the clients.
+
+        This takes `grace_seconds` at most.
         """
-        until = asyncio.get_running_loop().time() + self._options.limits.grace_seconds
+        deadline = asyncio.get_running_loop().time() + self._options.limits.grace_seconds
         for session in list(self._sessions):
             session.stop()
+
         while (
             self._sessions or self._transcriptions.busy
-        ) and asyncio.get_running_loop().time() < until:
+        ) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)
+
         if self._sessions or self._transcriptions.busy:
             log.warning(
                 "warning: %d clients and %d recordings were not finished within %g s "
@@ -153,6 +159,7 @@ class Server:
         except Exception:
             log.exception("error: a request failed: %s %s", request.method, request.path)
             answer = _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request")
+
         if not answer.prepared and is_allowed(request.headers.get("Origin"), self._options.origins):
             answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
         if is_post:
@@ -164,9 +171,7 @@ class Server:
         return await self._transcriptions.answer(request)
 
     async def _preflight(self, request: web.Request) -> web.Response:
-        """Tell a browser that pages of other origins may send a token and other headers, as
-        OpenAI's package does.
-        """
+        """Allow pages of other origins to send the headers that OpenAI's package sends."""
         wanted = request.headers.get(
             "Access-Control-Request-Headers", "authorization, content-type"
         )
@@ -201,7 +206,7 @@ class Server:
         return self._static_file(request.match_info["name"])
 
     async def _socket_or_page(self, request: web.Request) -> web.StreamResponse:
-        """A WebSocket on any path, as WeNet's server has it; or the page."""
+        """Serve a WebSocket on any path, as WeNet's server does, or the page."""
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await self._serve_socket(request)
         return self._static_file("index.html" if request.path == "/" else "")
@@ -216,10 +221,10 @@ class Server:
 
     async def _serve_socket(self, request: web.Request) -> web.StreamResponse:
         assert self._engine is not None, "_start comes first"
-        given = bearer(request)
+        token_of_header = bearer(request)
 
         def check(start: Start) -> None:
-            check_token(start.token or given, self._options.token)
+            check_token(start.token or token_of_header, self._options.token)
 
         session = Session(self._engine, check, self._live, self._streaming(), self._metrics)
         if len(self._sessions) >= self._options.limits.max_clients:
@@ -231,6 +236,7 @@ class Server:
         else:
             self._sessions.add(session)
         self._metrics.clients.set(len(self._sessions))
+
         try:
             return await session.run(request, self._options.limits)
         finally:
@@ -238,8 +244,10 @@ class Server:
             self._metrics.clients.set(len(self._sessions))
 
     def _live(self, start: Start) -> tuple[LiveStream, list[str]]:
-        """Open a stream with the options of the server and of the client; and warnings for the
-        client.
+        """Open a stream with the options of the server and those of the client.
+
+        Returns:
+            The stream, and warnings for the client.
 
         Raises:
             RefusedError: the units can spell none of the client's hot words.
@@ -248,6 +256,7 @@ class Server:
         options: dict[str, Any] = {**self._options.transcribing, **self._options.streaming}
         if options.get("mode") is None and STREAM_MODE in self._recogniser.modes:
             options["mode"] = STREAM_MODE
+
         known, warnings = spelled(start.hot_words, self._recogniser)
         if start.hot_words and not known:
             raise RefusedError(
@@ -257,6 +266,7 @@ class Server:
             options["hot_words"] = [*options.get("hot_words", ()), *known]
         if start.hot_word_score is not None:
             options["hot_word_score"] = start.hot_word_score
+
         stream = self._recogniser.live(
             sample_rate=start.sample_rate,
             endpoints=self._options.endpoints,

@@ -1,5 +1,6 @@
-"""One thread that runs the streams of all clients: each step encodes a chunk of every stream that
-has one.
+"""One thread that runs the streams of all clients.
+
+Each step encodes the next chunk of every stream that has enough samples for one.
 """
 
 from __future__ import annotations
@@ -21,29 +22,31 @@ QUIET = 1.0
 """Seconds without work after which freed memory is returned."""
 
 
-class Heard(NamedTuple):
-    """News of a stream."""
+class StreamNews(NamedTuple):
+    """What a client learns about its stream after a step."""
 
     opened: bool = False
-    """The first news: the stream can take samples."""
+    """The stream can take samples; true in the first news only."""
     events: Sequence[Event] = ()
     waiting: float = 0.0
-    """Seconds of audio that wait; 0 if they are too few for a step, so that more must come."""
+    """Seconds of audio that wait for a step; 0 if they are too few for one."""
     finished: bool = False
-    """Nothing more comes."""
+    """This is the last news of the stream."""
 
 
 class Seat(NamedTuple):
     """A client's place in the engine."""
 
     number: int
-    deliver: Callable[[Heard], None]
-    """Is called in the event loop."""
+    deliver: Callable[[StreamNews], None]
+    """Called in the event loop of the clients."""
 
 
 class Engine(threading.Thread):
-    """Runs the streams. `start` starts it; `open`, `push`, `end`, `leave` and `stop` may be called
-    from any thread.
+    """Run the streams of all clients.
+
+    `start` starts the thread; `open`, `push`, `end`, `leave` and `stop` may be called from any
+    thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, batch: int, metrics: Metrics) -> None:
@@ -51,50 +54,52 @@ class Engine(threading.Thread):
 
         Args:
             loop: the event loop of the clients.
-            batch: most streams of a step.
-            metrics: gets the time and the size of each step.
+            batch: upper limit of streams in a step.
+            metrics: receives the time and the size of each step.
         """
         super().__init__(name="streams", daemon=True)
         self._loop, self._batch, self._metrics = loop, batch, metrics
         self._changed = threading.Condition()
         self._jobs: list[tuple[Seat, Callable[[], object]]] = []
         self._arrived: dict[Seat, list[np.ndarray]] = {}
-        """Samples that no step has seen yet. One job takes all of a stream, however small its
-        packets are."""
+        """Samples that are not in their stream yet. One job moves all samples of a seat, however
+        small the packets are."""
         self._streams: dict[Seat, LiveStream] = {}
-        """Used in the thread alone. Those that wait longest for a step come first."""
+        """Used by this thread only. The stream that has waited longest comes first."""
         metrics.open_streams.set_function(lambda: len(self._streams))
         self._numbers = count()
         self._stopped = False
         self._worked = False
-        """Whether there was work since the last call of `return_freed_memory`."""
+        """Whether a job or step ran since the last call of `return_freed_memory`."""
 
-    def open(self, stream: LiveStream, deliver: Callable[[Heard], None]) -> Seat:
-        """Take a stream; its first news says that it is open."""
+    def open(self, stream: LiveStream, deliver: Callable[[StreamNews], None]) -> Seat:
+        """Add a stream; its first news has `opened`."""
         seat = Seat(next(self._numbers), deliver)
 
         def begin() -> None:
             self._streams[seat] = stream
-            self._tell(seat, Heard(opened=True))
+            self._tell(seat, StreamNews(opened=True))
 
         self._submit(seat, begin)
         return seat
 
     def push(self, seat: Seat, samples: np.ndarray) -> None:
-        """Add samples."""
+        """Add samples (N,) to the stream of `seat`."""
         with self._changed:
             parts = self._arrived.setdefault(seat, [])
             parts.append(samples)
+
+            # The job of the first part takes those that arrive before it runs.
             if len(parts) == 1:
                 self._jobs.append((seat, lambda: self._add(seat)))
                 self._changed.notify()
 
     def end(self, seat: Seat) -> None:
-        """No more samples come."""
+        """Tell the stream that its samples are complete."""
         self._submit(seat, lambda: seat in self._streams and self._streams[seat].end())
 
     def leave(self, seat: Seat) -> None:
-        """Drop a stream; nothing more is delivered."""
+        """Drop a stream; its seat gets no more news."""
         self._submit(seat, lambda: self._streams.pop(seat, None))
 
     def stop(self) -> None:
@@ -113,10 +118,12 @@ class Engine(threading.Thread):
                 if self._stopped:
                     return
                 jobs, self._jobs = self._jobs, []
+
             self._worked = not is_quiet
             if is_quiet:
                 return_freed_memory()
                 continue
+
             for seat, job in jobs:
                 self._guarded(seat, job)
             self._step()
@@ -129,29 +136,30 @@ class Engine(threading.Thread):
         )
 
     def _submit(self, seat: Seat, job: Callable[[], object]) -> None:
-        """Run a function in the thread, between two steps and in order."""
+        """Queue a function, which the thread runs between two steps, in order."""
         with self._changed:
             self._jobs.append((seat, job))
             self._changed.notify()
 
     def _guarded(self, seat: Seat, job: Callable[[], object]) -> None:
-        """Run a function; whatever it raises ends the stream of `seat` alone."""
+        """Run a job; an exception ends the stream of `seat` and no other."""
         try:
             job()
         except Exception as error:
             self._streams.pop(seat, None)
-            self._tell(seat, Heard(events=(Failed(error),), finished=True))
+            self._tell(seat, StreamNews(events=(Failed(error),), finished=True))
 
     def _add(self, seat: Seat) -> None:
-        """Give a stream the samples that have arrived."""
+        """Move the samples that have arrived into their stream."""
         with self._changed:
             parts = self._arrived.pop(seat)
+
         if stream := self._streams.get(seat):
             stream.push(np.concatenate(parts))
             if not stream.ready:
-                self._tell(seat, Heard())
+                self._tell(seat, StreamNews())
 
-    def _tell(self, seat: Seat, news: Heard) -> None:
+    def _tell(self, seat: Seat, news: StreamNews) -> None:
         self._loop.call_soon_threadsafe(seat.deliver, news)
 
     def _step(self) -> None:
@@ -159,24 +167,26 @@ class Engine(threading.Thread):
         seats = [seat for seat, stream in self._streams.items() if stream.ready][: self._batch]
         if not seats:
             return
-        begin = time.perf_counter()
+        start_time = time.perf_counter()
         advance([self._streams[seat] for seat in seats])
-        self._metrics.step_seconds.observe(time.perf_counter() - begin)
+        self._metrics.step_seconds.observe(time.perf_counter() - start_time)
         self._metrics.step_streams.observe(len(seats))
+
         for seat in seats:
-            self._hand_out(seat)
+            self._deliver_events(seat)
         self._metrics.waiting.set(
             max((stream.waiting for stream in self._streams.values()), default=0.0)
         )
 
-    def _hand_out(self, seat: Seat) -> None:
-        """Tell a client what its stream has found, and put it at the end of the queue."""
+    def _deliver_events(self, seat: Seat) -> None:
+        """Send the new events of a stream, and put the stream at the end of the queue."""
         stream = self._streams.pop(seat)
-        news = Heard(
+        news = StreamNews(
             events=stream.take(),
             waiting=stream.waiting if stream.ready else 0.0,
             finished=stream.finished,
         )
         self._tell(seat, news)
+
         if not news.finished:
             self._streams[seat] = stream

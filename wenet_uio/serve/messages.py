@@ -1,6 +1,4 @@
-"""The messages of WeNet's WebSocket protocol (runtime/core/websocket), and our own optional
-fields.
-"""
+"""Messages of WeNet's WebSocket protocol (runtime/core/websocket), with our optional fields."""
 
 from __future__ import annotations
 
@@ -13,20 +11,20 @@ from wenet_uio.search.results import TranscriptSegment
 from wenet_uio.search.subtitles import Cue
 
 MOST_PHRASES = 1000
-MOST_OF_PHRASE, MOST_OF_PHRASES = 100, 20_000
-"""Characters of a hot phrase, and of all together: the time to prepare them grows faster than their
-length."""
+MOST_PHRASE_CHARACTERS, MOST_TOTAL_CHARACTERS = 100, 20_000
+"""Characters of one hot phrase, and of all phrases of a stream. The time to prepare phrases grows
+faster than their length."""
 MOST_NBEST = 100
 RATES = 4000, 384_000
 """Lowest and highest sample rate of a stream, in Hz."""
 
 
 class RefusedError(Exception):
-    """A request of a client that the server does not serve; the message goes to the client."""
+    """The server refuses a request; the message goes to the client."""
 
 
 class LimitError(RefusedError):
-    """A limit is reached; `reason` is its name in the metrics."""
+    """A limit of the server is reached; `reason` is its name in the metrics."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -35,11 +33,11 @@ class LimitError(RefusedError):
 
 @dataclass(frozen=True)
 class Start:
-    """The start signal of a client."""
+    """Start signal of a client."""
 
     nbest: int = 1
     continuous_decoding: bool = False
-    """Whether the stream goes on after the end of an utterance."""
+    """Whether the stream continues after the end of an utterance."""
     sample_rate: int | None = None
     """Hz; None: the rate of the model."""
     hot_words: tuple[str, ...] = ()
@@ -48,16 +46,18 @@ class Start:
 
 
 def signal_of(text: str) -> tuple[str, dict[str, Any]]:
-    """The signal (start or end) of a text message, and the whole message.
+    """Parse a text message: its signal (start or end), and all its fields.
 
     Raises:
         RefusedError: the message is not JSON, or has another signal.
     """
     try:
         message = json.loads(text)
-        json.dumps(message, ensure_ascii=False).encode()  # \ud800 alone is no character
+        # A lone surrogate such as \ud800 is valid JSON, but no text.
+        json.dumps(message, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise RefusedError('a text message must be JSON, such as {"signal": "start"}') from None
+
     signal = message.get("signal") if isinstance(message, dict) else None
     if signal not in ("start", "end"):
         raise RefusedError('a text message needs "signal": "start" or "end"')
@@ -73,6 +73,7 @@ def start_of(message: dict[str, Any]) -> Start:
     score = _number(message, "hot_word_score", None)
     if score is not None and not -100 <= score <= 100:
         raise RefusedError(f"hot_word_score: expected -100 to 100, found {score}")
+
     return Start(
         nbest=_whole(message, "nbest", 1, (1, MOST_NBEST)) or 1,
         continuous_decoding=_flag(message, "continuous_decoding"),
@@ -84,43 +85,55 @@ def start_of(message: dict[str, Any]) -> Start:
 
 
 def phrases_of(value: Any) -> tuple[str, ...]:
-    """Hot words from a list of texts, or from a text with one phrase a line.
+    """Read hot words from a list of texts, or from a text with one phrase a line.
 
     Raises:
         RefusedError: another type, too many, or too long.
     """
     if isinstance(value, str):
         value = value.splitlines()
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(phrase, str) for phrase in value):
         raise RefusedError("hot_words: expected a list of phrases")
-    phrases = tuple(each.strip() for each in value if each.strip())
+
+    phrases = tuple(phrase.strip() for phrase in value if phrase.strip())
+    longest = max(map(len, phrases), default=0)
+    total = sum(map(len, phrases))
+
     if len(phrases) > MOST_PHRASES:
         raise RefusedError(f"hot_words: at most {MOST_PHRASES} phrases, found {len(phrases)}")
-    if (longest := max(map(len, phrases), default=0)) > MOST_OF_PHRASE:
+    if longest > MOST_PHRASE_CHARACTERS:
         raise RefusedError(
-            f"hot_words: a phrase may have {MOST_OF_PHRASE} characters, found {longest}"
+            f"hot_words: a phrase may have {MOST_PHRASE_CHARACTERS} characters, found {longest}"
         )
-    if (total := sum(map(len, phrases))) > MOST_OF_PHRASES:
+    if total > MOST_TOTAL_CHARACTERS:
         raise RefusedError(
-            f"hot_words: all phrases may have {MOST_OF_PHRASES} characters, found {total}"
+            f"hot_words: all phrases may have {MOST_TOTAL_CHARACTERS} characters, found {total}"
         )
+
     return phrases
 
 
 def ready(
     streaming: bool, reason: str, sample_rate: int, warnings: Sequence[str]
 ) -> dict[str, Any]:
-    """The answer to `start`. `reason`: why the model cannot stream, so that windows are decoded
-    again.
+    """Make the answer to `start`.
+
+    Args:
+        reason: why the model cannot stream, so that windows are decoded again; else empty.
+        sample_rate: Hz of the samples that the client sends.
     """
-    own: dict[str, Any] = {"streaming": streaming, "reason": reason, "sample_rate": sample_rate}
+    our_fields: dict[str, Any] = {
+        "streaming": streaming,
+        "reason": reason,
+        "sample_rate": sample_rate,
+    }
     if warnings:
-        own["warnings"] = list(warnings)
-    return {"status": "ok", "type": "server_ready", **own}
+        our_fields["warnings"] = list(warnings)
+    return {"status": "ok", "type": "server_ready", **our_fields}
 
 
 def partial_result(texts: Sequence[str]) -> dict[str, Any]:
-    """The texts of the utterance so far, best first."""
+    """Make the message with the texts of the utterance so far, best first."""
     return {
         "status": "ok",
         "type": "partial_result",
@@ -129,31 +142,39 @@ def partial_result(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def final_result(segment: TranscriptSegment, texts: Sequence[str]) -> dict[str, Any]:
-    """The texts of an ended utterance, best first; the best one with the times of its words in
-    milliseconds.
+    """Make the message with the texts of an ended utterance, best first.
+
+    The best text has the times of its words, in milliseconds.
     """
-    pieces = [
+    word_pieces = [
         {"word": word.text, "start": round(word.start * 1000), "end": round(word.end * 1000)}
         for word in segment.words
     ]
     nbest: list[dict[str, Any]] = [{"sentence": text} for text in texts]
-    nbest[0]["word_pieces"] = pieces
-    own = {**segment.to_dict(), "cues": [cue_of(cue) for cue in segment.cues()]}
-    return {"status": "ok", "type": "final_result", "nbest": _json(nbest), "segment": own}
+    nbest[0]["word_pieces"] = word_pieces
+
+    # `segment` is our field. WeNet has the n-best list as a text that holds JSON.
+    segment_fields = {**segment.to_dict(), "cues": [cue_of(cue) for cue in segment.cues()]}
+    return {
+        "status": "ok",
+        "type": "final_result",
+        "nbest": _json(nbest),
+        "segment": segment_fields,
+    }
 
 
 def speech_end() -> dict[str, Any]:
-    """The last message of a stream."""
+    """Make the last message of a stream."""
     return {"status": "ok", "type": "speech_end"}
 
 
 def failed(message: str) -> dict[str, Any]:
-    """The stream ends for this reason."""
+    """Make the message that ends a stream with a reason."""
     return {"status": "failed", "message": message}
 
 
 def cue_of(cue: Cue) -> dict[str, Any]:
-    """A subtitle: start, end, text."""
+    """Make the JSON object of a subtitle; times in seconds."""
     return {"start": round(cue.start, 3), "end": round(cue.end, 3), "text": cue.text}
 
 

@@ -1,4 +1,4 @@
-"""A client of WeNet's WebSocket protocol, from its connection to its end."""
+"""Serve one client of WeNet's WebSocket protocol, from its connection to its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
 
 from wenet_uio.search.live import END, Event, Failed, LiveStream, Partial
 from wenet_uio.serve import messages
-from wenet_uio.serve.engine import Engine, Heard, Seat
+from wenet_uio.serve.engine import Engine, Seat, StreamNews
 from wenet_uio.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.serve.metrics import Metrics
 from wenet_uio.serve.options import Limits
@@ -30,7 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class Session:
-    """Takes the messages of one client, and sends the results of its stream."""
+    """Take the messages of one client, and send the results of its stream.
+
+    Two tasks share a session: `_receive` reads messages, `_send` writes results. `_finish` ends both.
+    """
 
     def __init__(
         self,
@@ -44,10 +47,10 @@ class Session:
 
         Args:
             engine: runs the stream.
-            check: raises PermissionError if a client may not start.
-            open_stream: returns a stream and warnings; is called in a thread of its own.
+            check: raises PermissionError if the client may not start.
+            open_stream: returns a stream and warnings; called in a thread of its own.
             ready: the answer to `start`.
-            metrics: of the server.
+            metrics: counters of the server.
         """
         self._engine, self._check, self._open_stream = engine, check, open_stream
         self._ready, self._metrics = ready, metrics
@@ -55,11 +58,13 @@ class Session:
         self._start = Start()
         self._warnings: list[str] = []
         self._received = self._waiting = 0.0
-        """Seconds of audio."""
+        """Seconds of audio: all so far, and those that no step has encoded."""
         self._unsent: deque[dict[str, Any]] = deque()
         self._news, self._encoded = asyncio.Event(), asyncio.Event()
-        self._ending = self._finished = False
-        """No more audio is taken; nothing follows what is in `_unsent`."""
+        self._ending = False
+        """Whether further audio is ignored."""
+        self._finished = False
+        """Whether the messages in `_unsent` are the last ones."""
         self._code = WSCloseCode.OK
         self._limits = Limits()
 
@@ -76,12 +81,14 @@ class Session:
         await socket.prepare(request)
         if request.transport is not None:
             request.transport.set_write_buffer_limits(UNSENT)
+
         receiving = asyncio.create_task(self._receive(socket))
         pinging = asyncio.create_task(_ping(socket))
         try:
             await self._send(socket)
             receiving.cancel()
-            await asyncio.wait((receiving,))  # only one may read while the closing handshake runs
+            # The closing handshake reads from the socket; two readers at once are an error.
+            await asyncio.wait((receiving,))
             await socket.close(code=self._code)
         except asyncio.TimeoutError:
             self._metrics.refused.labels("send_seconds").inc()
@@ -94,10 +101,11 @@ class Session:
             pinging.cancel()
             if self._seat is not None:
                 self._engine.leave(self._seat)
+
         return socket
 
     def stop(self) -> None:
-        """End the stream as if the client had sent `end`, because the server stops."""
+        """End the stream as after the signal `end`, because the server stops."""
         self._code = WSCloseCode.GOING_AWAY
         if self._seat is None:
             self._finish()
@@ -105,26 +113,29 @@ class Session:
             self._end()
 
     def refuse(self, error: Exception) -> None:
-        """Send the reason, then disconnect."""
+        """Send the reason to the client, then disconnect.
+
+        The text of an unexpected error stays in the log: it may tell a stranger about the server.
+        """
         if self._finished:
             return
+
         self._code = WSCloseCode.POLICY_VIOLATION
         if isinstance(error, LimitError):
             self._metrics.refused.labels(error.reason).inc()
         elif not isinstance(error, (RefusedError, PermissionError, ValueError)):
             log.error("error: a stream failed", exc_info=error)
-            error, self._code = (
-                RuntimeError("the server failed at this stream"),
-                WSCloseCode.INTERNAL_ERROR,
-            )
+            error = RuntimeError("the server failed at this stream")
+            self._code = WSCloseCode.INTERNAL_ERROR
+
         self._unsent.append(messages.failed(str(error)))
         self._finish()
 
     async def _send(self, socket: web.WebSocketResponse) -> None:
-        """Send what there is until the stream has finished or the client has vanished.
+        """Send messages until the stream has finished or the client has vanished.
 
         Raises:
-            asyncio.TimeoutError: the client does not take it.
+            asyncio.TimeoutError: the client does not read a message within `send_seconds`.
         """
         while not socket.closed:
             while self._unsent:
@@ -136,31 +147,31 @@ class Session:
             await self._news.wait()
 
     async def _receive(self, socket: web.WebSocketResponse) -> None:
-        """Take messages until the client has vanished."""
+        """Take messages until the stream has finished or the client has vanished."""
         try:
             # Before Python 3.12 a `wait_for` whose message has just come swallows the cancellation
             # that ends this.
             while not self._finished:
                 idle = None if self._ending else self._limits.idle_seconds
                 try:
-                    # Pings are no messages. The time counts also for a client that reads no answers
-                    # to its pings.
+                    # Pings do not count as messages, so a client that only pings is idle too.
                     message = await asyncio.wait_for(socket.receive(), idle)
                 except asyncio.TimeoutError:
-                    if self._ending or self._waiting > 0:  # the client may wait for its results
+                    # A client that waits for its results is not idle.
+                    if self._ending or self._waiting > 0:
                         continue
                     raise LimitError("idle_seconds", f"no message for {idle:g} s") from None
                 if message.type == WSMsgType.TEXT:
                     await self._take_signal(message.data)
                 elif message.type == WSMsgType.BINARY:
                     self._take_audio(message.data)
-                    await self._room()
+                    await self._wait_for_room()
                 else:
                     self._count_bad_frame(message.data)
                     break
         except ConnectionError:
             log.debug("a client vanished")
-        except Exception as error:  # without a word the client would wait for ever
+        except Exception as error:  # without an answer, the client would wait forever
             self.refuse(error)
         finally:
             self._finish()
@@ -181,10 +192,11 @@ class Session:
         else:
             start = self._start = messages.start_of(message)
             self._check(start)
+
             self._rate = start.sample_rate or self._ready["sample_rate"]
             self._metrics.streams.inc()
-            # In a thread of its own, because many hot words take seconds, and other clients shall
-            # not wait.
+
+            # Preparing many hot words takes seconds; in this thread, other clients would wait.
             stream, self._warnings = await asyncio.to_thread(self._open_stream, start)
             self._seat = self._engine.open(stream, self._take_news)
 
@@ -197,6 +209,7 @@ class Session:
             raise RefusedError(
                 f"audio: expected 16-bit samples, found a message of {len(data)} bytes"
             )
+
         seconds = len(data) / 2 / self._rate
         self._received += seconds
         self._waiting += seconds
@@ -206,31 +219,30 @@ class Session:
                 "max_seconds",
                 f"a stream may have {self._limits.max_seconds:g} s of audio; connect again",
             )
+
         self._engine.push(self._seat, np.frombuffer(data, "<i2").astype(np.int16, copy=False))
 
-    async def _room(self) -> None:
-        """Wait until less than the limit waits to be encoded. Meanwhile the network slows down the
-        client.
+    async def _wait_for_room(self) -> None:
+        """Wait until less than `queue_seconds` of audio wait to be encoded.
 
-        Other clients come in between, also if this one has sent many small packets.
+        Meanwhile nothing is read, so that TCP slows down the client.
         """
+        # Many small packets of one client must not keep the others from the event loop.
         await asyncio.sleep(0)
         while self._waiting > self._limits.queue_seconds and not self._finished:
             self._encoded.clear()
             await self._encoded.wait()
 
-    def _take_news(self, news: Heard) -> None:
+    def _take_news(self, news: StreamNews) -> None:
         """Turn news of the stream into messages."""
         self._waiting = news.waiting
         self._encoded.set()
         if self._finished:
             return
+
         if news.opened:
-            self._put(
-                messages.ready(
-                    **{**self._ready, "sample_rate": self._rate}, warnings=self._warnings
-                )
-            )
+            fields = {**self._ready, "sample_rate": self._rate}
+            self._put(messages.ready(**fields, warnings=self._warnings))
         for event in news.events:
             self._take_event(event)
         if news.finished and not self._finished:
@@ -247,8 +259,9 @@ class Session:
             if event.texts[0]:
                 self._put(messages.partial_result(event.texts))
             return
+
         self._metrics.utterances.inc()
-        # Long silence ends utterances too. In a continuous stream nobody needs their empty texts.
+        # Long silence ends utterances too; a continuous stream leaves out their empty texts.
         if event.texts[0] or event.rule == END or not self._start.continuous_decoding:
             self._put(messages.final_result(event.segment, event.texts))
         if not self._start.continuous_decoding and event.rule != END:
@@ -256,7 +269,7 @@ class Session:
             self._finish()
 
     def _put(self, message: dict[str, Any]) -> None:
-        """Send a message soon. A newer partial result replaces one that was not sent yet."""
+        """Queue a message. A newer partial result replaces one that was not sent yet."""
         if self._unsent and self._unsent[-1].get("type") == "partial_result" == message["type"]:
             self._unsent.pop()
         self._unsent.append(message)
@@ -274,12 +287,13 @@ class Session:
 
 
 async def _ping(socket: web.WebSocketResponse) -> None:
-    """Ping until the connection is closed; a client that is slowed down cannot answer, so answers
-    are not awaited.
+    """Ping until the connection is closed.
+
+    Answers are not awaited: a client that is slowed down cannot send any.
     """
     while not socket.closed:
         await asyncio.sleep(HEARTBEAT)
         try:
             await socket.ping()
-        except ConnectionError:  # `receive` finds out as well
+        except ConnectionError:  # `_receive` sees the lost connection too
             return

@@ -22,7 +22,13 @@ from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.context_graph import tokenize_phrases
 from wenet_uio.search.options import SCORED
 from wenet_uio.search.results import Transcript, TranscriptSegment
-from wenet_uio.serve.messages import MOST_OF_PHRASE, LimitError, RefusedError, cue_of, phrases_of
+from wenet_uio.serve.messages import (
+    MOST_PHRASE_CHARACTERS,
+    LimitError,
+    RefusedError,
+    cue_of,
+    phrases_of,
+)
 from wenet_uio.serve.metrics import Metrics
 from wenet_uio.serve.options import Limits
 
@@ -153,7 +159,7 @@ class Transcriptions:
         known, warnings = spelled(wanted + prompted, self._recogniser)
         if long:
             warnings.append(
-                f"prompt: left out {long} phrases of more than {MOST_OF_PHRASE} characters"
+                f"prompt: left out {long} phrases of more than {MOST_PHRASE_CHARACTERS} characters"
             )
         return replace(options, hot_words=[*options.hot_words, *known]), warnings
 
@@ -183,7 +189,7 @@ def _prompted(prompt: str) -> tuple[tuple[str, ...], int]:
     prose.
     """
     phrases = [phrase.strip() for phrase in re.split(r"[,;.\n]", prompt)]
-    short = [phrase for phrase in phrases if len(phrase) <= MOST_OF_PHRASE]
+    short = [phrase for phrase in phrases if len(phrase) <= MOST_PHRASE_CHARACTERS]
     return phrases_of(short), len(phrases) - len(short)
 
 
