@@ -11,33 +11,35 @@ from aiohttp import web
 
 
 def bearer(request: web.Request) -> str | None:
-    """The token in the headers of a request."""
+    """Read the bearer token in the headers of a request; None if there is none."""
     kind, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else None
 
 
-def check_token(given: str | None, wanted: str | None) -> None:
-    """Check a token in constant time; without a wanted one all may come in.
+def check_token(token: str | None, secret: str | None) -> None:
+    """Compare the token of a client with the secret of the server; None lets everybody in.
 
     Raises:
-        PermissionError: it is another one.
+        PermissionError: the token is another one, or is missing.
     """
-    if wanted is not None and not hmac.compare_digest(
-        (given or "").encode(errors="replace"), wanted.encode()
-    ):
+    if secret is None:
+        return
+
+    # The time of the comparison must not tell how many characters are right.
+    if not hmac.compare_digest((token or "").encode(errors="replace"), secret.encode()):
         raise PermissionError("the token is missing or wrong (Authorization: Bearer TOKEN)")
 
 
 def is_allowed(origin: str | None, origins: Collection[str]) -> bool:
-    """Whether `origins` names the origin of a page, or all by `*`."""
+    """Whether `origins` has the origin of a page, or `*` for all."""
     return origin is not None and ("*" in origins or origin in origins)
 
 
 def check_origin(request: web.Request, origins: Collection[str]) -> None:
-    """Refuse pages of other hosts: a browser would let any page use a server on its own machine.
+    """Refuse pages of other hosts: a browser lets any page connect to a server on its own machine.
 
     Raises:
-        PermissionError: the request comes from such a page.
+        PermissionError: the request comes from a page of another host.
     """
     origin = request.headers.get("Origin")
     if origin is not None and not is_allowed(origin, origins) and not _is_own(origin, request):
@@ -45,15 +47,16 @@ def check_origin(request: web.Request, origins: Collection[str]) -> None:
 
 
 def _is_own(origin: str, request: web.Request) -> bool:
-    """Whether the page is the server's own.
+    """Whether this server served the page.
 
-    A hostile page can give its own host name the address of this machine, so at a loopback address
-    the name counts too.
+    A hostile page can let its own host name point to the loopback address (DNS rebinding). So a
+    server at a loopback address also checks the name.
     """
     try:
         host = urlsplit(origin)
     except ValueError:
         return False
+
     address = request.transport and request.transport.get_extra_info("sockname")
     is_local = bool(address) and _is_loopback(address[0])
     return host.netloc == request.headers.get("Host") and (

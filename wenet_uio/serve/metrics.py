@@ -1,4 +1,4 @@
-"""What the server counts, for /metrics (Prometheus)."""
+"""Counters of the server, for /metrics (Prometheus)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-STREAMS = (1, 2, 4, 8, 16, 32, 64)
+STEP_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+STREAMS_OF_A_STEP = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
@@ -44,13 +44,13 @@ class Metrics:
         self.step_seconds = Histogram(
             "wenet_uio_step_seconds",
             "Time of a step of the streams",
-            buckets=SECONDS,
+            buckets=STEP_SECONDS,
             registry=registry,
         )
         self.step_streams = Histogram(
             "wenet_uio_step_streams",
             "Streams that a step encodes together",
-            buckets=STREAMS,
+            buckets=STREAMS_OF_A_STEP,
             registry=registry,
         )
         self.waiting = Gauge(
@@ -60,5 +60,5 @@ class Metrics:
         )
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Write all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
