@@ -45,7 +45,7 @@ def test_searches_share_a_table_until_it_is_large_and_keep_it_then(tmp_path, mon
     first = model.begin()
     before = total(first, [2, 3, 4])
     assert model.begin() is first
-    monkeypatch.setattr("wenet_uio.search.language_model.REMEMBERED", 2)
+    monkeypatch.setattr("wenet_uio.search.language_model.MOST_EXTENSIONS", 2)
     second = model.begin()
     assert second is not first
     assert total(second, [2, 3, 4]) == total(first, [2, 3, 4]) == before

@@ -1,6 +1,4 @@
-"""Forced alignment: times of the tokens and words of a transcript, and a score of how well it fits
-the audio.
-"""
+"""Forced alignment: times of tokens and words of a transcript, and how well it fits the audio."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Alignment:
-    """The times of a transcript. An interval spans the frames in which CTC emits the token or
-    word.
-    """
+    """Times of a transcript. An interval spans the frames in which CTC emits the token or word."""
 
     tokens: tuple[Interval, ...]
     words: tuple[Interval, ...]
@@ -59,19 +55,17 @@ class Alignments:
     """Utterances that could not be read."""
 
     def poor(self, min_score: float) -> dict[str, str]:
-        """{key: reason} of utterances that did not align, that score below `min_score`, or that
-        could not be read.
+        """List {key: reason} of utterances to leave out.
+
+        They did not align, score below `min_score`, or could not be read.
         """
-        poor = {
-            key: f"score {each.score:.2f}"
-            for key, each in self.by_key.items()
-            if each.score < min_score
+        low = {
+            key: f"score {alignment.score:.2f}"
+            for key, alignment in self.by_key.items()
+            if alignment.score < min_score
         }
-        return (
-            poor
-            | self.failed
-            | {sample.key: f"{sample.reason}: {sample.detail}" for sample in self.skipped}
-        )
+        unread = {sample.key: f"{sample.reason}: {sample.detail}" for sample in self.skipped}
+        return low | self.failed | unread
 
 
 @torch.inference_mode()
@@ -90,29 +84,35 @@ def align_batches(
     with tqdm(total=utterances, desc="aligning", unit="utt", disable=None) as bar:
         for batch in batches:
             if len(batch):
-                feats, lengths = batch.feats.to(device), batch.feats_lengths.to(device)
-                encoder_out, lengths = model.encode(feats, lengths)
-                log_probs = model.ctc_log_probs(encoder_out)
-                for row, key in enumerate(batch.keys):
-                    labels = batch.target[row, : batch.target_lengths[row]].tolist()
-                    seconds = int(batch.feats_lengths[row]) * clock.shift
-                    found = align(
-                        log_probs[row, : lengths[row]],
-                        labels,
-                        tokenizer,
-                        clock,
-                        seconds,
-                        model.blank,
-                    )
-                    if found is None:
-                        alignments.failed[key] = (
-                            f"{len(labels)} tokens do not fit {int(lengths[row])} encoder frames"
-                        )
-                    else:
-                        alignments.by_key[key] = found
+                _align_batch(alignments, model, batch, tokenizer, clock, device)
             alignments.skipped.extend(batch.skipped)
             bar.update(len(batch) + len(batch.skipped))
     return alignments
+
+
+def _align_batch(
+    alignments: Alignments,
+    model: ASRModel,
+    batch: Batch,
+    tokenizer: Tokenizer,
+    clock: FrameClock,
+    device: torch.device,
+) -> None:
+    """Align the utterances of a batch, and add the results to `alignments`."""
+    encoder_out, lengths = model.encode(batch.feats.to(device), batch.feats_lengths.to(device))
+    log_probs = model.ctc_log_probs(encoder_out)
+
+    for row, key in enumerate(batch.keys):
+        labels = batch.target[row, : batch.target_lengths[row]].tolist()
+        seconds = int(batch.feats_lengths[row]) * clock.shift
+        utterance = log_probs[row, : lengths[row]]
+        alignment = align(utterance, labels, tokenizer, clock, seconds, model.blank)
+
+        if alignment is None:
+            reason = f"{len(labels)} tokens do not fit {len(utterance)} encoder frames"
+            alignments.failed[key] = reason
+        else:
+            alignments.by_key[key] = alignment
 
 
 def align(
@@ -133,6 +133,7 @@ def align(
     if aligned is None:
         return None
     path, log_prob = aligned
+
     tokens = tuple(
         Interval(tokenizer.symbol(token), clock.edge(start), clock.edge(end), math.exp(score))
         for token, start, end, score in zip(
@@ -148,5 +149,7 @@ def align(
         )
         for word, first, last in tokenizer.words(labels)
     )
-    best = float(log_probs.max(dim=1).values.sum())
-    return Alignment(tokens, words, (log_prob - best) / max(1, len(labels)), seconds)
+
+    best_log_prob = float(log_probs.max(dim=1).values.sum())
+    score = (log_prob - best_log_prob) / max(1, len(labels))
+    return Alignment(tokens, words, score, seconds)

@@ -14,8 +14,7 @@ _NO_KEY = torch.iinfo(torch.int64).max
 
 
 class ContextGraph:
-    """A PrefixScorer that gives a bonus for every token within an occurrence of a phrase, once for
-    each token.
+    """A PrefixScorer with a bonus for each token that lies within an occurrence of a phrase.
 
     The bonus of a token is given as soon as a phrase may begin there, and is taken back if the
     phrase is not completed. With characters as tokens, "new yo" has the bonus of 6 tokens on the
@@ -33,12 +32,13 @@ class ContextGraph:
         self, phrases: Sequence[Sequence[int]], score: float, device: torch.device | str = "cpu"
     ) -> None:
         """Build the automaton of `phrases` (token ids; empty phrases are ignored)."""
-        self.most = (
-            score if score >= 0 else torch.inf
-        )  # many negative bonuses can be taken back at once
+        # One token can take back many negative bonuses at once, so their growth has no limit.
+        self.most = score if score >= 0 else torch.inf
+
         transitions, pending = _automaton(phrases)
         keys, order = torch.tensor(list(transitions), device=device).sort()
         targets, earned = zip(*transitions.values(), strict=True)
+
         self._keys = keys
         self._targets = torch.tensor(targets, device=device)[order]
         self._earned = score * torch.tensor(earned, dtype=torch.float64, device=device)[order]
@@ -52,27 +52,34 @@ class ContextGraph:
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
-        place, known = self._find(states << 32 | tokens.unsqueeze(1))
-        new, begins = self._find(tokens.contiguous())  # if no phrase continues, a new one may begin
-        new = new.masked_fill(~begins, len(self._keys) - 1).unsqueeze(1)
-        place = torch.where(known, place, new)  # (B, N, K)
-        return self._targets[place].unsqueeze(3), self._earned[place] - self._pending[states]
+        continuation, continues = self._find(states << 32 | tokens.unsqueeze(1))
+
+        # Where no phrase continues, a new one may begin: a transition of state 0, whose key is the
+        # token. Else the last transition leads to state 0 without a bonus.
+        beginning, begins = self._find(tokens.contiguous())
+        beginning = beginning.masked_fill(~begins, len(self._keys) - 1).unsqueeze(1)
+
+        transition = torch.where(continues, continuation, beginning)  # (B, N, K)
+        next_states = self._targets[transition].unsqueeze(3)
+        return next_states, self._earned[transition] - self._pending[states]
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
-        """As PrefixScorer.end: takes back the bonus of incomplete phrases."""
+        """As PrefixScorer.end: take back the bonus of incomplete phrases."""
         return -self._pending[states.squeeze(2)]
 
     def _find(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Place of each transition `state << 32 | token`, and whether there is one."""
-        place = torch.searchsorted(self._keys, keys)
-        return place, self._keys[place] == keys
+        """Look up transitions by their keys `state << 32 | token`: index, and whether it exists."""
+        index = torch.searchsorted(self._keys, keys)
+        return index, self._keys[index] == keys
 
 
 def tokenize_phrases(
     lines: Iterable[str], tokenizer: Tokenizer
 ) -> tuple[list[list[int]], list[str]]:
-    """Token ids of the phrases, and the phrases that the units cannot spell; empty phrases are left
-    out.
+    """Spell phrases in units; empty phrases are left out.
+
+    Returns:
+        Token ids of each phrase, and the phrases that the units cannot spell.
     """
     phrases: list[list[int]] = []
     unknown: list[str] = []
@@ -88,7 +95,7 @@ def tokenize_phrases(
 
 
 def _trie(phrases: Sequence[Sequence[int]]) -> tuple[list[dict[int, int]], list[int], list[int]]:
-    """The trie of the phrases; node 0 is the root.
+    """Build the trie of the phrases; node 0 is the root.
 
     Returns:
         For each node: {token: child}, its depth, and the length of the phrase that ends there (0:
@@ -105,12 +112,13 @@ def _trie(phrases: Sequence[Sequence[int]]) -> tuple[list[dict[int, int]], list[
                 depth.append(depth[node] + 1)
                 ends.append(0)
             node = children[node][token]
+
         ends[node] = depth[node]
     return children, depth, ends
 
 
 def _automaton(phrases: Sequence[Sequence[int]]) -> tuple[dict[int, tuple[int, int]], list[int]]:
-    """The automaton of all phrases; state 0 is the state of the empty sequence.
+    """Build the automaton of all phrases; state 0 is the state of the empty sequence.
 
     A token is pending in a state if its bonus was given but may still be taken back.
 
@@ -120,45 +128,51 @@ def _automaton(phrases: Sequence[Sequence[int]]) -> tuple[dict[int, tuple[int, i
         state 0 without a bonus. The second result is the number of pending tokens of each state.
     """
     children, depth, ends = _trie(phrases)
-    following = _following(children, depth, ends)
-    tail = [(1 << size) - 1 for size in depth]
-    stays = [~((1 << size) - 1) for size in ends]
-    states = [
-        (0, 0)
-    ]  # node, and a bit for each token before it: 1 if pending; the lowest bit is the last token
-    numbers = {states[0]: 0}
+    next_nodes = _next_nodes(children, depth, ends)
+
+    # A state is a trie node and a bit for each token of its sequence: 1 if the bonus of that token
+    # is pending. The lowest bit is the newest token.
+    states = [(0, 0)]
+    state_numbers = {states[0]: 0}
+    in_sequence = [(1 << length) - 1 for length in depth]  # bits of the tokens of a node
+    not_final = [~((1 << length) - 1) for length in ends]  # bits that no complete phrase covers
+
     transitions: dict[int, tuple[int, int]] = {}
     for number, (node, pending) in enumerate(states):  # the loop appends to `states`
-        key, begun = number << 32, pending << 1 | 1
-        for token, target in following[node].items():
-            counted = begun & tail[target]
-            state = target, counted & stays[target]
-            found = numbers.setdefault(state, len(states))
-            if found == len(states):
+        pending_with_token = pending << 1 | 1
+        for token, target in next_nodes[node].items():
+            counted = pending_with_token & in_sequence[target]
+            state = target, counted & not_final[target]
+            target_number = state_numbers.setdefault(state, len(states))
+            if target_number == len(states):
                 states.append(state)
-            transitions[key | token] = found, counted.bit_count()
+            transitions[number << 32 | token] = target_number, counted.bit_count()
+
     transitions[_NO_KEY] = 0, 0
     return transitions, [pending.bit_count() for _, pending in states]
 
 
-def _following(
+def _next_nodes(
     children: list[dict[int, int]], depth: list[int], ends: list[int]
 ) -> list[dict[int, int]]:
-    """{token: next node} of each node, without the transitions that equal those of the root.
+    """Find {token: next node} of each node, without the transitions that equal those of the root.
 
     Updates `ends` to the length of the longest phrase that is a suffix of each node's sequence.
     """
-    following: list[dict[int, int]] = [{} for _ in children]
+    next_nodes: list[dict[int, int]] = [{} for _ in children]
     fail = [0] * len(children)
-    queue = deque([0])
+    """For each node the longest other node whose sequence is a suffix of its own."""
+
+    queue = deque([0])  # breadth first: a node comes after its suffixes, which are shorter
     while queue:
         node = queue.popleft()
         ends[node] = max(ends[node], ends[fail[node]])
         if node:
-            following[node] = following[fail[node]] | children[node]
+            next_nodes[node] = next_nodes[fail[node]] | children[node]
         for token, child in children[node].items():
             if node:
-                fail[child] = following[fail[node]].get(token, children[0].get(token, 0))
+                fail[child] = next_nodes[fail[node]].get(token, children[0].get(token, 0))
             queue.append(child)
-    following[0] = children[0]
-    return following
+
+    next_nodes[0] = children[0]
+    return next_nodes

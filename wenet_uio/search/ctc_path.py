@@ -1,6 +1,4 @@
-"""CTC paths: from a label for every frame to tokens with their frames and probabilities, and forced
-alignment.
-"""
+"""CTC paths: tokens with their frames from a label for every frame, and forced alignment."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ class CtcPath(NamedTuple):
 
     tokens: tuple[int, ...]
     peaks: tuple[int, ...]
-    """The frame of each run in which the token is most probable."""
+    """Frame of each run in which the token is most probable."""
     scores: tuple[float, ...]
     """Log-probability of each token at its peak."""
     starts: tuple[int, ...]
@@ -41,29 +39,41 @@ def collapse(
     batch, frames = labels.shape
     if frames == 0:
         return [_EMPTY] * batch
-    place = torch.arange(frames, device=labels.device)
+
+    # Number the runs of equal labels. Every row starts a run, so runs never cross utterances.
+    frame = torch.arange(frames, device=labels.device)
     starts = torch.ones_like(labels, dtype=torch.bool)
     starts[:, 1:] = labels[:, 1:] != labels[:, :-1]
-    counted = ((labels != blank) & (place < lengths.unsqueeze(1))).flatten()
-    run = starts.flatten().cumsum(0) - 1  # every row starts a run, so runs never cross utterances
-    runs = batch * frames
+    run = starts.flatten().cumsum(0) - 1
+    most_runs = batch * frames
+
+    # Score, first best frame and length of each run; blanks and padding do not count.
+    counted = ((labels != blank) & (frame < lengths.unsqueeze(1))).flatten()
     scores = scores.flatten().masked_fill(~counted, -torch.inf)
-    highest = scores.new_full((runs,), -torch.inf).scatter_reduce(0, run, scores, "amax")
-    at_peak = torch.where(counted & (scores == highest[run]), place.repeat(batch), frames)
-    peak = place.new_full((runs,), frames).scatter_reduce(0, run, at_peak, "amin")
-    length = place.new_zeros(runs).scatter_add(0, run, counted.long())
-    first = starts.flatten() & counted
-    run, start = run[first], place.repeat(batch)[first]
-    per_row = first.view(batch, frames).sum(dim=1).tolist()
-    columns = (labels.flatten()[first], peak[run], highest[run], start, start + length[run])
-    rows = zip(*(column.cpu().split(per_row) for column in columns), strict=True)
+    highest = scores.new_full((most_runs,), -torch.inf).scatter_reduce(0, run, scores, "amax")
+    at_peak = torch.where(counted & (scores == highest[run]), frame.repeat(batch), frames)
+    peak = frame.new_full((most_runs,), frames).scatter_reduce(0, run, at_peak, "amin")
+    length = frame.new_zeros(most_runs).scatter_add(0, run, counted.long())
+
+    # Keep the runs that are tokens, and split them by utterance.
+    is_token_start = starts.flatten() & counted
+    run, start = run[is_token_start], frame.repeat(batch)[is_token_start]
+    tokens_per_row = is_token_start.view(batch, frames).sum(dim=1).tolist()
+    columns = (
+        labels.flatten()[is_token_start],
+        peak[run],
+        highest[run],
+        start,
+        start + length[run],
+    )
+    rows = zip(*(column.cpu().split(tokens_per_row) for column in columns), strict=True)
     return [CtcPath(*(tuple(column.tolist()) for column in row)) for row in rows]
 
 
 def align_tokens(
     log_probs: torch.Tensor, tokens: Sequence[int], blank: int
 ) -> tuple[CtcPath, float] | None:
-    """Forced alignment: the best CTC path through `tokens`, and its log-probability.
+    """Find the best CTC path through `tokens`, and its log-probability (forced alignment).
 
     Args:
         log_probs: (T, V) of one utterance.
@@ -71,11 +81,13 @@ def align_tokens(
     Returns:
         None if no CTC path exists: `tokens` has a blank, or there are too few frames.
     """
-    repeats = sum(left == right for left, right in pairwise(tokens))
+    # CTC needs a frame for each token, and a blank between equal neighbours.
+    repeats = sum(token == next_token for token, next_token in pairwise(tokens))
     if blank in tokens or len(tokens) + repeats > log_probs.size(0):
         return None
     if not tokens:
         return _EMPTY, float(log_probs[:, blank].sum())
+
     from torchaudio.functional import forced_align  # slow import, needed for alignment only
 
     target = torch.tensor([list(tokens)], device=log_probs.device)

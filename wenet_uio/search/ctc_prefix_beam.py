@@ -1,6 +1,4 @@
-"""CTC prefix beam search: the best token sequences, with probabilities summed over all their
-paths.
-"""
+"""CTC prefix beam search: find the token sequences with the highest sum over their paths."""
 
 from __future__ import annotations
 
@@ -14,13 +12,14 @@ from wenet_uio.search.prefix_scorer import PrefixScorer, Scorers
 from wenet_uio.search.types import Hypothesis, NBest
 
 _NOT_A_TOKEN = -1
-_MULTIPLIER = -7046029254386353131
+_HASH_MULTIPLIER = -7046029254386353131
 """Multiplier of the 64-bit hash of prefixes: any odd number without a pattern."""
 
 
 class _Frames(NamedTuple):
-    """The K best labels of each frame; frames after the end of an utterance allow only the blank,
-    at no cost.
+    """The K best labels of each frame.
+
+    Frames after the end of an utterance allow the blank only, with log-probability 0.
     """
 
     tokens: torch.Tensor
@@ -82,14 +81,13 @@ class PrefixBeam:
         """
         self._blank = blank
         self._scorers = [scorer.begin() for scorer in scorers]
-        self._beam = _empty_prefix(
-            batch, beam_size, sum(each.state_size for each in scorers), device
-        )
+        state_size = sum(scorer.state_size for scorer in scorers)
+        self._beam = _empty_prefix(batch, beam_size, state_size, device)
         self._prefixes: list[list[tuple[int, ...]]] = [[()] * beam_size] * batch
 
     @property
     def kind(self) -> tuple[int, ...]:
-        """Beams of one kind can advance together."""
+        """What beams must have in common to advance together."""
         return (self._beam.last.size(1), self._blank, *map(id, self._scorers))
 
     def advance(self, log_probs: torch.Tensor, lengths: torch.Tensor | None = None) -> None:
@@ -103,30 +101,29 @@ class PrefixBeam:
         frames = _allowed_labels(log_probs, lengths, min(size, log_probs.size(2)), self._blank)
         scorer = _as_one(self._scorers)
         history = []
-        for tokens, scores, blank_scores in zip(
-            *(each.unbind(dim=1) for each in frames), strict=True
-        ):
+        per_frame = zip(*(values.unbind(dim=1) for values in frames), strict=True)
+        for tokens, scores, blank_scores in per_frame:
             self._beam, parent, token = _advance(self._beam, tokens, scores, blank_scores, scorer)
             history.append((parent, token))
         if history:
-            self._prefixes = _longer(self._prefixes, history)
+            self._prefixes = _extended(self._prefixes, history)
 
     def nbests(self) -> list[NBest]:
-        """The hypotheses of each utterance: at most N, best first; their scores include the
-        bonuses.
-        """
+        """Read the hypotheses of each utterance: at most N, best first, scores with bonuses."""
         beam = self._beam
         totals = beam.score + beam.bonus
-        if (scorer := _as_one(self._scorers)) is not None:
+        scorer = _as_one(self._scorers)
+        if scorer is not None:
             totals += scorer.end(beam.states)
+
         scores, order = totals.sort(dim=1, descending=True, stable=True)
         return [
             [
-                Hypothesis(prefixes[place], score)
-                for place, score in zip(places, values, strict=True)
+                Hypothesis(prefixes[rank], score)
+                for rank, score in zip(ranks, values, strict=True)
                 if score > -torch.inf
             ]
-            for prefixes, places, values in zip(
+            for prefixes, ranks, values in zip(
                 self._prefixes, order.tolist(), scores.tolist(), strict=True
             )
         ]
@@ -137,13 +134,15 @@ class PrefixBeam:
         if len(beams) == 1:
             beams[0].advance(log_probs)
             return
-        whole = copy(beams[0])
-        whole._beam = _Beam(*map(torch.cat, zip(*(each._beam for each in beams), strict=True)))
-        whole._prefixes = [prefixes for each in beams for prefixes in each._prefixes]
-        whole.advance(log_probs)
-        for row, each in enumerate(beams):
-            each._beam = _Beam(*(values[row : row + 1] for values in whole._beam))
-            each._prefixes = [whole._prefixes[row]]
+
+        joined = copy(beams[0])
+        joined._beam = _Beam(*map(torch.cat, zip(*(beam._beam for beam in beams), strict=True)))
+        joined._prefixes = [prefixes for beam in beams for prefixes in beam._prefixes]
+        joined.advance(log_probs)
+
+        for row, beam in enumerate(beams):
+            beam._beam = _Beam(*(values[row : row + 1] for values in joined._beam))
+            beam._prefixes = [joined._prefixes[row]]
 
 
 def ctc_prefix_beam_search(
@@ -168,6 +167,7 @@ def ctc_prefix_beam_search(
     steps = int(lengths.max()) if batch else 0
     if steps == 0:
         return [[Hypothesis((), 0.0)] for _ in range(batch)]
+
     beam = PrefixBeam(batch, beam_size, blank, scorers, log_probs.device)
     beam.advance(log_probs[:, :steps], lengths)
     return beam.nbests()
@@ -183,13 +183,13 @@ def _allowed_labels(
     scores, tokens = log_probs.topk(count, dim=-1)
     scores = scores.double()
     is_blank = tokens == blank
+
     if lengths is None:
         lengths = torch.full((len(tokens),), tokens.size(1), device=tokens.device)
     outside = torch.arange(tokens.size(1), device=tokens.device) >= lengths.unsqueeze(1)
     blank_scores = scores.masked_fill(~is_blank, -torch.inf).amax(dim=-1).masked_fill(outside, 0.0)
-    return _Frames(
-        tokens, scores.masked_fill(is_blank | outside.unsqueeze(-1), -torch.inf), blank_scores
-    )
+    token_scores = scores.masked_fill(is_blank | outside.unsqueeze(-1), -torch.inf)
+    return _Frames(tokens, token_scores, blank_scores)
 
 
 def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) -> _Beam:
@@ -225,9 +225,7 @@ def _advance(
     size, labels = beam.last.size(1), tokens.size(1)
     total = beam.score
     is_last = tokens.unsqueeze(1) == beam.last.unsqueeze(2)  # (B, N, K)
-    repeats, label = is_last.max(
-        dim=2
-    )  # True if the last token is among the labels, and its place there
+    repeats, label = is_last.max(dim=2)  # whether the last token is among the labels, and where
 
     # Extend prefix n by token k; a repeated token needs a blank in between.
     before = torch.where(is_last, beam.ends_in_blank.unsqueeze(2), total.unsqueeze(2))
@@ -239,11 +237,10 @@ def _advance(
     joining = extended.gather(2, label.unsqueeze(1).expand_as(is_child)).masked_fill_(
         ~is_child, -torch.inf
     )
-    joined, parent = joining.max(
-        dim=1
-    )  # (B, M); each prefix has one parent at most, so that max is enough
-    gone = torch.full_like(joined, torch.inf).masked_fill_(joined > -torch.inf, -torch.inf)
-    extended.flatten(1).scatter_reduce_(1, parent * labels + label, gone, "amin")
+    # (B, M). A prefix has one parent at most, so that the maximum is its only value.
+    joined, parent = joining.max(dim=1)
+    removed = torch.full_like(joined, torch.inf).masked_fill_(joined > -torch.inf, -torch.inf)
+    extended.flatten(1).scatter_reduce_(1, parent * labels + label, removed, "amin")
 
     # A prefix stays as it is if the frame has a blank, or its last token again.
     repeated = scores.gather(1, label).masked_fill_(~repeats, -torch.inf)
@@ -259,6 +256,7 @@ def _advance(
         extended, bonus, states = _with_bonus(beam, tokens, staying, extended, scorer)
         totals = torch.cat((staying, extended.flatten(1) + bonus[:, size:]), dim=1)
 
+    # Keep the N best. Choices below N are prefixes that stay, the others are extensions.
     choice = totals.topk(size, dim=1).indices
     stays = choice < size
     extension = (choice - size).clamp(min=0)
@@ -268,11 +266,12 @@ def _advance(
     if scorer is not None:
         bonus = bonus.gather(1, choice)
         states = states.gather(1, choice.unsqueeze(2).expand(-1, -1, scorer.state_size))
+
     beam = _Beam(
         stays_in_blank.gather(1, parent).masked_fill_(~stays, -torch.inf),
         torch.cat((stays_in_token, extended.flatten(1)), dim=1).gather(1, choice),
         torch.where(stays, beam.last.gather(1, parent), token),
-        torch.where(stays, name, name * _MULTIPLIER + token),
+        torch.where(stays, name, name * _HASH_MULTIPLIER + token),
         torch.where(stays, beam.parent_name.gather(1, parent), name),
         bonus,
         states,
@@ -287,20 +286,22 @@ def _with_bonus(
     extended: torch.Tensor,
     scorer: PrefixScorer,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What the scorer makes of a frame; staying (B, N) includes the bonus, extended (B, N, K) does
-    not.
+    """Score the extensions of a frame.
+
+    Args:
+        staying: (B, N) scores of the prefixes that stay as they are, with their bonus.
+        extended: (B, N, K) scores of the extensions, without bonus.
 
     Returns:
         `extended` without hopeless extensions. Bonus (B, N + N * K) and states (B, N + N * K, S) of
         the prefixes that stay as they are and of the extensions.
     """
-    if (
-        scorer.state_size
-    ):  # skip extensions that stay below all N prefixes even with the largest bonus
-        hopeless = (
-            extended + (beam.bonus + scorer.most).unsqueeze(2) < staying.amin(dim=1)[:, None, None]
-        )
-        extended = extended.masked_fill(hopeless, -torch.inf)
+    # Skip extensions that stay below all N prefixes even with the largest bonus.
+    if scorer.state_size:
+        best_possible = extended + (beam.bonus + scorer.most).unsqueeze(2)
+        is_hopeless = best_possible < staying.amin(dim=1)[:, None, None]
+        extended = extended.masked_fill(is_hopeless, -torch.inf)
+
     states, gain = scorer.extend(beam.states, tokens, extended > -torch.inf)
     bonus = (beam.bonus.unsqueeze(2) + gain).flatten(1)
     return (
@@ -310,23 +311,26 @@ def _with_bonus(
     )
 
 
-def _longer(
+def _extended(
     prefixes: list[list[tuple[int, ...]]], history: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> list[list[tuple[int, ...]]]:
-    """The N prefixes of each utterance after the frames of `history`, from the prefixes before
-    them.
+    """Extend each utterance's N prefixes by the frames in `history`.
+
+    `history` has for each frame the back-pointers and the appended tokens, both (B, N).
     """
     token = history[-1][1]
-    place = torch.arange(token.size(1), device=token.device).expand_as(token)
+    rank = torch.arange(token.size(1), device=token.device).expand_as(token)
+
     backwards = []
     for parent, token in reversed(history):
-        backwards.append(token.gather(1, place))
-        place = parent.gather(1, place)
+        backwards.append(token.gather(1, rank))
+        rank = parent.gather(1, rank)
+
     emitted = torch.stack(backwards[::-1], dim=2).cpu().numpy()  # (B, N, T)
     return [
         [
-            before[origin] + tuple(row[row != _NOT_A_TOKEN].tolist())
-            for row, origin in zip(rows, origins, strict=True)
+            before[origin] + tuple(tokens[tokens != _NOT_A_TOKEN].tolist())
+            for tokens, origin in zip(rows, origins, strict=True)
         ]
-        for before, rows, origins in zip(prefixes, emitted, place.tolist(), strict=True)
+        for before, rows, origins in zip(prefixes, emitted, rank.tolist(), strict=True)
     ]

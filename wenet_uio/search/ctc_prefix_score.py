@@ -9,8 +9,9 @@ _IMPOSSIBLE = -1e4
 
 
 class CtcPrefixScore:
-    """ln P(all token sequences that begin with the hypothesis), for N growing hypotheses of each of
-    B utterances.
+    """Score N growing hypotheses of each of B utterances by CTC.
+
+    The score is ln P(all token sequences that begin with the hypothesis).
 
     The forward variables of a longer prefix are recurrences in time of the form r[t] = (r[t-1] +
     a[t]) p[t]. Divided by the product of p they are cumulative sums. So all frames are computed at
@@ -31,11 +32,12 @@ class CtcPrefixScore:
         """
         self._blank, self._eos, self._weight = blank, eos, weight
         outside = torch.arange(log_probs.size(1), device=log_probs.device) >= lengths.unsqueeze(1)
-        self._scores = (
-            log_probs.double().clamp(min=_IMPOSSIBLE).transpose(1, 2).contiguous()
-        )  # (B, V, T)
+
+        # (B, V, T)
+        self._scores = log_probs.double().clamp(min=_IMPOSSIBLE).transpose(1, 2).contiguous()
         self._scores.masked_fill_(outside.unsqueeze(1), _IMPOSSIBLE)
         self._scores[:, blank].masked_fill_(outside, 0.0)  # after the end only blanks, at no cost
+
         blanks = self._scores[:, blank].unsqueeze(1)  # (B, 1, T)
         self._blanks = blanks.unsqueeze(1)
         self._prefix = torch.zeros_like(blanks[..., 0])
@@ -60,12 +62,11 @@ class CtcPrefixScore:
         Returns:
             (B, N, M) by how much the joint score changes with each candidate.
         """
-        earlier = self._in_blank.new_full((*self._prefix.shape, 1), self._start)
+        # Paths before each frame, (B, N, 1, T). A repeated token needs a blank in between.
+        start = self._in_blank.new_full((*self._prefix.shape, 1), self._start)
         any_before = torch.logaddexp(self._in_blank, self._in_token)
-        blank_before = torch.cat((earlier, self._in_blank[..., :-1]), dim=2).unsqueeze(
-            2
-        )  # (B, N, 1, T)
-        before = torch.cat((earlier, any_before[..., :-1]), dim=2).unsqueeze(2)
+        blank_before = torch.cat((start, self._in_blank[..., :-1]), dim=2).unsqueeze(2)
+        before = torch.cat((start, any_before[..., :-1]), dim=2).unsqueeze(2)
         repeats = (candidates == last.unsqueeze(2)).unsqueeze(3)
         entering = torch.where(repeats, blank_before, before)  # (B, N, M, T)
 
@@ -78,6 +79,7 @@ class CtcPrefixScore:
         )
         self._new_in_blank = _recur(after_token, self._blanks)
 
+        # A hypothesis that ends is scored by the paths of itself alone, up to the last frame.
         prefix = torch.where(candidates == self._eos, any_before[..., -1:], prefix)
         self._new_prefix = prefix.masked_fill(candidates == self._blank, -torch.inf)
         prefix = self._prefix.unsqueeze(2)

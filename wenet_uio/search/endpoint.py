@@ -1,4 +1,4 @@
-"""Ends of utterances in a stream: chunks of frames with and without speech come in, ends go out.
+"""Find the ends of utterances in a stream, from frames with and without speech.
 
 The rules and their defaults are those of WeNet's runtime (ctc_endpoint.h). Frames may come from CTC
 (`silent_by_blank`) or from a voice detector (`VoiceStream`).
@@ -17,18 +17,18 @@ BLANK_THRESHOLD = 0.8
 
 @dataclass(frozen=True)
 class EndpointRule:
-    """An utterance ends when all three conditions hold; times are seconds.
+    """Conditions under which an utterance ends: all three must hold. Times are in seconds.
 
     Raises:
         ValueError: a time is negative, or both are 0, which every frame would meet.
     """
 
     needs_words: bool
-    """The utterance must have words."""
+    """Whether the utterance must have words."""
     silence: float
-    """Least silence at the end."""
+    """Shortest silence at the end."""
     length: float = 0.0
-    """Least length of the utterance, with its silence."""
+    """Shortest length of the utterance, including its silence."""
 
     def __post_init__(self) -> None:
         for name in ("silence", "length"):
@@ -48,8 +48,9 @@ long."""
 
 
 class Endpointer:
-    """Finds the ends of the utterances of one stream. The next utterance begins with the chunk
-    after the end.
+    """Find the ends of the utterances of one stream.
+
+    The next utterance begins with the chunk after the end.
     """
 
     def __init__(self, step: float, rules: Mapping[str, EndpointRule] = WENET_RULES) -> None:
@@ -57,16 +58,16 @@ class Endpointer:
 
         Args:
             step: seconds of a frame.
-            rules: by name; the first one that holds ends the utterance. None at all: utterances do
-                not end.
+            rules: by name; the first one that holds ends the utterance. Without rules, utterances
+                do not end.
 
         Raises:
             ValueError: `step` is not above 0.
         """
         if not step > 0:
             raise ValueError(f"step: expected above 0 seconds, found {step}")
-        # Whole frames, because a sum of steps is not exact; a time between two frames is met at the
-        # second.
+
+        # Count whole frames: a sum of steps would collect rounding errors.
         self._rules = [
             (name, rule.needs_words, _frames(rule.silence, step), _frames(rule.length, step))
             for name, rule in rules.items()
@@ -74,44 +75,42 @@ class Endpointer:
         self._length = self._silence = 0
 
     def accept(self, silent: np.ndarray, has_words: bool) -> str | None:
-        """Take the frames of a chunk; return the name of the rule that ends the utterance after
-        them, if one does.
+        """Take the frames of a chunk, and apply the rules at its end.
 
-        As in WeNet's runtime, the rules are about the end of the chunk: a pause that is over before
-        it ends nothing, because the chunk has the beginning of the next word.
+        As in WeNet's runtime, a pause that is over before the end of the chunk ends nothing: the
+        chunk already has the beginning of the next word.
 
         Args:
             silent: (frames,) whether each frame is without speech.
-            has_words: whether the decoder has words of the utterance.
+            has_words: whether the decoder has found words in the utterance.
+
+        Returns:
+            The name of the rule that ends the utterance after this chunk; None if it goes on.
         """
-        for quiet in silent:
+        for is_silent in silent:
             self._length += 1
-            self._silence = self._silence + 1 if quiet else 0
-        rule = self._met(has_words)
+            self._silence = self._silence + 1 if is_silent else 0
+
+        rule = self._first_rule_met(has_words)
         if rule is not None:
             self._length = self._silence = 0
         return rule
 
-    def _met(self, has_words: bool) -> str | None:
-        """Name of the first rule that holds now."""
-        return next(
-            (
-                name
-                for name, needs_words, silence, least in self._rules
-                if (has_words or not needs_words)
-                and self._silence >= silence
-                and self._length >= least
-            ),
-            None,
-        )
+    def _first_rule_met(self, has_words: bool) -> str | None:
+        for name, needs_words, min_silence, min_length in self._rules:
+            words_are_there = has_words or not needs_words
+            if words_are_there and self._silence >= min_silence and self._length >= min_length:
+                return name
+        return None
 
 
 def silent_by_blank(
     log_probs: np.ndarray, blank: int = 0, threshold: float = BLANK_THRESHOLD
 ) -> np.ndarray:
-    """Whether each frame is silent (T,), from the CTC log-probabilities (T, V)."""
+    """Find the silent frames (T,), by the probability of blank in CTC log-probabilities (T, V)."""
     return np.exp(log_probs[:, blank]) > threshold
 
 
 def _frames(seconds: float, step: float) -> int:
+    # A time that is a whole number of frames up to rounding must not become one frame more.
     return int(np.ceil(seconds / step - 1e-6))

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     import kenlm
 
 LmUnit = Literal["token", "word"]
-REMEMBERED = 2_000_000
+MOST_EXTENSIONS = 2_000_000
 """Size of the table of extensions above which new searches begin with an empty table."""
 
 
 class LanguageModel:
-    """A PrefixScorer: `weight` x ln P(unit | units before) + `bonus` for each unit, then `weight` x
-    ln P(</s>).
+    """A PrefixScorer that adds the log-probabilities of an n-gram model.
 
-    Units are the recogniser's tokens as in the units file, or words. A word is scored when the next
-    word starts, or at the end. Results of the n-gram model are kept in a table, because the same
-    extensions come up often.
+    The bonus is `weight` x ln P(unit | units before) + `bonus` for each unit, and at the end
+    `weight` x ln P(</s>). Units are the recogniser's tokens as in the units file, or words. A word
+    is scored when the next word starts, or at the end. Results of the n-gram model are kept in a
+    table, because the same extensions come up often.
     """
 
     state_size = 1
@@ -44,7 +44,8 @@ class LanguageModel:
             ValueError: the package kenlm is not installed, or the file has another format.
             OSError: the file does not exist.
         """
-        self._weight, self._bonus, self._unit = weight * math.log(10.0), bonus, unit
+        self._weight = weight * math.log(10.0)  # KenLM has logarithms to the base 10
+        self._bonus, self._unit = bonus, unit
         self._symbol_of, self._splitter = tokenizer.symbol, tokenizer.splitter
         self.most = max(0.0, bonus) if weight >= 0 else torch.inf  # ln P is never above 0
         self._model = _load(path)
@@ -53,11 +54,13 @@ class LanguageModel:
         self._newest: LanguageModel | None = None
 
     def begin(self) -> LanguageModel:
-        """As PrefixScorer.begin: a copy with a table. Searches share it until it is large; older
-        ones then keep it.
+        """As PrefixScorer.begin: a copy with a table of extensions.
+
+        Searches share the table until it is large. A new search then gets a new one; searches that
+        run keep theirs, because their states are numbers in it.
         """
         with self._lock:
-            if self._newest is None or len(self._newest._extensions) > REMEMBERED:
+            if self._newest is None or len(self._newest._extensions) > MOST_EXTENSIONS:
                 self._newest = None
                 newest = copy(self)
                 newest._forget()
@@ -73,15 +76,15 @@ class LanguageModel:
         next_states = torch.zeros(wanted.numel(), dtype=torch.int64, device=states.device)
         gains = torch.zeros(wanted.numel(), dtype=torch.float64, device=states.device)
         if keys:
-            # Python code runs only for extensions that are not in the table.
+            # `map` calls the table in C: Python code runs for extensions that are not in it.
             with self._lock:
-                found = np.fromiter(map(self._extensions.__getitem__, keys), np.int64, len(keys))
-                following, gained = (
-                    np.frombuffer(self._following, np.int64)[found],
-                    np.frombuffer(self._gains)[found],
-                )
-            next_states[rows] = torch.from_numpy(following).to(states.device)
-            gains[rows] = torch.from_numpy(gained).to(states.device)
+                numbers = np.fromiter(map(self._extensions.__getitem__, keys), np.int64, len(keys))
+                known_states = np.frombuffer(self._next_states, np.int64)[numbers]
+                known_gains = np.frombuffer(self._gains)[numbers]
+
+            next_states[rows] = torch.from_numpy(known_states).to(states.device)
+            gains[rows] = torch.from_numpy(known_gains).to(states.device)
+
         return next_states.view(*wanted.shape, 1), gains.view(wanted.shape)
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
@@ -92,57 +95,65 @@ class LanguageModel:
         return gains.view(states.shape[:2]).to(states.device)
 
     def _forget(self) -> None:
+        """Begin empty tables of states and extensions."""
         import kenlm
 
         start = kenlm.State()
         self._model.BeginSentenceWrite(start)
-        self._states: list[tuple[kenlm.State, str]] = [
-            (start, "")
-        ]  # n-gram state and the unfinished word
-        self._numbers = {self._states[0]: 0}
-        self._following, self._gains = (
-            array("q"),
-            array("d"),
-        )  # next state and gain of each extension
+        self._states: list[tuple[kenlm.State, str]] = [(start, "")]
+        """N-gram state, and the letters of the word that has not ended."""
+        self._state_numbers = {self._states[0]: 0}
+
         self._extensions = _Memo(self._extend)
+        """{state << 32 | token: number of the extension}."""
+        self._next_states, self._gains = array("q"), array("d")
+        """Of each extension."""
 
     def _extend(self, key: int) -> int:
+        """Score the extension `state << 32 | token`; returns its number."""
         context, word = self._states[key >> 32]
         symbol = self._symbol_of(key & 0xFFFFFFFF)
         gain = 0.0
+
         if self._unit == "token":
             context, gain = self._score(context, symbol)
         else:
             if word and self._splitter.starts_word(word, symbol):
-                if unit := self._splitter.join([word]):
+                unit = self._splitter.join([word])
+                if unit:
                     context, gain = self._score(context, unit)
                 word = ""
             word += symbol
+
         state = (context, word)
-        number = self._numbers.setdefault(state, len(self._states))
+        number = self._state_numbers.setdefault(state, len(self._states))
         if number == len(self._states):
             self._states.append(state)
-        self._following.append(number)
+
+        self._next_states.append(number)
         self._gains.append(gain)
         return len(self._gains) - 1
 
     def _end(self, number: int) -> float:
+        """Score the last word and the end of a sequence in state `number`."""
         context, word = self._states[number]
         gain = 0.0
-        if unit := self._splitter.join([word]):
+        unit = self._splitter.join([word])
+        if unit:
             context, gain = self._score(context, unit)
+        # `_score` adds the bonus for a unit, which </s> is not.
         return gain + self._score(context, "</s>")[1] - self._bonus
 
     def _score(self, context: kenlm.State, unit: str) -> tuple[kenlm.State, float]:
         import kenlm
 
-        following = kenlm.State()
-        log10 = self._model.BaseScore(context, unit, following)
-        return following, self._weight * log10 + self._bonus
+        next_context = kenlm.State()
+        log10 = self._model.BaseScore(context, unit, next_context)
+        return next_context, self._weight * log10 + self._bonus
 
 
 class _Memo(dict):
-    """A table of the results of a function; missing results are computed."""
+    """Results of a function by argument; a missing result is computed."""
 
     def __init__(self, function: Callable[[int], int]) -> None:
         super().__init__()
@@ -162,14 +173,15 @@ def _load(path: str | Path) -> kenlm.Model:
         ) from None
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such language model")
-    state = Path(path).stat()
-    return _loaded(str(path), state.st_mtime_ns, state.st_size)
+    status = Path(path).stat()
+    return _loaded(str(path), status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=1)
 def _loaded(path: str, changed: int, size: int) -> kenlm.Model:
-    """The n-gram model, which all streams and recordings share until the file changes or another
-    one is loaded.
+    """Load the n-gram model, or return the one in memory if the file has not changed.
+
+    All streams and recordings share it. `changed` is the time of the last change, `size` in bytes.
     """
     import kenlm
 

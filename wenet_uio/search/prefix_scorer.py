@@ -1,6 +1,4 @@
-"""Interface of hot words and language models, which add bonuses to the prefixes of CTC prefix beam
-search.
-"""
+"""Interface of hot words and language models: bonuses for prefixes of CTC prefix beam search."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import torch
 
 
 class PrefixScorer(Protocol):
-    """Gives every token sequence a bonus (natural log), computed token by token.
+    """Give every token sequence a bonus (natural log), computed token by token.
 
     The state of a sequence is S integers; they are zeros for the empty sequence.
     """
@@ -22,8 +20,9 @@ class PrefixScorer(Protocol):
     """Largest growth of the bonus by one token."""
 
     def begin(self) -> PrefixScorer:
-        """The scorer for one search; states are those of this search. Several searches may have the
-        same one.
+        """Return the scorer for a new search; several searches may share one.
+
+        States belong to the scorer that made them.
         """
         ...
 
@@ -44,12 +43,12 @@ class PrefixScorer(Protocol):
         ...
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
-        """Growth of the bonus (B, N) at the end of the sequences; states (B, N, S)."""
+        """Compute the growth of the bonus (B, N) at the end of sequences with states (B, N, S)."""
         ...
 
 
 class Scorers:
-    """One or more scorers as one: bonuses are added, states are concatenated."""
+    """Join scorers to one: bonuses are added, states are concatenated."""
 
     def __init__(self, scorers: Sequence[PrefixScorer]) -> None:
         self._scorers = tuple(scorers)
@@ -66,9 +65,9 @@ class Scorers:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
         extended = [scorer.extend(part, tokens, wanted) for scorer, part in self._parts(states)]
-        return torch.cat([part for part, _ in extended], dim=3), torch.stack(
-            [gain for _, gain in extended]
-        ).sum(dim=0)
+        next_states = torch.cat([part for part, _ in extended], dim=3)
+        gain = torch.stack([gain for _, gain in extended]).sum(dim=0)
+        return next_states, gain
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end."""
