@@ -19,7 +19,6 @@ MEANINGS: dict[str, str] = {
     "lora_conf": "Low-rank adaptation; `use_lora` switches it on.",
     "save_states": "Not used: WeNet writes this key into the train.yaml of a run.",
     "init_infos": "Not used: WeNet writes this key into the train.yaml of a run.",
-    "encoder": "Kind of the encoder.",
     "encoder_conf": "Keys of the encoder.",
     "decoder_conf": "Keys of the attention decoder.",
     "ctc": "Kind of the CTC layer.",

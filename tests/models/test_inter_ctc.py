@@ -12,7 +12,7 @@ from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_graph
 from wenet_uio.export.torchscript import to_torchscript
 from wenet_uio.models import build_model
-from wenet_uio.models.encoder import ConformerEncoder
+from wenet_uio.models.encoders.conformer.encoder import ConformerEncoder
 from wenet_uio.models.lengths import embedded_lengths
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.validation import validate

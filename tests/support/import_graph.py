@@ -49,7 +49,11 @@ def statements(path: Path, *, typing: bool = True) -> Iterator[ast.AST]:
 def room_of(name: str, path: Path) -> str:
     """The package of a module. A module directly in wenet_uio or wenet_uio.dataset counts as a
     package of its own.
+
+    All encoders are one package; their `exchange` with other tools is another, above them.
     """
+    if name.startswith("wenet_uio.models.encoders"):
+        return "wenet_uio.models" + ".encoders.exchange" * (".exchange" in name)
     parent = name if path.name == "__init__.py" else name.rpartition(".")[0]
     return name if parent in ("wenet_uio", "wenet_uio.dataset") else parent
 

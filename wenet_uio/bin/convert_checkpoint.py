@@ -23,8 +23,8 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.convert.converted import write_model
-from wenet_uio.convert.icefall import to_icefall
 from wenet_uio.convert.layouts import LAYOUTS, convert
+from wenet_uio.models.encoders.zipformer.exchange.icefall import to_icefall
 
 
 def parse_arguments() -> argparse.Namespace:

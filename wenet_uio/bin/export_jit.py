@@ -20,8 +20,8 @@ from wenet_uio.export.onnx_graphs import check_chunks
 from wenet_uio.export.paraformer import refuse_sanm
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.export.whisper import NO_WENET
-from wenet_uio.export.zipformer import refuse_causal_zipformer
 from wenet_uio.files import written_aside
+from wenet_uio.models.encoders.zipformer.exchange.sherpa import refuse_causal_zipformer
 from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.types import DecodeOptions
 

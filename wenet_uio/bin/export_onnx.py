@@ -63,12 +63,16 @@ from wenet_uio.export.whisper import (
     whisper_graphs,
     whisper_tokens_file,
 )
-from wenet_uio.export.zipformer import check_zipformer_chunks, compare_zipformer, zipformer_graph
 from wenet_uio.files import written_aside
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.encoders.zipformer.encoder import ZipformerEncoder
+from wenet_uio.models.encoders.zipformer.exchange.sherpa import (
+    check_zipformer_chunks,
+    compare_zipformer,
+    zipformer_graph,
+)
 from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.models.whisper import Whisper
-from wenet_uio.models.zipformer import ZipformerEncoder
 from wenet_uio.search.types import DecodeOptions
 
 RUNTIMES = ("wenet", "sherpa")

@@ -10,20 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field, create_model, field_validator
+from pydantic import Field, SerializeAsAny, create_model, field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.config.efficient import EfficientConformerEncoderConf
-from wenet_uio.config.encoder import (
-    BranchformerEncoderConf,
-    ConformerEncoderConf,
-    DualConformerEncoderConf,
-    EBranchformerEncoderConf,
-    EncoderConf,
-    FireredConformerEncoderConf,
-    TransformerEncoderConf,
-)
+from wenet_uio.config.encoder import EncoderSection
+from wenet_uio.config.encoder_kind import EncoderSections, encoder_kind, is_third_party
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.model import (
     DECODER_CONFS,
@@ -45,11 +37,8 @@ from wenet_uio.config.sanm import (
     ParaformerConf,
     ParaformerPredictorConf,
     SanmDecoderConf,
-    SanmEncoderConf,
-    SanmEncoderWithTpConf,
     SenseVoiceConf,
 )
-from wenet_uio.config.squeezeformer import SqueezeformerEncoderConf
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
 from wenet_uio.config.transducer import (
@@ -62,32 +51,10 @@ from wenet_uio.config.transducer import (
 )
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import parse_yaml, read_yaml
-from wenet_uio.config.zipformer import ZipformerEncoderConf
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
-AnyEncoderConf = (
-    EncoderConf
-    | SqueezeformerEncoderConf
-    | EfficientConformerEncoderConf
-    | SanmEncoderConf
-    | ZipformerEncoderConf
-)
 AnyModelConf = WhisperConf | TransducerConf | ParaformerConf | SenseVoiceConf
-ENCODER_CONFS: dict[str, type[AnyEncoderConf]] = {
-    "transformer": TransformerEncoderConf,
-    "conformer": ConformerEncoderConf,
-    "branchformer": BranchformerEncoderConf,
-    "e_branchformer": EBranchformerEncoderConf,
-    "squeezeformer": SqueezeformerEncoderConf,
-    "efficientConformer": EfficientConformerEncoderConf,
-    "firered_conformer": FireredConformerEncoderConf,
-    "dual_transformer": TransformerEncoderConf,
-    "dual_conformer": DualConformerEncoderConf,
-    "sanm_encoder": SanmEncoderConf,
-    "sanm_encoder_with_tp": SanmEncoderWithTpConf,
-    "zipformer": ZipformerEncoderConf,
-}
 MODEL_CONFS: dict[str, type[AnyModelConf]] = {
     "asr_model": ModelConf,
     "asrmodel": ModelConf,
@@ -99,7 +66,7 @@ MODEL_CONFS: dict[str, type[AnyModelConf]] = {
     "sensevoice_small": SenseVoiceConf,
 }
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
-    "encoder": ENCODER_CONFS,
+    "encoder": EncoderSections(),
     "decoder": {**DECODER_CONFS, "sanm_decoder": SanmDecoderConf},
     "predictor": {
         **PREDICTOR_CONFS,
@@ -139,7 +106,10 @@ class Config(TrainKeys):
     """
 
     encoder: str = "conformer"
-    encoder_conf: AnyEncoderConf = ConformerEncoderConf()
+    """Kind of the encoder: a name of this package, or `module:name` of an EncoderKind elsewhere."""
+    encoder_conf: SerializeAsAny[EncoderSection] = Field(
+        default_factory=lambda: encoder_kind("conformer").section()
+    )
     decoder: str | None = "bitransformer"
     """Null for sensevoice_small, which has no decoder."""
     decoder_conf: DecoderConf | SanmDecoderConf = BiTransformerDecoderConf()
@@ -222,7 +192,9 @@ class Config(TrainKeys):
     )
     @classmethod
     def _is_known(cls, name: str | None, info: Any) -> str | None:
-        return name if name is None else known_name(name, KNOWN_NAMES[info.field_name])
+        if name is None or (info.field_name == "encoder" and is_third_party(name)):
+            return name
+        return known_name(name, KNOWN_NAMES[info.field_name])
 
 
 def parse_config(values: dict[str, Any], where: str) -> Config:

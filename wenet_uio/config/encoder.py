@@ -1,10 +1,10 @@
-"""`encoder_conf` of every encoder except the squeezeformer. Keys and defaults are WeNet's."""
+"""Keys of `encoder_conf` that several encoders share. Keys and defaults are WeNet's."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import Field, model_validator
 
 from wenet_uio.config.base import Section
 from wenet_uio.config.chunks import ChunkConf
@@ -20,7 +20,29 @@ SelfAttention = Literal["selfattn", "rel_selfattn", "rope_abs_selfattn", "shaw_r
 ContextFrames = Annotated[int, Field(ge=-1)]
 LIMITED = ("selfattn", "rel_selfattn", "rope_abs_selfattn")
 """Kinds of attention that att_context_size can limit."""
-PerBlock = Probability | tuple[Probability, ...]
+
+
+class EncoderSection(Section):
+    """Base of the sections `encoder_conf` of all encoders."""
+
+    # Some encoders have these as keys, others compute them from their keys. Fields of the base
+    # would stand first in every train.yaml, so only the types are stated.
+    if TYPE_CHECKING:
+
+        @property
+        def output_size(self) -> int:
+            """Width of the encoder frames."""
+            ...
+
+        @property
+        def num_blocks(self) -> int:
+            """Number of layers."""
+            ...
+
+        @property
+        def attention_heads(self) -> int:
+            """Heads of the layers."""
+            ...
 
 
 class StackConf(Section):
@@ -92,8 +114,8 @@ class FeedForwardConf(Section):
         return self
 
 
-class EncoderConf(AttentionConf, ChunkConf, InputLayerConf):
-    """Keys of every encoder except the squeezeformer, whose keys have other names."""
+class EncoderConf(AttentionConf, ChunkConf, InputLayerConf, EncoderSection):
+    """Keys of encoders whose layers have general attention."""
 
     output_size: Positive = 256
     attention_dropout_rate: DropoutRate = 0.0
@@ -135,153 +157,6 @@ class LimitedContextConf(EncoderConf):
                 f"att_context_size needs a selfattention_layer_type of {', '.join(LIMITED)}, "
                 f"found {self.selfattention_layer_type}"
             )
-        return self
-
-
-class TransformerEncoderConf(LimitedContextConf, FeedForwardConf):
-    """Transformer (Vaswani et al. 2017)."""
-
-    pos_enc_layer_type: PositionEncoding = "abs_pos"
-    selfattention_layer_type: SelfAttention = "selfattn"
-    normalize_before: bool = True
-    """Layer normalisation before each module (true) or after it (false)."""
-
-
-class ConformerKeys(EncoderConf, FeedForwardConf):
-    """Keys of every conformer."""
-
-    activation_type: Activation = "swish"
-    normalize_before: bool = True
-    macaron_style: bool = True
-    """A second feed-forward module before the attention; the outputs of both are halved."""
-    use_cnn_module: bool = True
-    cnn_module_kernel: Positive = 15
-    """Encoder frames."""
-    causal: bool = False
-    """The convolution sees no future frames; streaming needs this."""
-    cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
-    conv_bias: bool = True
-    positionwise_conv_kernel_size: Literal[1] = 1
-
-    @model_validator(mode="after")
-    def _kernel_is_centred(self) -> ConformerKeys:
-        if self.use_cnn_module:
-            odd_or_causal(self.causal, cnn_module_kernel=self.cnn_module_kernel)
-        return self
-
-
-class ConformerEncoderConf(ConformerKeys, LimitedContextConf):
-    """Conformer (Gulati et al. 2020)."""
-
-    conv_norm_eps: float = Field(default=1e-5, gt=0)
-    conv_inner_factor: Annotated[int, Field(gt=0, multiple_of=2)] = 2
-    """Channels of the convolution before its gate, in units of output_size; the gate halves
-    them."""
-    final_norm: bool = True
-    """With normalize_before: a normalisation after the last layer."""
-
-
-class FireredConformerEncoderConf(ConformerEncoderConf):
-    """FireRedASR's conformer (Xu et al. 2025). WeNet's defaults for these two keys are those of
-    other conformers.
-    """
-
-    pos_enc_layer_type: Literal["rel_pos_firered"]  # pyright: ignore[reportGeneralTypeIssues]
-    selfattention_layer_type: Literal["firered_rel_selfattn"]  # pyright: ignore[reportGeneralTypeIssues]
-
-
-class DualConformerEncoderConf(ConformerKeys):
-    """A conformer for `model: ctl_model`; WeNet's encoder of this name takes fewer keys."""
-
-    @property
-    def conformer(self) -> ConformerEncoderConf:
-        """The same conformer, with the further keys at their defaults."""
-        return ConformerEncoderConf(**self.model_dump())
-
-
-class BranchEncoderConf(EncoderConf):
-    """Keys of both branchformers: attention and, in parallel, a perceptron with convolutional
-    gating (cgMLP).
-    """
-
-    selfattention_layer_type: SelfAttention = Field(
-        "rel_selfattn",
-        validation_alias=AliasChoices("selfattention_layer_type", "attention_layer_type"),
-    )
-    """WeNet's recipes of 2022 and 2023 call this key `attention_layer_type`."""
-    num_blocks: Positive = 12
-    cgmlp_linear_units: Annotated[int, Field(gt=0, multiple_of=2)] = 2048
-    """Width of the cgMLP's hidden layer; one half of the channels gates the other half."""
-    cgmlp_conv_kernel: Positive = 31
-    """Encoder frames."""
-    use_linear_after_conv: bool = False
-    """A linear layer after the convolution of the gate."""
-    gate_activation: Literal["identity", Activation] = "identity"
-    causal: bool = False
-    """The convolutions see no future frames; streaming needs this."""
-    stochastic_depth_rate: PerBlock = 0.0
-    """Share of the training batches that skip a block; one number for all blocks, or a list with
-    one for each."""
-
-    @model_validator(mode="after")
-    def _one_for_each_block(self) -> BranchEncoderConf:
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if isinstance(value, tuple) and len(value) != self.num_blocks:
-                raise ValueError(
-                    f"{name} has {len(value)} numbers for num_blocks {self.num_blocks}"
-                )
-        if max(self.of_blocks("stochastic_depth_rate")) == 1:
-            raise ValueError(
-                "stochastic_depth_rate 1 skips a block in every batch; use a rate below 1"
-            )
-        odd_or_causal(self.causal, cgmlp_conv_kernel=self.cgmlp_conv_kernel)
-        return self
-
-    def of_blocks(self, name: str) -> tuple[float, ...]:
-        """The value of key `name` for each block."""
-        value = getattr(self, name)
-        return value if isinstance(value, tuple) else (value,) * self.num_blocks
-
-
-class BranchformerEncoderConf(BranchEncoderConf):
-    """Branchformer (Peng et al. 2022)."""
-
-    use_attn: bool = True
-    use_cgmlp: bool = True
-    merge_method: Literal["concat", "learned_ave", "fixed_ave"] = "concat"
-    """How to merge the branches: project their concatenation, or their mean with learned or fixed
-    weights."""
-    cgmlp_weight: PerBlock = 0.5
-    """fixed_ave: weight of the cgMLP; one number for all blocks, or a list with one for each."""
-    attn_branch_drop_rate: PerBlock = 0.0
-    """learned_ave: share of the training batches that drop the attention branch; one number, or one
-    for each block."""
-
-    @model_validator(mode="after")
-    def _has_a_branch(self) -> BranchformerEncoderConf:
-        if not self.use_attn and not self.use_cgmlp:
-            raise ValueError("use_attn and use_cgmlp are both false: a block needs a branch")
-        return self
-
-
-class EBranchformerEncoderConf(BranchEncoderConf, FeedForwardConf):
-    """E-Branchformer (Kim et al. 2022)."""
-
-    activation_type: Activation = "swish"
-    use_ffn: bool = True
-    """A feed-forward module after the branches."""
-    macaron_style: bool = True
-    """With use_ffn: a second feed-forward module before the branches; the outputs of both are
-    halved."""
-    merge_conv_kernel: Positive = 3
-    """Kernel of the convolution over both branches, in encoder frames."""
-    conv_bias: bool = True
-    """Not used: WeNet's e_branchformer accepts this key of the conformer and ignores it."""
-
-    @model_validator(mode="after")
-    def _merge_kernel_is_centred(self) -> EBranchformerEncoderConf:
-        odd_or_causal(self.causal, merge_conv_kernel=self.merge_conv_kernel)
         return self
 
 

@@ -1,4 +1,4 @@
-"""Sections of Paraformer and SenseVoice: their encoders, decoder, predictors, models. Keys and
+"""Sections of Paraformer and SenseVoice: their decoder, predictors, models. Keys and
 defaults are WeNet's.
 """
 
@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from wenet_uio.config.base import Section
-from wenet_uio.config.chunks import ChunkConf
 from wenet_uio.config.encoder import (
     AttentionConf,
     DropoutRate,
@@ -17,70 +16,11 @@ from wenet_uio.config.encoder import (
     Positive,
     Probability,
     StackConf,
-    TransformerEncoderConf,
-    heads_divide,
 )
+from wenet_uio.config.memory import MemoryConf
 from wenet_uio.config.model import HybridConf
 
 One = Annotated[float, Field(ge=1.0, le=1.0)]
-
-
-class MemoryConf(Section):
-    """The memory of a SANM layer: a depthwise convolution over frames or tokens."""
-
-    kernel_size: Positive = 11
-    """Frames or tokens."""
-    sanm_shfit: NotNegative = 0
-    """Frames by which the kernel is shifted to the past. WeNet spells this key so."""
-
-    @model_validator(mode="after")
-    def _kernel_reaches_the_frame(self) -> MemoryConf:
-        if self.past >= self.kernel_size:
-            raise ValueError(
-                f"sanm_shfit {self.sanm_shfit} moves the kernel of {self.kernel_size} away from "
-                "its frame"
-            )
-        return self
-
-    @property
-    def past(self) -> int:
-        """Frames that the kernel sees before its frame."""
-        return (self.kernel_size - 1) // 2 + self.sanm_shfit
-
-
-class SanmEncoderConf(StackConf, ChunkConf, MemoryConf):
-    """Self-attention with memory (SANM, Gao et al. 2020)."""
-
-    output_size: Positive = 256
-    linear_units: Positive = 2048
-    """Width of the hidden layer of the feed-forward modules."""
-    attention_dropout_rate: DropoutRate = 0.0
-    input_layer: str = "paraformer_dummy"
-    """Not used, a key of WeNet: this encoder takes features as they are."""
-    pos_enc_layer_type: str = "abs_pos_paraformer"
-    """Not used, a key of WeNet: this encoder has positions of its own."""
-    normalize_before: Literal[True] = True
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, more time."""
-
-    @model_validator(mode="after")
-    def _heads_divide_width(self) -> SanmEncoderConf:
-        heads_divide(self.attention_heads, "output_size", self.output_size)
-        return self
-
-    @property
-    def blocks(self) -> TransformerEncoderConf:
-        """The keys that the layers share with a transformer."""
-        names = ("output_size", "attention_heads", "linear_units", "num_blocks", "dropout_rate")
-        names += ("attention_dropout_rate", "gradient_checkpointing", *ChunkConf.model_fields)
-        return TransformerEncoderConf(**{name: getattr(self, name) for name in names})
-
-
-class SanmEncoderWithTpConf(SanmEncoderConf):
-    """SANM encoder of SenseVoice, with a second stack of layers."""
-
-    tp_blocks: Positive
-    """Number of layers of the second stack."""
 
 
 class SanmDecoderConf(StackConf, MemoryConf):

@@ -17,12 +17,12 @@ from wenet_uio.config.sanm import (
     ParaformerConf,
     ParaformerPredictorConf,
     SanmDecoderConf,
-    SanmEncoderConf,
 )
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.convert.converted import Converted, layers_in, renamed
 from wenet_uio.convert.files import read_checkpoint
-from wenet_uio.models.sanm import SHIFT, STACKED
+from wenet_uio.models.encoders.sanm.conf import SanmEncoderConf
+from wenet_uio.models.encoders.sanm.encoder import SHIFT, STACKED
 
 WEIGHTS = ("model.pt", "model.pb")
 MODELS = ("Paraformer", "BiCifParaformer", "paraformer", "bicif_paraformer")

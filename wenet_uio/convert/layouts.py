@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.convert import funasr, icefall, whisper
+from wenet_uio.config.named_code import Loaded
+from wenet_uio.convert import funasr, whisper
 from wenet_uio.convert.converted import Converted
 
 
@@ -21,6 +22,7 @@ class Layout(NamedTuple):
     """Converts the model at a path, with the vocabulary of the user or None."""
 
 
+_ICEFALL = "wenet_uio.models.encoders.zipformer.exchange.icefall"
 LAYOUTS: dict[str, Layout] = {
     "openai": Layout("a .pt file of a Whisper of OpenAI", whisper.is_openai, whisper.from_openai),
     "huggingface": Layout(
@@ -28,7 +30,9 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "funasr": Layout("a folder of a Paraformer of FunASR", funasr.is_funasr, funasr.from_funasr),
     "icefall": Layout(
-        "a folder of a Zipformer of icefall with CTC", icefall.is_icefall, icefall.from_icefall
+        "a folder of a Zipformer of icefall with CTC",
+        Loaded(f"{_ICEFALL}:is_icefall"),
+        Loaded(f"{_ICEFALL}:from_icefall"),
     ),
 }
 """{name on the command line: layout}."""

@@ -19,7 +19,7 @@ from wenet_uio.export.onnx_modules import (
     traceable,
 )
 from wenet_uio.models.asr_model import ASRModel
-from wenet_uio.models.squeezeformer import SqueezeformerEncoder
+from wenet_uio.models.encoders.squeezeformer.encoder import SqueezeformerEncoder
 
 
 @dataclass(frozen=True)

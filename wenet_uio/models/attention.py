@@ -32,6 +32,11 @@ class MultiHeadedAttention(nn.Module):
         self.linear_v = nn.Linear(dim, key_width, bias=conf.value_bias)
         self.linear_out = nn.Linear(width, dim, bias=conf.query_bias)
 
+    def reach(self) -> tuple[int, int] | None:
+        """Frames before and after a frame that it sees; None: all frames."""
+        left, right = self.context[:2]
+        return (left, right) if min(left, right) >= 0 else None
+
     def split_heads(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, heads * d) -> (B, heads, T, d); H heads of queries or G heads of keys and
         values.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from wenet_uio.cli import warn_once
 from wenet_uio.config import Config
+from wenet_uio.config.encoder_kind import encoder_kind
 from wenet_uio.config.model import CtlConf, DecoderConf, WhisperConf
 from wenet_uio.config.sanm import (
     CifPredictorConf,
@@ -19,45 +18,23 @@ from wenet_uio.config.sanm import (
     SenseVoiceConf,
 )
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
-from wenet_uio.models.branchformer import BranchformerEncoder, EBranchformerEncoder
 from wenet_uio.models.cif import CifPredictor, ParaformerPredictor
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.contrastive import CtlModel
 from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
-from wenet_uio.models.efficient import EfficientConformerEncoder
-from wenet_uio.models.encoder import ConformerEncoder, Encoder, TransformerEncoder
-from wenet_uio.models.firered import FireredConformerEncoder
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.encoders.sanm.encoder import SanmEncoder, SanmEncoderWithTp
 from wenet_uio.models.inter_ctc import NO_CHUNKS, InterCtc
 from wenet_uio.models.lora import add_lora, is_lora
 from wenet_uio.models.paraformer import Paraformer
-from wenet_uio.models.sanm import SanmEncoder, SanmEncoderWithTp
 from wenet_uio.models.sanm_decoder import SanmDecoder
 from wenet_uio.models.sensevoice import SenseVoice
-from wenet_uio.models.squeezeformer import SqueezeformerEncoder
 from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.weights import fill, read_weights
 from wenet_uio.models.whisper import Whisper
-from wenet_uio.models.zipformer import ZipformerEncoder
 from wenet_uio.text.symbols import EOS, SOS
 from wenet_uio.text.tokenizer import build_tokenizer, sos_and_eos
 from wenet_uio.text.whisper_tokens import TIMESTAMPS, WhisperTokens
-
-ENCODERS: dict[str, Callable[[int, Any, GlobalCMVN | None], Encoder]] = {
-    "transformer": TransformerEncoder,
-    "conformer": ConformerEncoder,
-    "branchformer": BranchformerEncoder,
-    "e_branchformer": EBranchformerEncoder,
-    "squeezeformer": SqueezeformerEncoder,
-    "efficientConformer": EfficientConformerEncoder,
-    "firered_conformer": FireredConformerEncoder,
-    "dual_transformer": TransformerEncoder,
-    "dual_conformer": lambda size, conf, cmvn: ConformerEncoder(size, conf.conformer, cmvn),
-    "sanm_encoder": SanmEncoder,
-    "sanm_encoder_with_tp": SanmEncoderWithTp,
-    "zipformer": ZipformerEncoder,
-}
-"""{name in the yaml: class, called with the number of features, the section of that name, and
-CMVN}."""
 
 
 def build_model(config: Config) -> ASRModel:
@@ -69,7 +46,7 @@ def build_model(config: Config) -> ASRModel:
         ValueError: values of the config contradict each other.
     """
     vocabulary = _vocabulary(config)
-    encoder = ENCODERS[config.encoder](config.encoder_input_dim, config.encoder_conf, _cmvn(config))
+    encoder = _encoder(config)
     model = _assemble(config, encoder, vocabulary)
     model.text_weight = config.text_weight
     model.cr_weight = config.cr_loss_scale
@@ -173,6 +150,22 @@ def _paraformer(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Par
         predictor = CifPredictor(width, predictor_conf)
     decoder = SanmDecoder(vocabulary.size, width, decoder_conf)
     return Paraformer(encoder, decoder, predictor, vocabulary, config.model_conf)
+
+
+def _encoder(config: Config) -> Encoder:
+    """Build the encoder that the config names.
+
+    Raises:
+        ValueError: a third party's kind of encoder builds something else.
+    """
+    build = encoder_kind(config.encoder).build
+    encoder = build(config.encoder_input_dim, config.encoder_conf, _cmvn(config))
+    if not isinstance(encoder, Encoder):
+        raise ValueError(
+            f"encoder {config.encoder}: expected an Encoder of wenet_uio.models.encoder, but it "
+            f"built {type(encoder).__name__}"
+        )
+    return encoder
 
 
 def _cmvn(config: Config) -> GlobalCMVN | None:

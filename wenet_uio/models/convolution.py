@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import nn
 from torch.nn.functional import conv2d, glu, linear, pad
 
-from wenet_uio.config.encoder import ConformerEncoderConf
 from wenet_uio.models.activation import ACTIVATIONS
+
+
+class ConvolutionKeys(Protocol):
+    """What a convolution module needs of a section; the keys of the conformer."""
+
+    @property
+    def output_size(self) -> int: ...  # noqa: D102
+    @property
+    def cnn_module_kernel(self) -> int: ...  # noqa: D102
+    @property
+    def cnn_module_norm(self) -> str: ...  # noqa: D102
+    @property
+    def causal(self) -> bool: ...  # noqa: D102
+    @property
+    def conv_bias(self) -> bool: ...  # noqa: D102
+    @property
+    def conv_inner_factor(self) -> int: ...  # noqa: D102
+    @property
+    def conv_norm_eps(self) -> float: ...  # noqa: D102
+    @property
+    def activation_type(self) -> str: ...  # noqa: D102
 
 
 class DepthwiseConv(nn.Conv1d):
@@ -67,7 +89,7 @@ class ConvolutionModule(nn.Module):
     convolution.
     """
 
-    def __init__(self, conf: ConformerEncoderConf, stride: int = 1) -> None:
+    def __init__(self, conf: ConvolutionKeys, stride: int = 1) -> None:
         super().__init__()
         dim = conf.output_size
         self.use_layer_norm = conf.cnn_module_norm == "layer_norm"

@@ -14,10 +14,8 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from wenet_uio.config.encoder import ConformerEncoderConf, EncoderConf, TransformerEncoderConf
+from wenet_uio.config.encoder import EncoderConf
 from wenet_uio.models.chunks import Caches, ChunkEncoder, frames_to_forget, joined_caches
-from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
-from wenet_uio.models.input_layers import input_layer
 from wenet_uio.models.inter_ctc import InterCtc
 from wenet_uio.models.masks import ALL_FRAMES, additive, chunk_mask, draw_chunk, length_mask
 from wenet_uio.models.norm import build_norm
@@ -326,34 +324,3 @@ class Encoder(nn.Module):
         `obstacle`.
         """
         return ChunkEncoder(self, chunk_size, num_left_chunks).accept(feats, last=True)
-
-
-class TransformerEncoder(Encoder):
-    """Transformer encoder (Vaswani et al. 2017)."""
-
-    def __init__(
-        self, input_size: int, conf: TransformerEncoderConf, global_cmvn: nn.Module | None = None
-    ) -> None:
-        layers: list[nn.Module] = [TransformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
-        super().__init__(
-            input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before
-        )
-
-
-class ConformerEncoder(Encoder):
-    """Conformer encoder (Gulati et al. 2020), with dynamic chunks as in U2 (Zhang et al. 2020)."""
-
-    LAYER = ConformerEncoderLayer
-
-    def __init__(
-        self, input_size: int, conf: ConformerEncoderConf, global_cmvn: nn.Module | None = None
-    ) -> None:
-        layers: list[nn.Module] = [self.LAYER(conf) for _ in range(conf.num_blocks)]
-        super().__init__(
-            input_layer(input_size, conf), conf, layers, global_cmvn, conf.normalize_before
-        )
-        self.after_norm = self.after_norm if conf.final_norm else nn.Identity()
-        self.obstacle = SEES_FUTURE if conf.use_cnn_module and not conf.causal else self.obstacle
-        self.cnn_cache_frames = (
-            conf.cnn_module_kernel - 1 if conf.use_cnn_module and conf.causal else 0
-        )

@@ -13,8 +13,13 @@ from torch.nn.functional import l1_loss, pad
 from wenet_uio.config.sanm import ParaformerConf
 from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
 from wenet_uio.models.cif import CifPredictor, Prediction, firing_times
+from wenet_uio.models.encoders.sanm.encoder import (
+    SHIFT,
+    SanmEncoder,
+    low_frame_lengths,
+    low_frame_rate,
+)
 from wenet_uio.models.masks import length_mask
-from wenet_uio.models.sanm import SHIFT, SanmEncoder, low_frame_lengths, low_frame_rate
 from wenet_uio.models.sanm_decoder import SanmDecoder
 
 

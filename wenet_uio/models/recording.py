@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
-from wenet_uio.models.encoder_layer import ConformerEncoderLayer, TransformerEncoderLayer
+from wenet_uio.models.encoder_layer import LocalLayer
 
 if TYPE_CHECKING:
     from wenet_uio.models.encoder import Encoder
@@ -26,11 +26,9 @@ def one_pass_obstacle(encoder: nn.Module) -> str:
     can.
     """
     layers = getattr(encoder, "encoders", None)
-    if not layers or not all(
-        isinstance(layer, ConformerEncoderLayer | TransformerEncoderLayer) for layer in layers
-    ):
+    if not layers or not all(isinstance(layer, LocalLayer) for layer in layers):
         return "its encoder is not a transformer or conformer"
-    if not all(min(layer.self_attn.context[:2]) >= 0 for layer in layers):
+    if not all(layer.reach() for layer in layers):
         return (
             "its frames see the whole audio; train with two limits of encoder_conf.att_context_size"
         )
@@ -42,13 +40,9 @@ class _LayerPass:
 
     def __init__(self, encoder: Encoder, place: int) -> None:
         self._encoder, self._place = encoder, place
-        layer = cast("ConformerEncoderLayer | TransformerEncoderLayer", encoder.encoders[place])
-        self._left, self._right, _ = layer.self_attn.context
-        convolution = None if isinstance(layer, TransformerEncoderLayer) else layer.conv_module
-        if convolution is not None:
-            depthwise = convolution.depthwise_conv
-            self._left += depthwise.left_frames + depthwise.margin
-            self._right += depthwise.margin
+        reach = cast("LocalLayer", encoder.encoders[place]).reach()
+        assert reach is not None, "one_pass_obstacle looks at each layer"
+        self._left, self._right = reach
         self._inputs: torch.Tensor | None = None
         self._first = 0
         """Number of the first of the kept inputs."""

@@ -9,9 +9,9 @@ from torch import nn
 
 from wenet_uio.config.sanm import SanmDecoderConf
 from wenet_uio.models.dropout import Dropout, attended
+from wenet_uio.models.encoders.sanm.encoder import Memory
 from wenet_uio.models.masks import additive, length_mask
 from wenet_uio.models.recompute import recomputed
-from wenet_uio.models.sanm import Memory
 
 NORM_EPS = 1e-12
 """Of the normalisations before each module, as in FunASR."""

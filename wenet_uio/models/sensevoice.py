@@ -12,7 +12,12 @@ from torch import nn
 
 from wenet_uio.config.sanm import SenseVoiceConf
 from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
-from wenet_uio.models.sanm import SHIFT, SanmEncoderWithTp, low_frame_lengths, low_frame_rate
+from wenet_uio.models.encoders.sanm.encoder import (
+    SHIFT,
+    SanmEncoderWithTp,
+    low_frame_lengths,
+    low_frame_rate,
+)
 
 LANGUAGES = {"auto": 0, "zh": 3, "en": 4, "yue": 7, "ja": 11, "ko": 12, "nospeech": 13}
 """{language: its query}; auto: the model finds the language."""

@@ -11,7 +11,7 @@ import torch
 
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.models import ASRModel
-from wenet_uio.models.sanm import SanmEncoder
+from wenet_uio.models.encoders.sanm.encoder import SanmEncoder
 from wenet_uio.search.chunk_stream import ChunkStream
 from wenet_uio.search.decode import Search
 from wenet_uio.search.live import Failed, Final, LiveOptions, LiveStream, advance

@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import OperatorConf
+from wenet_uio.config.named_code import named_object
 from wenet_uio.dataset.types import Example, SkipSample
 
 
@@ -54,16 +53,10 @@ def user_operator(conf: OperatorConf) -> UserOperator:
         ConfigError: there is no such module or name, or it does not accept the keys of `conf.conf`.
     """
     where = f"dataset_conf.operators: {conf.use}"
-    module_name, _, name = conf.use.partition(":")
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        own = f"{module_name}.".startswith(f"{error.name}.")
-        hint = "is its folder on PYTHONPATH?" if own else f"{module_name} needs it; install it"
-        raise ConfigError(f"{where}: {error}; {hint}") from None
-    factory: Any = getattr(module, name, None)
+    name = conf.use.partition(":")[2]
+    factory = named_object(conf.use, where, missing=" that can be called")
     if not callable(factory):
-        raise ConfigError(f"{where}: {module.__file__} has no {name} that can be called")
+        raise ConfigError(f"{where}: {name} cannot be called")
     try:
         inspect.signature(factory).bind(**conf.conf)
     except TypeError as error:

@@ -1,0 +1,79 @@
+"""The kinds of encoders: one record each, found by the name that `encoder` has in the yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wenet_uio.config.base import ConfigError
+from wenet_uio.config.encoder import EncoderSection
+from wenet_uio.config.named_code import named_object
+from wenet_uio.config.names import known_name
+
+_FOLDERS = "wenet_uio.models.encoders"
+ENCODERS: dict[str, str] = {
+    "transformer": f"{_FOLDERS}.transformer:TRANSFORMER",
+    "conformer": f"{_FOLDERS}.conformer:CONFORMER",
+    "branchformer": f"{_FOLDERS}.branchformer:BRANCHFORMER",
+    "e_branchformer": f"{_FOLDERS}.branchformer:E_BRANCHFORMER",
+    "squeezeformer": f"{_FOLDERS}.squeezeformer:SQUEEZEFORMER",
+    "efficientConformer": f"{_FOLDERS}.efficient:EFFICIENT_CONFORMER",
+    "firered_conformer": f"{_FOLDERS}.firered:FIRERED_CONFORMER",
+    "dual_transformer": f"{_FOLDERS}.transformer:TRANSFORMER",
+    "dual_conformer": f"{_FOLDERS}.conformer:DUAL_CONFORMER",
+    "sanm_encoder": f"{_FOLDERS}.sanm:SANM",
+    "sanm_encoder_with_tp": f"{_FOLDERS}.sanm:SANM_WITH_TP",
+    "zipformer": f"{_FOLDERS}.zipformer:ZIPFORMER",
+}
+"""{name in the yaml: `module:name` of its EncoderKind}. Nothing else in the package names an
+encoder."""
+
+
+@dataclass(frozen=True)
+class EncoderKind:
+    """What the package knows about an encoder. Loading a kind does not load torch."""
+
+    section: type[EncoderSection]
+    """Class of `encoder_conf`."""
+    build: Callable[[int, Any, Any], Any]
+    """`build(input_size, encoder_conf, global_cmvn)` returns the encoder, a
+    `wenet_uio.models.encoder.Encoder`."""
+
+
+def encoder_kind(name: str) -> EncoderKind:
+    """Return the kind that `encoder: name` means: a name in ENCODERS, or `module:name` of another
+    package.
+
+    Raises:
+        ConfigError: a third party's code cannot be imported, or is no EncoderKind.
+        ValueError: the name is unknown.
+    """
+    use = name if is_third_party(name) else ENCODERS[known_name(name, ENCODERS)]
+    kind = named_object(use, f"encoder: {use}")
+    if not isinstance(kind, EncoderKind):
+        raise ConfigError(
+            f"encoder: {use}: expected an EncoderKind of wenet_uio.config.encoder_kind, found "
+            f"{type(kind).__name__}"
+        )
+    return kind
+
+
+def is_third_party(name: object) -> bool:
+    """Whether a name in the yaml is `module:name`, code outside of this package."""
+    return isinstance(name, str) and ":" in name
+
+
+class EncoderSections(Mapping[str, type[EncoderSection]]):
+    """{name in the yaml: section of this encoder}, loaded when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[EncoderSection]:
+        if name not in ENCODERS and not is_third_party(name):
+            raise KeyError(name)
+        return encoder_kind(name).section
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ENCODERS)
+
+    def __len__(self) -> int:
+        return len(ENCODERS)

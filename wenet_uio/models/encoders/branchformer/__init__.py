@@ -1,0 +1,19 @@
+"""Branchformer (Peng et al. 2022) and E-Branchformer (Kim et al. 2022)."""
+
+from __future__ import annotations
+
+from wenet_uio.config.encoder_kind import EncoderKind
+from wenet_uio.config.named_code import Loaded
+from wenet_uio.models.encoders.branchformer.conf import (
+    BranchformerEncoderConf,
+    EBranchformerEncoderConf,
+)
+
+BRANCHFORMER = EncoderKind(
+    BranchformerEncoderConf,
+    Loaded("wenet_uio.models.encoders.branchformer.encoder:BranchformerEncoder"),
+)
+E_BRANCHFORMER = EncoderKind(
+    EBranchformerEncoderConf,
+    Loaded("wenet_uio.models.encoders.branchformer.encoder:EBranchformerEncoder"),
+)

@@ -1,0 +1,12 @@
+"""Encoder of FireRedASR (Xu et al. 2025)."""
+
+from __future__ import annotations
+
+from wenet_uio.config.encoder_kind import EncoderKind
+from wenet_uio.config.named_code import Loaded
+from wenet_uio.models.encoders.firered.conf import FireredConformerEncoderConf
+
+FIRERED_CONFORMER = EncoderKind(
+    FireredConformerEncoderConf,
+    Loaded("wenet_uio.models.encoders.firered.encoder:FireredConformerEncoder"),
+)

@@ -1,0 +1,12 @@
+"""Squeezeformer (Kim et al. 2022)."""
+
+from __future__ import annotations
+
+from wenet_uio.config.encoder_kind import EncoderKind
+from wenet_uio.config.named_code import Loaded
+from wenet_uio.models.encoders.squeezeformer.conf import SqueezeformerEncoderConf
+
+SQUEEZEFORMER = EncoderKind(
+    SqueezeformerEncoderConf,
+    Loaded("wenet_uio.models.encoders.squeezeformer.encoder:SqueezeformerEncoder"),
+)

@@ -1,0 +1,124 @@
+"""Convolution module of the Zipformer, also for chunks that see no frames after them."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.functional import pad
+
+from wenet_uio.models.clock import Clock, Schedule
+from wenet_uio.models.encoders.zipformer.modules import scaled_linear, swoosh_r
+from wenet_uio.models.encoders.zipformer.regularisers import Balancer, Whitener
+
+
+class ChunkConvolution(nn.Module):
+    """Depthwise convolution: causal over all frames, plus one within each chunk, scaled near the
+    edges of the chunk.
+    """
+
+    def __init__(self, dim: int, kernel: int) -> None:
+        super().__init__()
+        self.causal_conv = nn.Conv1d(dim, dim, (kernel + 1) // 2, groups=dim)
+        self.chunkwise_conv = nn.Conv1d(dim, dim, kernel, groups=dim, padding=kernel // 2)
+        self.chunkwise_conv_scale = nn.Parameter(torch.zeros(2, dim, kernel))
+        self.kernel = kernel
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        chunk_size: int,
+        lengths: torch.Tensor | None,
+        past: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Convolve x (B, D, T).
+
+        Args:
+            chunk_size: frames of a chunk; negative: each utterance is one chunk.
+            lengths: (B,) frames of each utterance, after which x is 0; None: T.
+            past: (B, D, kernel // 2) frames before x; None: zeros.
+
+        Returns:
+            (B, D, T), and the past for the next frames.
+        """
+        size = x.size(2)
+        before = x.new_zeros(x.size(0), x.size(1), self.kernel // 2) if past is None else past
+        seen = torch.cat((before, x), dim=2)
+        causal = self.causal_conv(seen)
+        if chunk_size < 0:
+            if lengths is None:
+                lengths = torch.full((1,), size, device=x.device)
+            within = self.chunkwise_conv(x) * self.scale(size, lengths)
+        else:
+            chunks = pad(x, (0, (chunk_size - size % chunk_size) % chunk_size)).unflatten(
+                2, (-1, chunk_size)
+            )
+            chunks = self.chunkwise_conv(chunks.transpose(1, 2).flatten(0, 1))
+            chunks = chunks * self.scale(chunk_size, torch.full((1,), chunk_size, device=x.device))
+            within = chunks.unflatten(0, (x.size(0), -1)).transpose(1, 2).flatten(2)[:, :, :size]
+        return causal + within, seen[:, :, seen.size(2) - self.kernel // 2 :]
+
+    def scale(self, size: int, lengths: torch.Tensor) -> torch.Tensor:
+        """Scales (B, D, size) of the frames of chunks that end after `lengths` (B,) frames."""
+        left, right = self.chunkwise_conv_scale[0], self.chunkwise_conv_scale[1]
+        place = torch.arange(size, device=lengths.device)
+        scale = 1.0 + pad(left, (0, size))[:, :size].unsqueeze(0)
+        place = place.unsqueeze(0) - (
+            lengths.unsqueeze(1) - self.kernel
+        )  # (B, size), of the right edge
+        near = (place >= 0) & (place < self.kernel)
+        edges = right[:, place.clamp(0, self.kernel - 1)].transpose(0, 1)
+        return scale + edges * near.unsqueeze(1)
+
+
+class ZipformerConvolution(nn.Module):
+    """Gated depthwise convolution with SwooshR."""
+
+    __constants__ = ("causal",)  # TorchScript compiles one branch only
+
+    def __init__(self, clock: Clock, dim: int, kernel: int, causal: bool) -> None:
+        super().__init__()
+        self.in_proj = nn.Linear(dim, 2 * dim)
+        self.balancer1 = Balancer(
+            clock,
+            (Schedule(clock, (0.0, 0.05), (8000.0, 0.025)), 1.0),
+            (1.5, Schedule(clock, (0.0, 5.0), (8000.0, 10.0))),
+        )
+        self.causal = causal
+        self.depthwise_conv = (
+            ChunkConvolution(dim, kernel)
+            if causal
+            else nn.Conv1d(dim, dim, kernel, groups=dim, padding=kernel // 2)
+        )
+        self.balancer2 = Balancer(
+            clock,
+            (Schedule(clock, (0.0, 0.1), (8000.0, 0.05)), 1.0),
+            (Schedule(clock, (0.0, 0.2), (20000.0, 0.5)), 10.0),
+        )
+        self.whiten = Whitener(clock, 7.5, 15.0)
+        self.out_proj = scaled_linear(dim, dim, 0.05)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        padded: torch.Tensor | None,
+        chunk_size: int,
+        lengths: torch.Tensor | None,
+        past: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Frames x (B, T, D) -> (B, T, D), and the past for the next frames; see ChunkConvolution.
+
+        Args:
+            padded: (B, T, 1) bool, True where x is padding; None: no padding.
+        """
+        x, gate = self.in_proj(x).chunk(2, dim=2)
+        x = x * self.balancer1(gate).sigmoid()
+        if padded is not None:
+            x = x.masked_fill(padded, 0.0)
+        x = x.transpose(1, 2)
+        present = x
+        if self.causal:
+            x, present = self.depthwise_conv(x, chunk_size, lengths, past)
+        else:
+            x = self.depthwise_conv(x)
+        x = self.whiten(self.balancer2(x.transpose(1, 2)))
+        return self.out_proj(swoosh_r(x)), present

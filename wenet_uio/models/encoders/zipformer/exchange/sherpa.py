@@ -1,0 +1,288 @@
+"""A model with a Zipformer for sherpa-onnx: its graphs, offline and streaming, and the check
+against the checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from wenet_uio.export.check import Agreement, Difference, agreement_of
+from wenet_uio.export.exported import OnnxModel
+from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, Graph, check_chunks
+from wenet_uio.export.onnx_modules import OfflineModule, traceable
+from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.encoders.zipformer.encoder import ZipformerEncoder
+from wenet_uio.search.ctc_greedy import ctc_greedy_search
+
+LOUDER = 2.0 * math.log(32768.0)
+"""Difference of log-mel features: sherpa-onnx computes those of a zipformer from samples of -1 to
+1, not of 16 bits."""
+STREAMING_BINS = 80
+"""sherpa-onnx creates the first state of a streaming zipformer for this number of features."""
+GREEDY = "ctc_greedy_search"
+NAMES = (
+    "cached_key",
+    "cached_nonlin_attn",
+    "cached_val1",
+    "cached_val2",
+    "cached_conv1",
+    "cached_conv2",
+)
+"""Names of the caches of a layer, in the order of ZipformerLayer.forward."""
+TIME_FIRST = (0, 2, 3)
+"""Caches that sherpa-onnx has as (C, N, …); the gated frames are (1, N, C, …)."""
+
+
+def check_zipformer_chunks(model: ASRModel, chunks: Chunks) -> None:
+    """Check that sherpa-onnx can stream the model with `chunks`.
+
+    Raises:
+        ValueError: it cannot; the message has the reason.
+    """
+    check_chunks(model, chunks)
+    unit, bins = model.encoder.chunk_unit, _encoder(model).layout.edge_shape[2]
+    if chunks.size % unit:
+        raise ValueError(
+            f"--chunk_size {chunks.size} is not a multiple of {unit}, by which this encoder lowers "
+            "the rate"
+        )
+    if chunks.left < 1:
+        raise ValueError(
+            f"--num_decoding_left_chunks {chunks.left}: a zipformer in sherpa-onnx needs 1 or more"
+        )
+    if bins != (STREAMING_BINS - 3) // 4:
+        raise ValueError(
+            f"sherpa-onnx streams zipformers of {STREAMING_BINS} features only: num_mel_bins"
+        )
+
+
+def refuse_causal_zipformer(model: ASRModel) -> None:
+    """Raise a ValueError for a causal zipformer, whose last 60 ms WeNet's runtime would not
+    decode.
+    """
+    if isinstance(model.encoder, ZipformerEncoder) and model.encoder.causal:
+        raise ValueError(
+            "WeNet's runtime would not decode the last 60 ms of each utterance with a causal "
+            "zipformer: export it by "
+            "export_onnx.py for sherpa-onnx"
+        )
+
+
+class ZipformerOffline(nn.Module):
+    """OfflineModule for features of quieter samples."""
+
+    def __init__(self, model: ASRModel) -> None:
+        super().__init__()
+        self.whole = OfflineModule(model)
+
+    def forward(self, x: torch.Tensor, x_lens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features x (N, T, F) of lengths x_lens (N,) -> log-probabilities (N, T', V), lengths
+        (N,).
+        """
+        return self.whole(x + LOUDER, x_lens)
+
+
+class ZipformerChunk(nn.Module):
+    """One chunk of N streams, with a state of fixed size; zeros in it are hidden until they hold
+    frames.
+    """
+
+    def __init__(self, model: ASRModel, left: int) -> None:
+        """Create the module; `left`: frames of the input layer that attention sees before the
+        chunk.
+        """
+        super().__init__()
+        self.encoder, self.ctc, self.left = _encoder(model), model.ctc, left
+
+    def forward(self, x: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Features (N, T, F) -> log-probabilities (N, chunk / 2, V) and the states after the chunk.
+
+        Args:
+            states: six caches for each layer, the past of the input layer, and the number of frames
+                seen (N,).
+        """
+        encoder = self.encoder
+        *caches, before, seen = states
+        x = x + LOUDER
+        if encoder.global_cmvn is not None:
+            x = encoder.global_cmvn(x)
+        convolved = torch.cat((before, encoder.embed.convolve(x)), dim=2)
+        frames = encoder.embed.finish(convolved)
+        size = frames.size(1)
+        empty = torch.arange(self.left) < self.left - seen.unsqueeze(1)
+        blocked = torch.cat((empty, empty.new_zeros(1, 1).expand(x.size(0), size)), dim=1)[
+            :, None, None
+        ]
+        ours = [_swapped(place % len(NAMES), cache) for place, cache in enumerate(caches)]
+        stacks, at = [], 0
+        for count in encoder.layout.counts:
+            stacks.append(ours[at : at + count * len(NAMES)])
+            at += count * len(NAMES)
+        out, presents = encoder.run_stacks(frames, None, blocked, size, stacks)
+        after = [
+            _swapped(
+                place % len(NAMES),
+                present if place % len(NAMES) > 3 else present[:, size // factor :],
+            )
+            for factor, stack in zip(encoder.factors, presents, strict=True)
+            for place, present in enumerate(stack)
+        ]
+        edge = convolved[:, :, size : size + before.size(2)]
+        return self.ctc.log_softmax(out), *after, edge, seen + size
+
+
+def _swapped(kind: int, cache: torch.Tensor) -> torch.Tensor:
+    """A cache of kind NAMES[kind] in the layout of sherpa-onnx, from ours (N, …), or back."""
+    if kind in TIME_FIRST:
+        return cache.transpose(0, 1)
+    if kind == 1:
+        return cache.squeeze(0) if cache.dim() == 4 else cache.unsqueeze(0)
+    return cache
+
+
+def _encoder(model: ASRModel) -> ZipformerEncoder:
+    assert isinstance(model.encoder, ZipformerEncoder), "the caller looks at the encoder"
+    return model.encoder
+
+
+def zipformer_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
+    """Graph for sherpa-onnx: `from_zipformer_ctc`, offline, or `from_zipformer2_ctc`, streaming."""
+    copied = traceable(model)
+    if chunks != OFFLINE:
+        return _streaming_graph(copied, feature_dim, chunks)
+    metadata = {
+        "model_type": "zipformer2_ctc",
+        "version": 1,
+        "model_author": "wenet_uio",
+        "comment": "non-streaming",
+    }
+    return Graph(
+        ZipformerOffline(copied),
+        {"x": torch.randn(2, 80, feature_dim), "x_lens": torch.tensor([80, 61])},
+        ("log_probs", "log_probs_len"),
+        {
+            "x": {0: "N", 1: "T"},
+            "x_lens": {0: "N"},
+            "log_probs": {0: "N", 1: "T_OUT"},
+            "log_probs_len": {0: "N"},
+        },
+        metadata,
+    )
+
+
+def _streaming_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
+    encoder = _encoder(model)
+    states = start_states(encoder, chunks.cache)
+    named = {name: torch.cat((state, state), dim=batch_dim(name)) for name, state in states.items()}
+    window = chunks.size * encoder.embed.subsampling_rate + encoder.embed.right_context - 1
+    inputs = {"x": torch.randn(2, window, feature_dim), **named}
+    axes = {name: {batch_dim(name): "N"} for name in ("x", "log_probs")}
+    axes |= {each: {batch_dim(name): "N"} for name in named for each in (name, f"new_{name}")}
+    outputs = ("log_probs", *(f"new_{name}" for name in named))
+    metadata = _streaming_metadata(encoder, chunks) | {"T": window}
+    return Graph(ZipformerChunk(model, chunks.cache), inputs, outputs, axes, metadata)
+
+
+def _streaming_metadata(encoder: ZipformerEncoder, chunks: Chunks) -> dict[str, object]:
+    """What sherpa-onnx reads, except the frames of a window."""
+    layout, heads = encoder.layout, zip(*encoder.head_sizes, strict=True)
+    lists = {
+        "num_encoder_layers": layout.counts,
+        "encoder_dims": layout.dims,
+        "cnn_module_kernels": [2 * past + 1 for past in layout.pasts],
+        "left_context_len": [chunks.cache // factor for factor in layout.factors],
+        **dict(zip(("num_heads", "query_head_dims", "value_head_dims"), heads, strict=True)),
+    }
+    return {
+        "model_type": "zipformer2",
+        "version": 1,
+        "model_author": "wenet_uio",
+        "comment": "streaming ctc zipformer2",
+        "decode_chunk_len": chunks.size * encoder.embed.subsampling_rate,
+        **{name: ",".join(map(str, numbers)) for name, numbers in lists.items()},
+    }
+
+
+def batch_dim(name: str) -> int:
+    """The dimension of the streams in an input or output of a streaming graph."""
+    return int(name.removeprefix("new_").startswith(("cached_key", "cached_nonlin", "cached_val")))
+
+
+def start_states(encoder: ZipformerEncoder, left: int) -> dict[str, torch.Tensor]:
+    """States at the start of an utterance by name, as sherpa-onnx creates them; `left`: frames of
+    left context.
+    """
+    layout, states, layer = encoder.layout, {}, 0
+    for place, factor in enumerate(layout.factors):
+        for _ in range(layout.counts[place]):
+            shapes = [(1, left // factor, width) for width in layout.widths[place]]
+            shapes += [(1, layout.dims[place], layout.pasts[place])] * 2
+            for kind, shape in enumerate(shapes):
+                states[f"{NAMES[kind]}_{layer}"] = _swapped(kind, torch.zeros(shape)).contiguous()
+            layer += 1
+    states["embed_states"] = torch.zeros(1, *layout.edge_shape)
+    states["processed_lens"] = torch.zeros(1, dtype=torch.int64)
+    return states
+
+
+@torch.inference_mode()
+def compare_zipformer(
+    content: bytes,
+    model: ASRModel,
+    examples: Iterable[tuple[str, torch.Tensor]],
+    limit: int,
+    chunks: Chunks,
+) -> Agreement:
+    """Run the first `limit` examples (key, feats (1, T, F)) with the graph as sherpa-onnx does, and
+    with the model.
+
+    In chunks, only whole chunks are compared: sherpa-onnx does not decode the last incomplete one.
+
+    Raises:
+        ValueError: there is no example.
+    """
+    graph, encoder = OnnxModel(content), _encoder(model)
+
+    def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
+        lengths = torch.tensor([feats.size(1)])
+        expected, _ = model.encode(
+            feats, lengths, chunks.size, chunks.left, simulate_streaming=chunks != OFFLINE
+        )
+        log_probs = model.ctc_log_probs(expected)
+        if chunks == OFFLINE:
+            found = graph(x=feats - LOUDER, x_lens=lengths)[0]
+        else:
+            found = _streamed(graph, encoder, feats - LOUDER, chunks)
+            log_probs = log_probs[:, : found.size(1)]
+        if found.shape != log_probs.shape:
+            return math.inf, 0, None
+        texts = [_greedy(each, model.blank) for each in (log_probs, found)]
+        difference = (log_probs - found).abs().amax().item() if found.numel() else 0.0
+        return (
+            difference,
+            len(texts[0]),
+            Difference(key, GREEDY, *texts) if texts[0] != texts[1] else None,
+        )
+
+    return agreement_of(examples, limit, compare_one)
+
+
+def _greedy(log_probs: torch.Tensor, blank: int) -> tuple[int, ...]:
+    return ctc_greedy_search(log_probs, torch.tensor([log_probs.size(1)]), blank)[0][0].tokens
+
+
+def _streamed(
+    graph: OnnxModel, encoder: ZipformerEncoder, feats: torch.Tensor, chunks: Chunks
+) -> torch.Tensor:
+    """Log-probabilities (1, T', V) of the whole chunks of an utterance."""
+    window, shift = int(graph.metadata["T"]), int(graph.metadata["decode_chunk_len"])
+    states, outputs = start_states(encoder, chunks.cache), [torch.zeros(1, 0, 1)] * 0
+    for start in range(0, feats.size(1) - window + 1, shift):
+        found = graph(x=feats[:, start : start + window], **states)
+        outputs.append(found[0])
+        states = dict(zip(states, found[1:], strict=True))
+    return torch.cat(outputs, dim=1) if outputs else torch.zeros(1, 0, 1)
