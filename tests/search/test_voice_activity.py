@@ -119,7 +119,7 @@ def bursts():
 
 @pytest.fixture
 def without_silero(monkeypatch):
-    voice_activity._model_of_files.cache_clear()
+    voice_activity._shared_model.cache_clear()
     monkeypatch.setitem(sys.modules, "silero_vad", None)
 
 

@@ -1,8 +1,7 @@
-"""Live streams: samples in, texts out, an utterance after another. Several streams advance
-together.
+"""Live streams: samples come in, texts of one utterance after another go out.
 
-`advance` runs one step of each stream that is ready. The streams are those of chunk_stream.py and
-window_stream.py.
+Several streams advance together: `advance` runs one step of each stream that is ready. The streams
+are those of chunk_stream.py and window_stream.py.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ class Final:
     texts: tuple[str, ...]
     """Best first; the first one is that of the segment."""
     rule: str
-    """Name of the rule that ended it, or `end` for the end of the stream, which every stream has
-    once."""
+    """Name of the rule that ended the utterance; `end` for the last one, which ends with the
+    stream."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The stream cannot go on; nothing follows."""
+    """The stream cannot go on; this is its last event."""
 
     error: Exception
 
@@ -68,10 +67,10 @@ class LiveOptions:
     """
 
     sample_rate: int
-    """Of the samples, in Hz."""
+    """Sample rate of what is pushed, in Hz."""
     endpoints: Mapping[str, EndpointRule] = field(default_factory=dict)
-    """Rules that end utterances, by name. None at all: the stream is one utterance, and its memory
-    grows with it."""
+    """Rules that end utterances, by name. Without rules the stream is one utterance, and its memory
+    grows with its length."""
     partial_mode: str = PARTIAL_MODES[0]
     """Search of the partial texts of models that encode chunk by chunk."""
 
@@ -90,14 +89,14 @@ class LiveStream(ABC):
     """
 
     def __init__(self, transcriber: Transcriber, rate: int, options: LiveOptions) -> None:
-        """`rate`: of the model, in Hz."""
+        """Begin a stream for a model with the sample rate `rate`, in Hz."""
         self._transcriber, self._audio = transcriber, StreamAudio(options.sample_rate, rate)
         self._rules = options.endpoints
         self._events: deque[Event] = deque()
         self._shown = ("",)
         """The texts of the last Partial."""
         self.finished = False
-        """All events were produced; `take` may still return some of them."""
+        """Whether all events were produced; `take` may still return some of them."""
 
     def push(self, samples: np.ndarray | torch.Tensor) -> None:
         """Check samples (N,) of one channel, int16 or floats from -1 to 1, and keep a copy.
@@ -110,11 +109,11 @@ class LiveStream(ABC):
         self._audio.push(samples)
 
     def end(self) -> None:
-        """No more samples follow."""
+        """Tell the stream that its samples are complete."""
         self._audio.ended = True
 
     def take(self) -> list[Event]:
-        """The events since the last call."""
+        """Return the events since the last call."""
         return [self._events.popleft() for _ in range(len(self._events))]
 
     @property
@@ -145,9 +144,10 @@ class LiveStream(ABC):
 
     def _show(self, texts: Sequence[str]) -> None:
         """Produce a Partial if the texts have changed."""
-        if self._shown != (shown := tuple(texts)):
-            self._shown = shown
-            self._events.append(Partial(shown))
+        new_texts = tuple(texts)
+        if new_texts != self._shown:
+            self._shown = new_texts
+            self._events.append(Partial(new_texts))
 
     def _conclude(
         self, segment: Segment, tokens: list[Token], texts: Sequence[str], rule: str
@@ -160,8 +160,10 @@ class LiveStream(ABC):
 
 
 def attempt(streams: Sequence[LiveStream], work: Callable[..., None], *arguments: Any) -> bool:
-    """Run a part of a step that concerns these streams only; an error is their event Failed. Return
-    whether it ran.
+    """Run a part of a step that concerns these streams only.
+
+    Returns:
+        Whether it ran. If it raised an error, the streams have ended with the event Failed.
     """
     try:
         work(*arguments)
@@ -174,7 +176,7 @@ def attempt(streams: Sequence[LiveStream], work: Callable[..., None], *arguments
 
 @torch.inference_mode()
 def advance(streams: Sequence[LiveStream]) -> None:
-    """Run one step of all streams that are ready: the next chunk of each, and what follows from it.
+    """Run one step of all streams that are ready: encode and search the next chunk of each.
 
     Chunks of several streams are encoded together. An error in one stream is its event Failed; an
     error of the model in a batch is the event of all streams of the batch.

@@ -18,10 +18,13 @@ from wenet_uio.search.types import DecodeOptions
 
 
 def check_one_pass(model: ASRModel, conf: DatasetConf, options: DecodeOptions) -> None:
-    """Raise a ValueError if a model cannot encode a recording in one pass, or if the options ask
-    for chunks.
+    """Check that a model can encode a recording in one pass.
+
+    Raises:
+        ValueError: it cannot, or the options ask for chunks.
     """
-    if obstacle := one_pass_obstacle(model.encoder) or features_obstacle(conf):
+    obstacle = one_pass_obstacle(model.encoder) or features_obstacle(conf)
+    if obstacle:
         raise ValueError(f"one_pass: {obstacle}")
     if options.decoding_chunk_size > 0 or options.simulate_streaming:
         raise ValueError(
@@ -30,7 +33,7 @@ def check_one_pass(model: ASRModel, conf: DatasetConf, options: DecodeOptions) -
 
 
 class RecordingFrames:
-    """Encoder frames of a recording, which is read and encoded as far as frames are asked for."""
+    """Encoder frames of a recording, which is read and encoded only as far as frames are needed."""
 
     def __init__(
         self,
@@ -53,23 +56,25 @@ class RecordingFrames:
         self._device = like.device
         self._resampler: StreamResampler | None = None
         self._kept = like.new_zeros(1, 0, model.encoder.output_size)
-        """(1, T', D)."""
+        """Frames that later segments may need, (1, T', D)."""
         self._first = 0
         """Number of the first kept frame."""
         self._ended = False
 
     def between(self, segment: Segment) -> tuple[int, torch.Tensor]:
-        """The number of the first frame of a segment, and its frames (T', D).
+        """Return the frames of a segment. Calls must come in the order of the segments' starts.
 
-        A frame belongs to the segment if its middle does. No later segment may begin before this
-        one.
+        A frame belongs to the segment if its middle does.
+
+        Returns:
+            The number of the first frame, and the frames (T', D).
 
         Raises:
             AudioError: the recording cannot be read.
         """
         first, end = (
-            max(0, math.ceil((each - self._clock.middle(0)) / self._clock.step - 1e-6))
-            for each in segment
+            max(0, math.ceil((seconds - self._clock.middle(0)) / self._clock.step - 1e-6))
+            for seconds in segment
         )
         while not self._ended and self._first + self._kept.size(1) < end:
             self._read(keep=first)
@@ -82,16 +87,18 @@ class RecordingFrames:
         self._ended = waveform is None
         if self._resampler is None:
             self._resampler = StreamResampler(rate, self._rate)
+
         arrived = torch.zeros(0) if waveform is None else torch.from_numpy(waveform).float()
         feats = self._features.accept(self._resampler.accept(arrived, last=self._ended))
+
         parts = [self._kept]
         if feats is not None:
             parts.append(self._encoder.accept(feats.to(self._device), last=False))
         if self._ended:
-            parts.append(
-                self._encoder.accept(self._kept.new_zeros(1, 0, self._features.dim), last=True)
-            )
+            no_feats = self._kept.new_zeros(1, 0, self._features.dim)
+            parts.append(self._encoder.accept(no_feats, last=True))
         frames = torch.cat([part.to(self._kept.dtype) for part in parts], dim=1)
+
         dropped = min(max(0, keep - self._first), frames.size(1))
         self._kept = frames[:, dropped:].clone()
         self._first += dropped

@@ -12,8 +12,7 @@ from wenet_uio.search.speech import Segment
 from wenet_uio.search.types import TimeSpan
 
 SAME_TIME = 0.2
-"""Seconds. If two windows have the same unit at times that differ by at most this, both have the
-same token."""
+"""Seconds. Two windows have the same token if its times in them differ by at most this."""
 
 
 class Token(NamedTuple):
@@ -37,7 +36,7 @@ class Passage(NamedTuple):
 
 
 def passages_of(whole: Segment, tokens: Sequence[Token]) -> Iterator[Passage]:
-    """A passage with the tokens; with timestamps one for each span.
+    """Yield one passage with all tokens; with timestamps, one for each span.
 
     Spans of neighbouring windows may overlap, so each begins after the end of the one before.
     """
@@ -50,15 +49,15 @@ def passages_of(whole: Segment, tokens: Sequence[Token]) -> Iterator[Passage]:
 
 
 def placed(span: TimeSpan, segment: Segment) -> Segment:
-    """A span in a segment as a part of the recording; it ends with the segment at the latest."""
+    """Turn a span within a segment into times of the recording, at most the end of the segment."""
     end = segment.end if span.end is None else min(segment.start + span.end, segment.end)
     return Segment(min(segment.start + span.start, end), end)
 
 
 def evenly(units: Sequence[int], segment: Segment) -> list[tuple[int, float]]:
-    """Each unit with a time; the times divide the segment into equal parts."""
+    """Give each unit a time; the times divide the segment into equal parts."""
     step = (segment.end - segment.start) / max(len(units), 1)
-    return [(unit, segment.start + step * (place + 0.5)) for place, unit in enumerate(units)]
+    return [(unit, segment.start + step * (index + 0.5)) for index, unit in enumerate(units)]
 
 
 def join(left: list[Token], right: list[Token], shared: Segment) -> list[Token]:
@@ -69,26 +68,41 @@ def join(left: list[Token], right: list[Token], shared: Segment) -> list[Token]:
     the cut is at the middle.
     """
     middle = (shared.start + shared.end) / 2
-    first = sum(token.time < shared.start - SAME_TIME for token in left)
-    last = sum(token.time <= shared.end + SAME_TIME for token in right)
-    if common := _heard_twice(left[first:], right[:last]):
-        here, there = min(common, key=lambda pair: abs(left[first + pair[0]].time - middle))
-        return left[: first + here + 1] + right[there + 1 :]
-    return [token for token in left if token.time < middle] + [
-        token for token in right if token.time >= middle
-    ]
+    overlap_start = sum(token.time < shared.start - SAME_TIME for token in left)
+    overlap_end = sum(token.time <= shared.end + SAME_TIME for token in right)
+    left_overlap, right_overlap = left[overlap_start:], right[:overlap_end]
+    matches = matching_tokens(left_overlap, right_overlap)
+
+    if matches:
+        # Both windows have this token, so a seam there neither repeats nor loses a word.
+        seam = min(matches, key=lambda match: abs(left_overlap[match.left].time - middle))
+        return left[: overlap_start + seam.left + 1] + right[seam.right + 1 :]
+
+    # The windows agree on nothing: cut both at the middle of their overlap.
+    before = [token for token in left if token.time < middle]
+    after = [token for token in right if token.time >= middle]
+    return before + after
 
 
-def _heard_twice(left: list[Token], right: list[Token]) -> list[tuple[int, int]]:
-    """Places (left, right) of tokens with the same unit that are nearest in time to each other."""
+class TokenMatch(NamedTuple):
+    """A token that two windows have: its index in each."""
+
+    left: int
+    right: int
+
+
+def matching_tokens(left: list[Token], right: list[Token]) -> list[TokenMatch]:
+    """Find pairs of tokens with the same unit that are nearest in time to each other."""
     if not left or not right:
         return []
-    apart = abs(np.subtract.outer([token.time for token in left], [token.time for token in right]))
-    other = np.not_equal.outer([token.unit for token in left], [token.unit for token in right])
-    apart[other | (apart > SAME_TIME)] = np.inf
-    nearest = (
-        (apart == apart.min(axis=0))
-        & (apart == apart.min(axis=1, keepdims=True))
-        & (apart < np.inf)
-    )
-    return [(int(here), int(there)) for here, there in np.argwhere(nearest)]
+
+    left_times, right_times = [token.time for token in left], [token.time for token in right]
+    left_units, right_units = [token.unit for token in left], [token.unit for token in right]
+    distance = abs(np.subtract.outer(left_times, right_times))
+    differs = np.not_equal.outer(left_units, right_units)
+    distance[differs | (distance > SAME_TIME)] = np.inf
+
+    nearest_left = distance == distance.min(axis=0)
+    nearest_right = distance == distance.min(axis=1, keepdims=True)
+    matches = np.argwhere(nearest_left & nearest_right & (distance < np.inf))
+    return [TokenMatch(int(row), int(column)) for row, column in matches]

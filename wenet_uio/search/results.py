@@ -1,5 +1,6 @@
-"""What a transcription returns: segments, words and tokens with times in seconds and confidences
-from 0 to 1.
+"""Results of a transcription: segments, words and tokens.
+
+Times are in seconds, confidences from 0 to 1.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class TranscriptToken:
 
 @dataclass(frozen=True)
 class TranscriptWord:
-    """A word. It lasts longer than its times say: they are those of its first and last CTC peak."""
+    """A word. Its times are those of its first and last CTC peak; the sound is a little longer."""
 
     text: str
     start: float
@@ -33,7 +34,7 @@ class TranscriptWord:
     tokens: tuple[TranscriptToken, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Values for JSON, without the tokens."""
+        """Return values for JSON, without the tokens."""
         return {
             "word": self.text,
             **_span(self.start, self.end),
@@ -55,13 +56,13 @@ class TranscriptSegment:
     """Code of the language in which a whisper transcribes; None for other models."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Values for JSON: start, end, text and words, and the language if it is known."""
+        """Return values for JSON: start, end, text and words, and the language if it is known."""
         language = {} if self.language is None else {"language": self.language}
         words = [word.to_dict() for word in self.words]
         return {**_span(self.start, self.end), **language, "text": self.text, "words": words}
 
     def cues(self) -> list[Cue]:
-        """The subtitles of this segment."""
+        """Make the subtitles of this segment."""
         return cues_of(self.text, [(word.text, word.start, word.end) for word in self.words])
 
 
@@ -84,16 +85,16 @@ class Transcript:
         return tuple(word for segment in self.segments for word in segment.words)
 
     def to_dict(self) -> dict[str, Any]:
-        """Values for JSON: text, seconds and segments with their words."""
+        """Return values for JSON: text, seconds and segments with their words."""
         segments = [segment.to_dict() for segment in self.segments]
         return {"text": self.text, "seconds": round(self.seconds, 3), "segments": segments}
 
     def to_srt(self) -> str:
-        """The content of an srt file (SubRip)."""
+        """Write the content of an srt file (SubRip)."""
         return "\n".join(srt(self._cues()))
 
     def to_vtt(self) -> str:
-        """The content of a vtt file (WebVTT)."""
+        """Write the content of a vtt file (WebVTT)."""
         return "\n".join(vtt(self._cues()))
 
     def _cues(self) -> list[Cue]:

@@ -1,6 +1,4 @@
-"""Cut long recordings: at their pauses, and segments that are still too long into overlapping
-windows.
-"""
+"""Find speech in a recording: cut it at pauses, and longer segments into overlapping windows."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceDetector, is_inst
 FRAME = 0.01
 """Seconds of a level measurement."""
 BLOCK = 30.0
-"""Seconds that are read at once, that share one loudness of speech, and in which the noise floor is
-found."""
+"""Seconds that are read at once. They share one loudness of speech and one noise floor."""
 STEP = 5.0
 """Seconds between the blocks in which the noise floor is found."""
 QUIET = 10
@@ -25,9 +22,9 @@ QUIET = 10
 RISE = 6.0
 """dB; frames that are less above the noise floor are never speech."""
 UNREST = (1.5, 10.0)
-"""dB for each dB between the lowest levels of the noise and its floor, and the most of them. A
-block of 30 s has speech for the energy rule if frames are by RISE and these dB above the floor:
-rumbling noise varies more than hiss."""
+"""dB for each dB between the lowest levels of the noise and its floor, and the upper limit of this
+sum. For the energy rule, speech is louder than the floor by RISE and these dB, because rumbling
+noise varies more than hiss."""
 LEAST_CONTRAST = 10.0
 """dB between the loud and the quiet level of a short recording; with less contrast the recording is
 all speech."""
@@ -56,18 +53,16 @@ CONFIRMED = 0.2
 """Probability of the voice detector that confirms a frame that is louder than the noise. Noise
 alone has up to 0.25."""
 REACH = 0.1
-"""Seconds; louder frames that are at most this far from a frame with a voice belong to the
-voice."""
+"""Seconds; louder frames at most this far from a frame with a voice belong to the voice."""
 FAR = 0.5
-"""Seconds; frames farther from a voice do not belong to it, even if there is no pause between
-them."""
+"""Seconds; frames farther from a voice never belong to it, even without a pause in between."""
 DETECTORS = ("auto", "silero", "energy")
 """silero: the package silero-vad confirms what is louder than the noise. auto: silero if installed,
 else energy."""
 
 
 class Segment(NamedTuple):
-    """A stretch of a recording, in seconds."""
+    """A part of a recording, in seconds."""
 
     start: float
     end: float
@@ -80,8 +75,9 @@ def find_speech(
     longest: float = np.inf,
     detector: str = "auto",
 ) -> list[Segment]:
-    """Speech of a file between pauses, as `speech_segments` cuts it. Memory grows by 4 bytes for
-    each 10 ms.
+    """Find the speech of a file between pauses; see `speech_segments`.
+
+    Memory grows by 4 bytes for each 10 ms.
 
     Raises:
         AudioError: the file cannot be read.
@@ -94,15 +90,16 @@ def find_speech(
         levels.append(_levels(waveform, rate))
         if voice:
             voice.accept(waveform)
+
     levels = np.concatenate(levels)
-    return speech_segments(
-        levels, shortest_pause, longest, _by_frame(voice.finish(), len(levels)) if voice else None
-    )
+    probabilities = _by_frame(voice.finish(), len(levels)) if voice else None
+    return speech_segments(levels, shortest_pause, longest, probabilities)
 
 
 def measure_levels(source: Source, channel: Channel = 0) -> np.ndarray:
-    """Level of each FRAME of a file in dB of full scale; memory is one block of audio and 4 bytes a
-    frame.
+    """Measure the level of each FRAME of a file, in dB of full scale.
+
+    Memory is one block of audio and 4 bytes a frame.
 
     Raises:
         AudioError: the file cannot be read.
@@ -111,31 +108,34 @@ def measure_levels(source: Source, channel: Channel = 0) -> np.ndarray:
 
 
 def blocks(source: Source, channel: Channel) -> Iterator[tuple[np.ndarray, int]]:
-    """Waveforms of BLOCK seconds, float32 on the scale of int16, and their sample rate.
+    """Read waveforms of BLOCK seconds, float32 on the scale of int16, and their sample rate.
 
     Raises:
         AudioError: the file cannot be read.
     """
     info = audio_info(source)
     seconds = info.num_samples / info.sample_rate
-    for number in range(max(1, -(-info.num_samples // round(BLOCK * info.sample_rate)))):
+    block_count = -(-info.num_samples // round(BLOCK * info.sample_rate))
+    for number in range(max(1, block_count)):
         yield read_audio(source, number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
 
 
 def _levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:
+    """Measure the level of each FRAME of a waveform, in dB of full scale."""
     # At 22050 Hz frames are 220 or 221 samples long; frames of equal length would drift from the
     # clock.
     frames = np.ceil(len(waveform) / (FRAME * sample_rate) - 1e-6)
     starts = (np.arange(frames) * FRAME * sample_rate).astype(np.int64)
+
     energy = np.add.reduceat(np.square(waveform / np.float32(INT16_SCALE)), starts)
     energy /= np.diff(starts, append=len(waveform))
     return 10.0 * np.log10(energy + 1e-10).astype(np.float32)
 
 
 def _by_frame(probabilities: np.ndarray, frames: int) -> np.ndarray:
-    """The probability of each FRAME (frames,), from those of the windows of the detector."""
-    places = ((np.arange(frames) + 0.5) * (FRAME * RATE / WINDOW)).astype(np.int64)
-    return probabilities[places.clip(max=len(probabilities) - 1)]
+    """Give each FRAME the probability of the detector's window at its middle, (frames,)."""
+    windows = ((np.arange(frames) + 0.5) * (FRAME * RATE / WINDOW)).astype(np.int64)
+    return probabilities[windows.clip(max=len(probabilities) - 1)]
 
 
 def speech_segments(
@@ -144,11 +144,10 @@ def speech_segments(
     longest: float = np.inf,
     voice: np.ndarray | None = None,
 ) -> list[Segment]:
-    """Speech between pauses of at least `shortest_pause` seconds, with soft beginnings and ends and
-    a margin.
+    """Find speech between pauses of at least `shortest_pause` seconds.
 
-    A segment longer than `longest` seconds is cut at its longest pause, repeatedly, if that pause
-    has LEAST_PAUSE.
+    Segments include soft beginnings and ends, and a margin. A segment longer than `longest` seconds
+    is cut at its longest pause, repeatedly, if that pause has LEAST_PAUSE.
 
     Args:
         levels: (frames,) dB of full scale.
@@ -158,17 +157,21 @@ def speech_segments(
     loud = _long_enough(_runs(levels > speech))
     if voice is not None:
         loud = _confirmed(loud, voice)
+
     audible = _runs((levels > fade) | _mask(loud, len(levels)))
     speech = _between_pauses(loud, round(shortest_pause / FRAME), longest / FRAME)
     starts, ends = _with_edges(speech, audible)
-    return list(
-        map(Segment, starts.clip(min=0.0).tolist(), ends.clip(max=len(levels) * FRAME).tolist())
-    )
+
+    starts, ends = starts.clip(min=0.0), ends.clip(max=len(levels) * FRAME)
+    return list(map(Segment, starts.tolist(), ends.tolist()))
 
 
 def noise_floor(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Noise floor (frames,) in dB of full scale, and how far above the floor (frames,) in dB the
-    noise may reach.
+    """Estimate the noise of each frame.
+
+    Returns:
+        The noise floor (frames,) in dB of full scale, and how far above it the noise may reach
+        (frames,) in dB.
 
     The floor is the highest of the quiet levels of all blocks that contain a frame. So the floor
     follows noise that becomes louder or quieter at once, and speech does not lift the floor unless
@@ -179,21 +182,22 @@ def noise_floor(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for start in [*range(0, len(levels) - size, step), max(0, len(levels) - size)]:
         lowest, quiet = np.percentile(levels[start : start + size], (1, QUIET))
         part = slice(start, start + size)
-        rise[part] = np.where(
-            quiet > floor[part], RISE + min(UNREST[0] * (quiet - lowest), UNREST[1]), rise[part]
-        )
+        rise_of_block = RISE + min(UNREST[0] * (quiet - lowest), UNREST[1])
+        rise[part] = np.where(quiet > floor[part], rise_of_block, rise[part])
         floor[part] = np.maximum(floor[part], quiet)
     return floor, rise
 
 
 def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Two levels (frames,) in dB: above the first is speech; above the second next to speech
-    belongs to it.
+    """Find two levels (frames,) in dB.
+
+    Frames above the first one are speech. Frames above the second one belong to speech beside them.
     """
     if voice is None and len(levels) * FRAME < SHORT:
         quiet, loud = np.percentile(levels, (QUIET, 95))
         if loud - quiet < LEAST_CONTRAST:
             return np.full_like(levels, SILENCE), np.full_like(levels, SILENCE)
+
     floor, rise = noise_floor(levels)
     least = floor + RISE
     if voice is None:
@@ -202,8 +206,10 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
     else:
         present = (levels > least) & (voice >= CONFIRMED)
     present = _mask(_long_enough(_runs(present)), len(levels))
+
     speech, fade = np.full_like(levels, np.inf), np.full_like(levels, np.inf)
-    for start in range(0, len(levels), size := round(BLOCK / FRAME)):
+    size = round(BLOCK / FRAME)
+    for start in range(0, len(levels), size):
         block = slice(start, start + size)
         if present[block].any():
             above = max(0.0, np.percentile((levels - floor)[block][present[block]], LOUD))
@@ -213,47 +219,56 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
 
 
 def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
-    """Loud runs (N, 2) near a voice and, where noise covers the voice, runs of the voice itself;
+    """Keep the loud runs (N, 2) near a voice, and add runs of the voice that noise covers;
     sorted.
     """
     confirmed = voice >= CONFIRMED
-    loud = _runs(
-        _mask(loud, len(voice)) & _widened(confirmed, FAR)
-    )  # louder noise around a voice is left out
+
+    # Parts far from a voice are left out: they are louder noise around it.
+    loud = _runs(_mask(loud, len(voice)) & _widened(confirmed, FAR))
     loud = loud[_touched(loud, _widened(confirmed, REACH))]
+
     covered = _widened(_mask(loud, len(voice)), REACH)
     hidden = _long_enough(_runs(voice >= VOICE))
     return np.sort(np.concatenate((loud, hidden[~_touched(hidden, covered)])), axis=0)
 
 
 def _widened(mask: np.ndarray, seconds: float) -> np.ndarray:
-    """The mask with `seconds` more at both ends of each run."""
+    """Widen each run of a mask by `seconds` at both ends."""
     reach = round(seconds / FRAME)
     return _mask((_runs(mask) + np.array((-reach, reach))).clip(0, len(mask)), len(mask))
 
 
 def _touched(runs: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Whether each run (N, 2) has a frame of the mask."""
+    """Whether each run (N, 2) has a frame of the mask; (N,)."""
     count = np.concatenate(([0], np.cumsum(mask)))
     return count[runs[:, 1]] > count[runs[:, 0]]
 
 
 def _long_enough(runs: np.ndarray) -> np.ndarray:
+    """Keep the runs (N, 2) that are longer than a click."""
     return runs[(runs[:, 1] - runs[:, 0]) * FRAME >= CLICK]
 
 
 def _with_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends (N,) in seconds of `speech` (N, 2; frames), widened by the audible frames and
-    the margin.
+    """Widen runs of speech by the audible frames around them and by the margin.
+
+    Args:
+        speech: (N, 2) in frames.
+        audible: (M, 2) in frames; loud frames are audible as well.
+
+    Returns:
+        Starts and ends (N,) in seconds.
     """
-    place = (
-        np.searchsorted(audible[:, 0], speech - [0, 1], side="right") - 1
-    )  # loud frames are audible as well
-    fades = np.stack(
-        (speech[:, 0] - audible[place[:, 0], 0], audible[place[:, 1], 1] - speech[:, 1]), axis=1
-    )
+    # The audible run around the first and around the last frame of each run of speech.
+    run = np.searchsorted(audible[:, 0], speech - [0, 1], side="right") - 1
+    fade_in = speech[:, 0] - audible[run[:, 0], 0]
+    fade_out = audible[run[:, 1], 1] - speech[:, 1]
+    fades = np.stack((fade_in, fade_out), axis=1)
     wider = np.minimum(fades * FRAME, LONGEST_FADE) + MARGIN
-    room = np.full(len(speech) + 1, np.inf)  # half of each pause; no limit at both ends
+
+    # Half of each pause at most, so that segments do not overlap; no limit at the outer edges.
+    room = np.full(len(speech) + 1, np.inf)
     room[1:-1] = (speech[1:, 0] - speech[:-1, 1]) * FRAME / 2
     starts = speech[:, 0] * FRAME - np.minimum(wider[:, 0], room[:-1])
     return starts, speech[:, 1] * FRAME + np.minimum(wider[:, 1], room[1:])
@@ -263,38 +278,43 @@ def _between_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np
     """Join runs (N, 2) over the pauses at which the recording is not cut; all in frames."""
     if not len(runs):
         return runs
+
     pauses = runs[1:, 0] - runs[:-1, 1]
-    edges = np.concatenate(
-        ([0], np.flatnonzero(pauses >= shortest_pause) + 1, [len(runs)])
-    ).tolist()
-    waiting, found = list(pairwise(edges))[::-1], []
-    while waiting:
-        first, last = waiting.pop()  # the earliest
-        inner = pauses[first : last - 1]
-        too_long = runs[last - 1, 1] - runs[first, 0] > longest
-        if too_long and inner.max(initial=0) >= LEAST_PAUSE / FRAME:
-            cut = first + int(inner.argmax()) + 1
-            waiting += [(cut, last), (first, cut)]
+    cuts = np.flatnonzero(pauses >= shortest_pause) + 1
+    edges = [0, *cuts.tolist(), len(runs)]
+
+    # A stack of ranges of runs, the earliest on top. Ranges that are too long are cut again.
+    ranges = list(pairwise(edges))[::-1]
+    joined = []
+    while ranges:
+        first, last = ranges.pop()
+        inner_pauses = pauses[first : last - 1]
+        is_too_long = runs[last - 1, 1] - runs[first, 0] > longest
+        if is_too_long and inner_pauses.max(initial=0) >= LEAST_PAUSE / FRAME:
+            cut = first + int(inner_pauses.argmax()) + 1
+            ranges += [(cut, last), (first, cut)]
         else:
-            found.append((runs[first, 0], runs[last - 1, 1]))
-    return np.array(found)
+            joined.append((runs[first, 0], runs[last - 1, 1]))
+    return np.array(joined)
 
 
 def windows(segment: Segment, window: float, overlap: float) -> Iterator[Segment]:
-    """Cut a segment into windows of equal length, at most `window` seconds, that overlap by
-    `overlap` seconds.
+    """Cut a segment into windows of equal length that overlap; all arguments in seconds.
+
+    Args:
+        window: longest window.
+        overlap: time that neighbouring windows share.
     """
-    count = max(
-        1, int(np.ceil((segment.end - segment.start - overlap) / (window - overlap) - 1e-6))
-    )
-    step = (segment.end - segment.start - overlap) / count
+    new_seconds = segment.end - segment.start - overlap  # each window adds its length - overlap
+    count = max(1, int(np.ceil(new_seconds / (window - overlap) - 1e-6)))
+    step = new_seconds / count
     for number in range(count):
         start = segment.start + number * step
         yield Segment(start, segment.end if number == count - 1 else start + step + overlap)
 
 
 def _mask(runs: np.ndarray, length: int) -> np.ndarray:
-    """Mask (length,) of runs (N, 2), which may overlap."""
+    """Make a mask (length,) from runs (N, 2), which may overlap."""
     change = np.zeros(length + 1, np.int64)
     np.add.at(change, runs[:, 0], 1)
     np.add.at(change, runs[:, 1], -1)
@@ -302,7 +322,6 @@ def _mask(runs: np.ndarray, length: int) -> np.ndarray:
 
 
 def _runs(mask: np.ndarray) -> np.ndarray:
-    """Starts and ends (N, 2) of the runs of True."""
-    return np.flatnonzero(
-        np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))
-    ).reshape(-1, 2)
+    """Find starts and ends (N, 2) of the runs of True."""
+    padded = np.concatenate(([False], mask, [False])).astype(np.int8)
+    return np.flatnonzero(np.diff(padded)).reshape(-1, 2)

@@ -11,8 +11,10 @@ from wenet_uio.models.asr_model import ASRModel
 
 @dataclass(frozen=True)
 class FrameClock:
-    """Encoder frame t stands for `step` seconds around the middle of the audio that the input layer
-    sees for it.
+    """Times of encoder frames.
+
+    Frame t stands for `step` seconds around the middle of the audio that the input layer sees for
+    it.
     """
 
     step: float
@@ -24,7 +26,7 @@ class FrameClock:
 
     @classmethod
     def of(cls, model: ASRModel, conf: DatasetConf) -> FrameClock:
-        """The clock of a model with the features of `conf`."""
+        """Make the clock of a model with the features of `conf`."""
         count, encoder = frame_count(conf), model.encoder
         first = encoder.embed.subsampling_rate * count.shift
         step = encoder.reduction * first
@@ -36,11 +38,13 @@ class FrameClock:
         return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
 
     def edge(self, frame: float) -> float:
-        """Start of encoder frame `frame`, in seconds; also the end of the frame before. 0 for
-        frames before speech.
+        """Return the start of encoder frame `frame` in seconds, which is the end of the frame
+        before.
+
+        Frames before the audio start at 0.
         """
         return max(0.0, self.offset + frame * self.step)
 
     def middle(self, frame: float) -> float:
-        """Middle of encoder frame `frame`, in seconds."""
+        """Return the middle of encoder frame `frame`, in seconds."""
         return self.edge(frame) + self.step / 2

@@ -21,21 +21,22 @@ from wenet_uio.dataset.chain.waveform import resample
 RATE = 16_000
 """Sample rate of the model in Hz."""
 WINDOW = 512
-"""Samples that a probability stands for: 0.032 s."""
+"""Samples of one probability: 0.032 s."""
 PIECE = 125
 """Windows of a piece: 4 s. At 30 s the model misses words of 0.4 s in noise, at 8 s it does not."""
 WARM_UP = 31
-"""Windows before a piece that the model hears first: 1 s."""
+"""Windows before a piece that bring a new state into swing: 1 s."""
 PIECES = 32
 """Pieces of a batch: 128 s of audio, 10 MB."""
 INSTALL = "pip install silero-vad"
 _ONE_AT_A_TIME = threading.Lock()
-"""The model of the files holds the state of a batch."""
+"""The shared model holds the state of the batch that it computes."""
 
 
 def is_installed() -> bool:
-    """Whether silero-vad is installed. It is not imported, because its import sets torch's number
-    of threads to 1.
+    """Whether silero-vad is installed.
+
+    The package is not imported: its import sets torch's number of threads to 1.
     """
     return find_spec("silero_vad") is not None
 
@@ -54,13 +55,15 @@ def _read_model() -> torch.jit.ScriptModule:
 
 
 @lru_cache(maxsize=1)
-def _model_of_files() -> torch.jit.ScriptModule:
+def _shared_model() -> torch.jit.ScriptModule:
+    """Load the model that all recordings share."""
     return _read_model()
 
 
 class VoiceDetector:
-    """Probabilities of a voice in one recording that comes block by block; memory does not grow
-    with its length.
+    """Find the probabilities of a voice in one recording, which comes block by block.
+
+    The audio in memory does not grow with the length of the recording.
     """
 
     def __init__(self, sample_rate: int) -> None:
@@ -69,17 +72,18 @@ class VoiceDetector:
         Raises:
             ModuleNotFoundError: the package silero-vad is not installed.
         """
-        self._model = _model_of_files()
+        self._model = _shared_model()
         self._sample_rate = sample_rate
         self._waiting = torch.zeros(WARM_UP * WINDOW)
         """The warm-up of the next piece, and the audio after it."""
-        self._found: list[np.ndarray] = []
+        self._probabilities: list[np.ndarray] = []
 
     def accept(self, waveform: np.ndarray) -> None:
         """Take the next samples (samples,), float32 on the scale of int16."""
         samples = torch.from_numpy(waveform / np.float32(INT16_SCALE))
         if self._sample_rate != RATE:
             samples = resample(samples, self._sample_rate, RATE)
+
         self._waiting = torch.cat((self._waiting, samples))
         batch = PIECES * PIECE * WINDOW
         while len(self._waiting) >= WARM_UP * WINDOW + batch:
@@ -87,63 +91,76 @@ class VoiceDetector:
             self._waiting = self._waiting[batch:]
 
     def finish(self) -> np.ndarray:
-        """Probabilities (windows,) of the whole recording; the last window may be incomplete."""
-        left = len(self._waiting) - WARM_UP * WINDOW
-        if left:
-            missing = -left % (PIECE * WINDOW)
+        """Return the probabilities (windows,) of the whole recording.
+
+        The last window may be incomplete.
+        """
+        remaining = len(self._waiting) - WARM_UP * WINDOW
+        if remaining:
+            missing = -remaining % (PIECE * WINDOW)
             self._run(torch.nn.functional.pad(self._waiting, (0, missing)))
-            self._found[-1] = self._found[-1][: -(-left // WINDOW)]
+            self._probabilities[-1] = self._probabilities[-1][: -(-remaining // WINDOW)]
             self._waiting = self._waiting[:0]
-        return np.concatenate(self._found) if self._found else np.zeros(0, np.float32)
+        return (
+            np.concatenate(self._probabilities) if self._probabilities else np.zeros(0, np.float32)
+        )
 
     def _run(self, samples: torch.Tensor) -> None:
-        """Find the probabilities of a warm-up and whole pieces (samples,)."""
+        """Run the model on a warm-up and the whole pieces after it (samples,)."""
         pieces = samples.unfold(0, (WARM_UP + PIECE) * WINDOW, PIECE * WINDOW)
         with _ONE_AT_A_TIME, torch.inference_mode():
             self._model.reset_states()
-            found = self._model.audio_forward(pieces, RATE)
-        self._found.append(found[:, WARM_UP:].reshape(-1).numpy())
+            probabilities = self._model.audio_forward(pieces, RATE)
+        self._probabilities.append(probabilities[:, WARM_UP:].reshape(-1).numpy())
 
 
 class VoiceStream:
-    """Probabilities of a voice in a stream, a window at a time, with the pieces and warm-ups of
-    `VoiceDetector`.
+    """Find the probabilities of a voice in a stream, window by window.
 
-    It takes about 2 % of a core in real time. For many streams of a CTC model, the blank costs
-    nothing (`endpoint.silent_by_blank`).
+    Pieces and warm-ups are those of `VoiceDetector`. It takes about 2 % of a core in real time. For
+    many streams of a CTC model, the blank costs nothing (`endpoint.silent_by_blank`).
     """
 
     def __init__(self) -> None:
-        """Load a model for this stream, because the model holds the state.
+        """Load a model of its own for this stream, because a model holds the state.
 
         Raises:
             ModuleNotFoundError: the package silero-vad is not installed.
         """
         self._model = _read_model()
         self._model.reset_states()
-        self._left = np.zeros(0, np.float32)
-        self._heard = np.zeros(WARM_UP * WINDOW, np.float32)
+        self._waiting = np.zeros(0, np.float32)
+        """Samples of an incomplete window."""
+        self._recent = np.zeros(WARM_UP * WINDOW, np.float32)
         """The last whole windows, which are the warm-up of the next piece."""
         self._windows = 0
 
     def accept(self, samples: np.ndarray) -> np.ndarray:
-        """Take samples (samples,) of RATE on the scale of int16; return the probabilities
-        (windows,) of new windows.
+        """Take the next samples, and compute the windows that are complete.
+
+        Args:
+            samples: (samples,) at RATE, on the scale of int16.
+
+        Returns:
+            The probabilities (windows,) of the new windows.
         """
-        self._left = np.concatenate(
-            (self._left, samples.astype(np.float32) / np.float32(INT16_SCALE))
-        )
-        found = []
-        while len(self._left) >= WINDOW:
-            window, self._left = self._left[:WINDOW], self._left[WINDOW:]
+        scaled = samples.astype(np.float32) / np.float32(INT16_SCALE)
+        self._waiting = np.concatenate((self._waiting, scaled))
+        probabilities = []
+
+        while len(self._waiting) >= WINDOW:
+            window, self._waiting = self._waiting[:WINDOW], self._waiting[WINDOW:]
+
             if self._windows % PIECE == 0:
                 self._model.reset_states()
-                for start in range(0, len(self._heard), WINDOW):
-                    self._probability(self._heard[start : start + WINDOW])
-            found.append(self._probability(window))
-            self._heard = np.concatenate((self._heard[WINDOW:], window))
+                for start in range(0, len(self._recent), WINDOW):
+                    self._probability(self._recent[start : start + WINDOW])
+
+            probabilities.append(self._probability(window))
+            self._recent = np.concatenate((self._recent[WINDOW:], window))
             self._windows += 1
-        return np.array(found, np.float32)
+
+        return np.array(probabilities, np.float32)
 
     def _probability(self, window: np.ndarray) -> float:
         with torch.inference_mode():
