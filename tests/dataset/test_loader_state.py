@@ -8,6 +8,7 @@ from tests.dataset.support.loading import loader, same
 from wenet_uio.dataset.cursor import IN_EARLIER_STATES
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.plan import epoch_plan
+from wenet_uio.dataset.plan.identity import first_digest_of, identity_of
 from wenet_uio.dataset.plan.pieces import PlannedBatch
 
 
@@ -49,6 +50,20 @@ def test_a_state_between_micro_batches_resumes_with_the_next_one(lists, in_three
     rest = [batch for batch, _ in zip(other, expected[taken:], strict=False)]
     assert all(same(*pair) for pair in zip(read + rest, expected, strict=True))
     assert (other.cursor.data_pass, other.cursor.position) == (1, 0)
+
+
+def test_a_state_of_the_version_that_hashed_the_repr_is_resumed_inside_an_epoch(lists):
+    expected = list(loader(lists["raw"], "raw"))
+    one = loader(lists["raw"], "raw")
+    stream = iter(one)
+    read = [next(stream) for _ in range(2)]
+    state = one.state_dict() | {"measure": first_digest_of(identity_of(one.cursor.measure))}
+    assert state["measure"] != one.state_dict()["measure"]
+
+    other = loader(lists["raw"], "raw")
+    other.load_state_dict(json.loads(json.dumps(state)))
+    assert all(same(*pair) for pair in zip([*read, *other], expected, strict=True))
+    assert other.state_dict()["measure"] == one.state_dict()["measure"]
 
 
 def test_a_break_between_micro_batches_goes_on_with_the_next_one(lists, in_three):

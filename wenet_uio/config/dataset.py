@@ -4,7 +4,6 @@ WeNet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -47,17 +46,6 @@ class FilterConf(Section):
     max_tpt: Annotated[float, Field(gt=0)] | None = None
     """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is
     read."""
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """All fields, of the newer ones only those with a value: states of earlier versions have a
-        digest of them.
-        """
-        newer = {"min_tpt": 0.0, "max_tpt": None}
-        yield from (
-            (name, value)
-            for name, value in super().__repr_args__()
-            if newer.get(name or "", ...) != value
-        )
 
     @model_validator(mode="after")
     def _bounds_leave_room(self) -> FilterConf:

@@ -246,6 +246,8 @@ class Cursor:
             ValueError: what changed, and what to do about it; or the state is not one of this data.
         """
         state = {**IN_EARLIER_STATES, "reshuffle": self.reshuffle, **state}
+        if "measure" in state and self.measure.has_digest(state["measure"]):
+            state["measure"] = self.measure.digest()  # of an earlier version it may be another one
         changed = self._changes_since(state)
         inside = state["position"] or state["micro_batches"]
         if changed and inside and not allow_changes:

@@ -49,8 +49,9 @@ class CharSplitter:
         return (" " if self.split_with_space else "").join(tokens).replace(WORD_START, " ").strip()
 
     def identity(self) -> bytes:
-        """The fields of the splitter."""
-        return repr(self).encode()
+        """State the fields; counted tokens and positions of runs depend on these bytes."""
+        syms, by_space = self.non_lang_syms, self.split_with_space
+        return f"CharSplitter(non_lang_syms={syms!r}, split_with_space={by_space!r})".encode()
 
 
 def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool]]:

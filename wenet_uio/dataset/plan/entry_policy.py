@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,10 @@ class ScaledPolicy(Policy):
 
     policy: Policy
     bound: int = WHOLE
+
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {"kind": "scaled", "policy": self.policy.identity(), "bound": self.bound}
 
     @property
     def fill(self) -> float:
@@ -56,6 +61,11 @@ class EntryPolicy(Policy):
 
     policies: tuple[Policy, ...]
     bound: int = WHOLE
+
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        policies = [policy.identity() for policy in self.policies]
+        return {"kind": "by_entry", "policies": policies, "bound": self.bound}
 
     @property
     def fill(self) -> float:

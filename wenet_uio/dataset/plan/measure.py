@@ -1,10 +1,7 @@
-"""What a plan computes from the columns of an index: which samples the filters keep, and the length
-of each sample.
-"""
+"""Measure samples by the columns of an index: which of them the filters keep, and their lengths."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +22,7 @@ from wenet_uio.dataset.filters import (
 )
 from wenet_uio.dataset.frames import FrameCount, frame_count, resampled_length
 from wenet_uio.dataset.plan.entry_policy import EntryPolicy, entry_policy_of
+from wenet_uio.dataset.plan.identity import digest_of, first_digest_of, identity_of
 from wenet_uio.dataset.plan.policies import (
     DurationBucketPolicy,
     Lengths,
@@ -44,10 +42,7 @@ estimated."""
 
 @dataclass(frozen=True)
 class Measure:
-    """Which samples take part in an epoch, and the cost of each.
-
-    `digest` hashes the `repr`: names and order of the fields must not change.
-    """
+    """Which samples take part in an epoch, and the cost of each."""
 
     policy: Policy
     frame_count: FrameCount
@@ -67,8 +62,13 @@ class Measure:
     exactly."""
 
     def digest(self) -> str:
-        """Hash of all fields; a plan with another hash is not resumed."""
-        return hashlib.blake2b(repr(self).encode(), digest_size=8).hexdigest()
+        """Hash all values; a plan with another hash is not resumed."""
+        return digest_of(identity_of(self))
+
+    def has_digest(self, digest: str) -> bool:
+        """Whether a digest of a state, of this or the first version, is that of this measure."""
+        identity = identity_of(self)
+        return digest in (digest_of(identity), first_digest_of(identity))
 
     def of_entry(self, number: int) -> Measure:
         """The measure of one entry of a mixture, for a corpus that holds samples of this entry

@@ -3,14 +3,12 @@
 A policy gives each sample a number of *units*. The padded cost of a batch is its number of samples
 times the largest units among them, and no batch costs more than the policy's bound. The planner is
 the same for all policies.
-
-Plans are resumed only under the same policy, which is recognised by the hash of its `repr`: names
-of classes and fields, and the order of fields, must not change.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +30,10 @@ class StaticPolicy(Policy):
     batch_size: int
     fill = 0.99
     has_batches_of_text = True
+
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {"kind": "static", "batch_size": self.batch_size}
 
     @property
     def bound(self) -> int:
@@ -55,6 +57,10 @@ class FramesPolicy(Policy):
 
     bound: int
 
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {"kind": "frames", "bound": self.bound}
+
     def units(self, lengths: Lengths) -> np.ndarray:
         """Frames."""
         return np.maximum(lengths.frames, 1).astype(np.int64)
@@ -76,6 +82,15 @@ class DurationPolicy(Policy):
     quadratic: int | None = None
     """Duration in milliseconds at which the quadratic term equals the linear term."""
     batch_size: int | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {
+            "kind": "duration",
+            "bound": self.bound,
+            "quadratic": self.quadratic,
+            "batch_size": self.batch_size,
+        }
 
     def units(self, lengths: Lengths) -> np.ndarray:
         """Milliseconds d, or d + d² / quadratic; with `batch_size` at least so much that no more
@@ -106,6 +121,15 @@ class BucketPolicy(Policy):
     sizes: tuple[int, ...]
     bound: int = WHOLE
 
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {
+            "kind": "buckets",
+            "ends": list(self.ends),
+            "sizes": list(self.sizes),
+            "bound": self.bound,
+        }
+
     def units(self, lengths: Lengths) -> np.ndarray:
         """A share of WHOLE; units never fall with length."""
         units = np.maximum.accumulate(WHOLE // np.asarray(self.sizes, np.int64))
@@ -129,6 +153,17 @@ class DurationBucketPolicy(Policy):
     max_tps: tuple[float, ...] | None = None
     """Largest tokens per second of each bin of duration, in the order of the ends."""
     bound: int = WHOLE
+
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {
+            "kind": "duration_buckets",
+            "ends": [list(end) for end in self.ends],
+            "sizes": list(self.sizes),
+            "lenient": self.lenient,
+            "max_tps": None if self.max_tps is None else list(self.max_tps),
+            "bound": self.bound,
+        }
 
     @property
     def needs_tokens(self) -> bool:
@@ -176,6 +211,10 @@ class TargetPolicy(ChangedPolicy):
 
     size: int
 
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {"kind": "target", "policy": self.policy.identity(), "size": self.size}
+
     @property
     def target(self) -> int:
         """The target."""
@@ -194,6 +233,10 @@ class ViewsPolicy(ChangedPolicy):
     """
 
     views: int
+
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {"kind": "views", "policy": self.policy.identity(), "views": self.views}
 
     def units(self, lengths: Lengths) -> np.ndarray:
         """The units of all views of a sample."""
@@ -219,6 +262,15 @@ class TextPolicy(Policy):
     """Tokens at which the quadratic term equals the linear term."""
     needs_tokens = True
     has_batches_of_text = True
+
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {
+            "kind": "text",
+            "audio": self.audio.identity(),
+            "batch_tokens": self.batch_tokens,
+            "quadratic": self.quadratic,
+        }
 
     @property
     def bound(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,13 @@ class Policy(ABC):
         own.
         """
         return self.bound
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """State the kind of the policy and the values that decide its batches, as JSON.
+
+        Plans are resumed under the same identity only, so names in it must not change.
+        """
 
     @abstractmethod
     def units(self, lengths: Lengths) -> np.ndarray:
