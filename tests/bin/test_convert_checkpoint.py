@@ -10,7 +10,7 @@ import torch
 
 from wenet_uio.bin.convert_checkpoint import main
 from wenet_uio.cli import run
-from wenet_uio.convert.whisper import DIMS, OPENAI
+from wenet_uio.families.whisper.convert import DIMS, OPENAI
 from wenet_uio.models.weights import read_weights
 
 SIZES = dict(zip(DIMS, (80, 1500, 8, 2, 1, 51865, 448, 8, 2, 1), strict=True))

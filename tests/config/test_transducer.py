@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wenet_uio.config import ConfigError, load_config, parse_config, save_config
-from wenet_uio.config.transducer import ConvPredictorConf, RnnPredictorConf
+from wenet_uio.families.transducer.conf import ConvPredictorConf, RnnPredictorConf
 
 
 def test_a_saved_transducer_has_the_input_widths_of_its_joint(tmp_path):

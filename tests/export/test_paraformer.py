@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.tiny_paraformer import tiny_paraformer
 from wenet_uio.config import parse_config
-from wenet_uio.export.paraformer import paraformer_tokens, refuse_sanm
+from wenet_uio.families.paraformer.export import paraformer_tokens, refuse_sanm
+from wenet_uio.families.paraformer.model import Paraformer
 from wenet_uio.models import build_model
-from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.seg_dict import SegDictSplitter
 from wenet_uio.text.tokenizer import Tokenizer

@@ -15,9 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 from tests.support.tiny_paraformer import tiny_paraformer
 from wenet_uio.config import load_config, parse_config
 from wenet_uio.config.encoder_kind import ENCODERS
+from wenet_uio.families.transducer.model import Transducer
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.input_layers import INPUT_LAYERS
-from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode
 from wenet_uio.search.decode import MODES

@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torchaudio.functional import rnnt_loss
 
-from wenet_uio.config.transducer import JointConf
-from wenet_uio.models import rnnt_loss as module
-from wenet_uio.models.joint import TransducerJoint
-from wenet_uio.models.rnnt_loss import lattice, rnnt_losses
+from wenet_uio.families.transducer import rnnt_loss as module
+from wenet_uio.families.transducer.conf import JointConf
+from wenet_uio.families.transducer.joint import TransducerJoint
+from wenet_uio.families.transducer.rnnt_loss import lattice, rnnt_losses
 
 DIM, VOCAB = 6, 11
 FRAMES, TOKENS = torch.tensor([9, 1, 4, 7, 2]), torch.tensor([3, 0, 6, 0, 1])

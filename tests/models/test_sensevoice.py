@@ -10,9 +10,9 @@ import torch
 
 from tests.models.support.golden import assert_close
 from wenet_uio.config import ConfigError, load_config, parse_config
+from wenet_uio.families.sensevoice.model import SenseVoice
 from wenet_uio.models import build_model
 from wenet_uio.models.masks import length_mask
-from wenet_uio.models.sensevoice import SenseVoice
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode
 from wenet_uio.search.timing import FrameClock

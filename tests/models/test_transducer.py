@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from wenet_uio.config import ConfigError, parse_config
+from wenet_uio.families.transducer.predictor import PREDICTORS
 from wenet_uio.models import build_model
-from wenet_uio.models.predictor import PREDICTORS
 
 WIDTHS = {"embed_size": 12, "output_size": 12}
 PREDICTOR_CONFS = {

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from wenet_uio.config.transducer import ConvPredictorConf, JointConf, RnnPredictorConf
-from wenet_uio.models.joint import TransducerJoint
-from wenet_uio.models.predictor import PREDICTORS
-from wenet_uio.search.rnnt_beam import rnnt_beam_search
-from wenet_uio.search.rnnt_greedy import MAX_TOKENS_A_FRAME, rnnt_greedy_search
+from wenet_uio.families.transducer.conf import ConvPredictorConf, JointConf, RnnPredictorConf
+from wenet_uio.families.transducer.joint import TransducerJoint
+from wenet_uio.families.transducer.predictor import PREDICTORS
+from wenet_uio.families.transducer.rnnt_beam import rnnt_beam_search
+from wenet_uio.families.transducer.rnnt_greedy import MAX_TOKENS_A_FRAME, rnnt_greedy_search
 
 DIM = 6
 

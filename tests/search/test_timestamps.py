@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from wenet_uio.families.whisper.timestamps import LATEST_START, TimestampRules, with_spans
 from wenet_uio.search import Hypothesis
-from wenet_uio.search.timestamps import LATEST_START, TimestampRules, with_spans
 from wenet_uio.search.types import TimeSpan
 from wenet_uio.text.whisper_tokens import TIMESTAMP_STEP, WhisperTokens, special_tokens
 

@@ -23,9 +23,9 @@ from provenance import provenance, settings
 from torchaudio.functional import rnnt_loss
 
 from wenet_uio.cli import run
-from wenet_uio.config.transducer import JointConf
-from wenet_uio.models.joint import TransducerJoint
-from wenet_uio.models.rnnt_loss import lattice, rnnt_losses
+from wenet_uio.families.transducer.conf import JointConf
+from wenet_uio.families.transducer.joint import TransducerJoint
+from wenet_uio.families.transducer.rnnt_loss import lattice, rnnt_losses
 
 GB = 1 << 30
 

@@ -15,8 +15,8 @@ import torch
 from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.read import AudioError
+from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.models.chunks import fitting_chunk
-from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.decode import Search
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.live import LiveOptions, LiveStream

@@ -17,12 +17,11 @@ from wenet_uio.export.check import compare, judge
 from wenet_uio.export.command import LEFT_CHUNKS, add_options, load_trained, streaming_chunks
 from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.onnx_graphs import check_chunks
-from wenet_uio.export.paraformer import refuse_sanm
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
-from wenet_uio.export.whisper import NO_WENET
+from wenet_uio.families.whisper.export import NO_WENET
+from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.files import written_aside
 from wenet_uio.models.encoders.zipformer.exchange.sherpa import refuse_causal_zipformer
-from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.types import DecodeOptions
 
 

@@ -48,21 +48,24 @@ from wenet_uio.export.onnx_graphs import (
     sherpa_graph,
     wenet_graphs,
 )
-from wenet_uio.export.paraformer import (
+from wenet_uio.export.sherpa import feature_differences, tokens_file
+from wenet_uio.export.zipformer import check_zipformer_chunks, compare_zipformer, zipformer_graph
+from wenet_uio.families.paraformer.export import (
     FBANK,
     compare_paraformer,
     paraformer_graph,
     paraformer_tokens,
     refuse_sanm,
 )
-from wenet_uio.export.sherpa import feature_differences, tokens_file
-from wenet_uio.export.whisper import (
+from wenet_uio.families.paraformer.model import Paraformer
+from wenet_uio.families.whisper.export import (
     NO_WENET,
     compare_whisper,
     whisper_feature_differences,
     whisper_graphs,
     whisper_tokens_file,
 )
+from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.files import written_aside
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.encoders.zipformer.encoder import ZipformerEncoder
@@ -71,8 +74,6 @@ from wenet_uio.models.encoders.zipformer.exchange.sherpa import (
     compare_zipformer,
     zipformer_graph,
 )
-from wenet_uio.models.paraformer import Paraformer
-from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.types import DecodeOptions
 
 RUNTIMES = ("wenet", "sherpa")

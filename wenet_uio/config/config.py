@@ -41,7 +41,9 @@ from wenet_uio.config.sanm import (
 )
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS, TrainKeys
-from wenet_uio.config.transducer import (
+from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
+from wenet_uio.config.yaml_file import parse_yaml, read_yaml
+from wenet_uio.families.transducer.conf import (
     JOINT_CONFS,
     PREDICTOR_CONFS,
     JointConf,
@@ -49,8 +51,6 @@ from wenet_uio.config.transducer import (
     TransducerConf,
     TransducerSections,
 )
-from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
-from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 

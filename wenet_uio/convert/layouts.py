@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wenet_uio.config.named_code import Loaded
-from wenet_uio.convert import funasr, whisper
 from wenet_uio.convert.converted import Converted
+from wenet_uio.families.paraformer import convert as funasr
+from wenet_uio.families.whisper import convert as whisper
 
 
 class Layout(NamedTuple):

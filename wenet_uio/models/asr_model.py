@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from wenet_uio.config.model import ModelConf, WhisperConf
 from wenet_uio.config.sanm import ParaformerConf, SenseVoiceConf
-from wenet_uio.config.transducer import TransducerConf
+from wenet_uio.families.transducer.conf import TransducerConf
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
 from wenet_uio.models.encoder import Encoder

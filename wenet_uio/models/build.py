@@ -17,21 +17,21 @@ from wenet_uio.config.sanm import (
     SanmDecoderConf,
     SenseVoiceConf,
 )
+from wenet_uio.families.ctl.model import CtlModel
+from wenet_uio.families.paraformer.cif import CifPredictor, ParaformerPredictor
+from wenet_uio.families.paraformer.decoder import SanmDecoder
+from wenet_uio.families.paraformer.model import Paraformer
+from wenet_uio.families.sensevoice.model import SenseVoice
+from wenet_uio.families.transducer.model import Transducer
+from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.models.asr_model import ASRModel, Vocabulary
-from wenet_uio.models.cif import CifPredictor, ParaformerPredictor
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
-from wenet_uio.models.contrastive import CtlModel
 from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoders.sanm.encoder import SanmEncoder, SanmEncoderWithTp
 from wenet_uio.models.inter_ctc import NO_CHUNKS, InterCtc
 from wenet_uio.models.lora import add_lora, is_lora
-from wenet_uio.models.paraformer import Paraformer
-from wenet_uio.models.sanm_decoder import SanmDecoder
-from wenet_uio.models.sensevoice import SenseVoice
-from wenet_uio.models.transducer import Transducer
 from wenet_uio.models.weights import fill, read_weights
-from wenet_uio.models.whisper import Whisper
 from wenet_uio.text.symbols import EOS, SOS
 from wenet_uio.text.tokenizer import build_tokenizer, sos_and_eos
 from wenet_uio.text.whisper_tokens import TIMESTAMPS, WhisperTokens

@@ -10,29 +10,29 @@ from typing import NamedTuple
 
 import torch
 
+from wenet_uio.families.paraformer.model import Paraformer
+from wenet_uio.families.paraformer.search import (
+    ScoredTokens,
+    paraformer_beam_search,
+    paraformer_greedy_search,
+)
+from wenet_uio.families.sensevoice.model import SenseVoice
+from wenet_uio.families.transducer.model import Transducer
+from wenet_uio.families.transducer.rnnt_beam import rnnt_beam_search
+from wenet_uio.families.transducer.rnnt_greedy import rnnt_greedy_search
+from wenet_uio.families.whisper.model import Whisper
+from wenet_uio.families.whisper.timestamps import with_spans
 from wenet_uio.models.arithmetic import autocast, dtype_for
 from wenet_uio.models.asr_model import ASRModel
-from wenet_uio.models.paraformer import Paraformer
-from wenet_uio.models.sensevoice import SenseVoice
-from wenet_uio.models.transducer import Transducer
-from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.attention_beam import attention_beam_search
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
 from wenet_uio.search.modes import PARTS, check_modes, check_parts
-from wenet_uio.search.paraformer import (
-    ScoredTokens,
-    paraformer_beam_search,
-    paraformer_greedy_search,
-)
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.prompts import Prompts, prompts_of
 from wenet_uio.search.rescoring import attention_rescoring
-from wenet_uio.search.rnnt_beam import rnnt_beam_search
-from wenet_uio.search.rnnt_greedy import rnnt_greedy_search
-from wenet_uio.search.timestamps import with_spans
 from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
 
 

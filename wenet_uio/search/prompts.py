@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from wenet_uio.families.whisper.model import Whisper
+from wenet_uio.families.whisper.timestamps import TimestampRules
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.masks import length_mask
-from wenet_uio.models.whisper import Whisper
-from wenet_uio.search.timestamps import TimestampRules
 from wenet_uio.search.types import DecodeOptions
 
 

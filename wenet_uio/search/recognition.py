@@ -13,9 +13,9 @@ from tqdm import tqdm
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.types import Batch, SampleRef, Skipped
+from wenet_uio.families.sensevoice.model import SenseVoice
+from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.files import written_aside
-from wenet_uio.models.sensevoice import SenseVoice
-from wenet_uio.models.whisper import Whisper
 from wenet_uio.search.decode import Search, decode
 from wenet_uio.search.modes import check_parts
 from wenet_uio.search.recogniser import Recogniser

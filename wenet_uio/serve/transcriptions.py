@@ -18,7 +18,7 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from wenet_uio.api.inputs import Input
 from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
 from wenet_uio.audio.read import audio_info
-from wenet_uio.models.whisper import Whisper
+from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.search.context_graph import tokenize_phrases
 from wenet_uio.search.options import SCORED
 from wenet_uio.search.results import Transcript, TranscriptSegment

@@ -16,9 +16,9 @@ from wenet_uio.export.check import Agreement, Difference, agreement_of
 from wenet_uio.export.onnx_files import open_session
 from wenet_uio.export.onnx_graphs import Graph
 from wenet_uio.export.onnx_modules import traceable
+from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.models.embedding import LearnedPositionalEncoding
 from wenet_uio.models.masks import additive
-from wenet_uio.models.whisper import Whisper
 from wenet_uio.search import decode
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.byte_tokens import bytes_of, name_of

@@ -13,10 +13,10 @@ from wenet_uio.export.check import Agreement, Difference, Tokens, agreement_of
 from wenet_uio.export.exported import OnnxModel
 from wenet_uio.export.onnx_graphs import Graph
 from wenet_uio.export.onnx_modules import traceable
+from wenet_uio.families.paraformer.model import Paraformer
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.encoders.sanm.encoder import SanmEncoder, low_frame_rate
 from wenet_uio.models.masks import length_mask
-from wenet_uio.models.paraformer import Paraformer
 from wenet_uio.search.decode import decode
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.char import CharSplitter

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import torch
 
+from wenet_uio.families.transducer.model import Transducer
+from wenet_uio.families.transducer.rnnt_greedy import choose
 from wenet_uio.models.masks import length_mask
-from wenet_uio.models.transducer import Transducer
-from wenet_uio.search.rnnt_greedy import choose
 from wenet_uio.search.types import Hypothesis, NBest
 
 

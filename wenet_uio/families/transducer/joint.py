@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from wenet_uio.config.transducer import JointConf
+from wenet_uio.families.transducer.conf import JointConf
 from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.dropout import Dropout
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from wenet_uio.models.transducer import Transducer
+from wenet_uio.families.transducer.model import Transducer
 from wenet_uio.search.types import Hypothesis, NBest
 
 MAX_TOKENS_A_FRAME = 64

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from wenet_uio.config.transducer import (
+from wenet_uio.families.transducer.conf import (
     ConvPredictorConf,
     EmbeddingPredictorConf,
     PredictorConf,

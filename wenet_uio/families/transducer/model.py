@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import pad
 
-from wenet_uio.config.transducer import TransducerSections
+from wenet_uio.families.transducer.conf import TransducerSections
+from wenet_uio.families.transducer.joint import TransducerJoint
+from wenet_uio.families.transducer.predictor import PREDICTORS
+from wenet_uio.families.transducer.rnnt_loss import lattice, rnnt_losses
 from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.joint import TransducerJoint
-from wenet_uio.models.predictor import PREDICTORS
-from wenet_uio.models.rnnt_loss import lattice, rnnt_losses
 
 
 class Transducer(ASRModel):

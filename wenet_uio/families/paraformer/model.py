@@ -11,8 +11,9 @@ from torch import nn
 from torch.nn.functional import l1_loss, pad
 
 from wenet_uio.config.sanm import ParaformerConf
+from wenet_uio.families.paraformer.cif import CifPredictor, Prediction, firing_times
+from wenet_uio.families.paraformer.decoder import SanmDecoder
 from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
-from wenet_uio.models.cif import CifPredictor, Prediction, firing_times
 from wenet_uio.models.encoders.sanm.encoder import (
     SHIFT,
     SanmEncoder,
@@ -20,7 +21,6 @@ from wenet_uio.models.encoders.sanm.encoder import (
     low_frame_rate,
 )
 from wenet_uio.models.masks import length_mask
-from wenet_uio.models.sanm_decoder import SanmDecoder
 
 
 class Paraformer(ASRModel):

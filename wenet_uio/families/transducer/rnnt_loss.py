@@ -14,7 +14,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from wenet_uio.models.joint import TransducerJoint
+from wenet_uio.families.transducer.joint import TransducerJoint
 from wenet_uio.models.recompute import recomputed
 
 PIECE = 1 << 25

@@ -1,0 +1,1 @@
+"""Model families: a folder each, loaded by the name that a train.yaml gives under `model`."""

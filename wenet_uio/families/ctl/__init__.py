@@ -1,0 +1,1 @@
+"""Frames with chunks learn from those with full context, by a contrastive loss."""

@@ -1,0 +1,1 @@
+"""Hybrid models: an encoder with CTC and an attention decoder, trained together."""

@@ -1,0 +1,1 @@
+"""Paraformer: all tokens of an utterance at once."""

@@ -1,0 +1,1 @@
+"""SenseVoice-small: CTC with queries of language and form; it only decodes."""

@@ -1,0 +1,1 @@
+"""The transducer (RNN-T): predictor, joint network, loss and searches."""

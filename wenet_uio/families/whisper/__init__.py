@@ -1,0 +1,1 @@
+"""Whisper: a decoder that starts with a prompt of language and task."""
