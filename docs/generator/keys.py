@@ -21,7 +21,8 @@ from pydantic_core import PydanticUndefined
 
 from docs.generator.glossary import MEANINGS
 from docs.generator.markdown import code, escaped, paragraphs, table
-from wenet_uio.config.config import CHOICES, KNOWN_NAMES, Config
+from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
+from wenet_uio.config.config import Config
 from wenet_uio.config.train import ENGINES
 from wenet_uio.config.wenet import WITHOUT_EFFECT
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.tiny_paraformer import tiny_paraformer
 from wenet_uio.config import parse_config
-from wenet_uio.families.paraformer.export import paraformer_tokens, refuse_sanm
+from wenet_uio.export.command import check_exportable
+from wenet_uio.families.paraformer.export import paraformer_tokens
 from wenet_uio.families.paraformer.model import Paraformer
 from wenet_uio.models import build_model
 from wenet_uio.text.char import CharSplitter
@@ -55,4 +56,4 @@ def test_another_model_with_a_sanm_encoder_has_no_export() -> None:
     with pytest.raises(
         ValueError, match="a model with a SANM encoder has no export, except a paraformer"
     ):
-        refuse_sanm(model)
+        check_exportable(model)

@@ -20,8 +20,7 @@ from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.input_layers import INPUT_LAYERS
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode
-from wenet_uio.search.decode import MODES
-from wenet_uio.search.modes import possible_modes
+from wenet_uio.search.modes import MODES, possible_modes
 
 FEATURES = 40
 UTTERANCES = 12

@@ -18,7 +18,6 @@ from wenet_uio.config import parse_config
 from wenet_uio.models import build_model
 from wenet_uio.models.arithmetic import gains_by_bf16
 from wenet_uio.search import MODES, DecodeOptions, decode
-from wenet_uio.search.decode import PARAFORMER_MODES, TRANSDUCER_MODES
 from wenet_uio.search.recogniser import with_dtype
 
 CPU = torch.device("cpu")
@@ -50,8 +49,11 @@ def test_scores_in_bf16_are_near_those_in_fp32_in_every_mode(stored):  # noqa: F
 @pytest.mark.parametrize(
     ("keys", "modes"),
     [
-        (TRANSDUCER, TRANSDUCER_MODES),
-        ({**tiny_paraformer(), "input_dim": 7 * 8}, PARAFORMER_MODES),
+        (TRANSDUCER, ("rnnt_beam_search", "rnnt_greedy_search")),
+        (
+            {**tiny_paraformer(), "input_dim": 7 * 8},
+            ("paraformer_beam_search", "paraformer_greedy_search"),
+        ),
         (
             {
                 "encoder": "zipformer",

@@ -13,9 +13,10 @@ from tests.search.support.tiny_whisper import tiny
 from wenet_uio.cli import warn_once
 from wenet_uio.config import load_config
 from wenet_uio.families.whisper.model import Whisper
+from wenet_uio.families.whisper.prompts import detect_languages
+from wenet_uio.families.whisper.prompts import prompts as prompts_of
 from wenet_uio.models import build_model
 from wenet_uio.search import MODES, DecodeOptions, decode
-from wenet_uio.search.prompts import detect_languages, prompts_of
 
 
 @pytest.fixture(scope="module")

@@ -50,8 +50,11 @@ def room_of(name: str, path: Path) -> str:
     """The package of a module. A module directly in wenet_uio or wenet_uio.dataset counts as a
     package of its own.
 
-    All encoders are one package; their `exchange` with other tools is another, above them.
+    All encoders are one package; their `exchange` with other tools is another, above them. All
+    families are one package, above the core.
     """
+    if name.startswith("wenet_uio.families"):
+        return "wenet_uio.families"
     if name.startswith("wenet_uio.models.encoders"):
         return "wenet_uio.models" + ".encoders.exchange" * (".exchange" in name)
     parent = name if path.name == "__init__.py" else name.rpartition(".")[0]

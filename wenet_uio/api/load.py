@@ -71,8 +71,9 @@ class RunnableExport(ExportedModel):
         super().__init__(runtime, model)
         self.encoder = model.encoder
         self.ctc_weight, self.attention_weight = model.ctc_weight, model.attention_weight
-        self.transducer_weight = self.parallel_weight = 0.0
+        self.family = model.family
         self.leading_frames = 0
+        self.prompt_languages = model.prompt_languages
 
     def to(self, device: torch.device | str) -> RunnableExport:
         """Stay on the CPU.

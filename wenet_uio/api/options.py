@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wenet_uio.audio.read import Channel
-from wenet_uio.search.decode import check_modes
+from wenet_uio.search.modes import check_modes
 from wenet_uio.search.options import ScorerOptions
 from wenet_uio.search.transcription import Cutting
 from wenet_uio.search.types import DecodeOptions

@@ -15,7 +15,6 @@ import torch
 from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.read import AudioError
-from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.search.decode import Search
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
@@ -27,7 +26,6 @@ from wenet_uio.search.results import Transcript, TranscriptSegment
 from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
-from wenet_uio.text.whisper_tokens import LONGEST_WINDOW
 
 EXPORTED_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
 """Modes that exported models support."""
@@ -73,7 +71,7 @@ class SpeechRecogniser:
 
     def usual_mode(self, scored: bool = False) -> str:
         """The decode mode if none is given; `scored`: with hot words or a language model."""
-        return usual_mode(self.modes, scored)
+        return usual_mode(self.recogniser.model.family, self.modes, scored)
 
     @overload
     def transcribe(self, audio: Sequence[Any], **options: Any) -> list[Transcript]: ...
@@ -237,9 +235,11 @@ class SpeechRecogniser:
             ValueError: a time is wrong, or the window is longer than what the model hears at once.
         """
         cutting = options.cutting(self._cutting)
-        if isinstance(self.recogniser.model, Whisper) and cutting.window > LONGEST_WINDOW:
+        family = self.recogniser.model.family
+        if family.longest_window is not None and cutting.window > family.longest_window:
             raise ValueError(
-                f"window {cutting.window:g}: a whisper hears at most {LONGEST_WINDOW:g} s at once"
+                f"window {cutting.window:g}: a {family.name} hears at most "
+                f"{family.longest_window:g} s at once"
             )
         return cutting
 

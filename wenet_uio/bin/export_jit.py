@@ -14,12 +14,16 @@ import argparse
 
 from wenet_uio.cli import run
 from wenet_uio.export.check import compare, judge
-from wenet_uio.export.command import LEFT_CHUNKS, add_options, load_trained, streaming_chunks
+from wenet_uio.export.command import (
+    LEFT_CHUNKS,
+    add_options,
+    check_exportable,
+    load_trained,
+    streaming_chunks,
+)
 from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.onnx_graphs import check_chunks
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
-from wenet_uio.families.whisper.export import NO_WENET
-from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.files import written_aside
 from wenet_uio.models.encoders.zipformer.exchange.sherpa import refuse_causal_zipformer
 from wenet_uio.search.types import DecodeOptions
@@ -42,11 +46,7 @@ def main() -> None:
     """Export, check and write the models."""
     arguments = parse_arguments()
     trained = load_trained(arguments)
-    if isinstance(trained.model, Whisper):
-        raise ValueError(
-            f"{arguments.config}: {NO_WENET}; export it by export_onnx.py for sherpa-onnx"
-        )
-    refuse_sanm(trained.model)
+    check_exportable(trained.model)
     refuse_causal_zipformer(trained.model)
     ways = {"": DecodeOptions()}
     chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS, check_chunks)

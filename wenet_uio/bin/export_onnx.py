@@ -24,17 +24,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config.command_line import change_nothing
-from wenet_uio.export.check import Agreement, Reference, compare, judge
+from wenet_uio.export.check import Reference, compare, judge
 from wenet_uio.export.command import (
     DEFAULT_CHUNK,
     LEFT_CHUNKS,
     Trained,
     add_options,
+    check_exportable,
     load_trained,
     streaming_chunks,
 )
@@ -43,29 +43,11 @@ from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
 from wenet_uio.export.onnx_graphs import (
     OFFLINE,
     Chunks,
-    Graph,
     check_onnx_chunks,
     sherpa_graph,
     wenet_graphs,
 )
-from wenet_uio.export.sherpa import feature_differences, tokens_file
-from wenet_uio.export.zipformer import check_zipformer_chunks, compare_zipformer, zipformer_graph
-from wenet_uio.families.paraformer.export import (
-    FBANK,
-    compare_paraformer,
-    paraformer_graph,
-    paraformer_tokens,
-    refuse_sanm,
-)
-from wenet_uio.families.paraformer.model import Paraformer
-from wenet_uio.families.whisper.export import (
-    NO_WENET,
-    compare_whisper,
-    whisper_feature_differences,
-    whisper_graphs,
-    whisper_tokens_file,
-)
-from wenet_uio.families.whisper.model import Whisper
+from wenet_uio.export.sherpa import SherpaOnly, feature_differences, tokens_file
 from wenet_uio.files import written_aside
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.encoders.zipformer.encoder import ZipformerEncoder
@@ -126,10 +108,10 @@ def main() -> None:
     arguments = parse_arguments()
     require_onnx()
     trained = load_trained(arguments)
-    if parts := sherpa_only(trained):
-        export_for_sherpa(trained, parts)
+    if sherpa := trained.model.family.sherpa:
+        export_for_sherpa(trained, sherpa(trained))
         return
-    refuse_sanm(trained.model)
+    check_exportable(trained.model)
     if isinstance(trained.model.encoder, ZipformerEncoder):
         export_zipformer(trained)
         return
@@ -141,54 +123,6 @@ def main() -> None:
         export(trained, chunks, "streaming")
     elif reason:
         print(f"no streaming model: {reason}")
-
-
-@dataclass(frozen=True)
-class SherpaOnly:
-    """A model that sherpa-onnx alone runs, and only offline."""
-
-    graphs: dict[str, Graph]
-    tokens: str
-    """Text of tokens.txt."""
-    feature_differences: list[str]
-    compare: Callable[[Mapping[str, bytes]], Agreement]
-    no_wenet: str
-    """Why there are no files for WeNet's runtime."""
-    no_chunks: str
-    """Why there is no streaming model."""
-
-
-def sherpa_only(trained: Trained) -> SherpaOnly | None:
-    """What to export of a whisper or a paraformer; None for other models.
-
-    Raises:
-        ValueError: sherpa-onnx does not support the model.
-    """
-    model, config, tokenizer, limit = (
-        trained.model,
-        trained.config,
-        trained.tokenizer,
-        trained.arguments.num_check,
-    )
-    if isinstance(model, Whisper):
-        return SherpaOnly(
-            whisper_graphs(model, tokenizer, config.feature_dim),
-            whisper_tokens_file(tokenizer, model.eos),
-            whisper_feature_differences(config.dataset_conf),
-            lambda files: compare_whisper(files, model, trained.examples(), limit),
-            NO_WENET,
-            "a whisper does not stream",
-        )
-    if isinstance(model, Paraformer):
-        return SherpaOnly(
-            {"model.onnx": paraformer_graph(model, config.feature_dim)},
-            paraformer_tokens(tokenizer, model),
-            feature_differences(config.dataset_conf, FBANK),
-            lambda files: compare_paraformer(files["model.onnx"], model, trained.examples(), limit),
-            "a paraformer is exported for sherpa-onnx only",
-            model.encoder.obstacle,
-        )
-    return None
 
 
 def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:

@@ -42,7 +42,7 @@ from wenet_uio.dataset.types import Skipped
 from wenet_uio.executor import start_worker
 from wenet_uio.files import written_aside
 from wenet_uio.models import build_trained
-from wenet_uio.search import ALL_MODES, DecodeOptions, check_modes
+from wenet_uio.search import DecodeOptions, check_modes, known_modes
 from wenet_uio.search.decode import Search
 from wenet_uio.search.options import (
     add_decode_options,
@@ -81,7 +81,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--modes", "--mode", nargs="+", required=True, metavar="MODE", help=", ".join(ALL_MODES)
+        "--modes", "--mode", nargs="+", required=True, metavar="MODE", help=", ".join(known_modes())
     )
     parser.add_argument("--config", required=True, help="train.yaml of the run")
     parser.add_argument("--checkpoint", required=True, help="weights of the model")

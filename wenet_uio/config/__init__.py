@@ -13,8 +13,9 @@ from wenet_uio.public_face import loads_when_used
 
 if TYPE_CHECKING:
     from wenet_uio.config.base import ConfigError, Section
-    from wenet_uio.config.config import Config, load_config, parse_config, save_config
+    from wenet_uio.config.config import Config
     from wenet_uio.config.dataset import DatasetConf
+    from wenet_uio.config.load import load_config, parse_config, save_config
 
 __all__ = [
     "Config",
@@ -30,7 +31,8 @@ __getattr__ = loads_when_used(
     __name__,
     {
         **dict.fromkeys(("ConfigError", "Section"), "base"),
-        **dict.fromkeys(("Config", "load_config", "parse_config", "save_config"), "config"),
+        "Config": "config",
+        **dict.fromkeys(("load_config", "parse_config", "save_config"), "load"),
         "DatasetConf": "dataset",
     },
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.encoder import EncoderSection
-from wenet_uio.config.named_code import named_object
+from wenet_uio.config.named_code import is_third_party, named_object
 from wenet_uio.config.names import known_name
 
 _FOLDERS = "wenet_uio.models.encoders"
@@ -57,11 +57,6 @@ def encoder_kind(name: str) -> EncoderKind:
             f"{type(kind).__name__}"
         )
     return kind
-
-
-def is_third_party(name: object) -> bool:
-    """Whether a name in the yaml is `module:name`, code outside of this package."""
-    return isinstance(name, str) and ":" in name
 
 
 class EncoderSections(Mapping[str, type[EncoderSection]]):

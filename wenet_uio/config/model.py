@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from wenet_uio.config.base import Section
 from wenet_uio.config.encoder import (
@@ -83,11 +83,29 @@ class CmvnConf(Section):
     """True: JSON of tools/compute_cmvn_stats.py; false: a Kaldi matrix in text format."""
 
 
-class HybridConf(Section):
-    """Keys of every model: each model can also train an attention decoder."""
+class ModelKeys(Section):
+    """What every family has in `model_conf`."""
 
     stacked_frames: ClassVar[int] = 1
     """Feature frames in one input frame of the encoder."""
+    if TYPE_CHECKING:
+        # Each family states these keys itself: with its default, and at its place in a train.yaml.
+        ctc_weight: float
+        ignore_id: int
+        lsm_weight: float
+        length_normalized_loss: bool
+
+    @property
+    def decoder_weight(self) -> float:
+        """Weight of the loss of a decoder that goes from token to token; 0 without such a
+        decoder.
+        """
+        return 0.0
+
+
+class HybridConf(ModelKeys):
+    """Keys of every model that can also train an attention decoder."""
+
     ignore_id: Annotated[int, Field(lt=0)] = -1
     """Label that pads a batch."""
     reverse_weight: Probability = 0.0
@@ -97,46 +115,22 @@ class HybridConf(Section):
     length_normalized_loss: bool = False
     """Attention loss per token instead of per utterance."""
 
+    @property
+    def skips_blanks(self) -> bool:
+        """Whether the decoder sees only frames without blank."""
+        return False
 
-class WhisperConf(HybridConf):
-    """Weights of a Whisper with CTC."""
+
+class CtcAttentionConf(HybridConf):
+    """The weights of CTC and attention, whose sum is 1."""
 
     ctc_weight: Probability = 0.5
     """Weight of the CTC loss; the weight of the attention loss is 1 - ctc_weight."""
 
     @property
-    def attention_weight(self) -> float:
+    def decoder_weight(self) -> float:
         """Weight of the attention loss."""
         return 1.0 - self.ctc_weight
-
-
-class CtlConf(WhisperConf):
-    """Weights of a model with CTC and attention that also compares frames with chunks to those with
-    full context.
-    """
-
-    ctl_weight: float = Field(default=1.0, ge=0)
-    """Weight of the contrastive loss."""
-    n_negatives: NotNegative = 0
-    """Other frames to which each frame is compared; 0: no contrastive loss."""
-    logit_temp: float = Field(default=0.1, gt=0)
-    """Temperature: the similarities (-1 to 1) are divided by it."""
-
-
-class ModelConf(WhisperConf):
-    """Weights of a model with CTC and attention."""
-
-    apply_non_blank_embedding: bool = False
-    """The decoder sees only encoder frames whose best CTC label is not blank, in training and
-    rescoring."""
-
-    @model_validator(mode="after")
-    def _has_ctc_for_its_blanks(self) -> ModelConf:
-        if self.apply_non_blank_embedding and self.ctc_weight == 0:
-            raise ValueError(
-                "apply_non_blank_embedding: CTC finds the blanks, so ctc_weight must be above 0"
-            )
-        return self
 
 
 DECODER_CONFS: dict[str, type[DecoderConf]] = {

@@ -34,6 +34,11 @@ def named_object(use: str, where: str, *, missing: str = "") -> Any:
     return getattr(module, name)
 
 
+def is_third_party(name: object) -> bool:
+    """Whether a name in the yaml is `module:name`, code outside of this package."""
+    return isinstance(name, str) and ":" in name
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A function or class that is imported when it is first called.

@@ -6,20 +6,11 @@ They are at the top level of the yaml, because WeNet passes every key of model_c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from wenet_uio.config.base import ConfigError, Section
-from wenet_uio.config.dataset import DatasetConf, ViewsConf
-
-if TYPE_CHECKING:
-    from wenet_uio.config.config import Config
-
-
-NO_CTC = "there is no CTC loss; set model_conf.ctc_weight above 0"
-NO_INTER_CTC = ("ctl_model", "paraformer", "sensevoice_small")
-"""Models that compute their losses in another way."""
+from wenet_uio.config.base import Section
 
 
 class ModelAvgConf(Section):
@@ -73,71 +64,3 @@ class RegularisationKeys(Section):
     utterances only."""
     model_avg: ModelAvgConf | None = None
     """Running average of the weights, saved as running_N.pt beside epoch_N.pt; null: none."""
-
-
-def refuse_derived(values: dict[str, Any], where: str) -> None:
-    """Refuse keys that follow from other keys.
-
-    Raises:
-        ConfigError: the yaml has dataset_conf.views.
-    """
-    section = values.get("dataset_conf")
-    if isinstance(section, dict) and "views" in section:
-        raise ConfigError(
-            f"{where}: dataset_conf.views: this is no key of a train.yaml; cr_loss_scale gives two "
-            "views"
-        )
-
-
-def with_views(config: Config, where: str) -> Config:
-    """Set the views of each training utterance that `cr_loss_scale` asks for.
-
-    Raises:
-        ConfigError: the rest of the config does not allow two views.
-    """
-    if not config.cr_loss_scale:
-        return config
-    data = config.dataset_conf
-    obstacle = ""
-    if config.model_conf.ctc_weight == 0:
-        obstacle = NO_CTC
-    elif config.model == "ctl_model":
-        obstacle = "model: ctl_model compares passes of one view; use asr_model"
-    elif not _differ(data):
-        obstacle = "the two views are equal; set dataset_conf.spec_aug: true, with masks"
-    elif data.batch_conf.batch_type == "static" and data.batch_conf.batch_size == 1:
-        obstacle = "two views do not fit batch_conf.batch_size 1; set it to 2 or more"
-    if obstacle:
-        raise ConfigError(f"{where}: cr_loss_scale {config.cr_loss_scale}: {obstacle}")
-    views = ViewsConf(number=2, time_mask_ratio=config.cr_time_mask_ratio)
-    return config.model_copy(update={"dataset_conf": data.model_copy(update={"views": views})})
-
-
-def _differ(data: DatasetConf) -> bool:
-    """Whether the two views of an utterance differ."""
-    masks = data.spec_aug and (data.spec_aug_conf.num_t_mask or data.spec_aug_conf.num_f_mask)
-    return bool(masks or (data.spec_sub and data.spec_sub_conf.num_t_sub))
-
-
-def check_ctc_losses(config: Config, where: str) -> None:
-    """Check label smoothing of CTC, and the blocks of `interctc_layer_idx`.
-
-    Raises:
-        ConfigError: the encoder or the model does not have such a CTC loss.
-    """
-    if config.ctc_label_smoothing and config.model_conf.ctc_weight == 0:
-        raise ConfigError(f"{where}: ctc_label_smoothing: {NO_CTC}")
-    blocks, last = config.interctc_layer_idx, config.encoder_conf.num_blocks
-    obstacle = ""
-    if not blocks:
-        obstacle = "it needs interctc_layer_idx" if config.interctc_conditioning else ""
-        blocks = None
-    elif list(blocks) != sorted(set(blocks)) or blocks[-1] >= last:
-        obstacle = f"expected rising numbers from 1 to {last - 1}, below num_blocks {last}"
-    elif config.model_conf.ctc_weight == 0:
-        obstacle = NO_CTC
-    elif config.model in NO_INTER_CTC:
-        obstacle = f"model {config.model} has no CTC loss in the middle of its encoder"
-    if obstacle:
-        name = "interctc_conditioning" if blocks is None else f"interctc_layer_idx {list(blocks)}"
-        raise ConfigError(f"{where}: {name}: {obstacle}")

@@ -8,15 +8,14 @@ further keys there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wenet_uio.cli import warn_once
 from wenet_uio.config.base import ConfigError
-
-if TYPE_CHECKING:
-    from wenet_uio.config.config import Config
+from wenet_uio.config.config import Config
+from wenet_uio.config.family import FAMILIES, family_of
 
 OWN = "wenet_uio"
 """Top-level key for the keys of sections that WeNet does not know; WeNet ignores it."""
@@ -118,7 +117,7 @@ log = logging.getLogger(__name__)
 
 
 def refuse_other_parts(
-    values: Mapping[str, Any], where: str, known: Mapping[str, tuple[str, ...]]
+    values: Mapping[str, Any], where: str, known: Mapping[str, Collection[str]]
 ) -> None:
     """Refuse a config that names parts of WeNet that do not exist here.
 
@@ -163,8 +162,9 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
         _renew_dataset(values)
     _move_cmvn(values)
     _move_split_with_space(values)
-    if values.get("model") == "firered":
-        _rename_labels(values, {"sos": "<sos>", "eos": "<eos>"})
+    model = values.get("model")
+    if isinstance(model, str) and model in FAMILIES:
+        _rename_labels(values, family_of(model).wenet_labels)
     dropped = [".".join(path) for path in WITHOUT_EFFECT if _drop(values, path)]
     if dropped:
         warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
@@ -188,10 +188,9 @@ def to_wenet(config: Config) -> dict[str, Any]:
     for section, names in LATE_KEYS.items():
         values[section] |= _set_apart(config, values, (section,), names)
     own = _own_sections(config, values)
-    if config.model == "asrmodel":
-        values["model"] = "asr_model"
-    if config.model == "firered":
-        _rename_labels(values, {"<sos>": "sos", "<eos>": "eos"})
+    if config.model in FAMILIES:
+        values["model"] = config.family.name
+    _rename_labels(values, {ours: theirs for theirs, ours in config.family.wenet_labels.items()})
     return values | ({OWN: own} if own else {})
 
 
@@ -335,7 +334,9 @@ def _move_split_with_space(values: dict[str, Any]) -> None:
 
 
 def _rename_labels(values: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Rename special tokens, in place: WeNet's firered calls two of them otherwise."""
+    """Rename special tokens, in place: some families of WeNet have names of their own."""
+    if not names:
+        return
     conf = _section(values, "tokenizer_conf")
     if isinstance(conf.get("special_tokens"), dict):
         conf["special_tokens"] = {

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
+from wenet_uio.config.family import Layout, families
 from wenet_uio.config.named_code import Loaded
 from wenet_uio.convert.converted import Converted
-from wenet_uio.families.paraformer import convert as funasr
-from wenet_uio.families.whisper import convert as whisper
-
-
-class Layout(NamedTuple):
-    """A layout of a model of another package."""
-
-    what: str
-    """What it holds, in words."""
-    found_at: Callable[[Path], bool]
-    """Whether a file or folder has this layout; looks at names only."""
-    convert: Callable[[Path, Path | None], Converted]
-    """Converts the model at a path, with the vocabulary of the user or None."""
-
 
 _ICEFALL = "wenet_uio.models.encoders.zipformer.exchange.icefall"
 LAYOUTS: dict[str, Layout] = {
-    "openai": Layout("a .pt file of a Whisper of OpenAI", whisper.is_openai, whisper.from_openai),
-    "huggingface": Layout(
-        "a folder of a Whisper of Hugging Face", whisper.is_hugging_face, whisper.from_hugging_face
-    ),
-    "funasr": Layout("a folder of a Paraformer of FunASR", funasr.is_funasr, funasr.from_funasr),
+    **{name: layout for family in families() for name, layout in family.layouts.items()},
     "icefall": Layout(
         "a folder of a Zipformer of icefall with CTC",
         Loaded(f"{_ICEFALL}:is_icefall"),

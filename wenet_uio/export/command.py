@@ -17,6 +17,7 @@ from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utter
 from wenet_uio.export.onnx_graphs import Chunks
 from wenet_uio.models import ASRModel, build_trained
 from wenet_uio.models.chunks import fitting_chunk
+from wenet_uio.models.encoders.sanm.encoder import SanmEncoder
 from wenet_uio.search.recogniser import add_trust_code, load_model_config, operators_of_decoding
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
@@ -112,6 +113,17 @@ class Trained:
             arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False
         )
         return utterances(loader)
+
+
+def check_exportable(model: ASRModel) -> None:
+    """Raise a ValueError for a model that has no export for WeNet's runtime."""
+    if model.family.wenet_obstacle:
+        advice = "export it by export_onnx.py --runtimes sherpa" if model.family.sherpa else ""
+        raise ValueError("; ".join(filter(None, (model.family.wenet_obstacle, advice))))
+    if isinstance(model.encoder, SanmEncoder):
+        raise ValueError(
+            "a model with a SANM encoder has no export, except a paraformer for sherpa-onnx"
+        )
 
 
 def load_trained(arguments: argparse.Namespace) -> Trained:

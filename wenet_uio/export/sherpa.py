@@ -4,7 +4,12 @@ settings.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 from wenet_uio.config.dataset import DatasetConf, FbankConf
+from wenet_uio.export.check import Agreement
+from wenet_uio.export.onnx_graphs import Graph
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.symbols import WORD_START
@@ -15,6 +20,21 @@ FBANK = FbankConf(high_freq=-400, snip_edges=False)
 arguments of its API."""
 BLANKS = ("<blk>", "<eps>", "<blank>")
 """Names that sherpa-onnx accepts for the blank."""
+
+
+@dataclass(frozen=True)
+class SherpaOnly:
+    """A model that sherpa-onnx alone runs, and only offline."""
+
+    graphs: dict[str, Graph]
+    tokens: str
+    """Text of tokens.txt."""
+    feature_differences: list[str]
+    compare: Callable[[Mapping[str, bytes]], Agreement]
+    no_wenet: str
+    """Why there are no files for WeNet's runtime."""
+    no_chunks: str
+    """Why there is no streaming model."""
 
 
 def tokens_file(tokenizer: Tokenizer, blank: int) -> str:

@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from wenet_uio.config.model import ModelConf, WhisperConf
-from wenet_uio.config.sanm import ParaformerConf, SenseVoiceConf
-from wenet_uio.families.transducer.conf import TransducerConf
+from wenet_uio.config.family import Family
+from wenet_uio.config.model import HybridConf, ModelKeys
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.label_smoothing import LabelSmoothingLoss
 from wenet_uio.models.lengths import encoded
 from wenet_uio.models.masks import length_mask, selected_frames
+from wenet_uio.models.vocabulary import Vocabulary
 
 Losses = dict[str, torch.Tensor | None]
 """{name: 0-d tensor, or None for a loss whose weight is 0}."""
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The size of the vocabulary, and the labels with a fixed meaning.
-
-    Raises:
-        ValueError: a label is not below `size`.
-    """
-
-    size: int
-    blank: int
-    sos: int
-    eos: int
-
-    def __post_init__(self) -> None:
-        for name, label in (("ctc_blank_id", self.blank), ("<sos>", self.sos), ("<eos>", self.eos)):
-            if label >= self.size:
-                raise ValueError(f"{name} {label} is outside of the vocabulary of {self.size}")
 
 
 class ASRModel(nn.Module):
@@ -52,12 +32,15 @@ class ASRModel(nn.Module):
     the warm-up. `leading_frames`: encoder frames before those of the speech.
     """
 
+    family: ClassVar[Family]
+    """The record of the model's family."""
+
     def __init__(
         self,
         encoder: Encoder,
         decoder: TransformerDecoder | BiTransformerDecoder,
         vocabulary: Vocabulary,
-        conf: WhisperConf | TransducerConf | ParaformerConf | SenseVoiceConf,
+        conf: ModelKeys,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -67,12 +50,12 @@ class ASRModel(nn.Module):
         self.sos, self.eos, self.blank = vocabulary.sos, vocabulary.eos, vocabulary.blank
         self.ignore_id = conf.ignore_id
         self.ctc_weight = conf.ctc_weight
-        self.attention_weight = conf.attention_weight
+        self.attention_weight = conf.decoder_weight
         self.transducer_weight = self.parallel_weight = self.cr_weight = self.interctc_weight = 0.0
         self.leading_frames = 0
-        self.reverse_weight = conf.reverse_weight
+        self.reverse_weight = conf.reverse_weight if isinstance(conf, HybridConf) else 0.0
         self.text_weight = 1.0
-        self.skips_blanks = isinstance(conf, ModelConf) and conf.apply_non_blank_embedding
+        self.skips_blanks = isinstance(conf, HybridConf) and conf.skips_blanks
         self.attention_loss = LabelSmoothingLoss(
             vocabulary.size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
         )
@@ -131,6 +114,11 @@ class ASRModel(nn.Module):
         keys; None: sos.
         """
         return None
+
+    @property
+    def prompt_languages(self) -> tuple[str, ...]:
+        """Codes of the languages that a prompt of the decoder can name; empty without prompts."""
+        return ()
 
     def inputs(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor

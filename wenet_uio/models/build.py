@@ -9,32 +9,15 @@ from torch import nn
 from wenet_uio.cli import warn_once
 from wenet_uio.config import Config
 from wenet_uio.config.encoder_kind import encoder_kind
-from wenet_uio.config.model import CtlConf, DecoderConf, WhisperConf
-from wenet_uio.config.sanm import (
-    CifPredictorConf,
-    ParaformerConf,
-    ParaformerPredictorConf,
-    SanmDecoderConf,
-    SenseVoiceConf,
-)
-from wenet_uio.families.ctl.model import CtlModel
-from wenet_uio.families.paraformer.cif import CifPredictor, ParaformerPredictor
-from wenet_uio.families.paraformer.decoder import SanmDecoder
-from wenet_uio.families.paraformer.model import Paraformer
-from wenet_uio.families.sensevoice.model import SenseVoice
-from wenet_uio.families.transducer.model import Transducer
-from wenet_uio.families.whisper.model import Whisper
-from wenet_uio.models.asr_model import ASRModel, Vocabulary
+from wenet_uio.config.model import DecoderConf
+from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
-from wenet_uio.models.decoder import DECODERS, Decoder, TransformerDecoder
+from wenet_uio.models.decoder import DECODERS, BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.encoders.sanm.encoder import SanmEncoder, SanmEncoderWithTp
 from wenet_uio.models.inter_ctc import NO_CHUNKS, InterCtc
 from wenet_uio.models.lora import add_lora, is_lora
+from wenet_uio.models.vocabulary import Vocabulary
 from wenet_uio.models.weights import fill, read_weights
-from wenet_uio.text.symbols import EOS, SOS
-from wenet_uio.text.tokenizer import build_tokenizer, sos_and_eos
-from wenet_uio.text.whisper_tokens import TIMESTAMPS, WhisperTokens
 
 
 def build_model(config: Config) -> ASRModel:
@@ -45,9 +28,14 @@ def build_model(config: Config) -> ASRModel:
         OSError: a file cannot be read.
         ValueError: values of the config contradict each other.
     """
-    vocabulary = _vocabulary(config)
-    encoder = _encoder(config)
-    model = _assemble(config, encoder, vocabulary)
+    family = config.family
+    vocabulary = family.vocabulary(config)
+    model = family.build(config, _encoder(config), vocabulary)
+    if not isinstance(model, ASRModel):
+        raise ValueError(
+            f"model {config.model}: {family.build.use} returned {type(model).__name__}, expected "
+            "an ASRModel"
+        )
     model.text_weight = config.text_weight
     model.cr_weight = config.cr_loss_scale
     model.ctc.smoothing = config.ctc_label_smoothing
@@ -104,52 +92,28 @@ def build_trained(config: Config, checkpoint: str | Path) -> ASRModel:
     return model
 
 
-def _assemble(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> ASRModel:
-    """The model of an encoder and the parts that `config.model` names."""
-    if isinstance(config.model_conf, SenseVoiceConf):
-        assert isinstance(encoder, SanmEncoderWithTp), "config.parts checks the kinds"
-        return SenseVoice(encoder, vocabulary, config.model_conf, config.encoder_input_dim)
+def build_decoder(
+    config: Config, encoder: Encoder, vocabulary: Vocabulary
+) -> TransformerDecoder | BiTransformerDecoder:
+    """Build the attention decoder that `decoder` and `decoder_conf` describe.
+
+    Raises:
+        ValueError: its heads do not divide the width of the encoder.
+    """
+    assert isinstance(config.decoder_conf, DecoderConf), "config.parts checks it"
+    assert config.decoder is not None, "config.parts checks it"
+    check_heads(config, encoder)
+    return DECODERS[config.decoder](vocabulary.size, encoder.output_size, config.decoder_conf)
+
+
+def check_heads(config: Config, encoder: Encoder) -> None:
+    """Raise a ValueError if the heads of the decoder do not divide the width of the encoder."""
     width, heads = encoder.output_size, config.decoder_conf.attention_heads
     if width % heads:
         raise ValueError(
             f"encoder_conf.output_size {width} is not divisible by decoder_conf.attention_heads "
             f"{heads}"
         )
-    if config.model == "paraformer":
-        return _paraformer(config, encoder, vocabulary)
-    assert isinstance(config.decoder_conf, DecoderConf), "config.parts checks it"
-    assert config.decoder is not None, "config.parts checks it"
-    decoder = DECODERS[config.decoder](vocabulary.size, width, config.decoder_conf)
-    if config.transducer is not None:
-        return Transducer(encoder, decoder, vocabulary, config.transducer)
-    if config.model == "whisper":
-        return _whisper(config, encoder, decoder, vocabulary)
-    if isinstance(config.model_conf, CtlConf):
-        return CtlModel(encoder, decoder, vocabulary, config.model_conf)
-    return ASRModel(encoder, decoder, vocabulary, config.model_conf)
-
-
-def _paraformer(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraformer:
-    width, decoder_conf, predictor_conf = (
-        encoder.output_size,
-        config.decoder_conf,
-        config.predictor_conf,
-    )
-    assert isinstance(encoder, SanmEncoder), "config.parts checks the kinds"
-    assert isinstance(config.model_conf, ParaformerConf)
-    assert isinstance(decoder_conf, SanmDecoderConf)
-    assert isinstance(predictor_conf, CifPredictorConf)
-    if width % (predictor_conf.cnn_groups or 1):
-        raise ValueError(
-            f"encoder_conf.output_size {width} is not divisible by cnn_groups "
-            f"{predictor_conf.cnn_groups}"
-        )
-    if isinstance(predictor_conf, ParaformerPredictorConf):
-        predictor: CifPredictor = ParaformerPredictor(width, predictor_conf)
-    else:
-        predictor = CifPredictor(width, predictor_conf)
-    decoder = SanmDecoder(vocabulary.size, width, decoder_conf)
-    return Paraformer(encoder, decoder, predictor, vocabulary, config.model_conf)
 
 
 def _encoder(config: Config) -> Encoder:
@@ -175,30 +139,3 @@ def _cmvn(config: Config) -> GlobalCMVN | None:
     if conf.cmvn_file is None:
         raise ValueError("cmvn is global_cmvn, but cmvn_conf.cmvn_file is missing")
     return load_cmvn(conf.cmvn_file, conf.is_json_cmvn, config.encoder_input_dim)
-
-
-def _whisper(config: Config, encoder: Encoder, decoder: Decoder, vocabulary: Vocabulary) -> Whisper:
-    assert isinstance(config.model_conf, WhisperConf)
-    if not isinstance(decoder, TransformerDecoder):
-        raise ValueError(f"model whisper needs decoder transformer, found {config.decoder}")
-    tokens = WhisperTokens.of(config.tokenizer_conf)
-    languages = config.dataset_conf.language_conf.limited_langs
-    return Whisper(encoder, decoder, vocabulary, config.model_conf, tokens, languages)
-
-
-def _vocabulary(config: Config) -> Vocabulary:
-    """Size and labels from the config; what is missing there from the units file."""
-    if config.model == "whisper":
-        ids = WhisperTokens.of(config.tokenizer_conf).ids
-        size = config.vocabulary_size or ids["timestamp_begin"] + TIMESTAMPS
-        return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids["sot"], ids["eot"])
-    special = config.tokenizer_conf.special_tokens or {}
-    if config.model == "sensevoice_small" and config.vocabulary_size:
-        ids = (special.get("<s>", 1), special.get("</s>", 2))
-        return Vocabulary(config.vocabulary_size, config.ctc_conf.ctc_blank_id, *ids)
-    size, symbols = config.vocabulary_size, {}
-    if size is None or SOS not in special or EOS not in special:
-        tokenizer = build_tokenizer(config)
-        size, symbols = size or tokenizer.vocab_size, tokenizer.symbols
-    ids = sos_and_eos(config.tokenizer_conf, symbols, size)
-    return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids[SOS], ids[EOS])

@@ -1,34 +1,36 @@
-"""Decode modes: what a model must have for each of them."""
+"""Decode modes: which ones a model can do, and why it cannot do another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
+from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES, DecodeMode
+from wenet_uio.config.family import PROMPT_OPTIONS, Family, families
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.search.types import DecodeOptions
 
-PARTS = {
-    "attention": ("attention_weight",),
-    "attention_rescoring": ("ctc_weight", "attention_weight"),
-    "ctc_greedy_search": ("ctc_weight",),
-    "ctc_prefix_beam_search": ("ctc_weight",),
-    "joint_ctc_attention": ("ctc_weight", "attention_weight"),
-    "rnnt_beam_search": ("transducer_weight",),
-    "rnnt_greedy_search": ("transducer_weight",),
-    "paraformer_beam_search": ("parallel_weight",),
-    "paraformer_greedy_search": ("parallel_weight",),
-}
-"""{mode: weights of the model that must be above 0; they are keys of model_conf, except
-parallel_weight}."""
+MODES = tuple(mode.name for mode in ATTENTION_CTC_MODES)
+"""Names of the modes of models with CTC and an attention decoder."""
 
 
-def check_modes(modes: Sequence[str]) -> None:
+def known_modes() -> dict[str, DecodeMode]:
+    """Return {name: mode} of all families of this package."""
+    return {mode.name: mode for family in families() for mode in family.modes}
+
+
+def check_modes(modes: Sequence[str], family: Family | None = None) -> None:
     """Raise a ValueError with the known modes if one of `modes` is unknown, or if `modes` is
     empty.
+
+    Args:
+        family: of the model, which may be that of another package.
     """
-    unknown = [mode for mode in modes if mode not in PARTS]
+    known = known_modes() | ({mode.name: mode for mode in family.modes} if family else {})
+    unknown = [mode for mode in modes if mode not in known]
     if unknown or not modes:
         raise ValueError(
-            f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(PARTS)}"
+            f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(known)}"
         )
 
 
@@ -36,43 +38,83 @@ def possible_modes(model: ASRModel) -> list[str]:
     """Decode modes that `model` is trained for: the weights of all parts that the mode needs are
     above 0.
     """
-    return [
-        mode for mode, parts in PARTS.items() if all(getattr(model, part) > 0.0 for part in parts)
-    ]
+    return [mode.name for mode in model.family.modes if not _untrained(model, mode)]
 
 
-def check_parts(model: ASRModel, modes: Sequence[str], transducer_weight: float = 1.0) -> None:
+def _untrained(model: ASRModel, mode: DecodeMode) -> list[str]:
+    """The weights that the mode needs and that are 0."""
+    return [weight for weight in mode.needs if getattr(model, weight, 0.0) == 0.0]
+
+
+def check_parts(model: ASRModel, modes: Sequence[str]) -> None:
     """Raise a ValueError if `model` is not trained for one of `modes`."""
-    for mode in modes:
-        parts = PARTS[mode]
-        if mode == "rnnt_beam_search" and transducer_weight < 1.0:
-            parts = (*parts, "ctc_weight")
-        for part in parts:
-            if getattr(model, part) == 0.0:
-                raise ValueError(
-                    f"decode mode {mode}: {_lack(model, part)}; it can do "
-                    f"{', '.join(possible_modes(model))}"
-                )
+    check_family(model, modes)
+    own = {mode.name: mode for mode in model.family.modes}
+    for name in modes:
+        if untrained := _untrained(model, own[name]):
+            refuse_mode(model, name, untrained[0])
 
 
-def _lack(model: ASRModel, part: str) -> str:
-    """Why `model` has no use for a mode that needs `part`."""
-    if part == "parallel_weight":
-        return "the model is no paraformer"
-    if model.parallel_weight and part != "ctc_weight":
-        return "the model is a paraformer, whose decoder scores all tokens at once"
-    if part == "attention_weight" and model.decoder is None:
-        return "the model has no decoder"
-    return f"the model was trained with {part} 0"
+def check_family(model: ASRModel, modes: Sequence[str]) -> None:
+    """Raise a ValueError if one of `modes` is no mode of the family of `model`."""
+    check_modes(modes, model.family)
+    own = {mode.name for mode in model.family.modes}
+    for name in modes:
+        if name not in own:
+            mode = known_modes()[name]
+            untrained = [weight for weight in _untrained(model, mode) if weight != "ctc_weight"]
+            refuse_mode(model, name, (untrained or list(mode.needs))[0])
 
 
-def usual_mode(possible: Sequence[str], scored: bool = False) -> str:
+def refuse_mode(model: ASRModel, mode: str, weight: str) -> NoReturn:
+    """Say why `model` cannot decode in `mode`.
+
+    Args:
+        weight: the weight that the mode needs and that is 0.
+
+    Raises:
+        ValueError: always.
+    """
+    reason = model.family.lacks.get(weight, "")
+    if mode not in {own.name for own in model.family.modes}:
+        reason = reason or known_modes()[mode].lack
+    raise ValueError(
+        f"decode mode {mode}: {reason or f'the model was trained with {weight} 0'}; it can do "
+        f"{', '.join(possible_modes(model))}"
+    )
+
+
+def check_options(family: Family, options: DecodeOptions) -> None:
+    """Raise a ValueError for an option that models of another family have."""
+    default = DecodeOptions()
+    used = {
+        name
+        for name in PROMPT_OPTIONS
+        if getattr(options, name) and getattr(options, name) != getattr(default, name)
+    }
+    # An option is explained by the first family that has it, with the others of that family.
+    explained = set(family.options)
+    for other in families():
+        names = [name for name in other.options if name not in explained]
+        if used.intersection(names):
+            is_option = "is an option" if len(names) == 1 else "are options"
+            raise ValueError(
+                f"{_joined(names)} {is_option} of models {other.name}; this model is another"
+            )
+        explained.update(names)
+
+
+def _joined(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def usual_mode(family: Family, possible: Sequence[str], scored: bool = False) -> str:
     """The decode mode of a model that can do `possible` modes, if the user names none.
 
     Args:
-        scored: hot words or a language model are used, which the search of a transducer does not
-            know.
+        scored: hot words or a language model are used, which some searches do not know.
     """
-    transducer = () if scored else ("rnnt_greedy_search",)
-    wanted = ("paraformer_greedy_search", *transducer, "ctc_prefix_beam_search", *possible)
+    usual = family.usual_scored_mode if scored else family.usual_mode
+    wanted = (usual, "ctc_prefix_beam_search", *possible)
     return next((mode for mode in wanted if mode in possible), "ctc_prefix_beam_search")

@@ -13,10 +13,8 @@ from tqdm import tqdm
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.types import Batch, SampleRef, Skipped
-from wenet_uio.families.sensevoice.model import SenseVoice
-from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.files import written_aside
-from wenet_uio.search.decode import Search, decode
+from wenet_uio.search.decode import Search, check_search, decode
 from wenet_uio.search.modes import check_parts
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.timing import FrameClock
@@ -68,7 +66,8 @@ def recognize(
     """
     model, tokenizer = recogniser.model, recogniser.tokenizer
     clock = recogniser.clock if nbests else None
-    check_parts(model, search.modes, search.options.transducer_weight)
+    check_parts(model, search.modes)
+    check_search(model, search.modes, search.options)
     recognition = Recognition(
         {mode: {} for mode in search.modes}, {mode: {} for mode in search.modes if nbests}
     )
@@ -80,9 +79,7 @@ def recognize(
             if len(batch):
                 moved = batch.to(device)
                 asked = (
-                    _with_languages(search, batch)
-                    if isinstance(model, Whisper | SenseVoice)
-                    else search
+                    _with_languages(search, batch) if "language" in model.family.options else search
                 )
                 decoded = decode(model, moved.feats, moved.feats_lengths, *asked)
                 _add(recognition, batch.keys, decoded, tokenizer, clock)

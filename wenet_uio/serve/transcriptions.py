@@ -18,7 +18,6 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from wenet_uio.api.inputs import Input
 from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
 from wenet_uio.audio.read import audio_info
-from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.search.context_graph import tokenize_phrases
 from wenet_uio.search.options import SCORED
 from wenet_uio.search.results import Transcript, TranscriptSegment
@@ -164,14 +163,14 @@ class Transcriptions:
         return replace(options, hot_words=[*options.hot_words, *known]), warnings
 
     def _with_language(self, language: str | None) -> TranscribeOptions:
-        """The options of the server; a whisper transcribes in the language of the request."""
-        model = self._recogniser.recogniser.model
-        if not language or not isinstance(model, Whisper):
+        """The options of the server; a model that is asked for a language transcribes in that of
+        the request.
+        """
+        languages = self._recogniser.recogniser.model.prompt_languages
+        if not language or not languages:
             return self._options
-        if language not in model.tokens.languages:
-            raise RefusedError(
-                f"language {language!r}: this model knows {', '.join(model.tokens.languages)}"
-            )
+        if language not in languages:
+            raise RefusedError(f"language {language!r}: this model knows {', '.join(languages)}")
         return replace(self._options, decoding={**self._options.decoding, "language": language})
 
 

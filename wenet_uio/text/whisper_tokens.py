@@ -28,8 +28,6 @@ TEXT_TOKENS, ENGLISH_TEXT_TOKENS = 50257, 50256
 TASKS = ("transcribe", "translate")
 NEMO_TASKS = {"asr": "transcribe", "ast": "translate", "s2t_translation": "translate"}
 """{task of NeMo: task}."""
-LONGEST_WINDOW = 30.0
-"""Seconds that the model hears at once."""
 TIMESTAMP_STEP = 0.02
 """Seconds."""
 TIMESTAMPS = 1501

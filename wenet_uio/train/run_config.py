@@ -36,8 +36,8 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
         OSError: a file cannot be read.
     """
     config = load_config(path, overrides)
-    if config.model == "sensevoice_small":
-        raise ValueError(f"{path}: model: sensevoice_small decodes and cannot be trained here")
+    if config.family.training_obstacle:
+        raise ValueError(f"{path}: model: {config.family.training_obstacle}")
     tokenizer = build_tokenizer(config)
     features = config.dataset_conf.feature_dim
     if config.feature_dim != features:
@@ -102,15 +102,10 @@ def check_text_is_trainable(data_list: str, config: Config) -> None:
         ValueError: the attention decoder has no weight in the loss, or the engine does not support
             such batches.
     """
-    if config.model_conf.attention_weight == 0:
-        advice = {
-            "transducer": "give it a weight in model_conf (attention_weight above 0)",
-            "paraformer": "a paraformer cannot train on it",
-        }
+    if config.model_conf.decoder_weight == 0:
         raise ValueError(
             f"{data_list}: text without audio trains the attention decoder, whose weight in the "
-            "loss is 0; "
-            + advice.get(config.model, "give it a weight in model_conf (ctc_weight below 1)")
+            f"loss is 0; {config.family.text_advice}"
         )
     if config.train_engine != "torch_ddp":
         raise ValueError(f"{data_list}: text without audio needs train_engine torch_ddp")

@@ -1,1 +1,18 @@
 """Frames with chunks learn from those with full context, by a contrastive loss."""
+
+from __future__ import annotations
+
+from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES
+from wenet_uio.config.family import Family
+from wenet_uio.config.named_code import Loaded
+from wenet_uio.families.ctl.conf import CtlConf, check_chunks
+
+CTL = Family(
+    name="ctl_model",
+    section=CtlConf,
+    build=Loaded("wenet_uio.families.ctl.model:build"),
+    complete=check_chunks,
+    inter_ctc=False,
+    views_obstacle="ctl_model compares passes of one view; use asr_model",
+    modes=ATTENTION_CTC_MODES,
+)

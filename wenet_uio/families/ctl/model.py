@@ -5,12 +5,16 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from wenet_uio.config.model import CtlConf
-from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
+from wenet_uio.config import Config
+from wenet_uio.families.ctl import CTL
+from wenet_uio.families.ctl.conf import CtlConf
+from wenet_uio.models.asr_model import ASRModel, Losses
+from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.lengths import encoded
 from wenet_uio.models.masks import ALL_FRAMES, length_mask
+from wenet_uio.models.vocabulary import Vocabulary
 
 VALIDATION_CHUNK = 16
 """Encoder frames of a chunk in validation, unless the encoder has a fixed size; training draws the
@@ -22,6 +26,8 @@ class CtlModel(ASRModel):
     "Enhancing the unified streaming and non-streaming model with contrastive learning"). It decodes
     as an ASRModel.
     """
+
+    family = CTL
 
     def __init__(
         self,
@@ -161,3 +167,10 @@ class CtlModel(ASRModel):
 def _mean(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
     """The mean of the losses of both passes; None for a loss whose weight is 0."""
     return None if one is None or other is None else (one + other) / 2
+
+
+def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> CtlModel:
+    """Build an untrained model; see Family.build."""
+    assert isinstance(config.model_conf, CtlConf), "the family has this section"
+    decoder = build_decoder(config, encoder, vocabulary)
+    return CtlModel(encoder, decoder, vocabulary, config.model_conf)

@@ -1,1 +1,24 @@
 """Hybrid models: an encoder with CTC and an attention decoder, trained together."""
+
+from __future__ import annotations
+
+from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES
+from wenet_uio.config.family import Family
+from wenet_uio.config.model import CtcAttentionConf
+from wenet_uio.config.named_code import Loaded
+from wenet_uio.families.hybrid.conf import ModelConf
+
+HYBRID = Family(
+    name="asr_model",
+    section=ModelConf,
+    build=Loaded("wenet_uio.families.hybrid.model:build"),
+    modes=ATTENTION_CTC_MODES,
+)
+FIRERED = Family(
+    name="firered",
+    section=CtcAttentionConf,
+    build=Loaded("wenet_uio.families.hybrid.model:build"),
+    wenet_labels={"sos": "<sos>", "eos": "<eos>"},
+    modes=ATTENTION_CTC_MODES,
+)
+"""FireRedASR. WeNet has a name of its own for it."""

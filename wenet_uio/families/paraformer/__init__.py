@@ -1,1 +1,58 @@
 """Paraformer: all tokens of an utterance at once."""
+
+from __future__ import annotations
+
+from wenet_uio.config.decode_modes import CTC_MODES, DecodeMode
+from wenet_uio.config.family import Family, Layout
+from wenet_uio.config.named_code import Loaded
+from wenet_uio.families.paraformer.conf import (
+    DECODER_CONFS,
+    PREDICTOR_CONFS,
+    ParaformerConf,
+    with_width,
+)
+
+_FOLDER = "wenet_uio.families.paraformer"
+_AT_ONCE = "the model is a paraformer, whose decoder scores all tokens at once"
+_NO_PARAFORMER = "the model is no paraformer"
+PARAFORMER = Family(
+    name="paraformer",
+    section=ParaformerConf,
+    build=Loaded(f"{_FOLDER}.model:build"),
+    parts={"decoder": DECODER_CONFS, "predictor": PREDICTOR_CONFS},
+    allowed={
+        "encoder": ("sanm_encoder",),
+        "decoder": tuple(DECODER_CONFS),
+        "predictor": tuple(PREDICTOR_CONFS),
+    },
+    complete=with_width,
+    inter_ctc=False,
+    text_advice="a paraformer cannot train on it",
+    modes=(
+        *CTC_MODES,
+        DecodeMode(
+            "paraformer_beam_search",
+            Loaded(f"{_FOLDER}.search:beam"),
+            ("parallel_weight",),
+            _NO_PARAFORMER,
+        ),
+        DecodeMode(
+            "paraformer_greedy_search",
+            Loaded(f"{_FOLDER}.search:greedy"),
+            ("parallel_weight",),
+            _NO_PARAFORMER,
+        ),
+    ),
+    usual_mode="paraformer_greedy_search",
+    usual_scored_mode="paraformer_greedy_search",
+    lacks={"attention_weight": _AT_ONCE, "transducer_weight": _AT_ONCE},
+    sherpa=Loaded(f"{_FOLDER}.export:sherpa"),
+    wenet_obstacle="a paraformer is exported for sherpa-onnx only",
+    layouts={
+        "funasr": Layout(
+            "a folder of a Paraformer of FunASR",
+            Loaded(f"{_FOLDER}.convert:is_funasr"),
+            Loaded(f"{_FOLDER}.convert:from_funasr"),
+        )
+    },
+)

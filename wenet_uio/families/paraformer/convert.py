@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from wenet_uio.config.sanm import (
+from wenet_uio.config.yaml_file import read_yaml
+from wenet_uio.convert.converted import Converted, layers_in, renamed
+from wenet_uio.convert.files import read_checkpoint
+from wenet_uio.families.paraformer.conf import (
     CifPredictorConf,
     ParaformerConf,
     ParaformerPredictorConf,
     SanmDecoderConf,
 )
-from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.convert.converted import Converted, layers_in, renamed
-from wenet_uio.convert.files import read_checkpoint
 from wenet_uio.models.encoders.sanm.conf import SanmEncoderConf
 from wenet_uio.models.encoders.sanm.encoder import SHIFT, STACKED
 

@@ -10,12 +10,14 @@ from torch import nn
 
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.export.check import Agreement, Difference, Tokens, agreement_of
+from wenet_uio.export.command import Trained
 from wenet_uio.export.exported import OnnxModel
 from wenet_uio.export.onnx_graphs import Graph
 from wenet_uio.export.onnx_modules import traceable
+from wenet_uio.export.sherpa import SherpaOnly, feature_differences
+from wenet_uio.families.paraformer import PARAFORMER
 from wenet_uio.families.paraformer.model import Paraformer
-from wenet_uio.models.asr_model import ASRModel
-from wenet_uio.models.encoders.sanm.encoder import SanmEncoder, low_frame_rate
+from wenet_uio.models.encoders.sanm.encoder import low_frame_rate
 from wenet_uio.models.masks import length_mask
 from wenet_uio.search.decode import decode
 from wenet_uio.search.types import DecodeOptions
@@ -26,6 +28,25 @@ from wenet_uio.text.tokenizer import Tokenizer
 FBANK = FbankConf(window_type="hamming")
 """Feature settings of sherpa-onnx 2.0 for paraformers."""
 GREEDY = "paraformer_greedy_search"
+
+
+def sherpa(trained: Trained) -> SherpaOnly:
+    """What to export for sherpa-onnx; see Family.sherpa.
+
+    Raises:
+        ValueError: sherpa-onnx does not support the tokenizer.
+    """
+    model, config = trained.model, trained.config
+    limit = trained.arguments.num_check
+    assert isinstance(model, Paraformer), "the family builds no other model"
+    return SherpaOnly(
+        {"model.onnx": paraformer_graph(model, config.feature_dim)},
+        paraformer_tokens(trained.tokenizer, model),
+        feature_differences(config.dataset_conf, FBANK),
+        lambda files: compare_paraformer(files["model.onnx"], model, trained.examples(), limit),
+        PARAFORMER.wenet_obstacle,
+        model.encoder.obstacle,
+    )
 
 
 class ParaformerModule(nn.Module):
@@ -150,17 +171,3 @@ def compare_paraformer(
 
 def _until(tokens: list[int], eos: int) -> Tokens:
     return tuple(tokens[: tokens.index(eos)] if eos in tokens else tokens)
-
-
-def refuse_sanm(model: ASRModel) -> None:
-    """Raise a ValueError for a model with a SANM encoder, for which there is no export of this
-    kind.
-    """
-    if isinstance(model, Paraformer):
-        raise ValueError(
-            "a paraformer is exported for sherpa-onnx only: export_onnx.py --runtimes sherpa"
-        )
-    if isinstance(model.encoder, SanmEncoder):
-        raise ValueError(
-            "a model with a SANM encoder has no export, except a paraformer for sherpa-onnx"
-        )

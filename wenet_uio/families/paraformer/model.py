@@ -10,10 +10,24 @@ import torch
 from torch import nn
 from torch.nn.functional import l1_loss, pad
 
-from wenet_uio.config.sanm import ParaformerConf
-from wenet_uio.families.paraformer.cif import CifPredictor, Prediction, firing_times
+from wenet_uio.config import Config
+from wenet_uio.families.paraformer import PARAFORMER
+from wenet_uio.families.paraformer.cif import (
+    CifPredictor,
+    ParaformerPredictor,
+    Prediction,
+    firing_times,
+)
+from wenet_uio.families.paraformer.conf import (
+    CifPredictorConf,
+    ParaformerConf,
+    ParaformerPredictorConf,
+    SanmDecoderConf,
+)
 from wenet_uio.families.paraformer.decoder import SanmDecoder
-from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
+from wenet_uio.models.asr_model import ASRModel, Losses
+from wenet_uio.models.build import check_heads
+from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoders.sanm.encoder import (
     SHIFT,
     SanmEncoder,
@@ -21,11 +35,13 @@ from wenet_uio.models.encoders.sanm.encoder import (
     low_frame_rate,
 )
 from wenet_uio.models.masks import length_mask
+from wenet_uio.models.vocabulary import Vocabulary
 
 
 class Paraformer(ASRModel):
     """Non-autoregressive model: https://arxiv.org/abs/2206.08317."""
 
+    family = PARAFORMER
     # Another interface than the decoders of ASRModel: decode modes that need those are refused for
     # a Paraformer.
     decoder: SanmDecoder  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -204,3 +220,31 @@ def _quantities(predicted: Prediction, counts: torch.Tensor) -> Losses:
         name: l1_loss(found, true, reduction="sum") / true.sum().clamp(min=1)
         for name, found in sums.items()
     }
+
+
+def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraformer:
+    """Build an untrained model; see Family.build.
+
+    Raises:
+        ValueError: the width of the encoder is not divisible by a number of heads or groups.
+    """
+    predictor_conf = config.predictor_conf
+    assert isinstance(encoder, SanmEncoder), "the family allows no other encoder"
+    assert isinstance(config.model_conf, ParaformerConf), "the family has this section"
+    assert isinstance(config.decoder_conf, SanmDecoderConf), "the family has this section"
+    assert isinstance(predictor_conf, CifPredictorConf), "the family has this section"
+
+    width = encoder.output_size
+    check_heads(config, encoder)
+    if width % (predictor_conf.cnn_groups or 1):
+        raise ValueError(
+            f"encoder_conf.output_size {width} is not divisible by cnn_groups "
+            f"{predictor_conf.cnn_groups}"
+        )
+
+    if isinstance(predictor_conf, ParaformerPredictorConf):
+        predictor: CifPredictor = ParaformerPredictor(width, predictor_conf)
+    else:
+        predictor = CifPredictor(width, predictor_conf)
+    decoder = SanmDecoder(vocabulary.size, width, config.decoder_conf)
+    return Paraformer(encoder, decoder, predictor, vocabulary, config.model_conf)

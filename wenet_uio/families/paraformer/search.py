@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from wenet_uio.families.paraformer.model import Paraformer
+from wenet_uio.search.decoding import Decoding
 from wenet_uio.search.types import Hypothesis, NBest
 
 
@@ -19,6 +21,23 @@ class ScoredTokens(NamedTuple):
     """(B,) numbers of tokens."""
     frames: torch.Tensor
     """(B, N) encoder frames of the tokens, which may be parts of a frame."""
+
+
+def greedy(batch: Decoding[Paraformer]) -> list[NBest]:
+    """Decode in the mode paraformer_greedy_search."""
+    return paraformer_greedy_search(batch.once(scored_tokens), batch.silent)
+
+
+def beam(batch: Decoding[Paraformer]) -> list[NBest]:
+    """Decode in the mode paraformer_beam_search."""
+    return paraformer_beam_search(batch.once(scored_tokens), batch.options.beam_size, batch.silent)
+
+
+def scored_tokens(batch: Decoding[Paraformer]) -> ScoredTokens:
+    """Score all tokens of a batch."""
+    model = batch.model
+    log_probs, predicted = model.predict(batch.encoder_out, batch.lengths)
+    return ScoredTokens(log_probs, predicted.counts, model.token_frames(predicted))
 
 
 def paraformer_greedy_search(scored: ScoredTokens, silent: Collection[int] = ()) -> list[NBest]:

@@ -1,1 +1,24 @@
 """SenseVoice-small: CTC with queries of language and form; it only decodes."""
+
+from __future__ import annotations
+
+from wenet_uio.config.decode_modes import CTC_MODES
+from wenet_uio.config.family import Family
+from wenet_uio.config.named_code import Loaded
+from wenet_uio.families.sensevoice.conf import SenseVoiceConf
+
+_FOLDER = "wenet_uio.families.sensevoice"
+SENSEVOICE = Family(
+    name="sensevoice_small",
+    section=SenseVoiceConf,
+    build=Loaded(f"{_FOLDER}.model:build"),
+    vocabulary=Loaded(f"{_FOLDER}.model:vocabulary"),
+    allowed={"encoder": ("sanm_encoder_with_tp",), "decoder": (None,)},
+    inter_ctc=False,
+    training_obstacle="sensevoice_small decodes and cannot be trained here",
+    modes=CTC_MODES,
+    lacks={"attention_weight": "the model has no decoder"},
+    options=("language", "itn"),
+    check_search=Loaded(f"{_FOLDER}.search:check_search"),
+    encode=Loaded(f"{_FOLDER}.search:encode"),
+)

@@ -10,14 +10,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from wenet_uio.config.sanm import SenseVoiceConf
-from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
+from wenet_uio.config import Config
+from wenet_uio.families.sensevoice import SENSEVOICE
+from wenet_uio.families.sensevoice.conf import SenseVoiceConf
+from wenet_uio.models.asr_model import ASRModel, Losses
+from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoders.sanm.encoder import (
     SHIFT,
     SanmEncoderWithTp,
     low_frame_lengths,
     low_frame_rate,
 )
+from wenet_uio.models.vocabulary import Vocabulary, vocabulary_of
 
 LANGUAGES = {"auto": 0, "zh": 3, "en": 4, "yue": 7, "ja": 11, "ko": 12, "nospeech": 13}
 """{language: its query}; auto: the model finds the language."""
@@ -37,6 +41,8 @@ class SenseVoice(ASRModel):
     Its text begins with the answers to the queries, such as
     `<|zh|><|NEUTRAL|><|Speech|><|withitn|>`.
     """
+
+    family = SENSEVOICE
 
     def __init__(
         self, encoder: SanmEncoderWithTp, vocabulary: Vocabulary, conf: SenseVoiceConf, width: int
@@ -106,3 +112,19 @@ class SenseVoice(ASRModel):
             ValueError: always.
         """
         raise ValueError("a model sensevoice_small cannot be trained here")
+
+
+def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> SenseVoice:
+    """Build an untrained model; see Family.build."""
+    assert isinstance(encoder, SanmEncoderWithTp), "the family allows no other encoder"
+    assert isinstance(config.model_conf, SenseVoiceConf), "the family has this section"
+    return SenseVoice(encoder, vocabulary, config.model_conf, config.encoder_input_dim)
+
+
+def vocabulary(config: Config) -> Vocabulary:
+    """The vocabulary of the config; <s> and </s> are the labels 1 and 2 unless it says another."""
+    special = config.tokenizer_conf.special_tokens or {}
+    if not config.vocabulary_size:
+        return vocabulary_of(config)
+    ids = (special.get("<s>", 1), special.get("</s>", 2))
+    return Vocabulary(config.vocabulary_size, config.ctc_conf.ctc_blank_id, *ids)

@@ -1,1 +1,31 @@
 """The transducer (RNN-T): predictor, joint network, loss and searches."""
+
+from __future__ import annotations
+
+from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES, DecodeMode
+from wenet_uio.config.family import Family
+from wenet_uio.config.named_code import Loaded
+from wenet_uio.families.transducer.conf import (
+    JOINT_CONFS,
+    PREDICTOR_CONFS,
+    TransducerConf,
+    with_widths,
+)
+
+_SEARCH = "wenet_uio.families.transducer.search"
+TRANSDUCER = Family(
+    name="transducer",
+    section=TransducerConf,
+    build=Loaded("wenet_uio.families.transducer.model:build"),
+    parts={"predictor": PREDICTOR_CONFS, "joint": JOINT_CONFS},
+    allowed={"predictor": tuple(PREDICTOR_CONFS)},
+    complete=with_widths,
+    text_advice="give it a weight in model_conf (attention_weight above 0)",
+    modes=(
+        *ATTENTION_CTC_MODES,
+        DecodeMode("rnnt_beam_search", Loaded(f"{_SEARCH}:beam"), ("transducer_weight",)),
+        DecodeMode("rnnt_greedy_search", Loaded(f"{_SEARCH}:greedy"), ("transducer_weight",)),
+    ),
+    usual_mode="rnnt_greedy_search",
+    check_search=Loaded(f"{_SEARCH}:check_search"),
+)

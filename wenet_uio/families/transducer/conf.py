@@ -4,11 +4,11 @@ WeNet's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field, model_validator
 
+from wenet_uio.config import Config
 from wenet_uio.config.base import Section
 from wenet_uio.config.encoder import Activation, DropoutRate, NotNegative, Positive, Probability
 from wenet_uio.config.model import HybridConf
@@ -112,16 +112,10 @@ class TransducerConf(HybridConf):
             )
         return self
 
-
-@dataclass(frozen=True)
-class TransducerSections:
-    """The parts of a config that only a transducer has."""
-
-    model_conf: TransducerConf
-    predictor: str
-    """Name of the predictor."""
-    predictor_conf: PredictorConf
-    joint_conf: JointConf
+    @property
+    def decoder_weight(self) -> float:
+        """Weight of the attention loss."""
+        return self.attention_weight
 
 
 PREDICTOR_CONFS: dict[str, type[PredictorConf]] = {
@@ -130,3 +124,15 @@ PREDICTOR_CONFS: dict[str, type[PredictorConf]] = {
     "conv": ConvPredictorConf,
 }
 JOINT_CONFS: dict[str, type[JointConf]] = {"transducer_joint": JointConf}
+
+
+def with_widths(config: Config, where: str) -> Config:
+    """Fill the widths of the joint network, which WeNet requires in the yaml."""
+    joint, predictor = config.joint_conf, config.predictor_conf
+    assert isinstance(joint, JointConf), "the family has this section"
+    assert isinstance(predictor, PredictorConf), "the family has this section"
+    widths = {
+        "enc_output_size": joint.enc_output_size or config.encoder_conf.output_size,
+        "pred_output_size": joint.pred_output_size or predictor.output_size,
+    }
+    return config.model_copy(update={"joint_conf": joint.model_copy(update=widths)})

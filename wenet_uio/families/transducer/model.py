@@ -5,13 +5,17 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import pad
 
-from wenet_uio.families.transducer.conf import TransducerSections
+from wenet_uio.config import Config
+from wenet_uio.families.transducer import TRANSDUCER
+from wenet_uio.families.transducer.conf import JointConf, PredictorConf, TransducerConf
 from wenet_uio.families.transducer.joint import TransducerJoint
 from wenet_uio.families.transducer.predictor import PREDICTORS
 from wenet_uio.families.transducer.rnnt_loss import lattice, rnnt_losses
-from wenet_uio.models.asr_model import ASRModel, Losses, Vocabulary
+from wenet_uio.models.asr_model import ASRModel, Losses
+from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.vocabulary import Vocabulary
 
 
 class Transducer(ASRModel):
@@ -19,26 +23,36 @@ class Transducer(ASRModel):
     attention.
 
     Raises:
-        ValueError: the widths in `sections` do not match, or hat_joint is used with another blank
+        ValueError: the widths in the config do not match, or hat_joint is used with another blank
             than 0.
     """
+
+    family = TRANSDUCER
 
     def __init__(
         self,
         encoder: Encoder,
         decoder: TransformerDecoder | BiTransformerDecoder,
         vocabulary: Vocabulary,
-        sections: TransducerSections,
+        config: Config,
     ) -> None:
-        super().__init__(encoder, decoder, vocabulary, sections.model_conf)
-        predictor_conf, joint_conf = sections.predictor_conf, sections.joint_conf
-        self.predictor = PREDICTORS[sections.predictor](vocabulary.size, predictor_conf)
+        conf, predictor_conf, joint_conf = (
+            config.model_conf,
+            config.predictor_conf,
+            config.joint_conf,
+        )
+        assert config.predictor is not None, "the family has a default"
+        assert isinstance(conf, TransducerConf), "the family has this section"
+        assert isinstance(predictor_conf, PredictorConf), "the family has this section"
+        assert isinstance(joint_conf, JointConf), "the family has this section"
+        super().__init__(encoder, decoder, vocabulary, conf)
+        self.predictor = PREDICTORS[config.predictor](vocabulary.size, predictor_conf)
         self.joint = TransducerJoint(
             vocabulary.size, encoder.output_size, predictor_conf.output_size, joint_conf
         )
         if joint_conf.hat_joint and vocabulary.blank != 0:
             raise ValueError(f"joint_conf.hat_joint needs ctc_blank_id 0, found {vocabulary.blank}")
-        self.transducer_weight = sections.model_conf.transducer_weight
+        self.transducer_weight = conf.transducer_weight
 
     def _losses(
         self,
@@ -81,3 +95,9 @@ class Transducer(ASRModel):
         log_probs = lattice(self.joint, encoder_out, predicted, units, (frames, target_lengths))
         losses = rnnt_losses(log_probs, frames, target_lengths)
         return losses.masked_fill((lengths == 0).to(losses.device, non_blocking=True), 0.0).mean()
+
+
+def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Transducer:
+    """Build an untrained model; see Family.build."""
+    decoder = build_decoder(config, encoder, vocabulary)
+    return Transducer(encoder, decoder, vocabulary, config)

@@ -1,1 +1,37 @@
 """Whisper: a decoder that starts with a prompt of language and task."""
+
+from __future__ import annotations
+
+from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES
+from wenet_uio.config.family import Family, Layout
+from wenet_uio.config.model import CtcAttentionConf
+from wenet_uio.config.named_code import Loaded
+
+_FOLDER = "wenet_uio.families.whisper"
+WHISPER = Family(
+    name="whisper",
+    section=CtcAttentionConf,
+    build=Loaded(f"{_FOLDER}.model:build"),
+    vocabulary=Loaded(f"{_FOLDER}.model:vocabulary"),
+    modes=ATTENTION_CTC_MODES,
+    options=("language", "task", "timestamps"),
+    check_search=Loaded(f"{_FOLDER}.prompts:check_search"),
+    prompts=Loaded(f"{_FOLDER}.prompts:prompts"),
+    longest_window=30.0,
+    sherpa=Loaded(f"{_FOLDER}.export:sherpa"),
+    wenet_obstacle=(
+        "WeNet's runtime starts the decoder with sos alone, not with the prompt of a whisper"
+    ),
+    layouts={
+        "openai": Layout(
+            "a .pt file of a Whisper of OpenAI",
+            Loaded(f"{_FOLDER}.convert:is_openai"),
+            Loaded(f"{_FOLDER}.convert:from_openai"),
+        ),
+        "huggingface": Layout(
+            "a folder of a Whisper of Hugging Face",
+            Loaded(f"{_FOLDER}.convert:is_hugging_face"),
+            Loaded(f"{_FOLDER}.convert:from_hugging_face"),
+        ),
+    },
+)

@@ -13,9 +13,12 @@ from torch import nn
 
 from wenet_uio.config.dataset import DatasetConf, LogMelSpectrogramConf
 from wenet_uio.export.check import Agreement, Difference, agreement_of
+from wenet_uio.export.command import Trained
 from wenet_uio.export.onnx_files import open_session
 from wenet_uio.export.onnx_graphs import Graph
 from wenet_uio.export.onnx_modules import traceable
+from wenet_uio.export.sherpa import SherpaOnly
+from wenet_uio.families.whisper import WHISPER
 from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.models.embedding import LearnedPositionalEncoding
 from wenet_uio.models.masks import additive
@@ -29,9 +32,27 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 FILES = ("whisper-encoder.onnx", "whisper-decoder.onnx")
-NO_WENET = "WeNet's runtime starts the decoder with sos alone, not with the prompt of a whisper"
 TAIL = 1000
 """Frames of zeros that sherpa-onnx appends to the features, unless it is told another number."""
+
+
+def sherpa(trained: Trained) -> SherpaOnly:
+    """What to export for sherpa-onnx; see Family.sherpa.
+
+    Raises:
+        ValueError: sherpa-onnx does not support the decoder or the tokenizer.
+    """
+    model, config, tokenizer = trained.model, trained.config, trained.tokenizer
+    limit = trained.arguments.num_check
+    assert isinstance(model, Whisper), "the family builds no other model"
+    return SherpaOnly(
+        whisper_graphs(model, tokenizer, config.feature_dim),
+        whisper_tokens_file(tokenizer, model.eos),
+        whisper_feature_differences(config.dataset_conf),
+        lambda files: compare_whisper(files, model, trained.examples(), limit),
+        WHISPER.wenet_obstacle,
+        "a whisper does not stream",
+    )
 
 
 class CrossKeys(nn.Module):

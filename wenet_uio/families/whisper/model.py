@@ -8,16 +8,21 @@ from typing import Any
 import torch
 
 from wenet_uio.cli import warn_once
-from wenet_uio.config.model import WhisperConf
-from wenet_uio.models.asr_model import ASRModel, Vocabulary
+from wenet_uio.config import Config
+from wenet_uio.config.model import CtcAttentionConf
+from wenet_uio.families.whisper import WHISPER
+from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import TransformerDecoder
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.text.whisper_tokens import WhisperTokens, language_of, prompted
+from wenet_uio.models.vocabulary import Vocabulary
+from wenet_uio.text.whisper_tokens import TIMESTAMPS, WhisperTokens, language_of, prompted
 
 
 class Whisper(ASRModel):
     """Whisper (Radford et al. 2022), trained with CTC too if ctc_weight is above 0, as in WeNet."""
 
+    family = WHISPER
     decoder: TransformerDecoder
 
     def __init__(
@@ -25,7 +30,7 @@ class Whisper(ASRModel):
         encoder: Encoder,
         decoder: TransformerDecoder,
         vocabulary: Vocabulary,
-        conf: WhisperConf,
+        conf: CtcAttentionConf,
         tokens: WhisperTokens,
         languages: Sequence[str],
     ) -> None:
@@ -59,6 +64,11 @@ class Whisper(ASRModel):
                 raise ValueError(f"{keys[number]}: {error}" if keys else str(error)) from None
         return torch.tensor(rows).to(self.ctc.ctc_lo.weight.device, non_blocking=True)
 
+    @property
+    def prompt_languages(self) -> tuple[str, ...]:
+        """See ASRModel.prompt_languages."""
+        return self.tokens.languages
+
     def _language_of(self, text: str) -> str:
         """The language that `language_of` finds."""
         language = language_of(text, self.languages)
@@ -70,3 +80,25 @@ class Whisper(ASRModel):
                 "dataset_conf.language_conf.limited_langs"
             )
         return language
+
+
+def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Whisper:
+    """Build an untrained model; see Family.build.
+
+    Raises:
+        ValueError: the decoder has a second direction.
+    """
+    assert isinstance(config.model_conf, CtcAttentionConf), "the family has this section"
+    decoder = build_decoder(config, encoder, vocabulary)
+    if not isinstance(decoder, TransformerDecoder):
+        raise ValueError(f"model whisper needs decoder transformer, found {config.decoder}")
+    tokens = WhisperTokens.of(config.tokenizer_conf)
+    languages = config.dataset_conf.language_conf.limited_langs
+    return Whisper(encoder, decoder, vocabulary, config.model_conf, tokens, languages)
+
+
+def vocabulary(config: Config) -> Vocabulary:
+    """The vocabulary of the config, which has the special tokens of OpenAI's."""
+    ids = WhisperTokens.of(config.tokenizer_conf).ids
+    size = config.vocabulary_size or ids["timestamp_begin"] + TIMESTAMPS
+    return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids["sot"], ids["eot"])

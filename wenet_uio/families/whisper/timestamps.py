@@ -54,6 +54,10 @@ class TimestampRules:
         only_timestamps = (any_timestamp > best_other).unsqueeze(2) & (place < begin)
         return log_probs.masked_fill(only_timestamps, -torch.inf).log_softmax(dim=2)
 
+    def finish(self, hypothesis: Hypothesis) -> Hypothesis:
+        """Move the timestamps of a hypothesis from its tokens to its spans."""
+        return with_spans(hypothesis, self.tokens)
+
     def _out_of_order(self, place: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
         """Tokens (B, K, V) that may not follow `history`."""
         begin, eot = self.tokens.ids["timestamp_begin"], self.tokens.ids["eot"]

@@ -1,5 +1,5 @@
-"""Sections of Paraformer and SenseVoice: their decoder, predictors, models. Keys and
-defaults are WeNet's.
+"""`decoder_conf`, `predictor_conf` and `model_conf` of a paraformer. Keys and defaults are
+WeNet's.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from wenet_uio.config import Config, ConfigError
 from wenet_uio.config.base import Section
 from wenet_uio.config.encoder import (
     AttentionConf,
@@ -18,7 +19,7 @@ from wenet_uio.config.encoder import (
     StackConf,
 )
 from wenet_uio.config.memory import MemoryConf
-from wenet_uio.config.model import HybridConf
+from wenet_uio.config.model import ModelKeys
 
 One = Annotated[float, Field(ge=1.0, le=1.0)]
 
@@ -99,11 +100,10 @@ class ParaformerPredictorConf(CifPredictorConf):
     """Time steps of the second branch in each encoder frame."""
 
 
-class ParaformerConf(Section):
+class ParaformerConf(ModelKeys):
     """Losses of a Paraformer."""
 
     stacked_frames: ClassVar[int] = 7
-    """Feature frames in one input frame of the encoder."""
     ctc_weight: Probability = 0.5
     """Weight of the CTC loss; the weights of the other losses are 1."""
     ignore_id: Annotated[int, Field(lt=0)] = -1
@@ -121,27 +121,27 @@ class ParaformerConf(Section):
     """<eos> is the last token of each utterance."""
     apply_non_blank_embedding: Literal[False] = False
 
-    @property
-    def attention_weight(self) -> float:
-        """The decoder does not score token by token, so no mode of the attention decoder can use
-        it.
-        """
-        return 0.0
 
-    @property
-    def reverse_weight(self) -> float:
-        """There is no right-to-left decoder."""
-        return 0.0
+DECODER_CONFS: dict[str, type[SanmDecoderConf]] = {"sanm_decoder": SanmDecoderConf}
+PREDICTOR_CONFS: dict[str, type[CifPredictorConf]] = {
+    "paraformer_predictor": ParaformerPredictorConf,
+    "cif_predictor": CifPredictorConf,
+}
 
 
-class SenseVoiceConf(HybridConf):
-    """SenseVoice-small is a CTC model."""
+def with_width(config: Config, where: str) -> Config:
+    """Fill the width of the predictor, which WeNet requires in the yaml.
 
-    stacked_frames: ClassVar[int] = 7
-    ctc_weight: One = 1.0
-    apply_non_blank_embedding: Literal[False] = False
-
-    @property
-    def attention_weight(self) -> float:
-        """There is no decoder."""
-        return 0.0
+    Raises:
+        ConfigError: the yaml has another width than that of the encoder.
+    """
+    width, predictor = config.encoder_conf.output_size, config.predictor_conf
+    assert isinstance(predictor, CifPredictorConf), "the family has this section"
+    if predictor.idim not in (None, width):
+        raise ConfigError(
+            f"{where}: predictor_conf.idim: {predictor.idim}, but encoder_conf.output_size is "
+            f"{width}"
+        )
+    return config.model_copy(
+        update={"predictor_conf": predictor.model_copy(update={"idim": width})}
+    )

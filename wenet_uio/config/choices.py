@@ -1,0 +1,67 @@
+"""The parts that a train.yaml can name, and the section that belongs to each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from wenet_uio.config.base import Section
+from wenet_uio.config.encoder_kind import EncoderSections
+from wenet_uio.config.family import ModelSections, families
+from wenet_uio.config.model import DECODER_CONFS
+from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS
+
+
+class PartSections(Mapping[str, type[Section]]):
+    """{name: section} of the parts under one key: those that families share, and those of one
+    family alone.
+    """
+
+    def __init__(self, key: str, shared: Mapping[str, type[Section]]) -> None:
+        self._key, self._shared = key, shared
+
+    def __getitem__(self, name: str) -> type[Section]:
+        if name in self._shared:
+            return self._shared[name]
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, type[Section]]:
+        sections = dict(self._shared)
+        for family in families():
+            sections |= family.parts.get(self._key, {})
+        return sections
+
+
+CHOICES: dict[str, Mapping[str, type[Section]]] = {
+    "encoder": EncoderSections(),
+    "decoder": PartSections("decoder", DECODER_CONFS),
+    "predictor": PartSections("predictor", {}),
+    "joint": PartSections("joint", {}),
+    "model": ModelSections(),
+    "optim": OPTIM_CONFS,
+    "scheduler": SCHEDULER_CONFS,
+}
+"""{key: {name: section class}}: the name under `key` selects the class of the section
+`key`_conf."""
+KNOWN_NAMES: dict[str, Collection[str]] = {
+    **CHOICES,
+    "ctc": ("ctc",),
+    "cmvn": ("global_cmvn",),
+    "tokenizer": (
+        "char",
+        "bpe",
+        "whisper",
+        "huggingface",
+        "sentencepiece",
+        "paraformer",
+        "aggregate",
+    ),
+    "dataset": ("asr",),
+}
+"""{key: names that it can have}. `module:name` of another package can stand under `encoder` and
+`model` too."""

@@ -1,0 +1,154 @@
+"""Model families: one record each, found by the name that `model` has in the yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wenet_uio.config.base import ConfigError, Section
+from wenet_uio.config.decode_modes import DecodeMode
+from wenet_uio.config.model import ModelKeys
+from wenet_uio.config.named_code import Loaded, is_third_party, named_object
+from wenet_uio.config.names import known_name
+
+_FOLDERS = "wenet_uio.families"
+FAMILIES: dict[str, str] = {
+    "asr_model": f"{_FOLDERS}.hybrid:HYBRID",
+    "asrmodel": f"{_FOLDERS}.hybrid:HYBRID",
+    "transducer": f"{_FOLDERS}.transducer:TRANSDUCER",
+    "whisper": f"{_FOLDERS}.whisper:WHISPER",
+    "ctl_model": f"{_FOLDERS}.ctl:CTL",
+    "firered": f"{_FOLDERS}.hybrid:FIRERED",
+    "paraformer": f"{_FOLDERS}.paraformer:PARAFORMER",
+    "sensevoice_small": f"{_FOLDERS}.sensevoice:SENSEVOICE",
+}
+"""{name in the yaml: `module:name` of its Family}. Nothing else in the core names a family."""
+
+_VOCABULARY = Loaded("wenet_uio.models.vocabulary:vocabulary_of")
+_ENCODE = Loaded("wenet_uio.search.encoding:encode_in_chunks")
+_PROMPTS = Loaded("wenet_uio.search.prompts:sos_prompts")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout of a model of another package."""
+
+    what: str
+    """What it holds, in words."""
+    found_at: Loaded
+    """`found_at(path)`: whether a file or folder has this layout; looks at names only."""
+    convert: Loaded
+    """`convert(path, vocabulary)` returns the wenet_uio.convert.converted.Converted model;
+    `vocabulary` is a path of the user or None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What the package knows about a model family. Loading a record does not load torch."""
+
+    name: str
+    """Name in a train.yaml that is written; messages use it too."""
+    section: type[ModelKeys]
+    """Class of `model_conf`."""
+    build: Loaded
+    """`build(config, encoder, vocabulary)` returns the untrained model, a
+    wenet_uio.models.speech_model.SpeechModel."""
+    vocabulary: Loaded = _VOCABULARY
+    """`vocabulary(config)` returns the wenet_uio.models.vocabulary.Vocabulary of the model."""
+
+    # The config.
+    parts: Mapping[str, Mapping[str, type[Section]]] = field(default_factory=dict)
+    """{decoder, predictor or joint: {name: section}} of parts that only this family has. The first
+    predictor or joint is the default."""
+    allowed: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    """{encoder, decoder, predictor or joint: names}; a key that is absent has no limits."""
+    complete: Callable[[Any, str], Any] | None = None
+    """`complete(config, where)` returns the config with the values that follow from others, and
+    raises a ConfigError for parts that do not fit each other."""
+    inter_ctc: bool = True
+    """Whether the losses include CTC in the middle of the encoder."""
+    views_obstacle: str = ""
+    """Why a training batch cannot have two views of each utterance."""
+    wenet_labels: Mapping[str, str] = field(default_factory=dict)
+    """{name of a special token in WeNet's files: its name here}."""
+
+    # Training.
+    training_obstacle: str = ""
+    """Why models of this family cannot be trained."""
+    text_advice: str = "give it a weight in model_conf (ctc_weight below 1)"
+    """How to train the decoder on text without audio if its weight in the loss is 0."""
+
+    # Decoding.
+    modes: tuple[DecodeMode, ...]
+    """Decode modes of a model whose parts are all trained."""
+    usual_mode: str = "ctc_prefix_beam_search"
+    """Mode of a model that is trained for it, if the user names none."""
+    usual_scored_mode: str = "ctc_prefix_beam_search"
+    """As usual_mode, with hot words or a language model."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """{weight that a mode needs: why no model of this family has such a part}."""
+    options: tuple[str, ...] = ()
+    """Options of decoding that this family knows, of PROMPT_OPTIONS."""
+    check_search: Loaded | None = None
+    """`check_search(model, modes, options)` raises a ValueError for a search that the model cannot
+    do."""
+    encode: Loaded = _ENCODE
+    """`encode(model, feats, feats_lengths, options)` returns encoder frames and their lengths."""
+    prompts: Loaded = _PROMPTS
+    """`prompts(model, encoder_out, lengths, options)` returns the first tokens of the decoder, a
+    wenet_uio.search.prompts.Prompts."""
+    longest_window: float | None = None
+    """Seconds that a model hears at once; None: any number."""
+
+    # Exchange with other tools.
+    sherpa: Loaded | None = None
+    """`sherpa(trained)` returns the wenet_uio.export.sherpa.SherpaOnly of a model that sherpa-onnx
+    alone runs. None: WeNet's runtime runs it too."""
+    wenet_obstacle: str = ""
+    """Why WeNet's runtime does not run models of this family."""
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    """{name on the command line: layout} of models of other packages that become one of this
+    family."""
+
+
+PROMPT_OPTIONS = ("language", "task", "timestamps", "itn")
+"""Options of decoding that only some families know."""
+
+
+def family_of(name: str) -> Family:
+    """Return the family that `model: name` means: a name in FAMILIES, or `module:name` of another
+    package.
+
+    Raises:
+        ConfigError: a third party's code cannot be imported, or is no Family.
+        ValueError: the name is unknown.
+    """
+    use = name if is_third_party(name) else FAMILIES[known_name(name, FAMILIES)]
+    family = named_object(use, f"model: {use}")
+    if not isinstance(family, Family):
+        raise ConfigError(
+            f"model: {use}: expected a Family of wenet_uio.config.family, found "
+            f"{type(family).__name__}"
+        )
+    return family
+
+
+def families() -> list[Family]:
+    """Return the families of this package, each once, in the order of FAMILIES."""
+    return list({id(family): family for family in map(family_of, FAMILIES)}.values())
+
+
+class ModelSections(Mapping[str, type[ModelKeys]]):
+    """{name in the yaml: section of this family}, loaded when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[ModelKeys]:
+        if name not in FAMILIES and not is_third_party(name):
+            raise KeyError(name)
+        return family_of(name).section
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FAMILIES)
+
+    def __len__(self) -> int:
+        return len(FAMILIES)

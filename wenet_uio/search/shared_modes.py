@@ -1,0 +1,75 @@
+"""Decode modes that several families share: those of CTC and of the attention decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from wenet_uio.search.attention_beam import attention_beam_search
+from wenet_uio.search.ctc_greedy import ctc_greedy_search as greedy_search
+from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
+from wenet_uio.search.decoding import Decoding
+from wenet_uio.search.rescoring import attention_rescoring as rescore
+from wenet_uio.search.types import NBest
+
+
+def ctc_greedy_search(batch: Decoding) -> list[NBest]:
+    """Decode in the mode ctc_greedy_search."""
+    return greedy_search(batch.ctc_log_probs, batch.lengths, batch.model.blank)
+
+
+def ctc_prefix_beam_search(batch: Decoding) -> list[NBest]:
+    """Decode in the mode ctc_prefix_beam_search."""
+    return batch.ctc_prefixes
+
+
+def attention(batch: Decoding) -> list[NBest]:
+    """Decode in the mode attention."""
+    return _attended(batch, None)
+
+
+def joint_ctc_attention(batch: Decoding) -> list[NBest]:
+    """Decode in the mode joint_ctc_attention."""
+    options, model = batch.options, batch.model
+    if options.ctc_weight == 0:
+        return attention(batch)
+    ctc = CtcPrefixScore(
+        batch.ctc_log_probs, batch.lengths, options.ctc_weight, model.blank, model.eos
+    )
+    return _attended(batch, ctc)
+
+
+def _attended(batch: Decoding, ctc: CtcPrefixScore | None) -> list[NBest]:
+    nbests = attention_beam_search(
+        batch.model, batch.encoder_out, batch.lengths, batch.options, batch.prompts, ctc
+    )
+    if (rules := batch.prompts.rules) is not None:
+        nbests = [[rules.finish(hypothesis) for hypothesis in nbest] for nbest in nbests]
+    return _with_languages(nbests, batch.prompts.languages)
+
+
+def attention_rescoring(batch: Decoding) -> list[NBest]:
+    """Decode in the mode attention_rescoring."""
+    memory = batch.model.decoder_frames(batch.encoder_out, batch.lengths)
+    prompts = batch.prompts
+    nbests = rescore(
+        batch.model,
+        batch.ctc_prefixes,
+        memory,
+        batch.options.ctc_weight,
+        batch.reverse_weight,
+        prompts.tokens,
+    )
+    return _with_languages(nbests, prompts.languages)
+
+
+def _with_languages(nbests: list[NBest], languages: Sequence[str]) -> list[NBest]:
+    """Add the language of each utterance to its hypotheses; `languages` is empty for a model
+    without prompts.
+    """
+    if not languages:
+        return nbests
+    return [
+        [replace(hypothesis, language=language) for hypothesis in nbest]
+        for nbest, language in zip(nbests, languages, strict=True)
+    ]
