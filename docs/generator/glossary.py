@@ -24,7 +24,6 @@ MEANINGS: dict[str, str] = {
     "ctc": "Kind of the CTC layer.",
     "ctc_conf": "Keys of the CTC layer.",
     "cmvn_conf": "File of the mean and variance of the features.",
-    "model": "Kind of the model.",
     "model_conf": "Weights of the losses, and other keys of the model.",
     "tokenizer": "Kind of the tokenizer.",
     "tokenizer_conf": "Files and keys of the tokenizer.",

@@ -23,12 +23,11 @@ def test_a_saved_transducer_has_the_input_widths_of_its_joint(tmp_path):
 
 @pytest.mark.parametrize("names", [{}, {"predictor": None, "joint": None}])
 def test_a_transducer_has_all_its_sections_also_if_the_yaml_has_none(names):
-    sections = parse_config({"model": "transducer", **names}, "test").transducer
-    assert sections is not None
-    assert sections.predictor == "rnn"
-    assert isinstance(sections.predictor_conf, RnnPredictorConf)
-    assert sections.joint_conf.join_dim == 512
-    assert sections.model_conf.transducer_weight == 1.0
+    config = parse_config({"model": "transducer", **names}, "test")
+    assert config.predictor == "rnn"
+    assert isinstance(config.predictor_conf, RnnPredictorConf)
+    assert config.joint_conf.join_dim == 512
+    assert config.model_conf.transducer_weight == 1.0
 
 
 def test_an_empty_name_is_not_replaced_by_the_default():
@@ -41,13 +40,13 @@ def test_an_empty_name_is_not_replaced_by_the_default():
 
 
 def test_the_name_of_the_predictor_selects_its_keys():
-    sections = parse_config({"model": "transducer", "predictor": "conv"}, "test").transducer
-    assert sections is not None
-    assert isinstance(sections.predictor_conf, ConvPredictorConf)
+    config = parse_config({"model": "transducer", "predictor": "conv"}, "test")
+    assert isinstance(config.predictor_conf, ConvPredictorConf)
 
 
 def test_another_model_has_no_sections_of_a_transducer():
-    assert parse_config({}, "test").transducer is None
+    config = parse_config({}, "test")
+    assert config.predictor is config.predictor_conf is config.joint_conf is None
 
 
 @pytest.mark.parametrize("key", ["predictor", "predictor_conf", "joint_conf"])

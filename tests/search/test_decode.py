@@ -185,13 +185,15 @@ def test_reverse_weight_needs_a_right_to_left_decoder(stored):
         decode(model, outputs["feats"], outputs["feats_lengths"], ["attention_rescoring"], options)
 
 
-def test_an_unknown_mode_is_refused_before_any_work_with_the_known_modes():
+@pytest.mark.parametrize("stored", ["conformer"], indirect=True)
+def test_an_unknown_mode_is_refused_before_any_work_with_the_known_modes(stored):
+    model, _ = stored
     with pytest.raises(
         ValueError, match="unknown decode mode greedy; known: attention, attention_resc"
     ):
-        decode(None, None, None, ["attention", "greedy"], DecodeOptions())
+        decode(model, None, None, ["attention", "greedy"], DecodeOptions())
     with pytest.raises(ValueError, match="none given"):
-        decode(None, None, None, [], DecodeOptions())
+        decode(model, None, None, [], DecodeOptions())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import torch
 
 from wenet_uio.config import parse_config
 from wenet_uio.dataset.types import Batch, Skipped
+from wenet_uio.families.hybrid import HYBRID
 from wenet_uio.search import DecodeOptions
 from wenet_uio.search.decode import Search
 from wenet_uio.search.recogniser import Recogniser
@@ -18,8 +19,7 @@ class FakeModel(torch.nn.Module):
 
     blank = 0
     ctc_weight = 1.0
-    parallel_weight = 0.0
-    decoder = "no mode of these tests calls it"
+    family = HYBRID
     passes = 0
 
     def encode(self, feats, feats_lengths, *chunks):

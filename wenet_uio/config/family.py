@@ -59,8 +59,9 @@ class Family:
 
     # The config.
     parts: Mapping[str, Mapping[str, type[Section]]] = field(default_factory=dict)
-    """{decoder, predictor or joint: {name: section}} of parts that only this family has. The first
-    predictor or joint is the default."""
+    """{decoder, predictor or joint: {name: section}} of parts that only this family has."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """{predictor or joint: name}, if the yaml has none."""
     allowed: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     """{encoder, decoder, predictor or joint: names}; a key that is absent has no limits."""
     complete: Callable[[Any, str], Any] | None = None

@@ -20,8 +20,7 @@ def with_own_parts(values: dict[str, Any], where: str) -> dict[str, Any]:
         ConfigError: a part is one of another family.
     """
     family = _named_family(values.get("model"))
-    parts = {} if family is None else family.parts
-    defaults = {key: next(iter(parts[key])) for key in ("predictor", "joint") if key in parts}
+    defaults = {} if family is None else family.defaults
 
     for key in ("predictor", "joint"):
         if key not in defaults:
@@ -29,7 +28,7 @@ def with_own_parts(values: dict[str, Any], where: str) -> dict[str, Any]:
     stated = {
         key: value for key, value in values.items() if value is not None or key not in defaults
     }
-    return defaults | stated
+    return {**defaults, **stated}
 
 
 def _refuse_part(values: dict[str, Any], key: str, where: str) -> None:

@@ -118,8 +118,8 @@ class Trained:
 def check_exportable(model: ASRModel) -> None:
     """Raise a ValueError for a model that has no export for WeNet's runtime."""
     if model.family.wenet_obstacle:
-        advice = "export it by export_onnx.py --runtimes sherpa" if model.family.sherpa else ""
-        raise ValueError("; ".join(filter(None, (model.family.wenet_obstacle, advice))))
+        advice = "; export it by export_onnx.py for sherpa-onnx" if model.family.sherpa else ""
+        raise ValueError(model.family.wenet_obstacle + advice)
     if isinstance(model.encoder, SanmEncoder):
         raise ValueError(
             "a model with a SANM encoder has no export, except a paraformer for sherpa-onnx"

@@ -20,10 +20,11 @@ PARAFORMER = Family(
     section=ParaformerConf,
     build=Loaded(f"{_FOLDER}.model:build"),
     parts={"decoder": DECODER_CONFS, "predictor": PREDICTOR_CONFS},
+    defaults={"predictor": "paraformer_predictor"},
     allowed={
         "encoder": ("sanm_encoder",),
         "decoder": tuple(DECODER_CONFS),
-        "predictor": tuple(PREDICTOR_CONFS),
+        "predictor": ("paraformer_predictor", "cif_predictor"),
     },
     complete=with_width,
     inter_ctc=False,

@@ -124,8 +124,8 @@ class ParaformerConf(ModelKeys):
 
 DECODER_CONFS: dict[str, type[SanmDecoderConf]] = {"sanm_decoder": SanmDecoderConf}
 PREDICTOR_CONFS: dict[str, type[CifPredictorConf]] = {
-    "paraformer_predictor": ParaformerPredictorConf,
     "cif_predictor": CifPredictorConf,
+    "paraformer_predictor": ParaformerPredictorConf,
 }
 
 

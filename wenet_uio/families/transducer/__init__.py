@@ -18,6 +18,7 @@ TRANSDUCER = Family(
     section=TransducerConf,
     build=Loaded("wenet_uio.families.transducer.model:build"),
     parts={"predictor": PREDICTOR_CONFS, "joint": JOINT_CONFS},
+    defaults={"predictor": "rnn", "joint": "transducer_joint"},
     allowed={"predictor": tuple(PREDICTOR_CONFS)},
     complete=with_widths,
     text_advice="give it a weight in model_conf (attention_weight above 0)",
