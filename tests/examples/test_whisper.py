@@ -6,9 +6,13 @@ import re
 import shlex
 from pathlib import Path
 
-from tests.convert.support.whisper_layouts import random_whisper, save_openai, write_full_vocabulary
 from tests.examples.test_corpora import call, recipe
 from tests.examples.test_new_recipe import DIGITS
+from tests.families.whisper.support.layouts import (
+    random_whisper,
+    save_openai,
+    write_full_vocabulary,
+)
 
 __all__ = ["recipe"]
 

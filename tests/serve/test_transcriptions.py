@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from tests.api.conftest import TRANSDUCER, bursts, write_model
-from tests.search.support.tiny_whisper import tiny, tiny_config
+from tests.families.whisper.support.tiny import tiny, tiny_config
 from tests.serve.support.clients import served, speak
 from wenet_uio.api.load import load_model
 from wenet_uio.api.options import TranscribeOptions

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.families.paraformer.support.tiny import tiny_paraformer
 from tests.models.test_batches import SQUEEZE, ZIPFORMER
 from tests.support.digit_whisper import digit_whisper
-from tests.support.tiny_paraformer import tiny_paraformer
 from tests.train.support.stand_in import DEVICE, moved, standing_in
 from tests.train.support.starved import starve
 from tests.train.support.tiny import CPU, FEATURES, small_config, tiny_batch, two_views

@@ -17,7 +17,7 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.support.tiny_paraformer import tiny_paraformer
+from tests.families.paraformer.support.tiny import tiny_paraformer
 from tests.train.support.killed_run import count_down, die
 from tools import compute_cmvn_stats
 from wenet_uio.bin import recognize, train
