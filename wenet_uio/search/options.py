@@ -17,7 +17,7 @@ from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.types import DTYPES, DecodeOptions
 from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import Tokenizer
-from wenet_uio.text.whisper_tokens import TASKS
+from wenet_uio.families.whisper.tokens import TASKS
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from wenet_uio.text.bpe import SentencepieceSplitter
 from wenet_uio.text.hugging_face import HuggingFaceSplitter
 from wenet_uio.text.sampling import Sampling
 from wenet_uio.text.symbols import UNKNOWN
-from wenet_uio.text.whisper import WhisperSplitter
+from wenet_uio.families.whisper.tokenizer import WhisperSplitter
 
 _NO_ID = -1
 """Stands for the id of a token outside a symbol table that has no <unk>."""

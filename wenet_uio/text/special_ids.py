@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from wenet_uio.text.symbols import BLANK
 from wenet_uio.text.tokenizer import OWN_UNITS, sos_and_eos
-from wenet_uio.text.whisper import NO_CAPTIONS, SOT, TOKENS
+from wenet_uio.families.whisper.tokenizer import NO_CAPTIONS, SOT, TOKENS
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config

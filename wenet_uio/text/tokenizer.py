@@ -12,10 +12,10 @@ from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.hugging_face import HuggingFaceSplitter, tokenizer_file
 from wenet_uio.text.labels import AnyTokenizer, CallableTokenizer, OwnUnits, Splitter, Tokenizer
 from wenet_uio.text.sampling import Sampling
-from wenet_uio.text.seg_dict import SegDictSplitter
+from wenet_uio.families.paraformer.tokenizer import SegDictSplitter
 from wenet_uio.text.symbols import EOS, SOS, SOS_EOS, read_non_lang_syms, read_symbols
-from wenet_uio.text.whisper import EOT, SOT, WhisperSplitter, installed_vocabulary
-from wenet_uio.text.whisper_tokens import LANGUAGES
+from wenet_uio.families.whisper.tokenizer import EOT, SOT, WhisperSplitter, installed_vocabulary
+from wenet_uio.families.whisper.tokens import LANGUAGES
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config

@@ -13,7 +13,7 @@ from wenet_uio.families.paraformer.export import paraformer_tokens
 from wenet_uio.families.paraformer.model import Paraformer
 from wenet_uio.models import build_model
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.seg_dict import SegDictSplitter
+from wenet_uio.families.paraformer.tokenizer import SegDictSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
 UNITS = {"<blank>": 0, "<sos>": 1, "<eos>": 2, "a@@": 3, "b": 4}

@@ -22,7 +22,7 @@ from wenet_uio.models.masks import length_mask
 from wenet_uio.search.decode import decode
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.seg_dict import SegDictSplitter
+from wenet_uio.families.paraformer.tokenizer import SegDictSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
 FBANK = FbankConf(window_type="hamming")

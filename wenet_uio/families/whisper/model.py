@@ -16,7 +16,7 @@ from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import TransformerDecoder
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.vocabulary import Vocabulary
-from wenet_uio.text.whisper_tokens import TIMESTAMPS, WhisperTokens, language_of, prompted
+from wenet_uio.families.whisper.tokens import TIMESTAMPS, WhisperTokens, language_of, prompted
 
 
 class Whisper(ASRModel):

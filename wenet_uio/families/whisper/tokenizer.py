@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from wenet_uio.text.byte_tokens import byte_of_char, bytes_of, name_of, starts_word
 from wenet_uio.text.char import split_symbols
-from wenet_uio.text.whisper_tokens import LANGUAGES, TIMESTAMP_STEP, TIMESTAMPS
+from wenet_uio.families.whisper.tokens import LANGUAGES, TIMESTAMP_STEP, TIMESTAMPS
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
