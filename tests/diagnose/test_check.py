@@ -19,8 +19,8 @@ from wenet_uio.diagnose.check_report import as_text
 from wenet_uio.diagnose.check_samples import Checker, Fences, Span
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
-from wenet_uio.text.tokenizer import Tokenizer
 from wenet_uio.families.whisper.tokenizer import WhisperSplitter
+from wenet_uio.text.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -9,10 +9,10 @@ import pytest
 
 from tests.text.support.vocabularies import write_tiktoken, write_tokenizer_json
 from wenet_uio.config import Config, parse_config
-from wenet_uio.text.special_ids import blank_id, special_ids
-from wenet_uio.text.tokenizer import build_tokenizer, files_of, sos_and_eos
 from wenet_uio.families.whisper.tokenizer import TOKENS
 from wenet_uio.families.whisper.tokens import special_tokens
+from wenet_uio.text.special_ids import blank_id, sos_and_eos, special_ids
+from wenet_uio.text.tokenizer import build_tokenizer, files_of
 
 UNITS = {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3}
 

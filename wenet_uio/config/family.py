@@ -57,6 +57,10 @@ class Family:
     vocabulary: Loaded = _VOCABULARY
     """`vocabulary(config)` returns the wenet_uio.models.vocabulary.Vocabulary of the model."""
 
+    special_tokens: Loaded | None = None
+    """`special_tokens(symbols)` returns the wenet_uio.text.published_tokens.SpecialTokens of a
+    vocabulary that was published with models of this family; None for another vocabulary."""
+
     # The config.
     parts: Mapping[str, Mapping[str, type[Section]]] = field(default_factory=dict)
     """{decoder, predictor or joint: {name: section}} of parts that only this family has."""
@@ -113,6 +117,8 @@ class Family:
     family."""
 
 
+TASKS = ("transcribe", "translate")
+"""Values of the option task."""
 PROMPT_OPTIONS = ("language", "task", "timestamps", "itn")
 """Options of decoding that only some families know."""
 

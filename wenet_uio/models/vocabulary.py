@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wenet_uio.config import Config
+from wenet_uio.text.special_ids import sos_and_eos
 from wenet_uio.text.symbols import EOS, SOS
-from wenet_uio.text.tokenizer import build_tokenizer, sos_and_eos
+from wenet_uio.text.tokenizer import build_tokenizer
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from typing import Any, Literal
 import torch
 
 from wenet_uio.cli import listed
+from wenet_uio.config.family import TASKS
 from wenet_uio.search.context_graph import ContextGraph, tokenize_phrases
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.types import DTYPES, DecodeOptions
 from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import Tokenizer
-from wenet_uio.families.whisper.tokens import TASKS
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from wenet_uio.text.char import IDEOGRAPH, is_ideograph, split_symbols, starts_word
+from wenet_uio.text.own_units import OwnUnits
 from wenet_uio.text.sampling import PieceSampler, Sampling
 from wenet_uio.text.symbols import WORD_START
 
@@ -91,7 +92,7 @@ class BpeSplitter:
 
 
 @dataclass(frozen=True)
-class SentencepieceSplitter:
+class SentencepieceSplitter(OwnUnits):
     """Cuts text into the pieces of a sentencepiece model, as they are; the ids of the pieces are
     those of the model.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from wenet_uio.text.byte_tokens import byte_of_char, starts_word
 from wenet_uio.text.char import is_ideograph, split_symbols
+from wenet_uio.text.own_units import OwnUnits
 from wenet_uio.text.symbols import WORD_START
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def tokenizer_file(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class HuggingFaceSplitter:
+class HuggingFaceSplitter(OwnUnits):
     """Cuts text into the tokens of a tokenizer.json. Special tokens of the file are one token each
     in a text.
 

@@ -9,11 +9,9 @@ from itertools import pairwise
 from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from wenet_uio.text.bpe import SentencepieceSplitter
-from wenet_uio.text.hugging_face import HuggingFaceSplitter
+from wenet_uio.text.own_units import OwnUnits
 from wenet_uio.text.sampling import Sampling
 from wenet_uio.text.symbols import UNKNOWN
-from wenet_uio.families.whisper.tokenizer import WhisperSplitter
 
 _NO_ID = -1
 """Stands for the id of a token outside a symbol table that has no <unk>."""
@@ -213,5 +211,3 @@ class CallableTokenizer:
 
 
 AnyTokenizer = Tokenizer | CallableTokenizer
-OwnUnits = WhisperSplitter | HuggingFaceSplitter | SentencepieceSplitter
-"""Splitters whose file has the ids of the tokens, so that there is no units file."""

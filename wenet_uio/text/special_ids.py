@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from wenet_uio.text.symbols import BLANK
-from wenet_uio.text.tokenizer import OWN_UNITS, sos_and_eos
-from wenet_uio.families.whisper.tokenizer import NO_CAPTIONS, SOT, TOKENS
+from wenet_uio.text.published_tokens import published_tokens
+from wenet_uio.text.symbols import BLANK, EOS, SOS, SOS_EOS
+from wenet_uio.text.tokenizer import OWN_UNITS
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
@@ -17,27 +17,28 @@ if TYPE_CHECKING:
 
 
 def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
-    """The special tokens of a train.yaml: those given, <sos> and <eos>, and in a vocabulary of
-    Whisper its own.
+    """The special tokens of a train.yaml: those given, <sos> and <eos>, and those of a published
+    vocabulary.
 
     Raises:
-        ValueError: an id of a token of Whisper differs from the vocabulary.
+        ValueError: an id that is given differs from the vocabulary.
     """
-    given = conf.special_tokens or {}
-    found = _whisper_ids(symbols)
-    for name in found.keys() & given.keys():
-        if given[name] != found[name]:
+    stated = conf.special_tokens or {}
+    published = published_tokens(symbols)
+    ids = {} if published is None else published.ids
+    for name in ids.keys() & stated.keys():
+        if stated[name] != ids[name]:
             raise ValueError(
-                f"tokenizer_conf.special_tokens.{name} is {given[name]}, but {found[name]} in the "
+                f"tokenizer_conf.special_tokens.{name} is {stated[name]}, but {ids[name]} in the "
                 "vocabulary: remove "
                 "special_tokens, or correct num_languages (99, or 100 since large-v3) or bpe_path"
             )
-    return {**given, **found, **sos_and_eos(conf, symbols, size)}
+    return {**stated, **ids, **sos_and_eos(conf, symbols, size)}
 
 
 def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
     """The blank of CTC: `ctc_blank_id`, or without this key the unit <blank>, as in WeNet, or
-    Whisper's no_speech.
+    that of a published vocabulary.
 
     Raises:
         ValueError: the key differs from <blank>, or is missing and a token of the tokenizer would
@@ -54,7 +55,9 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
         )
     if given is not None:
         return given
-    unit = _whisper_ids(symbols).get("no_speech", unit)
+    published = published_tokens(symbols)
+    if published is not None and published.blank is not None:
+        unit = published.blank
     if unit is None and config.tokenizer in OWN_UNITS:
         size = max(symbols.values()) + 1
         raise ValueError(
@@ -65,13 +68,18 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
     return unit or 0
 
 
-def _whisper_ids(symbols: Mapping[str, int]) -> dict[str, int]:
-    """Ids of Whisper's tokens in a vocabulary of Whisper; empty for others."""
-    if SOT not in symbols:
-        return {}
-    found = {name: symbols[token] for name, token in TOKENS.items() if token in symbols}
-    if NO_CAPTIONS in symbols:
-        found.setdefault("no_speech", symbols[NO_CAPTIONS])
-    if "no_timestamps" in found:  # not all files of Hugging Face have the timestamps after it
-        found.setdefault("timestamp_begin", found["no_timestamps"] + 1)
-    return found
+def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
+    """Ids of <sos> and <eos>: those of special_tokens, else the unit <sos/eos>, else the last id.
+
+    In a published vocabulary they are its first and last token of a transcript.
+
+    Args:
+        symbols: the units file; may be empty if special_tokens has both.
+        size: of the vocabulary.
+    """
+    stated, unit = conf.special_tokens or {}, symbols.get(SOS_EOS, size - 1)
+    published = published_tokens(symbols)
+    units = {SOS: unit, EOS: unit}
+    if published is not None:
+        units = {SOS: published.sos, EOS: unit if published.eos is None else published.eos}
+    return units | {name: stated[name] for name in units if name in stated}

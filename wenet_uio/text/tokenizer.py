@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from wenet_uio.config.named_code import Loaded
+from wenet_uio.config.text import LanguageTokenizerConf, PartConf, TokenizerConf
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.bpe import BpeSplitter, SentencepieceSplitter
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.hugging_face import HuggingFaceSplitter, tokenizer_file
-from wenet_uio.text.labels import AnyTokenizer, CallableTokenizer, OwnUnits, Splitter, Tokenizer
+from wenet_uio.text.labels import AnyTokenizer, CallableTokenizer, Splitter, Tokenizer
+from wenet_uio.text.own_units import OwnUnits
 from wenet_uio.text.sampling import Sampling
-from wenet_uio.families.paraformer.tokenizer import SegDictSplitter
-from wenet_uio.text.symbols import EOS, SOS, SOS_EOS, read_non_lang_syms, read_symbols
-from wenet_uio.families.whisper.tokenizer import EOT, SOT, WhisperSplitter, installed_vocabulary
-from wenet_uio.families.whisper.tokens import LANGUAGES
+from wenet_uio.text.symbols import read_non_lang_syms, read_symbols
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
-    from wenet_uio.config.text import LanguageTokenizerConf, PartConf, TokenizerConf
 
 __all__ = [
     "AnyTokenizer",
     "CallableTokenizer",
-    "OwnUnits",
     "Splitter",
     "Tokenizer",
     "build_tokenizer",
@@ -35,52 +33,46 @@ AGGREGATE = "aggregate"
 """Name of the tokenizer that has a tokenizer for each language."""
 
 
-def build_splitter(
-    kind: str,
-    *,
-    bpe_path: str | None = None,
-    seg_dict_path: str | None = None,
-    non_lang_syms_path: str | None = None,
-    split_with_space: bool = False,
-) -> Splitter:
-    """Build the splitter of a `char`, `bpe` or `paraformer` tokenizer; this needs no units file.
+def build_splitter(kind: str, **options: Any) -> Splitter:
+    """Build the splitter of a tokenizer with a units file, which this does not need.
+
+    Args:
+        kind: a name in SPLITTERS.
+        options: keys of tokenizer_conf.
 
     Raises:
-        ValueError: unknown kind, bpe without a model, or paraformer without a dictionary.
+        ValueError: the kind is unknown, or a key that it needs is missing.
         OSError: the file of non-language symbols cannot be read.
     """
-    non_lang_syms = read_non_lang_syms(non_lang_syms_path) if non_lang_syms_path else ()
-    if kind == "char":
-        return CharSplitter(non_lang_syms, split_with_space)
-    if kind == "bpe":
-        if not bpe_path:
-            raise ValueError(
-                "tokenizer bpe needs the path of a sentencepiece model (tokenizer_conf.bpe_path)"
-            )
-        return BpeSplitter(bpe_path, non_lang_syms)
-    if kind == "paraformer":
-        if not seg_dict_path:
-            raise ValueError(
-                "tokenizer paraformer needs the path of a dictionary (tokenizer_conf.seg_dict_path)"
-            )
-        return SegDictSplitter(seg_dict_path)
-    raise ValueError(f"unknown tokenizer {kind!r}; known: bpe, char, paraformer")
+    if kind not in SPLITTERS:
+        raise ValueError(f"unknown tokenizer {kind!r}; known: {', '.join(sorted(SPLITTERS))}")
+    return _splitter(SPLITTERS[kind], PartConf(**options))
 
 
-def _build_whisper(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
-    if not {"is_multilingual", "num_languages"} <= conf.model_fields_set:
+def _splitter(build: Callable[[PartConf, tuple[str, ...]], Any], conf: PartConf) -> Any:
+    path = conf.non_lang_syms_path
+    return build(conf, read_non_lang_syms(path) if path else ())
+
+
+def _build_char(conf: PartConf, non_lang_syms: tuple[str, ...]) -> CharSplitter:
+    return CharSplitter(non_lang_syms, conf.split_with_space)
+
+
+def _build_bpe(conf: PartConf, non_lang_syms: tuple[str, ...]) -> BpeSplitter:
+    if not conf.bpe_path:
         raise ValueError(
-            "tokenizer whisper needs tokenizer_conf.is_multilingual (false: a model that knows "
-            "English only) and "
-            "tokenizer_conf.num_languages (99, or 100 since large-v3)"
+            "tokenizer bpe needs the path of a sentencepiece model (tokenizer_conf.bpe_path)"
         )
-    if conf.num_languages > len(LANGUAGES):
-        raise ValueError(
-            f"tokenizer_conf.num_languages {conf.num_languages}: Whisper has at most "
-            f"{len(LANGUAGES)}"
-        )
-    path = conf.bpe_path or installed_vocabulary(multilingual=conf.is_multilingual)
-    return WhisperSplitter(path, conf.num_languages, non_lang_syms)
+    return BpeSplitter(conf.bpe_path, non_lang_syms)
+
+
+SPLITTERS: dict[str, Callable[[PartConf, tuple[str, ...]], Splitter]] = {
+    "char": _build_char,
+    "bpe": _build_bpe,
+    "paraformer": Loaded("wenet_uio.families.paraformer.tokenizer:build"),
+}
+"""{tokenizer with a units file: builds its splitter from the section and the non-language
+symbols}."""
 
 
 def _build_hugging_face(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
@@ -106,7 +98,7 @@ def _model_path(conf: PartConf, what: str) -> str:
 
 
 OWN_UNITS: dict[str, Callable[[PartConf, tuple[str, ...]], OwnUnits]] = {
-    "whisper": _build_whisper,
+    "whisper": Loaded("wenet_uio.families.whisper.tokenizer:build"),
     "huggingface": _build_hugging_face,
     "sentencepiece": _build_sentencepiece,
 }
@@ -119,10 +111,7 @@ def makes_one_token_a_character(config: Config) -> bool:
     sentencepiece model.
     """
     conf = config.tokenizer_conf
-    return (
-        config.tokenizer == "char"
-        and build_splitter("char", **_splitter_options(conf)).exact_length
-    )
+    return config.tokenizer == "char" and _splitter(_build_char, conf).exact_length
 
 
 def build_tokenizer(config: Config) -> Tokenizer:
@@ -186,29 +175,14 @@ def _build_part(kind: str, conf: PartConf) -> tuple[Tokenizer, str]:
             f"{' and '.join(SAMPLING)} have"
         )
     if kind in OWN_UNITS:
-        path = conf.non_lang_syms_path
-        splitter = OWN_UNITS[kind](conf, read_non_lang_syms(path) if path else ())
+        splitter: OwnUnits = _splitter(OWN_UNITS[kind], conf)
         return Tokenizer(splitter, splitter.symbols), f"tokenizer {kind}"
     if not conf.symbol_table_path:
         raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is missing")
-    splitter = build_splitter(kind, **_splitter_options(conf))
+    splitter = _splitter(SPLITTERS[kind], conf)
     if isinstance(splitter, BpeSplitter):
         splitter = replace(splitter, sampling=_sampling(conf))
     return Tokenizer(splitter, read_symbols(conf.symbol_table_path)), conf.symbol_table_path
-
-
-def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
-    """Ids of <sos> and <eos>: those of special_tokens, else the unit <sos/eos>, else the last id.
-
-    In a vocabulary of Whisper they are its first and last token of a transcript.
-
-    Args:
-        symbols: the units file; may be empty if special_tokens has both.
-        size: of the vocabulary.
-    """
-    given, unit = conf.special_tokens or {}, symbols.get(SOS_EOS, size - 1)
-    units = {SOS: symbols.get(SOT, unit), EOS: symbols.get(EOT, unit) if SOT in symbols else unit}
-    return units | {name: given[name] for name in units if name in given}
 
 
 def files_of(config: Config) -> dict[str, Any]:
@@ -234,10 +208,5 @@ def files_of(config: Config) -> dict[str, Any]:
 def _files_of_part(kind: str, conf: PartConf) -> dict[str, str]:
     if kind not in OWN_UNITS:
         return {}
-    key = "bpe_path" if kind == "whisper" else "model_path"
-    return {key: OWN_UNITS[kind](conf, ()).path}
-
-
-def _splitter_options(conf: PartConf) -> dict[str, Any]:
-    names = ("bpe_path", "seg_dict_path", "non_lang_syms_path", "split_with_space")
-    return {name: getattr(conf, name) for name in names}
+    splitter = OWN_UNITS[kind](conf, ())
+    return {splitter.path_key: splitter.path}

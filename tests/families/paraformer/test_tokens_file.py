@@ -11,9 +11,9 @@ from wenet_uio.config import parse_config
 from wenet_uio.export.command import check_exportable
 from wenet_uio.families.paraformer.export import paraformer_tokens
 from wenet_uio.families.paraformer.model import Paraformer
+from wenet_uio.families.paraformer.tokenizer import SegDictSplitter
 from wenet_uio.models import build_model
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.families.paraformer.tokenizer import SegDictSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
 UNITS = {"<blank>": 0, "<sos>": 1, "<eos>": 2, "a@@": 3, "b": 4}

@@ -20,9 +20,9 @@ from tests.families.whisper.support.layouts import (
 from wenet_uio.config import load_config
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import convert
+from wenet_uio.families.whisper.tokens import LANGUAGES
 from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_weights
-from wenet_uio.families.whisper.tokens import LANGUAGES
 
 PROMPT = (50258, 50260, 50359, 50363)
 

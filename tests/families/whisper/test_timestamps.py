@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from wenet_uio.families.whisper.timestamps import LATEST_START, TimestampRules, with_spans
+from wenet_uio.families.whisper.tokens import TIMESTAMP_STEP, WhisperTokens, special_tokens
 from wenet_uio.search import Hypothesis
 from wenet_uio.search.types import TimeSpan
-from wenet_uio.families.whisper.tokens import TIMESTAMP_STEP, WhisperTokens, special_tokens
 
 TOKENS = WhisperTokens(special_tokens(20, 3), 3)
 EOT, BEGIN = TOKENS.ids["eot"], TOKENS.ids["timestamp_begin"]

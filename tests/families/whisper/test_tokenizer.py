@@ -11,9 +11,14 @@ import pytest
 
 from tests.text.support.vocabularies import byte_pairs, write_tiktoken, write_vocab_json
 from wenet_uio.config import parse_config
-from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
-from wenet_uio.families.whisper.tokenizer import TOKENS, WhisperSplitter, installed_vocabulary, read_ranks
+from wenet_uio.families.whisper.tokenizer import (
+    TOKENS,
+    WhisperSplitter,
+    installed_vocabulary,
+    read_ranks,
+)
 from wenet_uio.families.whisper.tokens import special_tokens
+from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 
 WORDS = [" hello", " world", "你", "你好", " it"]
 TEXTS = [

@@ -17,12 +17,12 @@ from wenet_uio.export.onnx_modules import traceable
 from wenet_uio.export.sherpa import SherpaOnly, feature_differences
 from wenet_uio.families.paraformer import PARAFORMER
 from wenet_uio.families.paraformer.model import Paraformer
+from wenet_uio.families.paraformer.tokenizer import SegDictSplitter
 from wenet_uio.models.encoders.sanm.encoder import low_frame_rate
 from wenet_uio.models.masks import length_mask
 from wenet_uio.search.decode import decode
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.families.paraformer.tokenizer import SegDictSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
 FBANK = FbankConf(window_type="hamming")

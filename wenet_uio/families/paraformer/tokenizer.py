@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from wenet_uio.config.text import PartConf
 from wenet_uio.text.bpe import split_ideographs
 from wenet_uio.text.char import is_ideograph
 from wenet_uio.text.symbols import BLANK, EOS, SOS
@@ -94,3 +95,16 @@ class SegDictSplitter:
     @cached_property
     def _pieces(self) -> dict[str, list[str]]:
         return read_seg_dict(self.path)
+
+
+def build(conf: PartConf, non_lang_syms: tuple[str, ...]) -> SegDictSplitter:
+    """Build the splitter of `tokenizer: paraformer`, which has no non-language symbols.
+
+    Raises:
+        ValueError: there is no path of a dictionary.
+    """
+    if not conf.seg_dict_path:
+        raise ValueError(
+            "tokenizer paraformer needs the path of a dictionary (tokenizer_conf.seg_dict_path)"
+        )
+    return SegDictSplitter(conf.seg_dict_path)

@@ -13,6 +13,7 @@ WHISPER = Family(
     section=CtcAttentionConf,
     build=Loaded(f"{_FOLDER}.model:build"),
     vocabulary=Loaded(f"{_FOLDER}.model:vocabulary"),
+    special_tokens=Loaded(f"{_FOLDER}.tokenizer:special_tokens_in"),
     modes=ATTENTION_CTC_MODES,
     options=("language", "task", "timestamps"),
     check_search=Loaded(f"{_FOLDER}.prompts:check_search"),

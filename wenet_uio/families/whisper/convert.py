@@ -16,9 +16,9 @@ from wenet_uio.convert.files import (
     read_folder_weights,
     read_json,
 )
-from wenet_uio.models.embedding import LEARNED_POSITIONS, WHISPER_TABLE_LENGTH
 from wenet_uio.families.whisper.tokenizer import installed_vocabulary, read_ranks
 from wenet_uio.families.whisper.tokens import ENGLISH_TEXT_TOKENS, TEXT_TOKENS, special_tokens
+from wenet_uio.models.embedding import LEARNED_POSITIONS, WHISPER_TABLE_LENGTH
 
 DIMS = (
     *("n_mels", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer"),

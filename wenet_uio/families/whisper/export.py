@@ -20,13 +20,13 @@ from wenet_uio.export.onnx_modules import traceable
 from wenet_uio.export.sherpa import SherpaOnly
 from wenet_uio.families.whisper import WHISPER
 from wenet_uio.families.whisper.model import Whisper
+from wenet_uio.families.whisper.tokenizer import TOKENS, WhisperSplitter
 from wenet_uio.models.embedding import LearnedPositionalEncoding
 from wenet_uio.models.masks import additive
 from wenet_uio.search import decode
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.byte_tokens import bytes_of, name_of
 from wenet_uio.text.tokenizer import Tokenizer
-from wenet_uio.families.whisper.tokenizer import TOKENS, WhisperSplitter
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -11,12 +11,12 @@ from wenet_uio.cli import warn_once
 from wenet_uio.config import Config
 from wenet_uio.config.model import CtcAttentionConf
 from wenet_uio.families.whisper import WHISPER
+from wenet_uio.families.whisper.tokens import TIMESTAMPS, WhisperTokens, language_of, prompted
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import TransformerDecoder
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.vocabulary import Vocabulary
-from wenet_uio.families.whisper.tokens import TIMESTAMPS, WhisperTokens, language_of, prompted
 
 
 class Whisper(ASRModel):

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import torch
 
-from wenet_uio.search.types import Hypothesis, TimeSpan
 from wenet_uio.families.whisper.tokens import TIMESTAMP_STEP, WhisperTokens
+from wenet_uio.search.types import Hypothesis, TimeSpan
 
 LATEST_START = 1.0
 """Seconds; the first timestamp is not later."""

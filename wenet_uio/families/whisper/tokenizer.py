@@ -11,18 +11,22 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wenet_uio.families.whisper.tokens import LANGUAGES, TIMESTAMP_STEP, TIMESTAMPS
 from wenet_uio.text.byte_tokens import byte_of_char, bytes_of, name_of, starts_word
 from wenet_uio.text.char import split_symbols
-from wenet_uio.families.whisper.tokens import LANGUAGES, TIMESTAMP_STEP, TIMESTAMPS
+from wenet_uio.text.own_units import OwnUnits
+from wenet_uio.text.published_tokens import SpecialTokens
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
+
+    from wenet_uio.config.text import PartConf
 
 CUT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """Where GPT-2 and Whisper cut a text before they look for byte pairs."""
@@ -43,7 +47,7 @@ NO_CAPTIONS = "<|nocaptions|>"
 
 
 @dataclass(frozen=True)
-class WhisperSplitter:
+class WhisperSplitter(OwnUnits):
     """Cuts text into the byte pairs of a Whisper model. The text of special tokens is text like any
     other.
 
@@ -60,7 +64,7 @@ class WhisperSplitter:
     non_lang_syms: tuple[str, ...] = ()
     """Special tokens that texts may have, such as <|nospeech|> or <|1.00|>. Each is one token."""
 
-    exact_length = False
+    path_key = "bpe_path"
 
     def __call__(self, text: str) -> list[str]:
         """Cut a text into tokens."""
@@ -195,3 +199,36 @@ def installed_vocabulary(*, multilingual: bool) -> str:
         "openai-whisper, or give "
         "the file, or vocab.json of a model of Hugging Face, as tokenizer_conf.bpe_path"
     )
+
+
+def build(conf: PartConf, non_lang_syms: tuple[str, ...]) -> WhisperSplitter:
+    """Build the splitter of `tokenizer: whisper`.
+
+    Raises:
+        ValueError: a key is missing or impossible, or no vocabulary is given or installed.
+    """
+    if not {"is_multilingual", "num_languages"} <= conf.model_fields_set:
+        raise ValueError(
+            "tokenizer whisper needs tokenizer_conf.is_multilingual (false: a model that knows "
+            "English only) and "
+            "tokenizer_conf.num_languages (99, or 100 since large-v3)"
+        )
+    if conf.num_languages > len(LANGUAGES):
+        raise ValueError(
+            f"tokenizer_conf.num_languages {conf.num_languages}: Whisper has at most "
+            f"{len(LANGUAGES)}"
+        )
+    path = conf.bpe_path or installed_vocabulary(multilingual=conf.is_multilingual)
+    return WhisperSplitter(path, conf.num_languages, non_lang_syms)
+
+
+def special_tokens_in(symbols: Mapping[str, int]) -> SpecialTokens | None:
+    """The special tokens in a vocabulary of Whisper; None for another vocabulary."""
+    if SOT not in symbols:
+        return None
+    ids = {name: symbols[token] for name, token in TOKENS.items() if token in symbols}
+    if NO_CAPTIONS in symbols:
+        ids.setdefault("no_speech", symbols[NO_CAPTIONS])
+    if "no_timestamps" in ids:  # not all files of Hugging Face have the timestamps after it
+        ids.setdefault("timestamp_begin", ids["no_timestamps"] + 1)
+    return SpecialTokens(ids, ids["sot"], ids.get("eot"), ids.get("no_speech"))

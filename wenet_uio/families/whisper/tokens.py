@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from wenet_uio.config.family import TASKS
+
 if TYPE_CHECKING:
     from wenet_uio.config.text import TokenizerConf
 
@@ -25,7 +27,6 @@ LANGUAGES = tuple(_CODES.split())
 of them."""
 TEXT_TOKENS, ENGLISH_TEXT_TOKENS = 50257, 50256
 """Number of tokens before eot in multilingual models, and in models that know English only."""
-TASKS = ("transcribe", "translate")
 NEMO_TASKS = {"asr": "transcribe", "ast": "translate", "s2t_translation": "translate"}
 """{task of NeMo: task}."""
 TIMESTAMP_STEP = 0.02
