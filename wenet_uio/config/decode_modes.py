@@ -15,7 +15,7 @@ class DecodeMode:
     """One way to turn encoder frames into hypotheses."""
 
     name: str
-    """Name on the command line."""
+    """Name on the command line. The name of a mode of another package has a dot."""
     search: Loaded
     """`search(batch)` takes a wenet_uio.search.decoding.Decoding and returns the NBest of each
     utterance."""

@@ -14,6 +14,7 @@ from wenet_uio.config.base import ConfigError, parse
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
 from wenet_uio.config.ctc_losses import check_ctc_losses, refuse_derived, with_views
+from wenet_uio.config.named_code import is_third_party
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.nemo import from_nemo, renamed
 from wenet_uio.config.parts import check_parts, with_own_parts
@@ -60,7 +61,11 @@ def _config_class(sections: tuple[tuple[str, Any], ...]) -> type[Config]:
 
 
 def load_config(
-    path: str | Path, overrides: Iterable[str] = (), *, of_model: bool = False
+    path: str | Path,
+    overrides: Iterable[str] = (),
+    *,
+    of_model: bool = False,
+    trust_code: bool = True,
 ) -> Config:
     """Read a train.yaml and apply `overrides` of the form `encoder_conf.num_blocks=6`.
 
@@ -69,9 +74,12 @@ def load_config(
 
     Args:
         of_model: the yaml belongs to a trained model, which may have been moved.
+        trust_code: import encoder and family of other packages that the yaml names. False: refuse
+            them.
 
     Raises:
-        ConfigError: the file is not yaml, or `parse_config` finds problems.
+        ConfigError: the file is not yaml, it names code that is not trusted, or `parse_config`
+            finds problems.
     """
     values = read_yaml(path)
     if not isinstance(values, dict):
@@ -84,6 +92,12 @@ def load_config(
     locate_files(values, Path(path), of_model=of_model)
     for override in overrides:
         _override(values, override)
+    named = [str(values[key]) for key in ("encoder", "model") if is_third_party(values.get(key))]
+    if named and not trust_code:
+        raise ConfigError(
+            f"{path}: encoder or model names code that would run: {', '.join(named)}; if you trust "
+            "the author of the model, add --trust_code"
+        )
     return parse_config(values, str(path))
 
 

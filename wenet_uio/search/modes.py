@@ -24,10 +24,12 @@ def check_modes(modes: Sequence[str], family: Family | None = None) -> None:
     empty.
 
     Args:
-        family: of the model, which may be that of another package.
+        family: of the model. Without it, names with a dot pass: they are modes of other packages.
     """
     known = known_modes() | ({mode.name: mode for mode in family.modes} if family else {})
-    unknown = [mode for mode in modes if mode not in known]
+    unknown = [
+        mode for mode in modes if mode not in known and (family is not None or "." not in mode)
+    ]
     if unknown or not modes:
         raise ValueError(
             f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(known)}"

@@ -43,8 +43,8 @@ def add_trust_code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust_code",
         action="store_true",
-        help="run the operators that the train.yaml names, which can be any code; the default is "
-        "to refuse them",
+        help="run the operators, the encoder and the model of other packages that the train.yaml "
+        "names, which can be any code; the default is to refuse them",
     )
 
 
@@ -60,13 +60,14 @@ def load_model_config(
 
     Args:
         overrides: `key=value` strings that change the yaml.
-        trust_code: accept operators of the user. Operators that run in training only are never
-            imported here.
+        trust_code: accept an encoder, a family and operators of other packages. Operators that run
+            in training only are never imported here.
 
     Raises:
-        ConfigError: the yaml is wrong, or names an operator of evaluation without `trust_code`.
+        ConfigError: the yaml is wrong, or names an encoder, a family or an operator of evaluation
+            of another package without `trust_code`.
     """
-    config = load_config(path, overrides, of_model=True)
+    config = load_config(path, overrides, of_model=True, trust_code=trust_code)
     if getattr(config.encoder_conf, "input_layer", None) == "embed":
         raise ConfigError(
             f"{path}: encoder_conf.input_layer: embed takes label ids, so this model recognises no "

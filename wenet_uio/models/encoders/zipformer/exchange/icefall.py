@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
+from wenet_uio.config import load_config
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.convert.converted import Converted, layers_in
 from wenet_uio.convert.files import read_checkpoint
 from wenet_uio.files import written_aside
 from wenet_uio.models.weights import read_weights
 from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
-from wenet_uio.search.recogniser import load_model_config
 
 WEIGHTS, TOKENS, PIECES = "pretrained.pt", "tokens.txt", "bpe.model"
 PREFIXES = {
@@ -89,7 +89,8 @@ def to_icefall(folder: Path, output: Path) -> int:
         OSError: a file cannot be read or written.
         ValueError: the model has another encoder, or its features are not icefall's.
     """
-    config = load_model_config(folder / TRAIN_CONFIG, trust_code=True)  # no operator runs here
+    # Operators of the user do not run here, so they need no trust.
+    config = load_config(folder / TRAIN_CONFIG, of_model=True, trust_code=False)
     if config.encoder != "zipformer":
         raise ValueError(
             f"{folder}: encoder {config.encoder}: icefall has the names of a zipformer only"
