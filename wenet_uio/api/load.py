@@ -60,7 +60,7 @@ def load_model(
 
 
 class RunnableExport(ExportedModel):
-    """An exported model in the place of an ASRModel; `decode` calls it with one utterance at a
+    """An exported model in the place of a trained one; `decode` calls it with one utterance at a
     time.
     """
 
@@ -73,6 +73,8 @@ class RunnableExport(ExportedModel):
         self.ctc_weight, self.attention_weight = model.ctc_weight, model.attention_weight
         self.family = model.family
         self.leading_frames = 0
+        self.device = torch.device("cpu")
+        self.masks_padding = False  # an exported model knows no lengths
         self.prompt_languages = model.prompt_languages
 
     def to(self, device: torch.device | str) -> RunnableExport:
@@ -135,8 +137,7 @@ def _load_export(export: Path, folder: Path, trust_code: bool) -> Recogniser:
     else:
         require_onnx()
         runtime = WenetOnnx({name: (export / name).read_bytes() for name in ONNX_FILES})
-    # The searches call only methods that both classes have.
-    return Recogniser(config, build_tokenizer(config), RunnableExport(runtime, model))  # pyright: ignore[reportArgumentType]
+    return Recogniser(config, build_tokenizer(config), RunnableExport(runtime, model))
 
 
 def _what_is_missing(path: Path) -> str:

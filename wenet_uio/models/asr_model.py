@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -32,7 +32,7 @@ class ASRModel(nn.Module):
     the warm-up. `leading_frames`: encoder frames before those of the speech.
     """
 
-    family: ClassVar[Family]
+    family: Family
     """The record of the model's family."""
 
     def __init__(
@@ -114,6 +114,16 @@ class ASRModel(nn.Module):
         keys; None: sos.
         """
         return None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.ctc.ctc_lo.weight.device
+
+    @property
+    def masks_padding(self) -> bool:
+        """Whether the frames of an utterance do not depend on the padding of its batch."""
+        return self.encoder.masks_padding
 
     @property
     def prompt_languages(self) -> tuple[str, ...]:

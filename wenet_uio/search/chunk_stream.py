@@ -54,7 +54,7 @@ class ChunkStream(LiveStream):
         self._encoder = ChunkEncoder(
             self._model.encoder, chunk_size, search.options.num_decoding_left_chunks
         )
-        self._device = next(self._model.parameters()).device
+        self._device = self._model.device
         self._partial_beam = options.partial_mode in SCORED
         self._has_beam = self._partial_beam or search.modes[0] in SCORED
         # The rules are about the model's own blank.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from wenet_uio.models.arithmetic import autocast, dtype_for
-from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.decoding import Decoding
 from wenet_uio.search.modes import check_family, check_options
@@ -29,7 +29,7 @@ class Search(NamedTuple):
 
 @torch.inference_mode()
 def decode(
-    model: ASRModel,
+    model: DecodingModel,
     feats: torch.Tensor,
     feats_lengths: torch.Tensor,
     modes: Sequence[str],
@@ -61,7 +61,7 @@ def decode(
 
 @torch.inference_mode()
 def decode_encoded(
-    model: ASRModel,
+    model: DecodingModel,
     encoded: tuple[torch.Tensor, torch.Tensor],
     search: Search,
     ctc_prefixes: list[NBest] | None = None,
@@ -83,7 +83,7 @@ def decode_encoded(
     }
 
 
-def check_search(model: ASRModel, modes: Sequence[str], options: DecodeOptions) -> None:
+def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOptions) -> None:
     """Raise a ValueError for modes or options that the family of `model` does not have."""
     check_family(model, modes)
     if check := model.family.check_search:

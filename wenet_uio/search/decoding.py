@@ -8,13 +8,13 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.prompts import Prompts
 from wenet_uio.search.types import DecodeOptions, NBest
 
-AnyModel = TypeVar("AnyModel", bound=ASRModel, covariant=True)
+AnyModel = TypeVar("AnyModel", bound=DecodingModel, covariant=True)
 Result = TypeVar("Result")
 
 

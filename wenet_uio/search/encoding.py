@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.search.types import DecodeOptions
 
 
 def encode_in_chunks(
-    model: ASRModel, feats: torch.Tensor, feats_lengths: torch.Tensor, options: DecodeOptions
+    model: DecodingModel, feats: torch.Tensor, feats_lengths: torch.Tensor, options: DecodeOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Encode features (B, T, F) of lengths (B,) with full context or in chunks; see
     ASRModel.encode.

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES, DecodeMode
 from wenet_uio.config.family import PROMPT_OPTIONS, Family, families
-from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.search.types import DecodeOptions
 
 MODES = tuple(mode.name for mode in ATTENTION_CTC_MODES)
@@ -36,19 +36,19 @@ def check_modes(modes: Sequence[str], family: Family | None = None) -> None:
         )
 
 
-def possible_modes(model: ASRModel) -> list[str]:
+def possible_modes(model: DecodingModel) -> list[str]:
     """Decode modes that `model` is trained for: the weights of all parts that the mode needs are
     above 0.
     """
     return [mode.name for mode in model.family.modes if not _untrained(model, mode)]
 
 
-def _untrained(model: ASRModel, mode: DecodeMode) -> list[str]:
+def _untrained(model: DecodingModel, mode: DecodeMode) -> list[str]:
     """The weights that the mode needs and that are 0."""
     return [weight for weight in mode.needs if getattr(model, weight, 0.0) == 0.0]
 
 
-def check_parts(model: ASRModel, modes: Sequence[str]) -> None:
+def check_parts(model: DecodingModel, modes: Sequence[str]) -> None:
     """Raise a ValueError if `model` is not trained for one of `modes`."""
     check_family(model, modes)
     own = {mode.name: mode for mode in model.family.modes}
@@ -57,7 +57,7 @@ def check_parts(model: ASRModel, modes: Sequence[str]) -> None:
             refuse_mode(model, name, untrained[0])
 
 
-def check_family(model: ASRModel, modes: Sequence[str]) -> None:
+def check_family(model: DecodingModel, modes: Sequence[str]) -> None:
     """Raise a ValueError if one of `modes` is no mode of the family of `model`."""
     check_modes(modes, model.family)
     own = {mode.name for mode in model.family.modes}
@@ -68,7 +68,7 @@ def check_family(model: ASRModel, modes: Sequence[str]) -> None:
             refuse_mode(model, name, (untrained or list(mode.needs))[0])
 
 
-def refuse_mode(model: ASRModel, mode: str, weight: str) -> NoReturn:
+def refuse_mode(model: DecodingModel, mode: str, weight: str) -> NoReturn:
     """Say why `model` cannot decode in `mode`.
 
     Args:

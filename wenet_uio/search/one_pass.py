@@ -8,7 +8,7 @@ import torch
 
 from wenet_uio.audio.read import Channel, Source
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.models.recording import RecordingEncoder, one_pass_obstacle
 from wenet_uio.search.speech import Segment, blocks
 from wenet_uio.search.stream_audio import StreamResampler
@@ -17,7 +17,7 @@ from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import DecodeOptions
 
 
-def check_one_pass(model: ASRModel, conf: DatasetConf, options: DecodeOptions) -> None:
+def check_one_pass(model: DecodingModel, conf: DatasetConf, options: DecodeOptions) -> None:
     """Check that a model can encode a recording in one pass.
 
     Raises:
@@ -41,7 +41,7 @@ class RecordingFrames:
         channel: Channel,
         rate: int,
         features: StreamFeatures,
-        model: ASRModel,
+        model: DecodingModel,
         clock: FrameClock,
     ) -> None:
         """Begin a recording.
@@ -52,10 +52,9 @@ class RecordingFrames:
         self._blocks = blocks(source, channel)
         self._rate, self._features, self._clock = rate, features, clock
         self._encoder = RecordingEncoder(model.encoder)
-        like = next(model.parameters())
-        self._device = like.device
+        self._device = model.device
         self._resampler: StreamResampler | None = None
-        self._kept = like.new_zeros(1, 0, model.encoder.output_size)
+        self._kept = torch.zeros(1, 0, model.encoder.output_size, device=model.device)
         """Frames that later segments may need, (1, T', D)."""
         self._first = 0
         """Number of the first kept frame."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.search.types import DecodeOptions, Hypothesis
 
 
@@ -41,7 +41,7 @@ class Prompts:
 
 
 def sos_prompts(
-    model: ASRModel, encoder_out: torch.Tensor, lengths: torch.Tensor, options: DecodeOptions
+    model: DecodingModel, encoder_out: torch.Tensor, lengths: torch.Tensor, options: DecodeOptions
 ) -> Prompts:
     """Start every utterance of a batch with sos; see Family.prompts."""
     return Prompts(torch.full((len(lengths), 1), model.sos, device=encoder_out.device))

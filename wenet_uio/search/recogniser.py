@@ -11,8 +11,9 @@ import torch
 
 from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.dataset import BatchConf
-from wenet_uio.models import ASRModel, build_trained
+from wenet_uio.models import build_trained
 from wenet_uio.models.arithmetic import dtype_for
+from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import DecodeOptions
@@ -28,7 +29,7 @@ class Recogniser:
 
     config: Config
     tokenizer: Tokenizer
-    model: ASRModel
+    model: DecodingModel
 
     @property
     def clock(self) -> FrameClock:

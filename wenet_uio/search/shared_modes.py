@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.search.attention_beam import attention_beam_search
 from wenet_uio.search.ctc_greedy import ctc_greedy_search as greedy_search
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
@@ -23,12 +24,12 @@ def ctc_prefix_beam_search(batch: Decoding) -> list[NBest]:
     return batch.ctc_prefixes
 
 
-def attention(batch: Decoding) -> list[NBest]:
+def attention(batch: Decoding[ASRModel]) -> list[NBest]:
     """Decode in the mode attention."""
     return _attended(batch, None)
 
 
-def joint_ctc_attention(batch: Decoding) -> list[NBest]:
+def joint_ctc_attention(batch: Decoding[ASRModel]) -> list[NBest]:
     """Decode in the mode joint_ctc_attention."""
     options, model = batch.options, batch.model
     if options.ctc_weight == 0:
@@ -39,7 +40,7 @@ def joint_ctc_attention(batch: Decoding) -> list[NBest]:
     return _attended(batch, ctc)
 
 
-def _attended(batch: Decoding, ctc: CtcPrefixScore | None) -> list[NBest]:
+def _attended(batch: Decoding[ASRModel], ctc: CtcPrefixScore | None) -> list[NBest]:
     nbests = attention_beam_search(
         batch.model, batch.encoder_out, batch.lengths, batch.options, batch.prompts, ctc
     )

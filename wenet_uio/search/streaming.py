@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.models import ASRModel
 from wenet_uio.models.encoders.sanm.encoder import SanmEncoder
+from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.search.chunk_stream import ChunkStream
 from wenet_uio.search.decode import Search
 from wenet_uio.search.live import Failed, Final, LiveOptions, LiveStream, advance
@@ -76,7 +76,7 @@ class Stream:
                 self._partial = event.texts[0]
 
 
-def obstacle_of(model: ASRModel, conf: DatasetConf) -> str:
+def obstacle_of(model: DecodingModel, conf: DatasetConf) -> str:
     """The reason why a model cannot encode chunk by chunk; empty if it can."""
     encoder = model.encoder
     if isinstance(encoder, SanmEncoder):  # whatever its training was

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.frames import frame_count
-from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.interfaces import DecodingModel
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class FrameClock:
     """Seconds from one feature frame to the next."""
 
     @classmethod
-    def of(cls, model: ASRModel, conf: DatasetConf) -> FrameClock:
+    def of(cls, model: DecodingModel, conf: DatasetConf) -> FrameClock:
         """Make the clock of a model with the features of `conf`."""
         count, encoder = frame_count(conf), model.encoder
         first = encoder.embed.subsampling_rate * count.shift

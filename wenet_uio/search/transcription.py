@@ -19,7 +19,6 @@ from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.models.arithmetic import autocast, dtype_for
-from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.run_files import recorded_utterance_seconds
 from wenet_uio.search.decode import Search, decode, decode_encoded
 from wenet_uio.search.one_pass import RecordingFrames, check_one_pass
@@ -150,9 +149,9 @@ class Transcriber:
         self.feature_dim = conf.feature_dim
         self._chain = build_chain(conf, None, training=False)
         self._conf, self._one_pass = conf, one_pass
-        # Exported models know no lengths, and a whisper has features of fixed length.
-        masks = isinstance(self._model, ASRModel) and self._model.encoder.masks_padding
-        self._multiple = ROUNDED if masks and conf.feats_type != "log_mel_spectrogram" else 1
+        # A log_mel_spectrogram can have a fixed length (pad_or_trim), which must stay.
+        rounds = self._model.masks_padding and conf.feats_type != "log_mel_spectrogram"
+        self._multiple = ROUNDED if rounds else 1
         if one_pass:
             check_one_pass(self._model, conf, search.options)
 
