@@ -8,6 +8,7 @@ from wenet_uio.config.base import Section
 from wenet_uio.config.encoder_kind import EncoderSections
 from wenet_uio.config.family import ModelSections, families
 from wenet_uio.config.model import DECODER_CONFS
+from wenet_uio.config.text import AGGREGATE, TOKENIZERS
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS
 
 
@@ -52,15 +53,7 @@ KNOWN_NAMES: dict[str, Collection[str]] = {
     **CHOICES,
     "ctc": ("ctc",),
     "cmvn": ("global_cmvn",),
-    "tokenizer": (
-        "char",
-        "bpe",
-        "whisper",
-        "huggingface",
-        "sentencepiece",
-        "paraformer",
-        "aggregate",
-    ),
+    "tokenizer": (*TOKENIZERS, AGGREGATE),
     "dataset": ("asr",),
 }
 """{key: names that it can have}. `module:name` of another package can stand under `encoder` and

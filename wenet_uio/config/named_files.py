@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wenet_uio.config.text import TOKENIZERS, LanguageTokenizerConf
 from wenet_uio.files import written_aside
 
 if TYPE_CHECKING:
     from wenet_uio.config.config import Config
-    from wenet_uio.config.text import LanguageTokenizerConf
 
 NAMED_FILES = {
     ("tokenizer_conf", "symbol_table_path"): "units.txt",
@@ -25,11 +25,6 @@ NAMED_FILES = {
 }
 """{(section, key) whose value is a path: name of the copy in the folder of a run}; WeNet's models
 use these names."""
-OTHER_NAMES = {
-    ("whisper", "bpe_path"): "whisper.vocab",
-    ("sentencepiece", "model_path"): "sentencepiece.model",
-}
-"""{(tokenizer, key of its section): name of the copy, if it is not that of NAMED_FILES}."""
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +96,8 @@ def _name_units(values: dict[str, Any], folder: Path) -> None:
 
 
 def _usual_name(tokenizer: Any, section: str, key: str) -> str:
-    return OTHER_NAMES.get((tokenizer, key), NAMED_FILES[section, key])
+    kind = TOKENIZERS.get(tokenizer) if isinstance(tokenizer, str) else None
+    return (kind.copies if kind else {}).get(key, NAMED_FILES[section, key])
 
 
 def _places(named: str, usual: str, folder: Path, of_model: bool) -> Iterator[Path]:

@@ -1,12 +1,15 @@
-"""`tokenizer_conf`: how text becomes labels. Keys are WeNet's."""
+"""`tokenizer` and `tokenizer_conf`: how text becomes labels. Keys are WeNet's."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
 from wenet_uio.config.base import Section
+from wenet_uio.config.named_code import Loaded
 
 Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
 """Name of a language; it is a part of file names."""
@@ -70,3 +73,39 @@ class TokenizerConf(PartConf):
                 "languages is empty: write `en: {model_path: en.model}` for each language"
             )
         return self
+
+
+@dataclass(frozen=True)
+class TokenizerKind:
+    """What the package knows about a kind of tokenizer."""
+
+    build: Loaded
+    """`build(conf, non_lang_syms)` returns the splitter, from a PartConf and the non-language
+    symbols."""
+    own_units: bool = False
+    """Whether its file has the ids of the tokens, so that there is no units file."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """{key with a path: name of the copy in the folder of a run, if it is not the usual one}."""
+
+
+AGGREGATE = "aggregate"
+"""Name of the tokenizer that has a tokenizer for each language."""
+TOKENIZERS: dict[str, TokenizerKind] = {
+    "char": TokenizerKind(Loaded("wenet_uio.text.tokenizer:build_char")),
+    "bpe": TokenizerKind(Loaded("wenet_uio.text.tokenizer:build_bpe")),
+    "whisper": TokenizerKind(
+        Loaded("wenet_uio.families.whisper.tokenizer:build"),
+        own_units=True,
+        copies={"bpe_path": "whisper.vocab"},
+    ),
+    "huggingface": TokenizerKind(
+        Loaded("wenet_uio.text.tokenizer:build_hugging_face"), own_units=True
+    ),
+    "sentencepiece": TokenizerKind(
+        Loaded("wenet_uio.text.tokenizer:build_sentencepiece"),
+        own_units=True,
+        copies={"model_path": "sentencepiece.model"},
+    ),
+    "paraformer": TokenizerKind(Loaded("wenet_uio.families.paraformer.tokenizer:build")),
+}
+"""{name in the yaml: kind of tokenizer}; an aggregate has several of them."""

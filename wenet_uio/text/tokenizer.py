@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from wenet_uio.config.named_code import Loaded
-from wenet_uio.config.text import LanguageTokenizerConf, PartConf, TokenizerConf
+from wenet_uio.config.text import (
+    AGGREGATE,
+    TOKENIZERS,
+    LanguageTokenizerConf,
+    PartConf,
+    TokenizerConf,
+)
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.bpe import BpeSplitter, SentencepieceSplitter
 from wenet_uio.text.char import CharSplitter
@@ -29,36 +33,39 @@ __all__ = [
 ]
 SAMPLING = ("bpe", "sentencepiece")
 """Tokenizers with sub-word regularisation."""
-AGGREGATE = "aggregate"
-"""Name of the tokenizer that has a tokenizer for each language."""
+OWN_UNITS = tuple(name for name, kind in TOKENIZERS.items() if kind.own_units)
+"""Tokenizers without a units file."""
 
 
 def build_splitter(kind: str, **options: Any) -> Splitter:
     """Build the splitter of a tokenizer with a units file, which this does not need.
 
     Args:
-        kind: a name in SPLITTERS.
+        kind: a name in TOKENIZERS, but not in OWN_UNITS.
         options: keys of tokenizer_conf.
 
     Raises:
         ValueError: the kind is unknown, or a key that it needs is missing.
         OSError: the file of non-language symbols cannot be read.
     """
-    if kind not in SPLITTERS:
-        raise ValueError(f"unknown tokenizer {kind!r}; known: {', '.join(sorted(SPLITTERS))}")
-    return _splitter(SPLITTERS[kind], PartConf(**options))
+    known = sorted(set(TOKENIZERS) - set(OWN_UNITS))
+    if kind not in known:
+        raise ValueError(f"unknown tokenizer {kind!r}; known: {', '.join(known)}")
+    return _splitter(kind, PartConf(**options))
 
 
-def _splitter(build: Callable[[PartConf, tuple[str, ...]], Any], conf: PartConf) -> Any:
+def _splitter(kind: str, conf: PartConf) -> Any:
     path = conf.non_lang_syms_path
-    return build(conf, read_non_lang_syms(path) if path else ())
+    return TOKENIZERS[kind].build(conf, read_non_lang_syms(path) if path else ())
 
 
-def _build_char(conf: PartConf, non_lang_syms: tuple[str, ...]) -> CharSplitter:
+def build_char(conf: PartConf, non_lang_syms: tuple[str, ...]) -> CharSplitter:
+    """Build the splitter of `tokenizer: char`."""
     return CharSplitter(non_lang_syms, conf.split_with_space)
 
 
-def _build_bpe(conf: PartConf, non_lang_syms: tuple[str, ...]) -> BpeSplitter:
+def build_bpe(conf: PartConf, non_lang_syms: tuple[str, ...]) -> BpeSplitter:
+    """Build the splitter of `tokenizer: bpe`."""
     if not conf.bpe_path:
         raise ValueError(
             "tokenizer bpe needs the path of a sentencepiece model (tokenizer_conf.bpe_path)"
@@ -66,22 +73,15 @@ def _build_bpe(conf: PartConf, non_lang_syms: tuple[str, ...]) -> BpeSplitter:
     return BpeSplitter(conf.bpe_path, non_lang_syms)
 
 
-SPLITTERS: dict[str, Callable[[PartConf, tuple[str, ...]], Splitter]] = {
-    "char": _build_char,
-    "bpe": _build_bpe,
-    "paraformer": Loaded("wenet_uio.families.paraformer.tokenizer:build"),
-}
-"""{tokenizer with a units file: builds its splitter from the section and the non-language
-symbols}."""
-
-
-def _build_hugging_face(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
+def build_hugging_face(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
+    """Build the splitter of `tokenizer: huggingface`."""
     return HuggingFaceSplitter(
         tokenizer_file(_model_path(conf, "a tokenizer.json or its folder")), non_lang_syms
     )
 
 
-def _build_sentencepiece(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
+def build_sentencepiece(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
+    """Build the splitter of `tokenizer: sentencepiece`."""
     return SentencepieceSplitter(
         _model_path(conf, "a sentencepiece model"), non_lang_syms, _sampling(conf)
     )
@@ -97,21 +97,12 @@ def _model_path(conf: PartConf, what: str) -> str:
     return conf.model_path
 
 
-OWN_UNITS: dict[str, Callable[[PartConf, tuple[str, ...]], OwnUnits]] = {
-    "whisper": Loaded("wenet_uio.families.whisper.tokenizer:build"),
-    "huggingface": _build_hugging_face,
-    "sentencepiece": _build_sentencepiece,
-}
-"""{tokenizer without a units file: builds its splitter from the section and the non-language
-symbols}."""
-
-
 def makes_one_token_a_character(config: Config) -> bool:
     """Whether the tokenizer of a config has `exact_length`; reads neither units file nor
     sentencepiece model.
     """
     conf = config.tokenizer_conf
-    return config.tokenizer == "char" and _splitter(_build_char, conf).exact_length
+    return config.tokenizer == "char" and _splitter("char", conf).exact_length
 
 
 def build_tokenizer(config: Config) -> Tokenizer:
@@ -175,11 +166,11 @@ def _build_part(kind: str, conf: PartConf) -> tuple[Tokenizer, str]:
             f"{' and '.join(SAMPLING)} have"
         )
     if kind in OWN_UNITS:
-        splitter: OwnUnits = _splitter(OWN_UNITS[kind], conf)
+        splitter: OwnUnits = _splitter(kind, conf)
         return Tokenizer(splitter, splitter.symbols), f"tokenizer {kind}"
     if not conf.symbol_table_path:
         raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is missing")
-    splitter = _splitter(SPLITTERS[kind], conf)
+    splitter = _splitter(kind, conf)
     if isinstance(splitter, BpeSplitter):
         splitter = replace(splitter, sampling=_sampling(conf))
     return Tokenizer(splitter, read_symbols(conf.symbol_table_path)), conf.symbol_table_path
@@ -192,7 +183,7 @@ def files_of(config: Config) -> dict[str, Any]:
     Of an aggregate, the key is `languages`.
 
     Raises:
-        ValueError: a path is missing, or the vocabulary of Whisper is neither given nor installed.
+        ValueError: a path is missing, or a vocabulary is neither given nor installed.
     """
     if config.tokenizer != AGGREGATE:
         return _files_of_part(config.tokenizer, config.tokenizer_conf)
@@ -208,5 +199,5 @@ def files_of(config: Config) -> dict[str, Any]:
 def _files_of_part(kind: str, conf: PartConf) -> dict[str, str]:
     if kind not in OWN_UNITS:
         return {}
-    splitter = OWN_UNITS[kind](conf, ())
+    splitter: OwnUnits = TOKENIZERS[kind].build(conf, ())
     return {splitter.path_key: splitter.path}
