@@ -26,7 +26,6 @@ from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.text.symbols import read_symbols
 from wenet_uio.text.tokenizer import (
-    AGGREGATE,
     OWN_UNITS,
     Tokenizer,
     build_splitter,
@@ -91,10 +90,7 @@ def reading_of(options: argparse.Namespace) -> Reading:
     if options.config:
         override = [f"tokenizer_conf.symbol_table_path={options.units}"] if options.units else []
         config = load_config(options.config, override)
-        has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in (
-            *OWN_UNITS,
-            AGGREGATE,
-        )
+        has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in (*OWN_UNITS,)
         return Reading(
             config.dataset_conf, build_tokenizer(config) if has_units else None, filters=True
         )

@@ -19,7 +19,7 @@ COMMANDS = {
     "transcribe": ("transcribe", "transcribe recordings of any length"),
     "serve": ("serve", "a page to speak to, streams over WebSockets, recordings over HTTP"),
     "align": ("align", "times of tokens and words, and transcripts that do not fit"),
-    "convert": ("convert_checkpoint", "convert a Whisper of OpenAI or Hugging Face"),
+    "convert": ("convert_checkpoint", "convert a model of another package"),
     "export jit": ("export_jit", "TorchScript model for WeNet's C++ runtime"),
     "export onnx": ("export_onnx", "ONNX models for WeNet's C++ runtime and sherpa-onnx"),
 }

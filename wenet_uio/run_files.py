@@ -1,9 +1,8 @@
 """Names of the files in the folder of a training run, and what environment.yaml says.
 
 train.yaml            the complete config; names the next files relative to itself
-units.txt, bpe.model, non_lang_syms.txt, global_cmvn; whisper.vocab, tokenizer.json,
-sentencepiece.model of tokenizers
-                      without units: copies of the files that the config of the training named
+units.txt, bpe.model, non_lang_syms.txt, global_cmvn; tokenizer.json, sentencepiece.model and the
+                      like of tokenizers without units: copies of the files that the config of the training named
 init.pt               weights at the start of the run
 epoch_N.pt, .yaml     weights after epoch N (from 0), and its losses
 running_N.pt          running average of the weights at the end of epoch N, with `model_avg`

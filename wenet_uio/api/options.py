@@ -25,11 +25,12 @@ class TranscribeOptions(ScorerOptions):
     mode: str | None = None
     """Decode mode; None: that of the model, see `usual_mode`."""
     language: str | None = None
-    """Whisper: code of the language, such as en; None: each segment's language is detected."""
+    """Models with a prompt: code of the language, such as en; None: each segment's language is
+    detected."""
     task: str = DecodeOptions.task
-    """Whisper: transcribe, or translate for a translation to English."""
+    """Models with a prompt: transcribe, or translate for a translation to English."""
     timestamps: bool = False
-    """Whisper in mode attention: segments are those of the model's timestamps."""
+    """Models with a prompt, mode attention: segments are those of the model's timestamps."""
     beam_size: int = DecodeOptions.beam_size
     channel: Channel | None = None
     """Number of a channel, from 0, or `mix`; None: the channel of the training."""

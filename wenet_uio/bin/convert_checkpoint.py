@@ -1,19 +1,14 @@
 #!/usr/bin/env python3
 """Convert a model of another package to a folder with train.yaml, final.pt and the vocabulary.
 
-    python -m wenet_uio.bin.convert_checkpoint --input small.pt --output_dir exp/whisper_small
-    python -m wenet_uio.bin.convert_checkpoint --input whisper-small/ --output_dir exp/whisper_small
-    python -m wenet_uio.bin.convert_checkpoint --input paraformer-large/ --output_dir exp/paraformer
-    python -m wenet_uio.bin.convert_checkpoint --input icefall-zipformer/ --output_dir exp/zipformer
-    python -m wenet_uio.bin.convert_checkpoint --input exp/zipformer --output_dir icefall/ --to
-    icefall
+    python -m wenet_uio.bin.convert_checkpoint --input small.pt --output_dir exp/small
+    python -m wenet_uio.bin.convert_checkpoint --input funasr-model/ --output_dir exp/converted
+    python -m wenet_uio.bin.convert_checkpoint --input icefall-model/ --output_dir exp/converted
+    python -m wenet_uio.bin.convert_checkpoint --input exp/converted --output_dir icefall/ --to icefall
 
-The first is a Whisper as OpenAI publishes it, the second a folder of Hugging Face with config.json
-and model.safetensors or pytorch_model.bin, the third a Paraformer of FunASR with config.yaml,
-model.pt and am.mvn, the fourth a Zipformer of icefall with CTC: pretrained.pt, tokens.txt and, for
-pieces, bpe.model. The last goes back. The folder is that of a trained model: recognize.py,
-transcribe.py and `wenet_uio.load_model` take it, and `train.py --checkpoint DIR/final.pt` trains it
-further.
+The names of the files tell the layout of the input; --layout lists the known ones. The last command
+goes back. The folder is that of a trained model: recognize.py, transcribe.py and
+`wenet_uio.load_model` take it, and `train.py --checkpoint DIR/final.pt` trains it further.
 """
 
 from __future__ import annotations
@@ -39,14 +34,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--layout",
         choices=LAYOUTS,
-        help="layout of the input (default: the one that the names of its files tell)",
+        help="layout of the input (default: the one that the names of its files tell): "
+        + "; ".join(f"{name}: {layout.what}" for name, layout in LAYOUTS.items()),
     )
     parser.add_argument(
         "--vocabulary",
         metavar="FILE",
-        help="file of the tokens (default: the one beside the input; Whisper: "
-        "multilingual.tiktoken, gpt2.tiktoken or "
-        "vocab.json, else that of the installed package openai-whisper)",
+        help="file of the tokens (default: the one beside the input, or that of an installed "
+        "package, such as multilingual.tiktoken, gpt2.tiktoken or vocab.json)",
     )
     parser.add_argument(
         "--to",

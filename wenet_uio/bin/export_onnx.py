@@ -10,11 +10,9 @@ streaming and streaming_int8. Each folder has:
     encoder.onnx, ctc.onnx, decoder.onnx    for WeNet's C++ runtime: the folder is its --onnx_dir
     model.onnx, tokens.txt                  for sherpa-onnx: from_wenet_ctc(model=, tokens=)
 
-A model whisper is exported for sherpa-onnx only: whisper-encoder.onnx, whisper-decoder.onnx and
-tokens.txt for from_whisper(encoder=, decoder=, tokens=, language=). A paraformer is exported for
-sherpa-onnx alone and offline: from_paraformer(paraformer=, tokens=). A model with a zipformer is
-exported for sherpa-onnx alone, with its CTC: OfflineRecognizer.from_zipformer_ctc(model=, tokens=),
-and if it can stream OnlineRecognizer.from_zipformer2_ctc(model=, tokens=).
+Some families of models and some encoders are exported for sherpa-onnx alone, some of them offline
+only: wenet_uio/export/README.md and wenet_uio/families/README.md say which, and how sherpa-onnx
+opens them.
 
 Needs onnx and onnxruntime: pip install onnx onnxruntime.
 """

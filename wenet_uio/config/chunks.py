@@ -24,7 +24,7 @@ class ChunkConf(Section):
     @field_validator("static_chunk_size", mode="before")
     @classmethod
     def _none_if_negative(cls, size: Any) -> Any:
-        return 0 if size == -1 else size  # WeNet's configs of whisper say -1
+        return 0 if size == -1 else size  # some configs of WeNet say -1
 
     @model_validator(mode="after")
     def _chunks_agree(self) -> ChunkConf:

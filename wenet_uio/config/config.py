@@ -34,7 +34,7 @@ class Config(TrainKeys):
         default_factory=lambda: encoder_kind("conformer").section()
     )
     decoder: str | None = "bitransformer"
-    """Null for sensevoice_small, which has no decoder."""
+    """Null for families without a decoder."""
     decoder_conf: SerializeAsAny[StackConf] = BiTransformerDecoderConf()
     ctc: str = "ctc"
     ctc_conf: CtcConf = CtcConf()
@@ -42,10 +42,10 @@ class Config(TrainKeys):
     """`global_cmvn`, or null for features without normalisation."""
     cmvn_conf: CmvnConf = CmvnConf()
     predictor: str | None = None
-    """Of a transducer: network over the tokens so far; default rnn. Of a paraformer: finds the
-    tokens; default paraformer_predictor."""
+    """Of a transducer: network over the tokens so far; default rnn. Of a model that scores all
+    tokens at once: finds the tokens."""
     predictor_conf: SerializeAsAny[Section] | None = None
-    """Transducer and paraformer only."""
+    """Families with a predictor only."""
     joint: str | None = None
     """Transducer only: network that combines encoder frames and predictor outputs; default
     transducer_joint."""

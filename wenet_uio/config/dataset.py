@@ -115,7 +115,7 @@ class MfccConf(FbankConf):
 
 
 class LogMelSpectrogramConf(Section):
-    """Whisper's features."""
+    """Log mel spectrogram, as OpenAI computes it."""
 
     n_fft: Positive = 400
     hop_length: Positive = 160
@@ -210,7 +210,9 @@ class OperatorConf(Section):
 
 
 class LanguageConf(Section):
-    """Languages of a corpus whose utterances have no field `lang`; used by whisper."""
+    """Languages of a corpus whose utterances have no field `lang`; used by models with a
+    prompt of the language.
+    """
 
     limited_langs: Annotated[tuple[str, ...], Field(min_length=1)]
     """One language, or zh and en: the text tells which."""

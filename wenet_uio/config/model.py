@@ -27,7 +27,7 @@ class DecoderConf(AttentionConf, FeedForwardConf):
     tie_word_embedding: bool = False
     """The output layer shares the weights of the embedding."""
     input_layer: Literal["embed", "embed_learnable_pe"] = "embed"
-    """embed_learnable_pe: the encodings of 448 positions are learned, as in Whisper."""
+    """embed_learnable_pe: the encodings of 448 positions are learned."""
     src_attention: Literal[True] = True
     use_output_layer: Literal[True] = True
 

@@ -241,7 +241,7 @@ class Conv2dSubsampling2(Conv2dSubsampling4):
 
 
 class Conv1dSubsampling2(Subsampling):
-    """Two convolutions over time, the second with stride 2 (Whisper, Radford et al. 2022)."""
+    """Two convolutions over time, the second with stride 2 (Radford et al. 2022)."""
 
     obstacle = "input_layer conv1d2 pads each chunk with zeros"
 

@@ -23,7 +23,7 @@ class Token(NamedTuple):
     """Seconds from the start of the recording to the middle of the token."""
     confidence: float
     span: Segment | None = None
-    """Where the timestamps of a whisper place the text with this token; None without timestamps."""
+    """Where timestamps of the decoder place the text with this token; None without timestamps."""
     language: str | None = None
     """See TranscriptSegment.language."""
 

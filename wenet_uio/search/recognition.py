@@ -125,7 +125,7 @@ def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> 
 
     The object has `text` and `score`. If the hypothesis has token times, the object also has
     `confidence` (absent without tokens) and `tokens`, each with `token`, `time` in seconds and
-    `confidence`. From the decoder of a whisper come `language`, and with timestamps `segments`,
+    `confidence`. From a decoder with a prompt come `language`, and with timestamps `segments`,
     each with `start` and `end` in seconds (null: the end of the utterance) and `text`.
     """
     values: dict[str, Any] = {

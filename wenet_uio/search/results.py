@@ -53,7 +53,7 @@ class TranscriptSegment:
     tokens: tuple[TranscriptToken, ...]
     """All tokens, also those that belong to no word, such as a unit for the space."""
     language: str | None = None
-    """Code of the language in which a whisper transcribes; None for other models."""
+    """Code of the language of the prompt; None for models without one."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return values for JSON: start, end, text and words, and the language if it is known."""

@@ -32,14 +32,14 @@ class Hypothesis:
     """Log-probability; what it includes depends on the search."""
     frames: tuple[float, ...] | None = None
     """Encoder frame of each token: where CTC finds it most probable, where the transducer emits it,
-    or where a paraformer has heard it, in parts of a frame. None without `token_times`, or if no
+    or where its predictor finds it, in parts of a frame. None without `token_times`, or if no
     CTC path exists."""
     confidences: tuple[float, ...] | None = None
     """Probability of each token at its frame; None exactly if `frames` is None."""
     spans: tuple[TimeSpan, ...] | None = None
-    """Where the decoder of a whisper places its text; None without `timestamps`."""
+    """Where the decoder places its text; None without `timestamps`."""
     language: str | None = None
-    """Language of the prompt of a whisper; None in modes without the decoder."""
+    """Language of the prompt; None without a prompt, and in modes without the decoder."""
 
     @property
     def confidence(self) -> float | None:
@@ -88,14 +88,14 @@ class DecodeOptions:
     token_times: bool = False
     """Find frame and confidence of every token."""
     language: str | tuple[str | None, ...] | None = None
-    """Whisper, SenseVoice: code such as `en` of all utterances, or of each of the batch; None:
+    """Models that are asked for a language: code such as `en` of all utterances, or of each of the batch; None:
     detect the language."""
     task: str = "transcribe"
-    """Whisper: transcribe, or translate for a translation to English."""
+    """Models with a prompt: transcribe, or translate for a translation to English."""
     timestamps: bool = False
-    """Whisper in mode attention: the decoder says where its text starts and ends."""
+    """Models with a prompt, mode attention: the decoder says where its text starts and ends."""
     itn: bool = False
-    """SenseVoice: ask for text with inverse normalisation, which has digits and punctuation."""
+    """Ask for text with inverse normalisation, which has digits and punctuation; few models can."""
     dtype: str | None = None
     """Arithmetic of the model, one of DTYPES; log-probabilities are fp32. auto: bf16 if the device
     is faster with it, else fp32. None: auto for a model that was trained in 16 bits or with auto,

@@ -1,5 +1,4 @@
-"""Names of tokens that are bytes instead of characters, as in the vocabularies of GPT-2 and
-Whisper.
+"""Names of tokens that are bytes instead of characters, as in the vocabularies of OpenAI.
 
 A token may be a part of a character. Its name is readable text if it can be, with ▁ for a space,
 and otherwise has each byte as <0xE4>, so that different tokens have different names, and files of

@@ -1,4 +1,4 @@
-"""Features of Kaldi and Whisper in float32 torch: of one waveform, or of a padded batch on any
+"""Features of Kaldi and OpenAI in float32 torch: of one waveform, or of a padded batch on any
 device.
 
 All steps before the Fourier transform are linear, so few passes over the frames remain.
@@ -133,7 +133,7 @@ def _liftered_cepstra(energies: torch.Tensor, conf: MfccConf) -> torch.Tensor:
 def log_mel_spectrogram(
     waveform: torch.Tensor, sample_rate: int, conf: LogMelSpectrogramConf
 ) -> torch.Tensor:
-    """Features of Whisper (samples // hop_length, num_mel_bins).
+    """Features of OpenAI's speech models (samples // hop_length, num_mel_bins).
 
     The log10 of the power, at most 8 below the loudest value, scaled to about -1 to 1.
 
@@ -163,7 +163,7 @@ def batch_log_mel_spectrogram(
     waveforms = torch.nn.functional.pad(waveforms / INT16_SCALE, (0, width - waveforms.size(1)))
     half = conf.n_fft // 2
     mirrored = _mirror_edges(waveforms, lengths, half, half, repeat=False)
-    tables = _whisper_tables(sample_rate, conf, waveforms.device)  # pyright: ignore[reportArgumentType] - hashable
+    tables = _log_mel_tables(sample_rate, conf, waveforms.device)  # pyright: ignore[reportArgumentType] - hashable
     window, mel = tables
     frames = _joined(mirrored, conf.n_fft, conf.hop_length).unfold(0, conf.n_fft, conf.hop_length)
     energies = frames.new_empty(len(frames), conf.num_mel_bins)
@@ -289,7 +289,7 @@ def _cepstra(conf: MfccConf, device: torch.device) -> torch.Tensor:
 
 
 @lru_cache(maxsize=16)
-def _whisper_tables(
+def _log_mel_tables(
     sample_rate: int, conf: LogMelSpectrogramConf, device: torch.device
 ) -> tuple[torch.Tensor, tuple[MelBand, ...]]:
     from torchaudio.functional import melscale_fbanks  # slow import, needed for these features only

@@ -53,7 +53,7 @@ class ComputeMfcc:
 
 @dataclass(frozen=True)
 class ComputeLogMelSpectrogram:
-    """Whisper's log mel spectrogram (frames, num_mel_bins)."""
+    """OpenAI's log mel spectrogram (frames, num_mel_bins)."""
 
     conf: LogMelSpectrogramConf
 

@@ -1,4 +1,4 @@
-"""Encoders of Paraformer and SenseVoice (SANM, Gao et al. 2020)."""
+"""Self-attention with memory (SANM, Gao et al. 2020)."""
 
 from __future__ import annotations
 
