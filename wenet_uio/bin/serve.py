@@ -59,8 +59,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--mode",
         help=f"{', '.join(MODES)} (default: recordings as in transcribe.py; final texts of streams "
-        "by "
-        "attention_rescoring if the model can)",
+        "by attention_rescoring if the model can, of a transducer by its own search)",
     )
     _add_network_options(parser.add_argument_group("network"))
     _add_stream_options(parser.add_argument_group("streams"))

@@ -91,6 +91,8 @@ class Family:
     """Mode of a model that is trained for it, if the user names none."""
     usual_scored_mode: str = "ctc_prefix_beam_search"
     """As usual_mode, with hot words or a language model."""
+    usual_stream_mode: str = "attention_rescoring"
+    """As usual_mode, for the final texts of a served stream."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """{weight that a mode needs: why no model of this family has such a part}."""
     options: tuple[str, ...] = ()

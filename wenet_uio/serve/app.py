@@ -43,8 +43,8 @@ STATUS_OF_LIMIT = {
     "idle_seconds": HTTPStatus.REQUEST_TIMEOUT,
 }
 
-STREAM_MODE = "attention_rescoring"
-"""Mode of the final texts of streams, unless another one is given."""
+SCORED_STREAM_MODE = "attention_rescoring"
+"""Mode of the final texts of streams with hot words or a language model, if the model can."""
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -254,9 +254,6 @@ class Server:
             ValueError: the model does not support an option.
         """
         options: dict[str, Any] = {**self._options.transcribing, **self._options.streaming}
-        if options.get("mode") is None and STREAM_MODE in self._recogniser.modes:
-            options["mode"] = STREAM_MODE
-
         known, warnings = spelled(start.hot_words, self._recogniser)
         if start.hot_words and not known:
             raise RefusedError(
@@ -266,6 +263,12 @@ class Server:
             options["hot_words"] = [*options.get("hot_words", ()), *known]
         if start.hot_word_score is not None:
             options["hot_word_score"] = start.hot_word_score
+
+        scored = bool(options.get("hot_words") or options.get("language_model"))
+        family = self._recogniser.recogniser.model.family
+        mode = SCORED_STREAM_MODE if scored else family.usual_stream_mode
+        if options.get("mode") is None and mode in self._recogniser.modes:
+            options["mode"] = mode
 
         stream = self._recogniser.live(
             sample_rate=start.sample_rate,

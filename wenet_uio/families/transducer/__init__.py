@@ -28,5 +28,6 @@ TRANSDUCER = Family(
         DecodeMode("rnnt_greedy_search", Loaded(f"{_SEARCH}:greedy"), ("transducer_weight",)),
     ),
     usual_mode="rnnt_greedy_search",
+    usual_stream_mode="rnnt_greedy_search",
     check_search=Loaded(f"{_SEARCH}:check_search"),
 )
