@@ -8,7 +8,7 @@ from tests.dataset.support.loading import loader, same
 from wenet_uio.dataset.cursor import IN_EARLIER_STATES
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.plan import epoch_plan
-from wenet_uio.dataset.plan.identity import first_digest_of, identity_of
+from wenet_uio.dataset.plan.identity import first_digest_of
 from wenet_uio.dataset.plan.pieces import PlannedBatch
 
 
@@ -57,7 +57,7 @@ def test_a_state_of_the_version_that_hashed_the_repr_is_resumed_inside_an_epoch(
     one = loader(lists["raw"], "raw")
     stream = iter(one)
     read = [next(stream) for _ in range(2)]
-    state = one.state_dict() | {"measure": first_digest_of(identity_of(one.cursor.measure))}
+    state = one.state_dict() | {"measure": first_digest_of(one.cursor.measure.identity())}
     assert state["measure"] != one.state_dict()["measure"]
 
     other = loader(lists["raw"], "raw")

@@ -12,7 +12,7 @@ from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf, FilterConf
 from wenet_uio.dataset.frames import FrameCount
 from wenet_uio.dataset.plan import policies
-from wenet_uio.dataset.plan.identity import digest_of, first_digest_of, identity_of
+from wenet_uio.dataset.plan.identity import digest_of, first_digest_of
 from wenet_uio.dataset.plan.measure import Measure, measure_of
 
 FIRST_DIGESTS = json.loads(Path(__file__).with_name("first_digests.json").read_text())
@@ -24,7 +24,7 @@ DIGESTS = json.loads(Path(__file__).with_name("digests.json").read_text())
 @pytest.mark.parametrize("name", sorted(FIRST_DIGESTS))
 def test_states_of_the_first_version_are_recognised(name):
     measure = measures()[name]
-    assert first_digest_of(identity_of(measure)) == FIRST_DIGESTS[name]
+    assert first_digest_of(measure.identity()) == FIRST_DIGESTS[name]
     assert measure.has_digest(FIRST_DIGESTS[name])
     assert measure.has_digest(measure.digest())
 
@@ -34,7 +34,7 @@ def test_digests_do_not_change():
 
 
 def test_other_values_are_another_plan():
-    digests = {json.dumps(identity_of(each)): each.digest() for each in measures().values()}
+    digests = {json.dumps(each.identity()): each.digest() for each in measures().values()}
     assert len(set(digests.values())) == len(digests)
     static = measures()["static"]
     assert not static.has_digest(measures()["dynamic"].digest())
@@ -93,7 +93,7 @@ def test_classes_may_be_renamed_and_fields_reordered():
     renamed = Yardstick(**dict(reversed(fields.items())))
     assert repr(renamed) != repr(measure)
     assert renamed.digest() == measure.digest() == before
-    assert digest_of(dict(reversed(identity_of(renamed).items()))) == before
+    assert digest_of(dict(reversed(renamed.identity().items()))) == before
 
 
 def test_batch_sizes_are_told_apart():

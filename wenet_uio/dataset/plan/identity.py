@@ -9,31 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wenet_uio.config.dataset import FilterConf
 from wenet_uio.dataset.frames import FrameCount
 
-if TYPE_CHECKING:
-    from wenet_uio.dataset.plan.measure import Measure
-
 VERSION = 2
 """Version of the dictionary. Raise it when the same values begin to mean other batches."""
-
-
-def identity_of(measure: Measure) -> dict[str, Any]:
-    """State the values on which the batches depend; all of them are JSON."""
-    return {
-        "version": VERSION,
-        "policy": measure.policy.identity(),
-        "frames": _frames_identity(measure.frame_count),
-        "filters": None if measure.filter is None else _filters_identity(measure.filter),
-        "speeds": list(measure.speeds),
-        "text_length_is_tokens": measure.text_length_is_tokens,
-        "noise": measure.noise,
-        "length_order": measure.length_order,
-        "length_jitter": measure.length_jitter,
-    }
 
 
 def digest_of(identity: dict[str, Any]) -> str:
@@ -42,7 +24,8 @@ def digest_of(identity: dict[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _frames_identity(count: FrameCount) -> dict[str, Any]:
+def frames_identity(count: FrameCount) -> dict[str, Any]:
+    """State the values that decide how many frames a sample has."""
     return {
         "sample_rate": count.sample_rate,
         "window": count.window,
@@ -53,7 +36,8 @@ def _frames_identity(count: FrameCount) -> dict[str, Any]:
     }
 
 
-def _filters_identity(filters: FilterConf) -> dict[str, Any]:
+def filters_identity(filters: FilterConf) -> dict[str, Any]:
+    """State the values that decide which samples take part."""
     identity = {
         "max_length": filters.max_length,
         "min_length": filters.min_length,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,13 @@ from wenet_uio.dataset.filters import (
 )
 from wenet_uio.dataset.frames import FrameCount, frame_count, resampled_length
 from wenet_uio.dataset.plan.entry_policy import EntryPolicy, entry_policy_of
-from wenet_uio.dataset.plan.identity import digest_of, first_digest_of, identity_of
+from wenet_uio.dataset.plan.identity import (
+    VERSION,
+    digest_of,
+    filters_identity,
+    first_digest_of,
+    frames_identity,
+)
 from wenet_uio.dataset.plan.policies import (
     DurationBucketPolicy,
     Lengths,
@@ -61,13 +68,27 @@ class Measure:
     """Mean number of batches that a sample of a small group moves in the order of length; 0 sorts
     exactly."""
 
+    def identity(self) -> dict[str, Any]:
+        """State the values on which the batches depend; all of them are JSON."""
+        return {
+            "version": VERSION,
+            "policy": self.policy.identity(),
+            "frames": frames_identity(self.frame_count),
+            "filters": None if self.filter is None else filters_identity(self.filter),
+            "speeds": list(self.speeds),
+            "text_length_is_tokens": self.text_length_is_tokens,
+            "noise": self.noise,
+            "length_order": self.length_order,
+            "length_jitter": self.length_jitter,
+        }
+
     def digest(self) -> str:
         """Hash all values; a plan with another hash is not resumed."""
-        return digest_of(identity_of(self))
+        return digest_of(self.identity())
 
     def has_digest(self, digest: str) -> bool:
         """Whether a digest of a state, of this or the first version, is that of this measure."""
-        identity = identity_of(self)
+        identity = self.identity()
         return digest in (digest_of(identity), first_digest_of(identity))
 
     def of_entry(self, number: int) -> Measure:
