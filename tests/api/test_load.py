@@ -9,7 +9,7 @@ import torch
 import yaml
 
 import wenet_uio
-from tests.api.conftest import RATE, bursts
+from tests.api.conftest import RATE, bursts, write_model
 from wenet_uio.config import load_config
 from wenet_uio.export.torchscript import to_torchscript
 from wenet_uio.search.recogniser import load_recogniser
@@ -142,3 +142,18 @@ def test_what_is_no_model_is_refused_by_name(model, tmp_path):
     Path(model / "train.yaml").write_text(yaml.safe_dump(config))
     with pytest.raises(ValueError, match="os:system"):
         wenet_uio.load_model(model)
+
+
+@pytest.mark.parametrize("size", [0, 8])
+def test_an_export_has_the_limits_of_its_checkpoint(tmp_path, size):
+    run = write_model(tmp_path / "run", use_dynamic_chunk=False)
+    (run / "final.zip").write_bytes(to_torchscript(load_recogniser(run).model.eval()))
+    for path in (run, run / "final.zip"):
+        recogniser = wenet_uio.load_model(path, device="cpu")
+        with pytest.raises(ValueError, match=f"^decoding_chunk_size {size}: "):
+            recogniser.transcribe(
+                samples=bursts(),
+                sample_rate=RATE,
+                mode="ctc_greedy_search",
+                decoding={"decoding_chunk_size": size},
+            )

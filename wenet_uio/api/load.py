@@ -11,6 +11,7 @@ from wenet_uio.export.exported import ExportedModel, WenetOnnx
 from wenet_uio.export.onnx_files import require_onnx
 from wenet_uio.export.torchscript import from_torchscript
 from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models.decoding_chunks import check_decoding_chunk
 from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.search.recogniser import CHECKPOINTS, Recogniser, load_model_config, load_recogniser
 from wenet_uio.text.tokenizer import build_tokenizer
@@ -88,6 +89,24 @@ class RunnableExport(ExportedModel):
                 f"device {device}: exported models run on the CPU; load the checkpoint instead"
             )
         return self
+
+    def encode(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        decoding_chunk_size: int = -1,
+        num_decoding_left_chunks: int = -1,
+        simulate_streaming: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See ExportedModel.encode; the chunks have the limits of the checkpoint.
+
+        Raises:
+            ValueError: the model was trained with full context only, or the size is 0.
+        """
+        check_decoding_chunk(self.encoder, decoding_chunk_size)
+        return super().encode(
+            feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks, simulate_streaming
+        )
 
     def decoder_frames(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor

@@ -13,6 +13,7 @@ from wenet_uio.config.family import Family
 from wenet_uio.config.model import HybridConf, ModelKeys
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
+from wenet_uio.models.decoding_chunks import check_decoding_chunk
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.label_smoothing import LabelSmoothingLoss
 from wenet_uio.models.lengths import encoded
@@ -277,18 +278,7 @@ class ASRModel(nn.Module):
         Raises:
             ValueError: the model does not support these chunks.
         """
-        if decoding_chunk_size == 0:
-            raise ValueError(
-                "decoding_chunk_size 0: expected -1 (full context) or a number of encoder frames"
-            )
-        if decoding_chunk_size > 0 and not (
-            self.encoder.use_dynamic_chunk or self.encoder.static_chunk_size
-        ):
-            raise ValueError(
-                f"decoding_chunk_size {decoding_chunk_size}: this model was trained with full "
-                "context only; "
-                "use -1, or train with use_dynamic_chunk"
-            )
+        check_decoding_chunk(self.encoder, decoding_chunk_size)
         if simulate_streaming:
             return self._encode_streams(
                 feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks
