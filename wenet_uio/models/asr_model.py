@@ -27,7 +27,6 @@ Losses = dict[str, torch.Tensor | None]
 class ASRModel(nn.Module):
     """Hybrid model with CTC and attention (Watanabe et al. 2017; U2, Zhang et al. 2020).
 
-    `transducer_weight`, `parallel_weight`: weights of losses that only subclasses have.
     `interctc_weight`: share of the CTC loss of blocks in the middle of the encoder, if it has an
     `inter_ctc`. `cr_weight`: weight of the divergence between two views; the engine raises it in
     the warm-up. `leading_frames`: encoder frames before those of the speech.
@@ -52,7 +51,7 @@ class ASRModel(nn.Module):
         self.ignore_id = conf.ignore_id
         self.ctc_weight = conf.ctc_weight
         self.attention_weight = conf.decoder_weight
-        self.transducer_weight = self.parallel_weight = self.cr_weight = self.interctc_weight = 0.0
+        self.cr_weight = self.interctc_weight = 0.0
         self.leading_frames = 0
         self.reverse_weight = conf.reverse_weight if isinstance(conf, HybridConf) else 0.0
         self.text_weight = 1.0
@@ -117,6 +116,21 @@ class ASRModel(nn.Module):
         return None
 
     @property
+    def idle_modules(self) -> list[nn.Module]:
+        """Modules that do not influence the loss, because their weights in it are 0."""
+        idle: list[nn.Module] = [] if self.ctc_weight else [self.ctc]
+        if self.attention_weight == 0:
+            return [*idle, self.decoder]
+        if self.reverse_weight == 0 and isinstance(self.decoder, BiTransformerDecoder):
+            idle.append(self.decoder.right_decoder)
+        return idle
+
+    @property
+    def trained_weights(self) -> dict[str, float]:
+        """{name in model_conf: weight} of the losses of the parts, in the order of a report."""
+        return {"ctc_weight": self.ctc_weight, "attention_weight": self.attention_weight}
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.ctc.ctc_lo.weight.device
@@ -150,7 +164,6 @@ class ASRModel(nn.Module):
         weights = {
             "att": self.attention_weight,
             "ctc": (1.0 - inter) * self.ctc_weight,
-            "rnnt": self.transducer_weight,
         }
         weights |= {"interctc": inter * self.ctc_weight, "cr": self.cr_weight}
         return {f"loss_{name}": weight for name, weight in weights.items()}

@@ -6,7 +6,6 @@ from torch import nn
 
 from wenet_uio.config.train import TrainKeys
 from wenet_uio.models import ASRModel
-from wenet_uio.models.decoder import BiTransformerDecoder
 from wenet_uio.models.lora import is_lora
 from wenet_uio.train.optimizer import parts_of
 
@@ -31,12 +30,8 @@ def freeze_idle(model: ASRModel) -> None:
     """Freeze modules whose weight in the loss is 0; otherwise DDP would have to look for unused
     weights every step.
     """
-    if model.ctc_weight == 0:
-        model.ctc.requires_grad_(False)
-    if model.attention_weight == model.parallel_weight == 0:
-        model.decoder.requires_grad_(False)
-    elif model.reverse_weight == 0 and isinstance(model.decoder, BiTransformerDecoder):
-        model.decoder.right_decoder.requires_grad_(False)
+    for module in model.idle_modules:
+        module.requires_grad_(False)
 
 
 def train_mode(model: nn.Module) -> None:

@@ -216,11 +216,8 @@ class _Card:
         config, data = self.config, self.config.dataset_conf
         encoder, decoder = config.encoder_conf, config.decoder_conf
         features = f"{config.feature_dim} of {data.feats_type} a frame"
-        weights = {
-            name: getattr(self.model, name)
-            for name in ("ctc_weight", "attention_weight", "transducer_weight")
-        }
-        has_decoder = weights["attention_weight"] or self.model.parallel_weight
+        weights = self.model.trained_weights
+        has_decoder = self.model.decoder not in self.model.idle_modules
         rows = [
             ("model", config.model),
             ("parameters", _parameters(self.model)),

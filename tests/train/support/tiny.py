@@ -25,7 +25,7 @@ class TinyModel(nn.Module):
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
         self.ctc_weight, self.attention_weight, self.reverse_weight = 0.3, 0.7, 0.0
-        self.parallel_weight = 0.0
+        self.idle_modules: list[nn.Module] = []
         self.loss_names = ("loss", "loss_att", "loss_ctc", "th_accuracy")
         self.loss_weights = {"loss_att": 0.7, "loss_ctc": 0.3}
         self.decoder = nn.Identity()

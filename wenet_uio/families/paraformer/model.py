@@ -65,6 +65,11 @@ class Paraformer(ASRModel):
             self.embed.requires_grad_(conf.sampling_ratio > 0)
 
     @property
+    def idle_modules(self) -> list[nn.Module]:
+        """See ASRModel.idle_modules; the decoder is always trained."""
+        return [] if self.ctc_weight else [self.ctc]
+
+    @property
     def loss_names(self) -> tuple[str, ...]:
         """See ASRModel.loss_names."""
         times = (

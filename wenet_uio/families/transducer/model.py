@@ -54,6 +54,18 @@ class Transducer(ASRModel):
             raise ValueError(f"joint_conf.hat_joint needs ctc_blank_id 0, found {vocabulary.blank}")
         self.transducer_weight = conf.transducer_weight
 
+    @property
+    def trained_weights(self) -> dict[str, float]:
+        """See ASRModel.trained_weights."""
+        return {**super().trained_weights, "transducer_weight": self.transducer_weight}
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """See ASRModel.loss_weights; the transducer comes after attention and CTC."""
+        weights = super().loss_weights
+        first = {name: weights.pop(name) for name in ("loss_att", "loss_ctc")}
+        return {**first, "loss_rnnt": self.transducer_weight, **weights}
+
     def _losses(
         self,
         encoder_out: torch.Tensor,
