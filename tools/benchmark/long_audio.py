@@ -26,7 +26,8 @@ from train_step import BINS, FRAMES_PER_SECOND, MODEL, make_batches, make_engine
 from wenet_uio.cli import run
 from wenet_uio.config import parse_config
 from wenet_uio.dataset.types import Batch
-from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models import build_model
+from wenet_uio.models.speech_model import SpeechModel
 
 
 def model_keys(**encoder_conf: Any) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def peak_mb() -> float:
 def encode_long(layer: str, context: tuple[int, int], minutes: float) -> dict[str, Any]:
     """Encode `minutes` of random features once; CPU seconds and memory."""
     keys = model_keys(input_layer=layer, att_context_size=context)
-    model: ASRModel = build_model(parse_config(keys, "long_audio.py")).eval()
+    model: SpeechModel = build_model(parse_config(keys, "long_audio.py")).eval()
     feats = torch.randn(1, int(minutes * 60 * FRAMES_PER_SECOND), BINS)
     before, began = peak_mb(), time.process_time()
     frames = model.encode(feats, torch.tensor([feats.size(1)]))[0].size(1)

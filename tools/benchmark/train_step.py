@@ -22,7 +22,7 @@ from wenet_uio.allocator import keep_freed_memory
 from wenet_uio.cli import run
 from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.types import Batch
-from wenet_uio.models import build_model
+from wenet_uio.models.build import build_trainable
 from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
@@ -66,7 +66,7 @@ def make_batches(count: int, size: int, seconds: float, tokens_per_second: float
 def make_engine(config: Config, device: str = "auto") -> Engine:
     """Build the engine with a freshly initialised model, on a GPU if there is one."""
     torch.manual_seed(0)
-    engine = build_engine(build_model(config), config, World.from_environment(device), 0)
+    engine = build_engine(build_trainable(config), config, World.from_environment(device), 0)
     engine.connect()
     return engine
 

@@ -10,7 +10,8 @@ from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.export.exported import ExportedModel, WenetOnnx
 from wenet_uio.export.onnx_files import require_onnx
 from wenet_uio.export.torchscript import from_torchscript
-from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models import build_model
+from wenet_uio.models.asr_model import ASRModel, with_attention
 from wenet_uio.models.decoding_chunks import check_decoding_chunk
 from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.search.recogniser import CHECKPOINTS, Recogniser, load_model_config, load_recogniser
@@ -156,7 +157,9 @@ def _load_export(export: Path, folder: Path, trust_code: bool) -> Recogniser:
     else:
         require_onnx()
         runtime = WenetOnnx({name: (export / name).read_bytes() for name in ONNX_FILES})
-    return Recogniser(config, build_tokenizer(config), RunnableExport(runtime, model))
+    return Recogniser(
+        config, build_tokenizer(config), RunnableExport(runtime, with_attention(model))
+    )
 
 
 def _what_is_missing(path: Path) -> str:

@@ -47,9 +47,9 @@ def main() -> None:
     arguments = parse_arguments()
     trained = load_trained(arguments)
     check_exportable(trained.model)
-    refuse_causal_zipformer(trained.model)
+    refuse_causal_zipformer(trained.hybrid)
     ways = {"": DecodeOptions()}
-    chunks, _ = streaming_chunks(trained.model, None, LEFT_CHUNKS, check_chunks)
+    chunks, _ = streaming_chunks(trained.hybrid, None, LEFT_CHUNKS, check_chunks)
     if chunks is not None:
         options = DecodeOptions(
             decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left
@@ -59,8 +59,8 @@ def main() -> None:
     for path, int8 in ((arguments.output_file, False), (arguments.output_quant_file, True)):
         if path is None:
             continue
-        content = to_torchscript(trained.model, quantize=int8)
-        exported = ExportedModel(from_torchscript(content), trained.model)
+        content = to_torchscript(trained.hybrid, quantize=int8)
+        exported = ExportedModel(from_torchscript(content), trained.hybrid)
         for way, options in ways.items():
             agreement = compare(exported, references[way], options)
             print(

@@ -163,7 +163,7 @@ def export_zipformer(trained: Trained) -> None:
         ValueError: the options ask for another runtime or for chunks, or a model differs by more
             than the limits.
     """
-    arguments, model, reason = trained.arguments, trained.model, ""
+    arguments, model, reason = trained.arguments, trained.hybrid, ""
     if "sherpa" not in arguments.runtimes or not model.ctc_weight:
         raise ValueError("a zipformer is exported to ONNX for sherpa-onnx only, with its CTC")
     warn_of_features(feature_differences(trained.config.dataset_conf))
@@ -222,7 +222,7 @@ def chunks_of(
     if arguments.chunk_size is not None and arguments.chunk_size <= 0:
         return None, ""
     left = arguments.num_decoding_left_chunks
-    chunks, reason = streaming_chunks(trained.model, arguments.chunk_size, left, check)
+    chunks, reason = streaming_chunks(trained.hybrid, arguments.chunk_size, left, check)
     if chunks is not None and left < 0 and "sherpa" in arguments.runtimes:
         raise ValueError(
             f"--num_decoding_left_chunks {left}: sherpa-onnx needs 0 or more; for all chunks (-1) "
@@ -233,7 +233,7 @@ def chunks_of(
 
 def export(trained: Trained, chunks: Chunks, folder: str) -> None:
     """Export, check and write OUTPUT_DIR/FOLDER and OUTPUT_DIR/FOLDER_int8."""
-    model, arguments = trained.model, trained.arguments
+    model, arguments = trained.hybrid, trained.arguments
     feature_dim = trained.config.feature_dim
     graphs = wenet_graphs(model, feature_dim, chunks) if "wenet" in arguments.runtimes else {}
     if "sherpa" in arguments.runtimes:
@@ -268,10 +268,10 @@ def check(
     """
     limits, detokenize = trained.limits(int8), trained.tokenizer.detokenize
     if "encoder.onnx" in contents:
-        agreement = compare(ExportedModel(WenetOnnx(contents), trained.model), references, options)
+        agreement = compare(ExportedModel(WenetOnnx(contents), trained.hybrid), references, options)
         print(judge(f"{path}/encoder.onnx, ctc.onnx, decoder.onnx", agreement, limits, detokenize))
     if "model.onnx" in contents:
-        sherpa = SherpaOnnx(contents["model.onnx"], trained.model)
+        sherpa = SherpaOnnx(contents["model.onnx"], trained.hybrid)
         agreement = compare(sherpa, references, options, modes=("ctc_greedy_search",))
         print(judge(f"{path}/model.onnx", agreement, limits, detokenize))
 

@@ -31,7 +31,7 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.models import build_model
+from wenet_uio.models.build import build_trainable
 from wenet_uio.models.weights import load_parts, load_weights
 from wenet_uio.run_files import LEDGER
 from wenet_uio.text.tokenizer import Tokenizer
@@ -222,7 +222,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     config = with_dtype(config, world.device, folder.path)
     train, cv = build_loaders(args, config, tokenizer, world)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
-    model = build_model(config)
+    model = build_trainable(config)
     if args.print_model and world.rank == 0:
         print(model)
     if world.rank == 0 and folder.path.exists():

@@ -15,9 +15,11 @@ from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
 from wenet_uio.export.onnx_graphs import Chunks
-from wenet_uio.models import ASRModel, build_trained
+from wenet_uio.models import build_trained
+from wenet_uio.models.asr_model import ASRModel, with_attention
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.models.encoders.sanm.encoder import SanmEncoder
+from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.recogniser import add_trust_code, load_model_config, operators_of_decoding
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
@@ -92,9 +94,18 @@ class Trained:
     """The model to export, and the options of the check."""
 
     config: Config
-    model: ASRModel
+    model: SpeechModel
     tokenizer: Tokenizer
     arguments: argparse.Namespace
+
+    @property
+    def hybrid(self) -> ASRModel:
+        """The model with its attention decoder, which WeNet's runtime needs.
+
+        Raises:
+            ValueError: it has none.
+        """
+        return with_attention(self.model)
 
     def limits(self, int8: bool) -> Limits:
         """Accepted differences between an export and the checkpoint."""
@@ -104,7 +115,7 @@ class Trained:
 
     def references(self, options: DecodeOptions) -> list[Reference]:
         """Output of the checkpoint for the utterances of --check_data."""
-        return recognise_all(self.model, self.examples(), self.arguments.num_check, options)
+        return recognise_all(self.hybrid, self.examples(), self.arguments.num_check, options)
 
     def examples(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Key and features (1, T, F) of the utterances of --check_data."""
@@ -115,7 +126,7 @@ class Trained:
         return utterances(loader)
 
 
-def check_exportable(model: ASRModel) -> None:
+def check_exportable(model: SpeechModel) -> None:
     """Raise a ValueError for a model that has no export for WeNet's runtime."""
     if model.family.wenet_obstacle:
         advice = "; export it by export_onnx.py for sherpa-onnx" if model.family.sherpa else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -16,12 +17,14 @@ from torch import nn
 from wenet_uio.export.torchscript import RuntimeModel
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.embedding import RelPositionalEncoding
+from wenet_uio.models.speech_model import SpeechModel
 
+AnyModel = TypeVar("AnyModel", bound=SpeechModel)
 EncodedChunk = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Encoder frames or log-probabilities (1, chunk, ...), and both caches for the next chunk."""
 
 
-def traceable(model: ASRModel) -> ASRModel:
+def traceable(model: AnyModel) -> AnyModel:
     """A copy of the model without its table of positions: a trace would limit utterances to the
     length of the table.
     """

@@ -10,17 +10,18 @@ from wenet_uio.cli import warn_once
 from wenet_uio.config import Config
 from wenet_uio.config.encoder_kind import encoder_kind
 from wenet_uio.config.model import DecoderConf
-from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.decoder import DECODERS, BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.inter_ctc import NO_CHUNKS, InterCtc
 from wenet_uio.models.lora import add_lora, is_lora
+from wenet_uio.models.speech_model import SpeechModel
+from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.vocabulary import Vocabulary
 from wenet_uio.models.weights import fill, read_weights
 
 
-def build_model(config: Config) -> ASRModel:
+def build_model(config: Config) -> SpeechModel:
     """Build an untrained model. Reads the CMVN file, and the units file if the config has no
     output_dim.
 
@@ -31,16 +32,17 @@ def build_model(config: Config) -> ASRModel:
     family = config.family
     vocabulary = family.vocabulary(config)
     model = family.build(config, _encoder(config), vocabulary)
-    if not isinstance(model, ASRModel):
+    if not isinstance(model, SpeechModel):
         raise ValueError(
             f"model {config.model}: {family.build.use} returned {type(model).__name__}, expected "
-            "an ASRModel"
+            "a SpeechModel"
         )
-    model.text_weight = config.text_weight
-    model.cr_weight = config.cr_loss_scale
     model.ctc.smoothing = config.ctc_label_smoothing
-    if config.interctc_layer_idx:
-        _add_inter_ctc(model, config)
+    if isinstance(model, TrainableModel):
+        model.text_weight = config.text_weight
+        model.cr_weight = config.cr_loss_scale
+        if config.interctc_layer_idx:
+            _add_inter_ctc(model, config)
     if not config.mask_padding:
         for part in model.modules():
             if "masks_padding" in vars(part):
@@ -50,7 +52,7 @@ def build_model(config: Config) -> ASRModel:
     return model
 
 
-def _add_inter_ctc(model: ASRModel, config: Config) -> None:
+def _add_inter_ctc(model: TrainableModel, config: Config) -> None:
     """Give the encoder a CTC loss after blocks in the middle."""
     encoder, conditioning = model.encoder, None
     if type(encoder).forward is not Encoder.forward:
@@ -70,7 +72,7 @@ def _add_inter_ctc(model: ASRModel, config: Config) -> None:
     model.interctc_weight = config.interctc_weight
 
 
-def build_trained(config: Config, checkpoint: str | Path) -> ASRModel:
+def build_trained(config: Config, checkpoint: str | Path) -> SpeechModel:
     """Build the model of a config with trained weights.
 
     A file without low-rank weights (LoRA), as `average_model.py --merge_lora` writes it, is that of
@@ -89,6 +91,18 @@ def build_trained(config: Config, checkpoint: str | Path) -> ASRModel:
         config = config.model_copy(update={"use_lora": False, "only_optimize_lora": False})
     model = build_model(config)
     fill(model, weights, str(checkpoint))
+    return model
+
+
+def build_trainable(config: Config) -> TrainableModel:
+    """As `build_model`, for training.
+
+    Raises:
+        ValueError: models of this family cannot be trained, or as build_model.
+    """
+    model = build_model(config)
+    if not isinstance(model, TrainableModel):
+        raise ValueError(f"model: {config.family.training_obstacle or 'it cannot be trained'}")
     return model
 
 

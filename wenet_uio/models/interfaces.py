@@ -48,7 +48,7 @@ class RescoringModel(Protocol):
         ...
 
 
-class DecodingModel(RescoringModel, Protocol):
+class DecodingModel(Protocol):
     """What searches need of a model: a trained one, or an exported one in its place."""
 
     @property
@@ -72,6 +72,16 @@ class DecodingModel(RescoringModel, Protocol):
         ...
 
     @property
+    def sos(self) -> int:
+        """Label that starts every hypothesis."""
+        ...
+
+    @property
+    def eos(self) -> int:
+        """Label that ends every hypothesis."""
+        ...
+
+    @property
     def blank(self) -> int:
         """The label of CTC that is no token."""
         ...
@@ -84,11 +94,6 @@ class DecodingModel(RescoringModel, Protocol):
     @property
     def attention_weight(self) -> float:
         """Weight of the attention loss; 0: the decoder was not trained."""
-        ...
-
-    @property
-    def reverse_weight(self) -> float:
-        """Weight of the right-to-left decoder."""
         ...
 
     @property
@@ -112,12 +117,6 @@ class DecodingModel(RescoringModel, Protocol):
         """See ASRModel.encode."""
         ...
 
-    def decoder_frames(
-        self, encoder_out: torch.Tensor, lengths: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See ASRModel.decoder_frames."""
-        ...
-
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
         """See ASRModel.ctc_log_probs."""
         ...
@@ -128,4 +127,19 @@ class DecodingModel(RescoringModel, Protocol):
 
     def eval(self) -> DecodingModel:
         """Switch to evaluation mode."""
+        ...
+
+
+class AttentionModel(DecodingModel, RescoringModel, Protocol):
+    """A DecodingModel whose decoder can rescore hypotheses."""
+
+    @property
+    def reverse_weight(self) -> float:
+        """Weight of the right-to-left decoder."""
+        ...
+
+    def decoder_frames(
+        self, encoder_out: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See ASRModel.decoder_frames."""
         ...

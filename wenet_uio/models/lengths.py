@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from wenet_uio.models.asr_model import ASRModel
     from wenet_uio.models.encoder import Encoder
+    from wenet_uio.models.speech_model import SpeechModel
 
 
 def encoded(
-    model: ASRModel, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1
+    model: SpeechModel, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Features (B, T, F) -> encoder frames (B, T', D), and their lengths (B,) on the device of
     `feats_lengths` (B,).

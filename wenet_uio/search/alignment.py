@@ -10,7 +10,7 @@ import torch
 from tqdm import tqdm
 
 from wenet_uio.dataset.types import Batch, Skipped
-from wenet_uio.models import ASRModel
+from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.tokenizer import Tokenizer
@@ -70,7 +70,7 @@ class Alignments:
 
 @torch.inference_mode()
 def align_batches(
-    model: ASRModel,
+    model: SpeechModel,
     batches: Iterable[Batch],
     tokenizer: Tokenizer,
     clock: FrameClock,
@@ -92,7 +92,7 @@ def align_batches(
 
 def _align_batch(
     alignments: Alignments,
-    model: ASRModel,
+    model: SpeechModel,
     batch: Batch,
     tokenizer: Tokenizer,
     clock: FrameClock,

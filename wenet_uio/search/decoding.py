@@ -63,10 +63,3 @@ class Decoding(Generic[AnyModel]):
     def silent(self) -> set[int]:
         """Labels that are no text."""
         return {self.model.blank, self.model.sos, self.model.eos}
-
-    @property
-    def reverse_weight(self) -> float:
-        """The option, or the weight of the model if the option is None."""
-        if self.options.reverse_weight is not None:
-            return self.options.reverse_weight
-        return self.model.reverse_weight if self.model.decoder.bidirectional else 0.0

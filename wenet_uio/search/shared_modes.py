@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.interfaces import AttentionModel
 from wenet_uio.search.attention_beam import attention_beam_search
 from wenet_uio.search.ctc_greedy import ctc_greedy_search as greedy_search
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
@@ -49,7 +50,7 @@ def _attended(batch: Decoding[ASRModel], ctc: CtcPrefixScore | None) -> list[NBe
     return _with_languages(nbests, batch.prompts.languages)
 
 
-def attention_rescoring(batch: Decoding) -> list[NBest]:
+def attention_rescoring(batch: Decoding[AttentionModel]) -> list[NBest]:
     """Decode in the mode attention_rescoring."""
     memory = batch.model.decoder_frames(batch.encoder_out, batch.lengths)
     prompts = batch.prompts
@@ -58,10 +59,17 @@ def attention_rescoring(batch: Decoding) -> list[NBest]:
         batch.ctc_prefixes,
         memory,
         batch.options.ctc_weight,
-        batch.reverse_weight,
+        _reverse_weight(batch),
         prompts.tokens,
     )
     return _with_languages(nbests, prompts.languages)
+
+
+def _reverse_weight(batch: Decoding[AttentionModel]) -> float:
+    """The option, or the weight of the model if the option is None."""
+    if batch.options.reverse_weight is not None:
+        return batch.options.reverse_weight
+    return batch.model.reverse_weight if batch.model.decoder.bidirectional else 0.0
 
 
 def _with_languages(nbests: list[NBest], languages: Sequence[str]) -> list[NBest]:

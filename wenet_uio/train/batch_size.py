@@ -23,7 +23,7 @@ from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUs
 from wenet_uio.config import Config
 from wenet_uio.dataset.plan.worst_shapes import Shape
 from wenet_uio.dataset.types import Batch
-from wenet_uio.models import build_model
+from wenet_uio.models.build import build_trainable
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.memory import SizeLimit, TooLarge, is_out_of_memory
@@ -86,7 +86,7 @@ def train_on(
     if with_ddp and not dist.is_initialized():
         backend = "nccl" if world.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
-    engine = DdpEngine(build_model(config), config, world, seed=1)
+    engine = DdpEngine(build_trainable(config), config, world, seed=1)
     engine.size_limit = Unsplit(config.dataset_conf)
     engine.connect()
     assert config.input_dim is not None, "read_config sets both sizes"

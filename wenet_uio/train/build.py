@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from wenet_uio.config import Config
-from wenet_uio.models import ASRModel
+from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.engine_ddp import DdpEngine
@@ -15,7 +15,7 @@ DEEPSPEED_CONFIG = Path(__file__).with_name("ds_stage2.json")
 
 
 def build_engine(
-    model: ASRModel,
+    model: TrainableModel,
     config: Config,
     world: World,
     seed: int,

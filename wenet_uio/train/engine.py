@@ -24,8 +24,8 @@ from torch.amp.grad_scaler import GradScaler
 from wenet_uio.cli import StartAgainError
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
-from wenet_uio.models import ASRModel
 from wenet_uio.models.clock import set_clocks
+from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import fill
 from wenet_uio.train.batch_norms import Statistics
 from wenet_uio.train.compiled import compile_layers, compiles, warm_up
@@ -56,7 +56,7 @@ class Engine:
     """True if all ranks must run the model equally often, because each forward and backward pass is
     an exchange. If a rank then runs out of memory, the run ends and must be started again."""
 
-    def __init__(self, model: ASRModel, config: Config, world: World, seed: int) -> None:
+    def __init__(self, model: TrainableModel, config: Config, world: World, seed: int) -> None:
         self.world = world
         self.seed = seed
         self.epoch = 0  # completed epochs, on which learning rates may depend; the trainer sets it

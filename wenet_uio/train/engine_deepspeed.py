@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from wenet_uio.config import Config
-from wenet_uio.models import ASRModel
+from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.layers import contiguous
@@ -46,7 +46,7 @@ class DeepspeedEngine(Engine):
     in_step = True
 
     def __init__(
-        self, model: ASRModel, config: Config, world: World, seed: int, json_path: str | Path
+        self, model: TrainableModel, config: Config, world: World, seed: int, json_path: str | Path
     ) -> None:
         super().__init__(model, config, world, seed)
         if config.dtype == "fp16":

@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import nn
 
 from wenet_uio.config.train import TrainKeys
-from wenet_uio.models import ASRModel
 from wenet_uio.models.lora import is_lora
+from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.optimizer import parts_of
 
 
-def freeze(model: ASRModel, config: TrainKeys) -> None:
+def freeze(model: TrainableModel, config: TrainKeys) -> None:
     """Freeze the weights that the config names, and those that do not influence the loss.
 
     Raises:
@@ -26,7 +26,7 @@ def freeze(model: ASRModel, config: TrainKeys) -> None:
         raise ValueError("freeze_modules leaves no weight to train; remove a module from it")
 
 
-def freeze_idle(model: ASRModel) -> None:
+def freeze_idle(model: TrainableModel) -> None:
     """Freeze modules whose weight in the loss is 0; otherwise DDP would have to look for unused
     weights every step.
     """

@@ -20,7 +20,8 @@ import yaml
 from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
-from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models import build_model
+from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.search.modes import possible_modes
 from wenet_uio.search.recogniser import CHECKPOINTS
@@ -217,7 +218,7 @@ class _Card:
         encoder, decoder = config.encoder_conf, config.decoder_conf
         features = f"{config.feature_dim} of {data.feats_type} a frame"
         weights = self.model.trained_weights
-        has_decoder = self.model.decoder not in self.model.idle_modules
+        has_decoder = self.model.has_trained_decoder
         rows = [
             ("model", config.model),
             ("parameters", _parameters(self.model)),
@@ -292,7 +293,7 @@ class _Card:
         return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits)
 
 
-def untrained(config: Config) -> ASRModel:
+def untrained(config: Config) -> SpeechModel:
     """The model without its weights: no memory is allocated, and neither CMVN nor the labels of
     <sos> are needed.
     """
@@ -304,7 +305,7 @@ def untrained(config: Config) -> ASRModel:
         return build_model(config.model_copy(update={"cmvn": None, "tokenizer_conf": labels}))
 
 
-def _parameters(model: ASRModel) -> str:
+def _parameters(model: SpeechModel) -> str:
     count = sum(weight.numel() for weight in model.parameters())
     return f"{count / 1e6:.1f} million" if count >= 1e6 else str(count)
 

@@ -10,15 +10,15 @@ from torch import nn
 
 from wenet_uio.config.regularisation import RegularisationKeys
 from wenet_uio.dataset.types import Batch
-from wenet_uio.models import ASRModel
 from wenet_uio.models.arithmetic import autocast
+from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.freezing import train_mode
 
 
 class Objective(nn.Module):
     """Computes the mean losses of a batch in the arithmetic `dtype`, a name of AUTOCAST."""
 
-    def __init__(self, model: ASRModel, device: torch.device, dtype: str) -> None:
+    def __init__(self, model: TrainableModel, device: torch.device, dtype: str) -> None:
         super().__init__()
         self.model = model
         self.device = device

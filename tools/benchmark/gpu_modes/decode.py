@@ -10,7 +10,8 @@ import torch
 from gpu_modes.recipes import STREAMING, batch_of, config_of, dtype_of, recipe, use_tf32
 from gpu_modes.report import Report, synchronise
 from wenet_uio.dataset.types import Batch
-from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models import build_model
+from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.search.decode import DecodeOptions, Search, decode
 
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "attention")
@@ -46,7 +47,9 @@ def run(report: Report) -> None:
             found |= {"audio_seconds": seconds, "audio_seconds_per_second": seconds / passed}
 
 
-def _seconds(report: Report, model: ASRModel, batches: Sequence[Batch], search: Search) -> float:
+def _seconds(
+    report: Report, model: DecodingModel, batches: Sequence[Batch], search: Search
+) -> float:
     synchronise(report.device)
     began = time.perf_counter()
     for batch in batches:

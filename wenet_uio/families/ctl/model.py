@@ -8,12 +8,13 @@ from torch.nn.functional import cross_entropy, normalize
 from wenet_uio.config import Config
 from wenet_uio.families.ctl import CTL
 from wenet_uio.families.ctl.conf import CtlConf
-from wenet_uio.models.asr_model import ASRModel, Losses
+from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.lengths import encoded
 from wenet_uio.models.masks import ALL_FRAMES, length_mask
+from wenet_uio.models.trainable_model import Losses
 from wenet_uio.models.vocabulary import Vocabulary
 
 VALIDATION_CHUNK = 16

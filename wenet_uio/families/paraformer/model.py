@@ -4,8 +4,6 @@ all tokens at once.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn.functional import l1_loss, pad
@@ -25,7 +23,6 @@ from wenet_uio.families.paraformer.conf import (
     SanmDecoderConf,
 )
 from wenet_uio.families.paraformer.decoder import SanmDecoder
-from wenet_uio.models.asr_model import ASRModel, Losses
 from wenet_uio.models.build import check_heads
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoders.sanm.encoder import (
@@ -35,16 +32,15 @@ from wenet_uio.models.encoders.sanm.encoder import (
     low_frame_rate,
 )
 from wenet_uio.models.masks import length_mask
+from wenet_uio.models.trainable_model import Losses, TrainableModel
 from wenet_uio.models.vocabulary import Vocabulary
 
 
-class Paraformer(ASRModel):
+class Paraformer(TrainableModel):
     """Non-autoregressive model: https://arxiv.org/abs/2206.08317."""
 
     family = PARAFORMER
-    # Another interface than the decoders of ASRModel: decode modes that need those are refused for
-    # a Paraformer.
-    decoder: SanmDecoder  # pyright: ignore[reportIncompatibleVariableOverride]
+    decoder: SanmDecoder
 
     def __init__(
         self,
@@ -54,8 +50,7 @@ class Paraformer(ASRModel):
         vocabulary: Vocabulary,
         conf: ParaformerConf,
     ) -> None:
-        other: Any = decoder
-        super().__init__(encoder, other, vocabulary, conf)
+        super().__init__(encoder, decoder, vocabulary, conf)
         encoder.embed.subsampling_rate = SHIFT  # of the encoder together with `inputs`
         self.predictor = predictor
         self.conf = conf
@@ -63,6 +58,11 @@ class Paraformer(ASRModel):
         if conf.sampler:
             self.embed = nn.Embedding(vocabulary.size, encoder.output_size)
             self.embed.requires_grad_(conf.sampling_ratio > 0)
+
+    @property
+    def has_trained_decoder(self) -> bool:
+        """See SpeechModel.has_trained_decoder."""
+        return True
 
     @property
     def idle_modules(self) -> list[nn.Module]:

@@ -5,7 +5,6 @@ the text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,7 +12,6 @@ from torch import nn
 from wenet_uio.config import Config
 from wenet_uio.families.sensevoice import SENSEVOICE
 from wenet_uio.families.sensevoice.conf import SenseVoiceConf
-from wenet_uio.models.asr_model import ASRModel, Losses
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoders.sanm.encoder import (
     SHIFT,
@@ -21,6 +19,7 @@ from wenet_uio.models.encoders.sanm.encoder import (
     low_frame_lengths,
     low_frame_rate,
 )
+from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.models.vocabulary import Vocabulary, vocabulary_of
 
 LANGUAGES = {"auto": 0, "zh": 3, "en": 4, "yue": 7, "ja": 11, "ko": 12, "nospeech": 13}
@@ -34,7 +33,7 @@ FRAMES = 4
 """Frames of queries before those of the speech."""
 
 
-class SenseVoice(ASRModel):
+class SenseVoice(SpeechModel):
     """SenseVoice-small (An et al. 2024, FunAudioLLM). It decodes; WeNet cannot train it, and
     neither can this project.
 
@@ -50,8 +49,7 @@ class SenseVoice(ASRModel):
         """As ASRModel; `width` is that of the stacked features. The CMVN of the encoder moves to
         this module.
         """
-        none: Any = None
-        super().__init__(encoder, none, vocabulary, conf)
+        super().__init__(encoder, None, vocabulary, conf)
         encoder.embed.subsampling_rate = SHIFT  # of the encoder together with `inputs`
         cmvn, encoder.global_cmvn = encoder.global_cmvn, None
         self.global_cmvn = cmvn
@@ -104,14 +102,6 @@ class SenseVoice(ASRModel):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As ASRModel.encode with full context, and with the queries of `inputs`."""
         return self.encoder(*self.inputs(feats, feats_lengths, languages, itn=itn))
-
-    def _losses(self, *batch: torch.Tensor | int) -> Losses:
-        """See ASRModel._losses.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError("a model sensevoice_small cannot be trained here")
 
 
 def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> SenseVoice:

@@ -11,10 +11,11 @@ from wenet_uio.families.transducer.conf import JointConf, PredictorConf, Transdu
 from wenet_uio.families.transducer.joint import TransducerJoint
 from wenet_uio.families.transducer.predictor import PREDICTORS
 from wenet_uio.families.transducer.rnnt_loss import lattice, rnnt_losses
-from wenet_uio.models.asr_model import ASRModel, Losses
+from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.trainable_model import Losses
 from wenet_uio.models.vocabulary import Vocabulary
 
 

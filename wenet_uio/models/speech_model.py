@@ -1,0 +1,138 @@
+"""What every family needs to decode: an encoder with CTC."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from wenet_uio.config.family import Family
+from wenet_uio.config.model import ModelKeys
+from wenet_uio.models.ctc import CTC
+from wenet_uio.models.decoding_chunks import check_decoding_chunk
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.vocabulary import Vocabulary
+
+
+class SpeechModel(nn.Module):
+    """An encoder with CTC, and the decoder of the family if it has one.
+
+    `leading_frames`: encoder frames before those of the speech.
+    """
+
+    family: Family
+    """The record of the model's family."""
+    skips_blanks: bool = False
+    """Whether the decoder sees only frames without blank."""
+
+    def __init__(
+        self, encoder: Encoder, decoder: nn.Module | None, vocabulary: Vocabulary, conf: ModelKeys
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        if decoder is not None:
+            # States and optimizers list the weights in this order: encoder, decoder, CTC.
+            self.add_module("decoder", decoder)
+        self.ctc = CTC(vocabulary.size, encoder.output_size, vocabulary.blank)
+        self.vocab_size = vocabulary.size
+        self.sos, self.eos, self.blank = vocabulary.sos, vocabulary.eos, vocabulary.blank
+        self.ctc_weight = conf.ctc_weight
+        self.attention_weight = conf.decoder_weight
+        self.leading_frames = 0
+
+    def inputs(
+        self, feats: torch.Tensor, feats_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features (B, T, F) and lengths (B,) -> the input of the encoder and its lengths; here the
+        features.
+        """
+        return feats, feats_lengths
+
+    def input_lengths(self, feats_lengths: torch.Tensor) -> torch.Tensor:
+        """The lengths (B,) that `inputs` gives for these features."""
+        return feats_lengths
+
+    @property
+    def has_trained_decoder(self) -> bool:
+        """Whether there is a decoder that influences the loss."""
+        return self.attention_weight > 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.ctc.ctc_lo.weight.device
+
+    @property
+    def masks_padding(self) -> bool:
+        """Whether the frames of an utterance do not depend on the padding of its batch."""
+        return self.encoder.masks_padding
+
+    @property
+    def prompt_languages(self) -> tuple[str, ...]:
+        """Codes of the languages that a prompt of the decoder can name; empty without prompts."""
+        return ()
+
+    @property
+    def trained_weights(self) -> dict[str, float]:
+        """{name in model_conf: weight} of the losses of the parts, in the order of a report."""
+        return {"ctc_weight": self.ctc_weight}
+
+    def encode(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        decoding_chunk_size: int = -1,
+        num_decoding_left_chunks: int = -1,
+        simulate_streaming: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute encoder frames from features.
+
+        Args:
+            feats: (B, T, F).
+            feats_lengths: (B,) frames.
+            decoding_chunk_size: encoder frames of a chunk; -1: full context.
+            num_decoding_left_chunks: chunks seen before the current chunk; -1: all.
+            simulate_streaming: encode each utterance alone, chunk by chunk with caches, as a
+                streaming runtime does.
+
+        Returns:
+            Encoder frames (B, T', D) and lengths (B,). Frames beyond an utterance's length are
+            zeros.
+
+        Raises:
+            ValueError: the model does not support these chunks.
+        """
+        check_decoding_chunk(self.encoder, decoding_chunk_size)
+        if simulate_streaming:
+            return self._encode_streams(
+                feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks
+            )
+        return self.encoder(
+            *self.inputs(feats, feats_lengths), decoding_chunk_size, num_decoding_left_chunks
+        )
+
+    def _encode_streams(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        decoding_chunk_size: int,
+        num_left_chunks: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Encode each utterance chunk by chunk; see `encode`."""
+        encoder = self.encoder
+        chunk_size = encoder.static_chunk_size or decoding_chunk_size
+        if chunk_size < 0:
+            raise ValueError("simulate_streaming needs decoding_chunk_size > 0")
+        if encoder.obstacle:
+            raise ValueError(f"simulate_streaming: {encoder.obstacle}")
+        outputs = [
+            encoder.forward_chunk_by_chunk(
+                utterance[:length].unsqueeze(0), chunk_size, num_left_chunks
+            )[0]
+            for utterance, length in zip(feats, feats_lengths.tolist(), strict=True)
+        ]
+        lengths = torch.tensor([len(output) for output in outputs], device=feats.device)
+        return nn.utils.rnn.pad_sequence(outputs, batch_first=True), lengths
+
+    def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
+        """CTC log-probabilities (B, T', V) of encoder frames (B, T', D); see CTC.log_softmax."""
+        return self.ctc.log_softmax(encoder_out, blank_penalty)

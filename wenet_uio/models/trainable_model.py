@@ -1,0 +1,165 @@
+"""A model that trains: the losses of CTC, and the form of those that families add."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from wenet_uio.config.model import ModelKeys
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.label_smoothing import LabelSmoothingLoss
+from wenet_uio.models.lengths import encoded
+from wenet_uio.models.speech_model import SpeechModel
+from wenet_uio.models.vocabulary import Vocabulary
+
+Losses = dict[str, torch.Tensor | None]
+"""{name: 0-d tensor, or None for a loss whose weight is 0}."""
+
+
+class TrainableModel(SpeechModel):
+    """A SpeechModel with losses.
+
+    `interctc_weight`: share of the CTC loss of blocks in the middle of the encoder, if it has an
+    `inter_ctc`. `cr_weight`: weight of the divergence between two views; the engine raises it in
+    the warm-up. `attention_loss`: the loss of the decoder.
+    """
+
+    decoder: nn.Module
+
+    def __init__(
+        self, encoder: Encoder, decoder: nn.Module, vocabulary: Vocabulary, conf: ModelKeys
+    ) -> None:
+        super().__init__(encoder, decoder, vocabulary, conf)
+        self.ignore_id = conf.ignore_id
+        self.cr_weight = self.interctc_weight = 0.0
+        self.text_weight = 1.0
+        self.attention_loss = LabelSmoothingLoss(
+            vocabulary.size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
+        )
+
+    def forward(
+        self,
+        feats: torch.Tensor,
+        feats_lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        prompts: torch.Tensor | None = None,
+        views: int = 1,
+    ) -> Losses:
+        """Compute the losses of a batch with at least one utterance.
+
+        Args:
+            feats: (B, T, F); T = 0 for text without audio, which trains the decoder as a language
+                model.
+            feats_lengths: (B,) frames; these and target_lengths should be on the CPU, beside
+                features on any device.
+            target: (B, U) padded with ignore_id.
+            target_lengths: (B,).
+            prompts: (B, P) tokens with which the decoder starts, of `prompts`; None: sos.
+            views: 2: rows n and n + B / 2 are augmented views of one utterance.
+
+        Returns:
+            0-d tensors, means over the utterances: `loss`, the sum with `loss_weights` of
+                `loss_ctc`, `loss_att`,
+            `loss_interctc` (blocks in the middle) and `loss_cr` (divergence of two views); and
+            `th_accuracy`, the share of tokens that the decoder predicts correctly from the tokens
+            before. A loss with weight 0 is None.
+        """
+        if prompts is None:
+            prompts = target.new_full((len(target), 1), self.sos)
+        if feats.size(1) == 0:
+            return self._text_loss(target, target_lengths, prompts)
+        if self.encoder.inter_ctc is None:
+            return self._losses(
+                *encoded(self, feats, feats_lengths), target, target_lengths, prompts, views
+            )
+        with self.encoder.inter_ctc.collecting() as between:
+            encoder_out, lengths = encoded(self, feats, feats_lengths)
+        losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
+        loss, loss_interctc = (
+            losses["loss"],
+            self.encoder.inter_ctc.loss(between, target, target_lengths),
+        )
+        assert loss is not None
+        loss = loss + self.interctc_weight * self.ctc_weight * loss_interctc
+        return {**losses, "loss": loss, "loss_interctc": loss_interctc}
+
+    def prompts(
+        self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
+    ) -> torch.Tensor | None:
+        """The tokens with which the decoder starts, of utterances with these texts, fields and
+        keys; None: sos.
+        """
+        return None
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """Weights of the losses that `loss` is the sum of."""
+        inter = self.interctc_weight
+        return {
+            "loss_ctc": (1.0 - inter) * self.ctc_weight,
+            "loss_interctc": inter * self.ctc_weight,
+            "loss_cr": self.cr_weight,
+        }
+
+    def _ctc_losses(
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        views: int,
+    ) -> tuple[torch.Tensor, Losses]:
+        """The weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and
+        `loss_cr` of two views.
+        """
+        loss = encoder_out.new_zeros((), dtype=torch.float32)
+        if self.ctc_weight == 0.0:
+            return loss, {"loss_ctc": None}
+        weight = (1.0 - self.interctc_weight) * self.ctc_weight
+        if views == 1:
+            loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
+            return loss + weight * loss_ctc, {"loss_ctc": loss_ctc}
+        loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
+        return loss + weight * loss_ctc + self.cr_weight * loss_cr, {
+            "loss_ctc": loss_ctc,
+            "loss_cr": loss_cr,
+        }
+
+    @property
+    @abstractmethod
+    def loss_names(self) -> tuple[str, ...]:
+        """Names of the values of `forward` that are not None: `loss`, then the losses with a weight
+        above 0.
+        """
+
+    @property
+    @abstractmethod
+    def idle_modules(self) -> list[nn.Module]:
+        """Modules that do not influence the loss, because their weights in it are 0."""
+
+    @abstractmethod
+    def _losses(
+        self,
+        encoder_out: torch.Tensor,
+        lengths: torch.Tensor,
+        target: torch.Tensor,
+        target_lengths: torch.Tensor,
+        prompts: torch.Tensor,
+        views: int = 1,
+    ) -> Losses:
+        """Losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
+
+    @abstractmethod
+    def _text_loss(
+        self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor
+    ) -> Losses:
+        """Losses of text without audio.
+
+        Raises:
+            ValueError: the family cannot train on it.
+        """
