@@ -22,6 +22,10 @@ prepare diagnose models search train export api serve convert models.encoders.ex
 """
 LOWEST_FIRST = FLOORS.split()
 """A package imports only packages that stand before it in this list."""
+NAME_EACH_OTHER = {
+    f"wenet_uio.models.{name}" for name in ("chunks", "encoder", "inter_ctc", "lengths")
+}
+"""Modules that still name each other in annotations."""
 SOURCES = [
     path
     for part in ("wenet_uio", "tools", "examples", "docs", "tests")
@@ -55,6 +59,19 @@ def test_no_two_modules_import_each_other():
     names = modules()
     imports = {name: imports_of(path, names, typing=False) for name, path in names.items()}
     left = dict(imports)
+    while leaves := [name for name, needed in left.items() if not needed & left.keys() - {name}]:
+        for name in leaves:
+            del left[name]
+    assert sorted(left) == []
+
+
+def test_no_two_modules_name_each_other_in_annotations():
+    """As the test above, with imports for types. Public faces are left out: their imports for types
+    are the names that they load when they are used.
+    """
+    names = {name: path for name, path in modules().items() if path.name != "__init__.py"}
+    imports = {name: imports_of(path, modules()) & names.keys() for name, path in names.items()}
+    left = {name: needed for name, needed in imports.items() if name not in NAME_EACH_OTHER}
     while leaves := [name for name, needed in left.items() if not needed & left.keys() - {name}]:
         for name in leaves:
             del left[name]

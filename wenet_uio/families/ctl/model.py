@@ -49,9 +49,10 @@ class CtlModel(ASRModel):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor | None = None,
+        views: int = 1,
     ) -> Losses:
         """Compute the losses of a batch with at least one utterance; arguments as in
-        ASRModel.forward.
+        TrainableModel.forward.
 
         Returns:
             0-d tensors: `loss` = `loss_full` + `loss_chunk` + ctl_weight * `loss_ctl`, its parts,
@@ -59,6 +60,7 @@ class CtlModel(ASRModel):
             passes of `loss_att`, `loss_ctc` and `th_accuracy`. `loss_ctl` is a mean over the frames
             of the batch.
         """
+        assert views == 1, "the config refuses two views: both passes are of one view"
         if feats.size(1) == 0:
             losses = super().forward(feats, feats_lengths, target, target_lengths, prompts)
             return {**losses, "loss_full": None, "loss_chunk": None, "loss_ctl": None}
