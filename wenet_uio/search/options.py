@@ -72,7 +72,7 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         help="attention, joint: above 0: longer hypotheses (%(default)s)",
     )
     _add_model_options(group)
-    _add_whisper_options(parser.add_argument_group("whisper and sensevoice"))
+    _add_prompt_options(parser.add_argument_group("models that are asked for a language"))
     _add_scorer_options(
         parser.add_argument_group("hot words and language model", f"used by {' and '.join(SCORED)}")
     )
@@ -102,7 +102,7 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--simulate_streaming", action="store_true", help="encode chunk by chunk")
 
 
-def _add_whisper_options(group: argparse._ArgumentGroup) -> None:
+def _add_prompt_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--language",
         metavar="CODE",
@@ -120,7 +120,7 @@ def _add_whisper_options(group: argparse._ArgumentGroup) -> None:
         help="attention: the decoder says where its text starts and ends",
     )
     group.add_argument(
-        "--itn", action="store_true", help="sensevoice: text with digits and punctuation"
+        "--itn", action="store_true", help="text with digits and punctuation, of models that can"
     )
 
 

@@ -41,7 +41,7 @@ class SanmEncoderConf(StackConf, ChunkConf, MemoryConf, EncoderSection):
 
 
 class SanmEncoderWithTpConf(SanmEncoderConf):
-    """SANM encoder of SenseVoice, with a second stack of layers."""
+    """SANM encoder with a second stack of layers."""
 
     tp_blocks: Positive
     """Number of layers of the second stack."""

@@ -173,7 +173,7 @@ class SanmEncoderLayer(nn.Module):
 
 
 class SanmEncoder(Encoder):
-    """Encoder of Paraformer. Its first layer, `encoders0`, changes the width from that of the
+    """Encoder with memory. Its first layer, `encoders0`, changes the width from that of the
     features.
     """
 
@@ -205,7 +205,7 @@ class SanmEncoder(Encoder):
 
 
 class SanmEncoderWithTp(SanmEncoder):
-    """Encoder of SenseVoice: a second stack of layers follows the normalisation of the first."""
+    """Encoder with memory in two parts: a second stack of layers follows the normalisation of the first."""
 
     def __init__(
         self, input_size: int, conf: SanmEncoderWithTpConf, global_cmvn: nn.Module | None = None
