@@ -133,7 +133,7 @@ def chunks(items: list[Job], length: int) -> list[list[Job]]:
 
 
 def _bar(title: str, total: int, unit: str) -> tqdm:
-    return tqdm(None, title, total, unit=unit, disable=None)
+    return tqdm(None, title, total, unit=unit, unit_scale=unit == "B", disable=None)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -323,3 +324,8 @@ def test_serve_measures_clients_that_speak_and_withstands_those_that_do_harm(tmp
         }
     assert faults["text_is_unchanged"]
     assert faults["errors_logged"] == 0
+
+
+def test_raw_list_path_counts_the_modules_and_the_opens_of_a_list():
+    done = benchmark("raw_list_path.py")
+    assert re.search(r"\d+ stops in \d+ modules, \d+ returns\nlist opened 3 times:", done.stdout)

@@ -16,10 +16,11 @@ from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Problem, find_index
-from wenet_uio.dataset.corpus.indexing import build_index, check_type, ensure_index, index_shard
+from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_shard
 from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
 from wenet_uio.dataset.corpus.sources import lists_of_sources
 from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, split_shard_list
+from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
@@ -95,8 +96,7 @@ def _shards_of(data_list: str) -> tuple[list[str], list[tuple[str, str]]]:
     """The shards of a list, and (place, reason) of its bad lines."""
     if not Path(data_list).is_file():
         raise ListError(f"{data_list}: no such data list")
-    check_type(data_list, "shard")
-    return split_shard_list(data_list)
+    return read_shards(data_list)
 
 
 class _Checked(NamedTuple):

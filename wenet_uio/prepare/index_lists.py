@@ -10,13 +10,12 @@ from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Summary
 from wenet_uio.dataset.corpus.indexing import (
     check_shard_files,
-    check_type,
     ensure_index,
     entries_outside,
     index_shard,
 )
 from wenet_uio.dataset.corpus.sources import SourceList
-from wenet_uio.dataset.formats.data_list import split_shard_list
+from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.executor import Executor
 
@@ -39,8 +38,7 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
     """
     data_list, data_type, layout = source
     if data_type == "shard":
-        check_type(data_list, "shard")
-        shards, _ = split_shard_list(data_list)
+        shards, _ = read_shards(data_list)
         check_shard_files(data_list, shards)
         entries_outside(
             shards

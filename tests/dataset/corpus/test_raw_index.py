@@ -7,9 +7,11 @@ from tests.dataset.support.tars import wav
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
 from wenet_uio.dataset.corpus import raw_index
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry
+from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.raw_index import entry_of, has_remote_audio, nominal_rate_of
+from wenet_uio.dataset.corpus.raw_index import RATE_LINES, entry_of, nominal_rate_of
 from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.list_file import DataList
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 
 
@@ -54,6 +56,12 @@ def test_a_manifest_without_sampling_rate_has_the_digest_of_its_audio_at_any_rat
     assert len(digests) == 1
 
 
+def rate_of(path):
+    """The nominal rate of a list."""
+    with DataList(str(path), "raw") as data_list:
+        return nominal_rate_of(str(path), data_list.first_lines(RATE_LINES), DEFAULT_LAYOUT)
+
+
 @pytest.mark.parametrize(
     ("first", "rate"),
     [
@@ -65,12 +73,12 @@ def test_a_manifest_without_sampling_rate_has_the_digest_of_its_audio_at_any_rat
 )
 def test_the_nominal_rate_is_that_of_the_first_line_that_tells_a_rate(path, tmp_path, first, rate):
     (tmp_path / "x.list").write_text(f'{first}\n{{"wav": "a.wav", "txt": "", "duration": 1}}\n')
-    assert nominal_rate_of(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == rate
+    assert rate_of(tmp_path / "x.list") == rate
 
 
 def test_the_nominal_rate_of_a_list_whose_audio_is_elsewhere_is_16_khz(tmp_path):
     (tmp_path / "x.list").write_text('{"wav": "none.wav", "txt": "", "duration": 1}\n' * 20)
-    assert nominal_rate_of(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == NOMINAL_RATE
+    assert rate_of(tmp_path / "x.list") == NOMINAL_RATE
 
 
 def test_the_search_of_a_nominal_rate_waits_for_a_store_for_seconds_and_does_not_mark_it_as_lost(
@@ -82,9 +90,9 @@ def test_the_search_of_a_nominal_rate_waits_for_a_store_for_seconds_and_does_not
     with serving(tmp_path) as server:
         url = server.url
     (tmp_path / "x.list").write_text(f'{{"wav": "{url}/a.wav", "txt": "", "duration": 1}}\n' * 3)
-    assert nominal_rate_of(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == NOMINAL_RATE
+    assert rate_of(tmp_path / "x.list") == NOMINAL_RATE
     with serving(tmp_path, port=int(url.rpartition(":")[2])):
-        assert nominal_rate_of(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == 8000
+        assert rate_of(tmp_path / "x.list") == 8000
 
 
 @pytest.mark.parametrize(("start", "end"), [(0.6, None), (0.3, 0.2), (0.2, 0.2)])
@@ -102,4 +110,6 @@ def test_a_list_with_one_remote_file_is_remote(tmp_path):
     ]
     for more, expected in (([], False), (['{"wav": "s3://b/c.wav", "txt": ""}'], True)):
         (tmp_path / "x.list").write_text("\n".join([*lines, *more]))
-        assert has_remote_audio(str(tmp_path / "x.list"), DEFAULT_LAYOUT) == expected
+        with DataList(str(tmp_path / "x.list"), "raw") as data_list:
+            _, _, is_remote = raw_index.raw_columns(data_list, 1000, THREADS, DEFAULT_LAYOUT)
+        assert is_remote == expected

@@ -7,9 +7,7 @@ list has an index of its own (`shard_index`, `remote_index`).
 
 from __future__ import annotations
 
-import itertools
 import os
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +32,6 @@ from wenet_uio.dataset.corpus.index import (
 from wenet_uio.dataset.corpus.raw_index import (
     UTTERANCES_PER_RUN,
     Columns,
-    has_remote_audio,
     raw_columns,
 )
 from wenet_uio.dataset.corpus.remote_index import update_kept_index
@@ -43,9 +40,9 @@ from wenet_uio.dataset.formats.data_list import (
     DataType,
     ListError,
     ShardFiles,
-    lines_of,
-    split_shard_list,
+    shards_of,
 )
+from wenet_uio.dataset.formats.list_file import DataList, check_type
 from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
@@ -55,10 +52,6 @@ from wenet_uio.files import digest_of, locked
 
 REMOTE_THREADS = 16
 """Remote objects that are indexed at the same time."""
-TYPE_LINES = 10
-"""Lines at the beginning of a list that tell its type."""
-PARQUET_MAGIC, TAR_MAGIC = b"PAR1", slice(257, 262)
-"""First bytes of a parquet file, and the place of `ustar` in a tar."""
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
 """Default executor that reads the headers of audio files."""
 
@@ -116,73 +109,33 @@ def build_index(
     Raises:
         ListError: the list is empty or of the other type, or a file that it names is missing.
     """
-    check_type(data_list, data_type)
-    state = {
-        **_fingerprint(data_list),
-        "digest": digest_of(data_list),
-    }  # before it is read: it may change meanwhile
-    if data_type == "raw":
-        columns, bad = raw_columns(data_list, per_run, executor, layout)
-    else:
-        columns, bad = _shard_columns(data_list, layout)
-    summary = asdict(summary_of(columns))
-    meta = {
-        "type": data_type,
-        "bad": bad,
-        "summary": summary,
-        **state,
-        "remote": _is_remote(data_list, data_type, layout),
-        "features": bool((columns["sample_rate"] == FRAME_RATE).any()),
-    }
+    with DataList(data_list, data_type) as lines:
+        if data_type == "raw":
+            columns, bad, is_remote = raw_columns(lines, per_run, executor, layout)
+        else:
+            columns, bad, is_remote = _shard_columns(lines, layout)
+        meta = {
+            "type": data_type,
+            "bad": bad,
+            "summary": asdict(summary_of(columns)),
+            "bytes": lines.size,
+            "mtime_ns": lines.mtime_ns,
+            "digest": lines.digest(),
+            "remote": is_remote,
+            "features": bool((columns["sample_rate"] == FRAME_RATE).any()),
+        }
+
     places = places_of(index_of(data_list, layout))
     return write_kept(places, lambda file: write_columns(file, columns, meta)), bad
 
 
-def check_type(data_list: str, data_type: DataType) -> None:
-    """Refuse a raw list that is opened as a shard list, and the reverse.
-
-    Raises:
-        ListError: the list is empty, UTF-16, a shard, or of the other type; the message has the
-            fitting `data_type`.
+def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Problem], bool]:
+    """Columns of the index of a shard list, (key, reason) of what cannot be used, and whether any
+    tar is in a remote store.
     """
-    _refuse_shard(data_list)
-    lines = (line.removeprefix(BOM_UTF8).strip() for _, line in lines_of(data_list))
-    first = list(itertools.islice(filter(None, lines), TYPE_LINES))
-    if not first:
-        raise ListError(f"{data_list}: empty data list")
-    if first[0].startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        raise ListError(f"{data_list}: UTF-16; convert the list to UTF-8 with iconv")
-    # Some of these lines may be bad: one line of the type is enough.
-    if not any(
-        (line.startswith(b"{") and line.endswith(b"}")) == (data_type == "raw") for line in first
-    ):
-        kind, fitting = (
-            ("paths of shards", "shard") if data_type == "raw" else ("JSON lines", "raw")
-        )
-        raise ListError(f"{data_list}: holds {kind}, which is data_type {fitting}, not {data_type}")
-
-
-def _refuse_shard(data_list: str) -> None:
-    """Raises: ListError: the file is a shard in place of a list of shards."""
-    with open(data_list, "rb") as file:
-        head = file.read(TAR_MAGIC.stop)
-    kind = (
-        "a parquet file"
-        if head.startswith(PARQUET_MAGIC)
-        else "a tar"
-        if head[TAR_MAGIC] == b"ustar"
-        else None
-    )
-    if kind:
-        raise ListError(
-            f"{data_list}: {kind}, not a data list; write its path as a line of a file, and name "
-            "that file with "
-            "data_type shard"
-        )
-
-
-def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Problem]]:
-    shards, bad = split_shard_list(data_list)
+    data_list = lines.path
+    shards, bad = shards_of(data_list, (line for _, line in lines.lines()))
+    is_remote = _any_remote(shards)
     check_shard_files(data_list, shards)
     bad.extend(entries_outside(shards))
     used: list[bytes] = []
@@ -190,7 +143,7 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Proble
 
     def rows() -> Iterator[Rows]:
         with ThreadPoolExecutor(
-            REMOTE_THREADS if _any_remote(shards) else min(8, os.cpu_count() or 1)
+            REMOTE_THREADS if is_remote else min(8, os.cpu_count() or 1)
         ) as pool:
             indexed = pool.map(lambda shard: index_shard(shard, data_list, layout), shards)
             bar = tqdm(indexed, "index", len(shards), unit="shard", disable=None, leave=False)
@@ -206,7 +159,7 @@ def _shard_columns(data_list: str, layout: Layout) -> tuple[Columns, list[Proble
     table["first_row"] = np.cumsum(table["samples"], dtype=np.int64) - table["samples"]
     table |= lengths.arrays()
     table["path_end"] = np.cumsum([len(path) for path in used], dtype=np.uint64)
-    return table, bad
+    return table, bad, is_remote
 
 
 def index_shard(
@@ -251,13 +204,6 @@ def entries_outside(shards: Sequence[str]) -> list[Problem]:
 
 def _any_remote(shards: Iterable[str]) -> bool:
     return any(objects.is_remote(ShardFiles.parse(shard).tar) for shard in shards)
-
-
-def _is_remote(data_list: str, data_type: DataType, layout: Layout) -> bool:
-    """Whether any tar or audio file of the list is in a remote store."""
-    if data_type == "shard":
-        return _any_remote(split_shard_list(data_list)[0])
-    return has_remote_audio(data_list, layout)
 
 
 def _current_index(data_list: str, data_type: DataType, layout: Layout) -> Path | None:

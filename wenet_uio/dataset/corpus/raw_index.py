@@ -30,12 +30,12 @@ from wenet_uio.dataset.corpus.index import (
 from wenet_uio.dataset.formats.data_list import (
     ListError,
     RawLine,
-    lines_of,
     locate,
     parse_raw_line,
     reason_to_skip,
 )
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys
+from wenet_uio.dataset.formats.list_file import DataList
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.transfer import version_of
@@ -112,14 +112,14 @@ def _stated_rate(line: RawLine) -> int | None:
     return rate
 
 
-def nominal_rate_of(data_list: str, layout: Layout) -> int:
+def nominal_rate_of(data_list: str, first_lines: Sequence[bytes], layout: Layout) -> int:
     """Hz of the lines that state a duration and no sampling_rate: that of the first such line that
     tells a rate.
 
-    A line tells a rate by its sampling_rate or by its audio. NOMINAL_RATE if none of the first
-    RATE_LINES lines does.
+    A line tells a rate by its sampling_rate or by its audio. NOMINAL_RATE if none of `first_lines`
+    does.
     """
-    for _, text in itertools.islice(lines_of(data_list), RATE_LINES):
+    for text in first_lines:
         try:
             line = parse_raw_line(text, layout.text_field)
             if line.extra.get("duration") is None:
@@ -175,23 +175,32 @@ def table_of_runs(rows: Rows, first: np.ndarray, ends: np.ndarray) -> Columns:
 
 
 def raw_columns(
-    data_list: str, per_run: int, executor: Executor, layout: Layout
-) -> tuple[Columns, list[Problem]]:
-    """Columns of the index of a raw list, and (key, reason) of each line that cannot be used.
+    data_list: DataList, per_run: int, executor: Executor, layout: Layout
+) -> tuple[Columns, list[Problem], bool]:
+    """Columns of the index of a raw list, (key, reason) of each line that cannot be used, and
+    whether any line names audio in a remote store.
 
     Every `per_run` lines count as one shard; a run without a usable line is left out. Lines are
     read and columns are written as indexing goes on: memory holds neither the list nor the index.
     """
-    total = sum(1 for _ in lines_of(data_list))
-    results = executor.map(
-        _index_lines, _jobs(data_list, layout), "index", total, lambda job: len(job.lines)
+    answers = executor.map(
+        _index_lines, _jobs(data_list, layout), "index", data_list.size, _bytes_of, unit="B"
     )
-    rows, bad, used = _gather((outcome for result in results for outcome in result), per_run)
+    is_remote = False
+
+    def outcomes() -> Iterator[Entry | Problem]:
+        nonlocal is_remote
+        for answer in answers:
+            is_remote |= answer.has_remote_audio
+            yield from answer.outcomes
+
+    rows, bad, used = _gather(outcomes(), per_run)
     if _are_keys_repeated(rows, bad):
         rows = _with_distinct_keys(rows, data_list, layout)
+
     samples = np.asarray([count for count in used if count], np.int64)
     ends = np.cumsum(samples)
-    return table_of_runs(rows, ends - samples, ends), bad
+    return table_of_runs(rows, ends - samples, ends), bad, is_remote
 
 
 def _gather(
@@ -224,17 +233,27 @@ def _are_keys_repeated(rows: Rows, bad: Sequence[Problem]) -> bool:
     return len(np.unique(hashes)) < len(hashes)
 
 
-def _with_distinct_keys(rows: Rows, data_list: str, layout: Layout) -> Rows:
+def _with_distinct_keys(rows: Rows, data_list: DataList, layout: Layout) -> Rows:
     """Rows of a list in which a key occurs twice; lines that state no key may get folders in front
     of their keys.
+
+    The list is read a second time: few lists repeat a key, and keeping the audio of every line
+    would cost all others the memory.
+
+    Raises:
+        ListError: the list has changed since the first reading.
     """
     parsed: dict[int, tuple[str, Audio | None]] = {}
-    for offset, text in lines_of(data_list):
-        try:
-            line = parse_raw_line(text, layout.text_field)
-            parsed[offset] = line.key, line.audio_of_key
-        except ListError:
-            continue  # blank, or already among the bad lines
+    with DataList(data_list.path, "raw") as again:
+        for offset, text in again.lines():
+            try:
+                line = parse_raw_line(text, layout.text_field)
+                parsed[offset] = line.key, line.audio_of_key
+            except ListError:
+                continue  # blank, or already among the bad lines
+        if again.digest() != data_list.digest():
+            raise ListError(f"{data_list.path}: changed while it was indexed; start again")
+
     keys = distinct_keys(
         [key for key, _ in parsed.values()], [audio for _, audio in parsed.values()]
     )
@@ -242,12 +261,13 @@ def _with_distinct_keys(rows: Rows, data_list: str, layout: Layout) -> Rows:
     return rows.with_keys([key_at[offset] for offset in rows.audio_offset.tolist()])
 
 
-def _jobs(data_list: str, layout: Layout) -> Iterator[_Job]:
+def _jobs(data_list: DataList, layout: Layout) -> Iterator[_Job]:
     """The lines of a list that are not blank, LINES_PER_JOB at a time."""
-    rate = nominal_rate_of(data_list, layout)
-    lines = (each for each in enumerate(lines_of(data_list), 1) if each[1][1].strip(BLANK))
-    while some := list(itertools.islice(lines, LINES_PER_JOB)):
-        yield _Job(data_list, layout, rate, some)
+    rate = nominal_rate_of(data_list.path, data_list.first_lines(RATE_LINES), layout)
+    numbered = enumerate(data_list.lines(), 1)
+    filled = (line for line in numbered if line[1][1].strip(BLANK))
+    while lines := list(itertools.islice(filled, LINES_PER_JOB)):
+        yield _Job(data_list.path, layout, rate, lines)
 
 
 class _Job(NamedTuple):
@@ -259,14 +279,31 @@ class _Job(NamedTuple):
     lines: Sequence[NumberedLine]
 
 
-def _index_lines(job: _Job) -> list[Entry | Problem]:
-    """Index entries of lines, or (key, reason) of a line that cannot be used."""
+def _bytes_of(job: _Job) -> int:
+    return sum(len(text) for _, (_, text) in job.lines)
+
+
+class _Answer(NamedTuple):
+    """What a worker says of the lines of a job."""
+
+    outcomes: list[Entry | Problem]
+    """For each line its index entry, or (key, reason) if the line cannot be used."""
+    has_remote_audio: bool
+    """A line names audio in a remote store; lines with a reason count too, if they parse."""
+
+
+def _index_lines(job: _Job) -> _Answer:
+    """Index the lines of a job."""
+    has_remote_audio = False
 
     def index_line(number: int, offset: int, text: bytes) -> Entry | Problem:
+        nonlocal has_remote_audio
         key = f"{job.data_list}:{number}"
         try:
             line = parse_raw_line(text, job.layout.text_field)
             key = line.key
+            has_remote_audio |= b"://" in text and objects.is_remote(line.wav)
+
             skip = reason_to_skip(line.extra)
             if skip:
                 return key, skip
@@ -274,19 +311,5 @@ def _index_lines(job: _Job) -> list[Entry | Problem]:
         except (ListError, AudioError) as error:
             return key, str(error)
 
-    return [index_line(number, offset, text) for number, (offset, text) in job.lines]
-
-
-def has_remote_audio(data_list: str, layout: Layout) -> bool:
-    """Whether any line of a raw list names audio in a remote store."""
-    return any(
-        b"://" in text and objects.is_remote(_wav_of(text, layout))
-        for _, text in lines_of(data_list)
-    )
-
-
-def _wav_of(text: bytes, layout: Layout) -> str:
-    try:
-        return parse_raw_line(text, layout.text_field).wav
-    except ListError:  # already among the bad samples
-        return ""
+    outcomes = [index_line(number, offset, text) for number, (offset, text) in job.lines]
+    return _Answer(outcomes, has_remote_audio)

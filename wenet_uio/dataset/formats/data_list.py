@@ -17,7 +17,7 @@ import math
 import os
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -246,11 +246,25 @@ def split_shard_list(path: str | Path) -> tuple[list[str], list[tuple[str, str]]
     Raises:
         MissingFileError: a pattern matches no file; the message names the line.
     """
+    return shards_of(path, Path(path).read_bytes().split(b"\n"))
+
+
+def shards_of(path: str | Path, lines: Iterable[bytes]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Shards of the lines of a list, see `split_shard_list`.
+
+    Args:
+        path: the list, for messages.
+        lines: all lines of the list, with or without line ends.
+    """
     shards: list[str] = []
     bad: list[tuple[str, str]] = []
-    for number, line in enumerate(Path(path).read_bytes().removeprefix(BOM_UTF8).split(b"\n"), 1):
+    for number, line in enumerate(lines, 1):
+        content = line.removesuffix(b"\n")
+        if number == 1:
+            content = content.removeprefix(BOM_UTF8)
         try:
-            if text := line.decode().strip():
+            text = content.decode().strip()
+            if text:
                 shards.extend(map(str, _shards_of_line(text.split("\t"))))
         except UnicodeDecodeError as error:
             bad.append((f"{path}:{number}", f"not UTF-8 ({error.reason} at byte {error.start})"))

@@ -1,0 +1,100 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.dataset.support.tars import wav, write_tar
+from wenet_uio.dataset.corpus.columns import read_columns
+from wenet_uio.dataset.corpus.indexing import index_of
+from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.list_file import TYPE_LINES, DataList
+from wenet_uio.files import digest_of
+
+COUNT_READS = """
+import os, sys, threading
+from wenet_uio.dataset.corpus.open_list import open_list
+
+path, data_type = sys.argv[1:]
+opened = []
+sys.addaudithook(lambda event, args: event == "open" and args[0] == path and opened.append(1))
+open_list(path, data_type)  # with its imports
+os.remove(path + ".idx")
+opened.clear()
+
+def bytes_read():
+    return int(open("/proc/self/io").readline().split()[1])
+
+before = bytes_read()
+open_list(path, data_type)
+print(len(opened), (bytes_read() - before) / os.path.getsize(path))
+"""
+"""A process that prints how often indexing opens a list, and the bytes it reads in sizes of the
+list."""
+
+
+def raw_list(folder, lines=20_000):
+    path = folder / "raw.list"
+    values = [
+        {
+            "key": str(number),
+            "wav": "a.wav",
+            "txt": "a" * 100,
+            "duration": 1.0,
+            "sampling_rate": 16000,
+        }
+        for number in range(lines)
+    ]
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+    return path
+
+
+def test_the_type_digest_and_lines_of_a_list_come_from_one_reading(tmp_path):
+    path = raw_list(tmp_path, 3 * TYPE_LINES)
+    with DataList(str(path), "raw") as data_list:
+        assert len(data_list.first_lines(5)) == 5
+        content = b"".join(line for _, line in data_list.lines())
+        assert (content, data_list.digest()) == (path.read_bytes(), digest_of(path))
+
+
+def test_the_digest_is_of_the_lines_that_were_read_if_the_list_is_replaced_meanwhile(tmp_path):
+    path = raw_list(tmp_path, 3 * TYPE_LINES)
+    digest = digest_of(path)
+    with DataList(str(path), "raw") as data_list:
+        (tmp_path / "new").write_text("{}\n")
+        (tmp_path / "new").replace(path)
+        lines = list(data_list.lines())
+        assert (len(lines), data_list.digest()) == (3 * TYPE_LINES, digest)
+
+
+def test_a_digest_before_the_last_line_is_refused(tmp_path):
+    with DataList(str(raw_list(tmp_path)), "raw") as data_list:
+        next(data_list.lines())
+        with pytest.raises(RuntimeError, match="after the last line"):
+            data_list.digest()
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf\n"])
+def test_a_list_without_content_is_refused(tmp_path, content):
+    (tmp_path / "x.list").write_bytes(content)
+    with pytest.raises(ListError, match="empty data list"):
+        DataList(str(tmp_path / "x.list"), "raw")
+
+
+@pytest.mark.parametrize("data_type", ["raw", "shard"])
+def test_a_list_is_read_once_when_it_is_indexed(tmp_path, data_type):
+    if data_type == "raw":
+        path = raw_list(tmp_path)
+    else:
+        write_tar(tmp_path / "0.tar", [("a.txt", "ab"), ("a.wav", wav(0.3))])
+        path = tmp_path / "shard.list"
+        path.write_text(f"{tmp_path}/0.tar\n" + "\n" * 3_000_000)
+
+    command = [sys.executable, "-c", COUNT_READS, str(path), data_type]
+    opened, sizes = subprocess.check_output(command, text=True).split()
+
+    # The lock, the lines, and of a raw list the file that samples are read from.
+    assert int(opened) == {"raw": 3, "shard": 2}[data_type]
+    assert 1 <= float(sizes) < 1.5
+    _, meta = read_columns(index_of(path))
+    assert meta["digest"] == digest_of(path)
