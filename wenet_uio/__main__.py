@@ -28,15 +28,20 @@ COMMANDS = {
 
 def main() -> None:
     """Run the sub-command that the command line names."""
-    given = sys.argv[1:]
-    name = " ".join(given[: 2 if given[:1] == ["export"] else 1])
+    arguments = sys.argv[1:]
+    words_of_name = 2 if arguments[:1] == ["export"] else 1
+    name = " ".join(arguments[:words_of_name])
+
     if name in COMMANDS:
-        sys.argv = [f"wenet-uio {name}", *given[len(name.split()) :]]
+        sys.argv = [f"wenet-uio {name}", *arguments[words_of_name:]]
         run(import_module(f"wenet_uio.bin.{COMMANDS[name][0]}").main)
-    lines = [f"  {command:12} {what}" for command, (_, what) in COMMANDS.items()]
+
+    lines = [f"  {command:12} {purpose}" for command, (_, purpose) in COMMANDS.items()]
     usage = "\n".join(["usage: wenet-uio COMMAND [OPTIONS]; wenet-uio COMMAND --help", "", *lines])
+
     if name in ("", "-h", "--help", "export", "export -h", "export --help"):
-        run(lambda: print(usage, flush=True) or (0 if given else 2))
+        run(lambda: print(usage, flush=True) or (0 if arguments else 2))
+
     print(f"error: wenet-uio {name}: unknown command\n{usage}", file=sys.stderr)
     sys.exit(2)
 

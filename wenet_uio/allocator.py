@@ -1,5 +1,6 @@
-"""What the C allocator does with freed memory. With another C library than glibc, both functions
-leave it as it is.
+"""Control what the C allocator does with freed memory.
+
+Both functions need glibc; with another C library they do nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> None:
     tunables = environment.get("GLIBC_TUNABLES", "")
     chosen = "malloc" in tunables or any(name.startswith("MALLOC_") for name in environment)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+
     if mallopt is not None and not chosen:
         mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
         mallopt(M_TRIM_THRESHOLD, NEVER)

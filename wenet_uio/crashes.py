@@ -32,11 +32,11 @@ def be_careful() -> None:
 def careful() -> Iterator[None]:
     """Make this process careful in a block."""
     global _is_careful
-    before, _is_careful = _is_careful, True
+    was_careful, _is_careful = _is_careful, True
     try:
         yield
     finally:
-        _is_careful = before
+        _is_careful = was_careful
 
 
 def has_crashed(exitcode: int | None) -> bool:
@@ -47,7 +47,7 @@ def has_crashed(exitcode: int | None) -> bool:
 
 
 def described(exitcode: int) -> str:
-    """An exit status in words: SIGSEGV, or exit status 3."""
+    """Describe an exit status in words: SIGSEGV, or exit status 3."""
     return signal.Signals(-exitcode).name if exitcode < 0 else f"exit status {exitcode}"
 
 
@@ -64,15 +64,20 @@ def rehearse(call: Callable[[], object]) -> str | None:
     """
     if not _is_careful:
         return None
+
     process = os.fork()
     if not process:
         try:
+            # no stack trace and no core file: the parent reports the crash
             for number in HANDLED:
                 signal.signal(number, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             call()
         finally:
+            # Leave without the clean-up that the parent does for itself. An exception exits with 0
+            # too: it is no crash.
             os._exit(0)
+
     exitcode = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     if has_crashed(exitcode):
         return described(exitcode)

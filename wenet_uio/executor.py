@@ -73,23 +73,25 @@ class Executor:
             ChildProcessError: a worker was killed, or crashed although it was careful.
             Exception: any exception of `function` is raised here; no further job is submitted.
         """
-        lane = _ray if self.kind == "ray" else _threads if self.kind == "threads" else _processes
+        lane = {"threads": _threads, "processes": _processes, "ray": _ray}[self.kind]
         waiting: deque[tuple[int, Any]] = deque()
+
         with (
             lane(function, self.workers) as (submit, result, workers),
             _bar(title, total, unit) as bar,
         ):
 
             def next_result() -> Result:
-                done, handle = waiting.popleft()
+                job_size, handle = waiting.popleft()
                 value = result(handle)
-                bar.update(done)
+                bar.update(job_size)
                 return value
 
             for job in jobs:
                 if len(waiting) >= 2 * workers:
                     yield next_result()
                 waiting.append((size(job), submit(job)))
+
             while waiting:
                 yield next_result()
 
@@ -121,7 +123,7 @@ def add_executor_options(
 
 
 def executor_of(args: argparse.Namespace, otherwise: Executor | None = None) -> Executor:
-    """The executor of the parsed options; `otherwise` if they are absent."""
+    """Make the executor that the parsed options name; `otherwise` if they are absent."""
     if otherwise and args.workers is None and args.executor == "processes":
         return otherwise
     return Executor(args.workers, args.executor)
@@ -186,6 +188,7 @@ class _CrashProofPool:
         except BrokenProcessPool:
             self._submit_again()
             return self.result(_)
+
         self._submitted.popleft()
         return value
 
@@ -197,12 +200,14 @@ class _CrashProofPool:
         self._pool = ProcessPoolExecutor(
             self._workers, initializer=start_worker, initargs=(self._is_careful,)
         )
+        # `shutdown` drops the pool's own reference; exit statuses tell a crash from a kill.
         self._started = self._pool._processes
 
     def _submit_again(self) -> None:
         self.end()
-        ends = [process.exitcode for process in self._started.values()]
-        crash = next((exitcode for exitcode in ends if has_crashed(exitcode)), None)
+        exitcodes = [process.exitcode for process in self._started.values()]
+        crash = next((exitcode for exitcode in exitcodes if has_crashed(exitcode)), None)
+
         if crash is None:
             raise ChildProcessError(
                 "a worker process died (SIGKILL), most likely because memory ran out; run again "
@@ -212,12 +217,15 @@ class _CrashProofPool:
             raise ChildProcessError(
                 f"a worker process crashed ({described(crash)}), and not in a decoder of audio"
             )
+
         log.warning(
             "a worker process crashed (%s): each audio is tried in a process of its own now",
             described(crash),
         )
         self._is_careful = True
         self._start()
+
+        # Results that exist are kept, and the order of the jobs with them.
         submitted, self._submitted = self._submitted, deque()
         for job, future in submitted:
             if isinstance(future.exception(), BrokenProcessPool):
@@ -232,15 +240,16 @@ def start_worker(is_careful: bool = False) -> None:
     """
     if is_careful:
         be_careful()
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def watch() -> None:
+    def exit_with_parent() -> None:
         wait([parent.sentinel])
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 @contextmanager
@@ -265,11 +274,13 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
                 f"{error}: check that a cluster runs there (RAY_ADDRESS), and whether it needs "
                 "RAY_AUTH_MODE=token"
             ) from None
+
     folder = Path.cwd()
 
     def in_folder(job: Any, is_careful: bool) -> Any:
         if is_careful:
             be_careful()
+
         # Workers start in the folder of `ray start`; relative paths are relative to the folder of
         # the caller.
         try:
@@ -277,10 +288,10 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
         except OSError as error:
             raise ValueError(
                 f"{folder}, the current folder, does not exist on {socket.gethostname()} of the "
-                "Ray cluster "
-                f"({error.strerror}): run the command in a folder that has the same path on all "
-                "machines"
+                f"Ray cluster ({error.strerror}): run the command in a folder that has the same "
+                "path on all machines"
             ) from None
+
         return function(job)
 
     task = ray.remote(in_folder)
@@ -291,6 +302,7 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
             try:
                 return ray.get(reference)
             except WorkerCrashedError:
+                # A careful worker survives the crash of a decoder, and names its audio.
                 return ray.get(task.options(max_retries=0).remote(job, True))
         except RayTaskError as error:
             raise error.cause from None

@@ -40,6 +40,7 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, mode, encoding="utf-8" if mode == "w" else None) as file:
@@ -49,15 +50,15 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
+
+        # On a full disk torch.save raises a RuntimeError in place of the OSError.
         cause = error if isinstance(error, OSError) else error.__context__
         if (
             isinstance(cause, OSError)
             and isinstance(error, OSError | RuntimeError)
             and not cause.filename
         ):
-            raise OSError(
-                cause.errno, cause.strerror, str(path)
-            ) from None  # torch.save raises a RuntimeError instead
+            raise OSError(cause.errno, cause.strerror, str(path)) from None
         raise
 
 
@@ -68,14 +69,15 @@ def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
     URIs are shown without passwords and signatures: such records are passed on.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    told = {
+    shown_record = {
         name: shown(value) if isinstance(value, str) else value for name, value in record.items()
     }
-    line = f"{json.dumps(told, ensure_ascii=False)}\n".encode()
+    line = f"{json.dumps(shown_record, ensure_ascii=False)}\n".encode()
+
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        # a single call, so that lines of several processes do not mix; a full disk needs a second
-        # one
+        # One call writes the whole line, so that lines of several processes do not mix. Only a
+        # full disk cuts the write short; the second call then raises its error.
         while line:
             line = line[os.write(file, line) :]
     except OSError as error:
@@ -88,11 +90,15 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     """Read the records that `append_line` wrote. A missing file gives none; a line cut short by a
     kill is ignored.
     """
-    path, found = Path(path), []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    path = Path(path)
+    if not path.exists():
+        return []
+
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
         with suppress(json.JSONDecodeError):
-            found.append(json.loads(line))
-    return found
+            records.append(json.loads(line))
+    return records
 
 
 @contextmanager

@@ -36,18 +36,16 @@ TOO_LARGE = "too_large.jsonl"
 
 
 def read_starts(folder: str | Path) -> list[dict[str, Any]]:
-    """Records of environment.yaml, one for each start of the run; empty if the file does not
-    exist.
-    """
+    """Read the records of environment.yaml, one for each start of the run; none if it is missing."""
     path = Path(folder, ENVIRONMENT)
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def recorded_utterance_seconds(folder: str | Path) -> dict[str, float]:
-    """Lengths of the training utterances in seconds, as the newest start of a run recorded them.
+    """Read the lengths of the training utterances that the newest start of a run recorded.
 
     Returns:
-        `median`, `most` (the 95th percentile) and `longest`; empty if the run has no such record.
+        `median`, `most` (the 95th percentile) and `longest` in seconds; empty if the run has no such record.
     """
     starts = read_starts(folder)
     return (starts[-1].get("utterance_seconds") if starts else None) or {}

@@ -37,8 +37,7 @@ _QUOTED = re.compile(rf"((?P<quote>['\"]){_NAME}(?P=quote):\s?(['\"]))(?:(?!\3).
 
 
 def shown(text: object) -> str:
-    """A URI, or a text that may have URIs, as it may be shown: without passwords, queries and named
-    secrets.
+    """Remove passwords, queries and named secrets from a URI, or from a text that may have URIs.
 
     All messages, pages, logs and records of this project go through this function. The whole query
     of a URI is hidden, because every store has its own names for signatures and tokens.
@@ -56,33 +55,32 @@ def shown(text: object) -> str:
     return text
 
 
-def _without_password(found: re.Match[str]) -> str:
-    scheme, user = found.groups()
-    return f"{scheme}://{HIDDEN}@" if ":" in user or scheme in TOKENS_AS_USER else found[0]
+def _without_password(match: re.Match[str]) -> str:
+    scheme, user = match.groups()
+    return f"{scheme}://{HIDDEN}@" if ":" in user or scheme in TOKENS_AS_USER else match[0]
 
 
-def _without_values(found: re.Match[str]) -> str:
-    values = found[2]
-    return (
-        found[1] + HIDDEN + values[len(values.rstrip(":;,.)]}")) :]
-    )  # the end of a sentence, not of the query
+def _without_values(match: re.Match[str]) -> str:
+    before_query, query = match.groups()
+
+    # Punctuation at the end closes the sentence around the URI; it is no part of the query.
+    punctuation = query[len(query.rstrip(":;,.)]}")) :]
+    return before_query + HIDDEN + punctuation
 
 
 def shown_values(value: Any) -> Any:
-    """A tree of dictionaries and lists, in which every text with a URI is replaced by `shown` of
-    it.
-    """
+    """Copy a tree of dictionaries and lists, with every text that has a URI passed to `shown`."""
     if isinstance(value, str):
         return shown(value) if "://" in value else value
     if isinstance(value, dict):
-        return {shown_values(name): shown_values(each) for name, each in value.items()}
+        return {shown_values(name): shown_values(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [shown_values(each) for each in value]
+        return [shown_values(item) for item in value]
     return value
 
 
 def is_shown_form(uri: str) -> bool:
-    """Whether a URI is what `shown` made of one with a secret, so that it cannot be read."""
+    """Tell whether `shown` has removed a secret from this URI, so that it cannot be read."""
     return f"://{HIDDEN}@" in uri or uri.endswith(f"?{HIDDEN}")
 
 

@@ -40,9 +40,8 @@ def render(name: str, **values: Any) -> Iterator[str]:
 
 
 def data_uri(content: bytes, media_type: str) -> Markup:
-    """Embed a picture or a sound: the value of `src` that holds `content` itself, such as
-    `data:image/png;base64,…`.
-    """
-    return Markup(
-        f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}"
-    )  # base64 needs no escapes
+    """Embed a picture or a sound as a value of `src`, such as `data:image/png;base64,…`."""
+    encoded = base64.b64encode(content).decode("ascii")
+
+    # base64 has no character that HTML escapes
+    return Markup(f"data:{media_type};base64,{encoded}")

@@ -34,8 +34,10 @@ class Comparison(NamedTuple):
 
 
 def interval(counts: Sequence[Counts], resamples: int, seed: int = 0) -> tuple[float, float]:
-    """Ends of the 95 % interval of the error rate, in percent; `counts` has one element per
-    utterance.
+    """Estimate the 95 % interval of the error rate, in percent.
+
+    Args:
+        counts: one element per utterance.
     """
     (rates,) = _rates([counts], resamples, seed)
     return _ends(rates)
@@ -47,25 +49,33 @@ def compare(
     """Compare two systems; `first` and `second` count the same utterances in the same order."""
     rates = _rates([first, second], resamples, seed)
     differences = rates[1] - rates[0]
-    total = [sum(counts, Counts()).rate for counts in (first, second)]
+    low, high = _ends(differences)
+
+    first_rate, second_rate = (sum(counts, Counts()).rate for counts in (first, second))
     p = 2 * min((differences <= 0).mean(), (differences >= 0).mean())
-    return Comparison(total[1] - total[0], *_ends(differences), min(1.0, float(p)))
+    return Comparison(second_rate - first_rate, low, high, min(1.0, float(p)))
 
 
 def _rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: int) -> np.ndarray:
-    """(systems, resamples) error rates in percent; a resample holds the same utterances for every
-    system.
+    """Compute error rates (systems, resamples) in percent.
+
+    A resample holds the same utterances for every system.
     """
-    errors = np.array([[each.errors for each in counts] for counts in systems], np.int64)
-    words = np.array([each.words for each in systems[0]], np.int64)
-    draw = np.random.default_rng(seed)
+    errors = np.array(
+        [[utterance.errors for utterance in counts] for counts in systems], np.int64
+    )  # (systems, utterances)
+    words = np.array([utterance.words for utterance in systems[0]], np.int64)
+
+    generator = np.random.default_rng(seed)
     rates = np.zeros((len(systems), resamples))
-    at_once = max(1, DRAWN_AT_ONCE // max(1, len(words)))
-    for first in range(0, resamples, at_once):
-        chosen = draw.integers(len(words), size=(min(at_once, resamples - first), len(words)))
-        rates[:, first : first + at_once] = (
-            100.0 * errors[:, chosen].sum(axis=2) / words[chosen].sum(axis=1).clip(1)
-        )
+    block = max(1, DRAWN_AT_ONCE // max(1, len(words)))
+    for first in range(0, resamples, block):
+        shape = (min(block, resamples - first), len(words))
+        utterances = generator.integers(len(words), size=shape)
+
+        drawn_errors = errors[:, utterances].sum(axis=2)
+        drawn_words = words[utterances].sum(axis=1).clip(1)
+        rates[:, first : first + block] = 100.0 * drawn_errors / drawn_words
     return rates
 
 

@@ -44,9 +44,11 @@ def write_html(
     counted = ((key, Counts.of(pairs)) for key, pairs in scores.utterances.items())
     wrong = [(key, counts) for key, counts in counted if counts.errors]
     wrong.sort(key=lambda item: -item[1].errors)
+
     errors = Counter(
         pair for pairs in scores.utterances.values() for pair in pairs if pair[0] != pair[1]
     )
+
     page = render(
         "errors",
         title=title,
@@ -64,8 +66,8 @@ def _articles(
     scores: Scores, shown: Iterable[tuple[str, Counts]], audio: Audio | None
 ) -> Iterator[_Article]:
     for key, counts in shown:
-        found = audio(key) if audio else None
-        sound = data_uri(_flac(*found), "audio/flac") if found else None
+        recording = audio(key) if audio else None
+        sound = data_uri(_flac(*recording), "audio/flac") if recording else None
         yield _Article(key, counts, scores.utterances[key], sound)
 
 

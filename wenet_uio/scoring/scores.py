@@ -63,16 +63,19 @@ def score(references: Mapping[str, str], hypotheses: Mapping[str, str], rules: W
             f"no utterance is in both files: references begin with {next(iter(references))}, "
             f"hypotheses with {next(iter(hypotheses), 'nothing')}"
         )
+
     scores = Scores(extra=[key for key in hypotheses if key not in references])
     pairs_of: dict[str, list[Pair]] = {}
     for key, text in references.items():
         if key not in hypotheses:
             scores.missing.append(key)
+
         pairs = align(rules(text), rules(hypotheses.get(key, "")))
         scores.utterances[key] = pairs
         scores.overall += Counts.of(pairs)
         for pair in pairs:
             pairs_of.setdefault(_script(pair), []).append(pair)
+
     scores.scripts = {script: Counts.of(pairs) for script, pairs in pairs_of.items()}
     return scores
 
@@ -84,7 +87,9 @@ def write_report(scores: Scores, file: IO[str], form: ReportFormat = ReportForma
             file.write(f"\nutt: {key}\nWER: {Counts.of(pairs)}\n")
             _write_alignment(pairs, file, f"({key})" if form.verbose > 1 else "", form)
         file.write(f"{_RULE}\n\n")
+
     _write_totals(scores, file, form.resamples)
+
     if form.verbose:
         for script, counts in scores.scripts.items():
             file.write(f"{script} -> {counts}\n")
@@ -99,11 +104,11 @@ def write_comparison(
     """
     for number, (name, scores) in enumerate((first, second), 1):
         file.write(f"{number}: {name} -> {scores.overall}\n")
-    found = compare(first[1].counts(), second[1].counts(), resamples)
+
+    comparison = compare(first[1].counts(), second[1].counts(), resamples)
     file.write(
-        f"2 - 1 -> {found.difference:+.2f} points, {LEVEL} % interval {found.low:+.2f} to "
-        f"{found.high:+.2f}, "
-        f"p = {found.p:.3f} ({resamples} paired resamples)\n"
+        f"2 - 1 -> {comparison.difference:+.2f} points, {LEVEL} % interval {comparison.low:+.2f} "
+        f"to {comparison.high:+.2f}, p = {comparison.p:.3f} ({resamples} paired resamples)\n"
     )
 
 
@@ -116,7 +121,10 @@ def _write_totals(scores: Scores, file: IO[str], resamples: int) -> None:
     if scores.extra:
         named = listed(scores.extra, _NAMED)
         file.write(f"Extra: {len(scores.extra)} without reference, not scored: {named}\n")
-    file.write(f"Overall -> {scores.overall}\n")  # score.sh and train/run_report.py parse this line
+
+    # score.sh and train/run_report.py parse this line.
+    file.write(f"Overall -> {scores.overall}\n")
+
     if resamples and scores.utterances:
         low, high = interval(scores.counts(), resamples)
         file.write(

@@ -78,6 +78,7 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:
     """
     if list(reference) == list(hypothesis):
         return list(zip(reference, hypothesis, strict=True))
+
     rises_down, rises_right = _differences(reference, hypothesis)
     pairs: list[Pair] = []
     row, column = len(reference), len(hypothesis)
@@ -91,6 +92,8 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:
         else:
             row, column = row - 1, column - 1
             pairs.append((reference[row], hypothesis[column]))
+
+    # The walk reached the first row or column: what remains has no partner.
     pairs.extend((word, None) for word in reversed(reference[:row]))
     pairs.extend((None, word) for word in reversed(hypothesis[:column]))
     pairs.reverse()
@@ -110,16 +113,20 @@ def _differences(
     places: dict[str, int] = {}
     for row, word in enumerate(reference):
         places[word] = places.get(word, 0) | 1 << row
+
     all_rows = (1 << len(reference)) - 1
     down_plus, down_minus = all_rows, 0
     rises_down, rises_right = [all_rows], [0]
+
     for word in hypothesis:
         matches = places.get(word, 0)
         diagonal_zero = (((matches & down_plus) + down_plus) ^ down_plus) | matches | down_minus
         right_plus = (down_minus | ~(diagonal_zero | down_plus)) & all_rows
         right_minus = diagonal_zero & down_plus & all_rows
         rises_right.append(right_plus)
-        shifted_plus = right_plus << 1 | 1  # the top row grows with every column
+
+        # The top row of the matrix grows by one with every column.
+        shifted_plus = right_plus << 1 | 1
         down_plus = (right_minus << 1 | ~(diagonal_zero | shifted_plus)) & all_rows
         down_minus = shifted_plus & diagonal_zero & all_rows
         rises_down.append(down_plus)

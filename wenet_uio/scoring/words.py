@@ -37,7 +37,7 @@ characters."""
 
 @dataclass(frozen=True)
 class WordRules:
-    """How a text is cut into the units that are scored."""
+    """Rules that cut a text into the units that are scored."""
 
     unit: Unit = "word"
     """What is counted."""
@@ -66,7 +66,7 @@ class WordRules:
 
 
 def _characters(words: list[str]) -> list[str]:
-    """The characters of the words, with the spaces between words."""
+    """Cut words into characters, with a unit for each space that counts."""
     characters: list[str] = []
     for word in words:
         if characters and _WITHOUT_SPACES.isdisjoint(
@@ -90,8 +90,8 @@ def _ideographs_and_words(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def script_of(word: str) -> str:
-    """Script of a word: Mandarin, English, Number or Japanese; Other if it has several or none of
-    these.
+    """Name the script of a word: Mandarin, English, Number or Japanese; Other if it has several or
+    none of these.
     """
     scripts = {_script_of_char(char) for char in word if char not in _IN_WORD_MARKS}
     return scripts.pop() if len(scripts) == 1 else "Other"
