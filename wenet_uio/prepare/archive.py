@@ -67,9 +67,11 @@ def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -
                 f"{sorted(top.name for top in tops)}"
             )
         for pattern, expected in counts.items():
-            found = sum(1 for _ in tops[0].glob(pattern))
-            if found != expected:
-                raise ValueError(f"{archive}: expected {expected} files {pattern}, found {found}")
+            matching_files = sum(1 for _ in tops[0].glob(pattern))
+            if matching_files != expected:
+                raise ValueError(
+                    f"{archive}: expected {expected} files {pattern}, found {matching_files}"
+                )
         tops[0].rename(folder)
     finally:
         rmtree(aside, ignore_errors=True)

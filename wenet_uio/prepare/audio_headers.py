@@ -30,13 +30,13 @@ def read_headers(wavs: Sequence[str], executor: Executor) -> list[AudioInfo | st
 
 def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
     """Read the headers of audio files; a string says why a header cannot be read."""
-    found: list[AudioInfo | str] = []
+    results: list[AudioInfo | str] = []
     for wav in wavs:
         try:
-            found.append(audio_info(wav))
+            results.append(audio_info(wav))
         except AudioError as error:
-            found.append(str(error))
-    return found
+            results.append(str(error))
+    return results
 
 
 def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> list[RawLine]:
@@ -85,8 +85,8 @@ def _cut(line: RawLine, length: float) -> RawLine | str:
     if start < length and (end is None or end <= length):
         return line
     if end is not None and end - length <= min(LATE, (end - start) / 2):
-        known = {"duration": length - start} if "duration" in line.extra else {}
-        return replace(line, end=length, extra=line.extra | known)
+        new_duration = {"duration": length - start} if "duration" in line.extra else {}
+        return replace(line, end=length, extra=line.extra | new_duration)
     last = "the end" if end is None else f"{end:g} s"
     return f"{line.key} from {start:g} s to {last} of {line.wav}, which has {length:g} s"
 

@@ -49,11 +49,11 @@ def find_audio(
     Returns:
         for each name one absolute path, several paths if it is ambiguous, or none if no file fits.
     """
-    found = {wav: _at_path(wav, folders) for wav in wavs}
-    missing = [wav for wav, files in found.items() if not files]
+    files_of = {wav: _at_path(wav, folders) for wav in wavs}
+    missing = [wav for wav, files in files_of.items() if not files]
     if audio and missing:
-        found |= _by_name(missing, audio)
-    return found
+        files_of |= _by_name(missing, audio)
+    return files_of
 
 
 def _at_path(wav: str, folders: Sequence[Path]) -> list[Path]:
@@ -63,13 +63,13 @@ def _at_path(wav: str, folders: Sequence[Path]) -> list[Path]:
     places = (os.path.abspath(folder / name) for name in spellings for folder in folders)  # noqa: PTH100 - resolve() would follow links
     # isfile() is false where Path.is_file() raises OSError: a text in the column of the audio is
     # too long for a path.
-    found = next(filter(os.path.isfile, places), None)
-    return [Path(found)] if found else []
+    path = next(filter(os.path.isfile, places), None)
+    return [Path(path)] if path else []
 
 
 def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
     by_path, by_name = _names_in(audio)
-    found: dict[str, list[Path]] = {}
+    files_of: dict[str, list[Path]] = {}
     for wav in wavs:
         name = composed(wav)
         path, whole = (
@@ -79,8 +79,8 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
         files = by_path.get(name) or by_path.get(str(path.with_suffix("")))
         files = files or by_name.get(whole.stem) or by_name.get(path.stem) or []
         files = [file for file in files if _ends_with(file, whole)] or files
-        found[wav] = [file.absolute() for file in files]
-    return found
+        files_of[wav] = [file.absolute() for file in files]
+    return files_of
 
 
 def _ends_with(file: Path, name: Path) -> bool:

@@ -86,11 +86,11 @@ def files_of_corpus(path: Path) -> FilesOfFolder:
 
 def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
     """The files of audio by their paths without suffix."""
-    found: dict[Path, list[Path]] = {}
+    audio_of: dict[Path, list[Path]] = {}
     for file in files:
         if file.suffix[1:].lower() in AUDIO_SUFFIXES:
-            found.setdefault(_composed(file.with_suffix("")), []).append(file)
-    return found
+            audio_of.setdefault(_composed(file.with_suffix("")), []).append(file)
+    return audio_of
 
 
 def _composed(path: Path) -> Path:
@@ -101,9 +101,9 @@ def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
     """A file of text with the audio that has the longest part of its name, up to a dot."""
     pieces = path.name.split(".")
     for count in range(len(pieces) - 1, 0, -1):
-        found = audio.get(_composed(path.parent / ".".join(pieces[:count])))
-        if found:
-            return TextFile(path, found, ".".join(pieces[count:]))
+        recordings = audio.get(_composed(path.parent / ".".join(pieces[:count])))
+        if recordings:
+            return TextFile(path, recordings, ".".join(pieces[count:]))
     return TextFile(path, [], pieces[-1])
 
 
@@ -169,10 +169,13 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
         channels: dict[str, list[str]] = {}
         for recording, channel in words:
             channels.setdefault(recording, []).append(channel)
-        for (recording, channel), said in words.items():
+        for (recording, channel), channel_words in words.items():
             others = sorted(channels[recording])
             extra = {"channel": others.index(channel)} if len(others) > 1 else {}
-            lines += [_timed_line(recording, each, extra) for each in joined_words(said)]
+            lines += [
+                _timed_line(recording, utterance, extra)
+                for utterance in joined_words(channel_words)
+            ]
     return lines
 
 
@@ -182,34 +185,34 @@ def _read_timed(
     """The utterances of the files of a form. Raises: ListError: as `_beside` and `read`."""
     lines, empty = [], []
     for wav, file in _beside(Path(path), form, text_field):
-        said = _joined_spans(read(file))
-        if not said:
+        spans = _joined_spans(read(file))
+        if not spans:
             empty.append(str(file))
         lines += [
-            _timed_line(wav, each, {"speaker": each.speaker} if each.speaker else {})
-            for each in said
+            _timed_line(wav, span, {"speaker": span.speaker} if span.speaker else {})
+            for span in spans
         ]
     tell_left_out(f"{path}: files without a text", empty)
     return lines
 
 
-def _joined_spans(said: Iterable[TimedText]) -> list[TimedText]:
+def _joined_spans(timed_texts: Iterable[TimedText]) -> list[TimedText]:
     """The texts, of which those with equal times are one: subtitles of two speakers, or a subtitle
     that comes twice.
     """
     spans: dict[tuple[float, float], dict[str, TimedText]] = {}
-    for each in said:
-        spans.setdefault((each.start, each.end), {}).setdefault(each.text, each)
+    for timed in timed_texts:
+        spans.setdefault((timed.start, timed.end), {}).setdefault(timed.text, timed)
     return [replace(next(iter(texts.values())), text=" ".join(texts)) for texts in spans.values()]
 
 
-def _timed_line(wav: str, said: TimedText, extra: dict) -> RawLine:
-    start, end = round(said.start, 3), round(said.end, 3)
+def _timed_line(wav: str, timed: TimedText, extra: dict) -> RawLine:
+    start, end = round(timed.start, 3), round(timed.end, 3)
     key = key_of_part(with_suffix_of_audio(wav), start)
     key += (
         f"_{extra['channel']}" if "channel" in extra else ""
     )  # both sides of a call may begin at once
-    return RawLine(key, wav, said.text, start, end, extra, is_named_by_audio=True)
+    return RawLine(key, wav, timed.text, start, end, extra, is_named_by_audio=True)
 
 
 def _tier_of(file: Path, text_field: str | None) -> Tier:
@@ -270,16 +273,16 @@ def _of_form(
     Raises:
         ListError: there is none.
     """
-    found = [
+    files = [
         file
         for file in texts
         if (path.is_file() or file.form == form)
         and (text_field is None or file.field in (text_field, f"{text_field}{file.path.suffix}"))
     ]
-    if not found:
-        wanted = text_field or " or ".join(f".{suffix}" for suffix in SUFFIXES[form])
-        raise ListError(f"{path}: no file {wanted} in it")
-    return found
+    if not files:
+        expected = text_field or " or ".join(f".{suffix}" for suffix in SUFFIXES[form])
+        raise ListError(f"{path}: no file {expected} in it")
+    return files
 
 
 def _check_single(texts: Sequence[TextFile]) -> None:

@@ -101,22 +101,22 @@ def audio_files(
     Raises:
         ValueError: two files have the same key, or no file is found.
     """
-    found: dict[str, Path] = {}
+    path_of: dict[str, Path] = {}
     for path in files_below(folder, f"{stem}.*"):
         if path.suffix.lower() in suffixes:
             name = key(path)
-            if name in found:
+            if name in path_of:
                 raise ValueError(
-                    f"{name}: two recordings, {found[name]} and {path}; name a folder with one of "
+                    f"{name}: two recordings, {path_of[name]} and {path}; name a folder with one of "
                     "them with --data"
                 )
-            found[name] = path
-    if not found:
+            path_of[name] = path
+    if not path_of:
         raise ValueError(
             f"no {' or '.join(stem + suffix for suffix in suffixes)} below {folder}: "
             "name the corpus with --data, or run stage -1 if the recipe has one"
         )
-    return found
+    return path_of
 
 
 def with_texts(wavs: Mapping[str, Path], texts: Mapping[str, str], where: str) -> list[Recording]:

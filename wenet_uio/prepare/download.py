@@ -134,10 +134,10 @@ def _copy(source: IO[bytes], file: IO[bytes], already: int, length: int | None) 
 
 
 def _check(path: Path, url: str, size: int | None, sha256: str | None) -> None:
-    found = path.stat().st_size
-    if size is not None and found != size:
+    actual_size = path.stat().st_size
+    if size is not None and actual_size != size:
         path.unlink()
-        raise ValueError(f"{url}: expected {size} bytes, found {found}; {path} is removed")
+        raise ValueError(f"{url}: expected {size} bytes, found {actual_size}; {path} is removed")
     if sha256 is not None:
         digest = digest_of(path)
         if digest != sha256:

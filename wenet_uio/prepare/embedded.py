@@ -44,8 +44,8 @@ class Place(NamedTuple):
 
 def place_of(wav: str | Path) -> Place | None:
     """The place that the `wav` of a line names; None if it names a file."""
-    found = PLACE.fullmatch(str(wav))
-    return Place(found[1], int(found[2]), int(found[3]), found[4], found[5]) if found else None
+    match = PLACE.fullmatch(str(wav))
+    return Place(match[1], int(match[2]), int(match[3]), match[4], match[5]) if match else None
 
 
 def parquet_files(files: Iterable[Path]) -> list[Path]:
@@ -68,21 +68,21 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
     if not files:
         raise ListError(f"{path}: no {SUFFIX} in it")
     parts = _parts(files, Path(path))
-    found: list[tuple[str, RawLine]] = []
+    rows_with_audio: list[tuple[str, RawLine]] = []
     without_text: list[str] = []
     columns: set[str] = set()
     for file, part in zip(files, parts, strict=True):
         extra = {"part": part} if part else {}
         rows = _lines_of_file(file, text_field, without_text, columns)
-        found += [(wav, replace(line, extra=line.extra | extra)) for wav, line in rows]
-    if without_text and not found:
+        rows_with_audio += [(wav, replace(line, extra=line.extra | extra)) for wav, line in rows]
+    if without_text and not rows_with_audio:
         raise ListError(without_text[0])
     tell_left_out(f"{path}: rows without a text", without_text)
     tell_text_column(path, columns, text_field)
-    lines = with_distinct_keys([line for _, line in found])
+    lines = with_distinct_keys([line for _, line in rows_with_audio])
     return [
         replace(line, wav=wav, is_named_by_audio=False)
-        for line, (wav, _) in zip(lines, found, strict=True)
+        for line, (wav, _) in zip(lines, rows_with_audio, strict=True)
     ]
 
 
@@ -107,7 +107,7 @@ def _lines_of_file(
     file: Path, text_field: str | None, bad: list[str], columns: set[str]
 ) -> list[tuple[str, RawLine]]:
     """Place of the audio and line of each row with a text; `bad` gets the reasons of other rows."""
-    found = []
+    lines = []
     with file.open("rb") as opened:
         try:
             binary, groups = parquet_file.texts_of(opened)
@@ -131,8 +131,8 @@ def _lines_of_file(
                     bad.append(f"{file}: {name}: {error}")
                     continue
                 suffix = line.wav.rpartition(".")[2].lower()
-                found.append((f"{place}.{suffix if suffix in AUDIO_SUFFIXES else UNKNOWN}", line))
-    return found
+                lines.append((f"{place}.{suffix if suffix in AUDIO_SUFFIXES else UNKNOWN}", line))
+    return lines
 
 
 def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]:
@@ -148,30 +148,30 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
     Raises:
         ListError: no row has audio.
     """
-    wanted: dict[tuple[str, int], dict[int, tuple[str, str, Place]]] = {}
-    found: dict[str, str] = {}
+    rows_of_group: dict[tuple[str, int], dict[int, tuple[str, str, Place]]] = {}
+    path_of: dict[str, str] = {}
     for wav, key in wavs:
         if place := place_of(wav):
-            wanted.setdefault((place.file, place.part), {})[place.row] = (wav, key, place)
+            rows_of_group.setdefault((place.file, place.part), {})[place.row] = (wav, key, place)
         else:
-            found[wav] = wav
+            path_of[wav] = wav
     without: list[str] = []
-    for (file, part), rows in wanted.items():
+    for (file, part), rows in rows_of_group.items():
         with open(file, "rb") as opened:
             for number, row in enumerate(parquet_file.rows_of(opened, part)):
                 if number not in rows:
                     continue
                 wav, key, place = rows[number]
                 if data := _bytes_of(row[place.column]):
-                    found[wav] = _write(data, folder / f"{_as_name(key)}.{place.suffix}")
+                    path_of[wav] = _write(data, folder / f"{_as_name(key)}.{place.suffix}")
                 else:
                     without.append(f"{file}: {key}")
-    if without and not found:
+    if without and not path_of:
         raise ListError(
             f"{without[0]}: no audio in its row, only a path; save the set with its audio"
         )
     tell_left_out(f"{folder}: rows without audio", without)
-    return found
+    return path_of
 
 
 def _as_name(key: str) -> str:
@@ -188,25 +188,29 @@ def with_audio(
     Raises:
         ListError: no row of a part has audio.
     """
-    found = {}
+    recordings_of = {}
     for part, recordings in parts.items():
         written = write_audio(
-            [(str(each.wav), each.key) for each in recordings], (folder / part).absolute()
+            [(str(recording.wav), recording.key) for recording in recordings],
+            (folder / part).absolute(),
         )
-        found[part] = [
-            each._replace(wav=Path(written[str(each.wav)]))
-            for each in recordings
-            if str(each.wav) in written
+        recordings_of[part] = [
+            recording._replace(wav=Path(written[str(recording.wav)]))
+            for recording in recordings
+            if str(recording.wav) in written
         ]
-    return found
+    return recordings_of
 
 
 def as_stored(recordings: Iterable[Recording]) -> list[Recording]:
     """The recordings with the files that hold their audio, to check that these exist before audio
     is written.
     """
-    places = ((each, place_of(each.wav)) for each in recordings)
-    return [each._replace(wav=Path(place.file)) if place else each for each, place in places]
+    places = ((recording, place_of(recording.wav)) for recording in recordings)
+    return [
+        recording._replace(wav=Path(place.file)) if place else recording
+        for recording, place in places
+    ]
 
 
 def _bytes_of(value: object) -> bytes | None:

@@ -46,13 +46,13 @@ class Sample:
 
         Arrays, which may be features, count where a sample has no other audio.
         """
-        found: dict[str, AudioInfo | str] = {}
+        headers: dict[str, AudioInfo | str] = {}
         for suffix in AUDIO_SUFFIXES & self.members.keys() or ARRAY_SUFFIXES & self.members.keys():
             try:
-                found[suffix] = audio_info(self.members[suffix])
+                headers[suffix] = audio_info(self.members[suffix])
             except AudioError as error:
-                found[suffix] = str(error)
-        return found
+                headers[suffix] = str(error)
+        return headers
 
     def as_row(self) -> str:
         """One line: key, seconds, Hz, suffixes and text, separated by tabs."""
@@ -72,8 +72,8 @@ class Sample:
         for suffix, data in self.members.items():
             if suffix in audio:
                 header = audio[suffix]
-                said = {"error": header} if isinstance(header, str) else asdict(header)
-                values[suffix] = {"bytes": len(data), **said}
+                details = {"error": header} if isinstance(header, str) else asdict(header)
+                values[suffix] = {"bytes": len(data), **details}
             else:
                 values[suffix] = _text_or_size(data)
         return json.dumps(values, ensure_ascii=False)

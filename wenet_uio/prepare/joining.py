@@ -109,14 +109,14 @@ def plan(
     width = len(str(len(lines)))
     parts: list[RawLine] = []
     pauses: list[float] = []
-    length, wanted, number = 0.0, draw.uniform(joining.longest / 4, joining.longest), 0
+    length, target_length, number = 0.0, draw.uniform(joining.longest / 4, joining.longest), 0
     for place in [*order, None]:
         pause = draw.uniform(*joining.pauses)
-        if parts and (place is None or length + pause + seconds[place] > wanted):
+        if parts and (place is None or length + pause + seconds[place] > target_length):
             yield Joined(
                 f"joined_{number:0{width}}", tuple(parts), tuple(pauses), str(folder), joining
             )
-            length, wanted, number = (
+            length, target_length, number = (
                 0.0,
                 draw.uniform(joining.longest / 4, joining.longest),
                 number + 1,
@@ -148,22 +148,24 @@ def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
         for first in range(0, len(lines), MEASURED_TOGETHER)
     ]
     measured: list[MeasuredLine] = []
-    for found in executor.map(_measured, jobs, "measure", len(lines), len):
-        measured += found
-    rates = {each.sample_rate: line.key for line, each in zip(lines, measured, strict=True)}
+    for measured_lines in executor.map(_measured, jobs, "measure", len(lines), len):
+        measured += measured_lines
+    rates = {
+        measurement.sample_rate: line.key for line, measurement in zip(lines, measured, strict=True)
+    }
     if len(rates) > 1:
         shown = listed([f"{key} has {rate} Hz" for rate, key in rates.items()], NAMED)
         raise ValueError(
             f"utterances of several sample rates ({shown}); resample them, or join those of one "
             "rate"
         )
-    return [each.seconds for each in measured]
+    return [measurement.seconds for measurement in measured]
 
 
 def _measured(lines: Sequence[RawLine]) -> list[MeasuredLine]:
     """`measure` of utterances that can all be read."""
     measured = measure(lines)
-    bad = [found for found in measured if isinstance(found, str)]
+    bad = [measurement for measurement in measured if isinstance(measurement, str)]
     if bad:
         raise ValueError(f"{len(bad)} of {len(lines)} utterances cannot be read, such as: {bad[0]}")
-    return [found for found in measured if not isinstance(found, str)]
+    return [measurement for measurement in measured if not isinstance(measurement, str)]

@@ -146,9 +146,12 @@ def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int
 def _pack_all(jobs: Sequence[ShardJob], executor: Executor) -> list[Receipt]:
     total = sum(len(job.utterances) for job in jobs)
     outcomes = list(executor.map(pack_shard, jobs, "pack", total, lambda job: len(job.utterances)))
-    kept = sum(not made for _, made in outcomes)
-    if kept:
-        print(f"{jobs[0].folder}: {kept} of {len(jobs)} shards were there already", file=sys.stderr)
+    kept_shards = sum(not is_new for _, is_new in outcomes)
+    if kept_shards:
+        print(
+            f"{jobs[0].folder}: {kept_shards} of {len(jobs)} shards were there already",
+            file=sys.stderr,
+        )
     return [receipt for receipt, _ in outcomes]
 
 

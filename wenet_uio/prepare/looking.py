@@ -108,25 +108,25 @@ def _has_bars(path: Path) -> bool:
 def _form_of_folder(folder: Path) -> str:
     if (folder / "wav.scp").exists():
         return "kaldi"
-    found: dict[str, str] = {}
+    form_files: dict[str, str] = {}
     table = table_of(folder)
     if table:
-        found[form_of(table)] = table.name
+        form_files[form_of(table)] = table.name
     files = list(files_below(folder))
     if transcripts := next(filter(is_transcripts, files), None):
-        found["transcripts"] = str(transcripts.relative_to(folder))
+        form_files["transcripts"] = str(transcripts.relative_to(folder))
     if parquet := next(iter(parquet_files(files)), None):
-        found["parquet"] = str(parquet.relative_to(folder))
+        form_files["parquet"] = str(parquet.relative_to(folder))
     beside = files_of_corpus(folder)
-    found |= _forms_beside(beside)
-    if len(found) > 1:
-        raise _two_readings(folder, found)
-    if not found:
+    form_files |= _forms_beside(beside)
+    if len(form_files) > 1:
+        raise _two_readings(folder, form_files)
+    if not form_files:
         raise ListError(
             f"{folder}: no form of corpus is recognised: {_contents(beside, files)}; "
             f"{_forms(files)}"
         )
-    return next(iter(found))
+    return next(iter(form_files))
 
 
 def table_of(folder: Path) -> Path | None:
@@ -198,10 +198,10 @@ def with_parts_of_folders(lines: Sequence[RawLine], folder: Path) -> list[RawLin
 
 def _part_of_folder(wav: str, folder: Path) -> str | None:
     try:
-        first, *rest = Path(wav).relative_to(folder).parts
+        top_name, *inner_names = Path(wav).relative_to(folder).parts
     except ValueError:
         return None
-    return PARTS.get(first.lower()) if rest else None
+    return PARTS.get(top_name.lower()) if inner_names else None
 
 
 def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
@@ -209,12 +209,12 @@ def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
     first = lines[0]
     span = f", {first.start:g} s to {first.end:g} s" if first.end is not None else ""
     parts = Counter(filter(None, map(part_of, lines)))
-    told = (
+    parts_shown = (
         f"; parts: {', '.join(f'{part} {count}' for part, count in parts.items())}" if parts else ""
     )
     recordings = len({line.wav for line in lines})
     return (
         f"{path}: {MEANINGS[form]} (--form {form}); {len(lines)} utterances in {recordings} audio "
-        f"files{told}\n"
+        f"files{parts_shown}\n"
         f'  the first is {first.wav}{span}: "{first.text}"'
     )

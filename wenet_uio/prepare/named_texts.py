@@ -112,19 +112,19 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
 def _named_texts(path: Path) -> list[NamedText]:
     rows = [(number, line.strip()) for number, line in lines_of_table(path) if line.strip()]
     separator = next((mark for mark in ("\t", BAR) if all(mark in line for _, line in rows)), None)
-    found = []
+    named_texts = []
     for number, line in rows:
         name, text = [*(piece.strip() for piece in line.split(separator, 1)), ""][:2]
         if not text:
             raise ListError(f"{path}:{number}: expected a name and a text, found {line[:40]!r}")
-        found.append((name, text))
-    return found
+        named_texts.append((name, text))
+    return named_texts
 
 
 def _lines(texts: Sequence[NamedText], folder: Path) -> list[RawLine]:
     """The utterances of a file; a name becomes a path if one file below `folder` fits."""
-    found = find_audio(dict.fromkeys(name for name, _ in texts), [folder], folder)
-    wavs = {name: str(files[0]) if len(files) == 1 else name for name, files in found.items()}
+    files_of = find_audio(dict.fromkeys(name for name, _ in texts), [folder], folder)
+    wavs = {name: str(files[0]) if len(files) == 1 else name for name, files in files_of.items()}
     return [
         RawLine(key_of_name(wavs[name]), wavs[name], text, is_named_by_audio=True)
         for name, text in texts

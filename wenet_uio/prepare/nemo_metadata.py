@@ -39,19 +39,22 @@ def of_new_set(options: NemoOptions, entries: int) -> Metadata:
     }
 
 
-def with_addition(known: Metadata, manifest: str, shards: int) -> Metadata:
+def with_addition(metadata: Metadata, manifest: str, shards: int) -> Metadata:
     """Metadata after a manifest was added in `shards` tars; the former metadata goes to the
     history.
     """
-    before = {key: value for key, value in known.items() if key != "history"}
+    former = {key: value for key, value in metadata.items() if key != "history"}
     added = {"manifest": str(manifest), "sha256": digest_of(manifest), "num_shards": shards}
     return {
-        **known,
+        **metadata,
         "created_datetime": _now(),
-        "version": known.get("version", 0) + 1,
+        "version": metadata.get("version", 0) + 1,
         "is_concatenated_manifest": True,
-        "dataset_config": {**known["dataset_config"], "num_shards": num_shards(known) + shards},
-        "history": [*(known.get("history") or []), {**before, "added": added}],
+        "dataset_config": {
+            **metadata["dataset_config"],
+            "num_shards": num_shards(metadata) + shards,
+        },
+        "history": [*(metadata.get("history") or []), {**former, "added": added}],
     }
 
 
@@ -66,10 +69,10 @@ def read(folder: Path) -> Metadata:
         raise ValueError(
             f"{path}: not found; give --target_dir of a set that convert_to_tarred.py or NeMo made"
         )
-    found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict) or not isinstance(found.get("dataset_config"), dict):
+    metadata = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("dataset_config"), dict):
         raise ValueError(f"{path}: not the metadata of a tarred set; expected dataset_config in it")
-    return found
+    return metadata
 
 
 def write(folder: Path, values: Metadata) -> None:
@@ -78,25 +81,28 @@ def write(folder: Path, values: Metadata) -> None:
         yaml.safe_dump(values, file, sort_keys=False, allow_unicode=True)
 
 
-def holds(known: Metadata, manifest: str) -> bool:
+def holds(metadata: Metadata, manifest: str) -> bool:
     """Whether a manifest of this content was added before."""
     digest = digest_of(manifest)
-    return any(each.get("added", {}).get("sha256") == digest for each in known.get("history") or [])
+    return any(
+        version.get("added", {}).get("sha256") == digest
+        for version in metadata.get("history") or []
+    )
 
 
-def num_shards(known: Metadata) -> int:
+def num_shards(metadata: Metadata) -> int:
     """Number of tars of the set."""
-    return int(known["dataset_config"]["num_shards"])
+    return int(metadata["dataset_config"]["num_shards"])
 
 
-def samples_per_shard(known: Metadata) -> int:
+def samples_per_shard(metadata: Metadata) -> int:
     """Entries of one tar."""
-    return int(known.get("num_samples_per_shard") or 1)
+    return int(metadata.get("num_samples_per_shard") or 1)
 
 
-def options_of(known: Metadata) -> NemoOptions:
+def options_of(metadata: Metadata) -> NemoOptions:
     """The options with which the set was made."""
-    conf = known["dataset_config"]
+    conf = metadata["dataset_config"]
     return NemoOptions(
         num_shards=int(conf["num_shards"]),
         min_duration=conf.get("min_duration"),

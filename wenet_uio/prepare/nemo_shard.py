@@ -241,10 +241,10 @@ class _Packing:
         seconds = sample.num_samples / sample.sample_rate
         if is_cut(line) and self._job.storing.slice_with_offset:
             base = f"{base}_{line.start:.{DIGITS}g}_{seconds:.{DIGITS}g}".replace(".", "_")
-        kept = self._job.storing.force_codec is None and not (
+        keeps_format = self._job.storing.force_codec is None and not (
             is_cut(line) and self._job.storing.slice_with_offset
         )
-        suffix = suffix if kept else f".{sample.suffix}"
+        suffix = suffix if keeps_format else f".{sample.suffix}"
         name, number = base + suffix, 1
         while name in self._entries:  # another path with the same flat name
             number += 1
@@ -267,9 +267,9 @@ class _Packing:
         return round(stored if is_slice else stored - line.start, DIGITS)
 
 
-def _check_end(line: RawLine, duration: float, there: float) -> None:
-    """Raises: AudioError: the entry is longer than the audio after its start, which has `there`
+def _check_end(line: RawLine, duration: float, available: float) -> None:
+    """Raises: AudioError: the entry is longer than the audio after its start, which has `available`
     seconds.
     """
-    if reason := why_past_the_end(line.start, line.start + duration, min(there, duration)):
+    if reason := why_past_the_end(line.start, line.start + duration, min(available, duration)):
         raise AudioError(f"{line.wav}: {reason}")

@@ -124,18 +124,26 @@ def _pack(
 
     def jobs() -> Iterator[NemoShardJob]:
         for number, rows in enumerate(shards, first):
-            own = None if keys is None else tuple(keys[row] for row in rows.tolist())
+            keys_of_shard = None if keys is None else tuple(keys[row] for row in rows.tolist())
             part = scanned.of(rows)
             yield NemoShardJob(
-                str(into), number, manifest, part.offsets, part.sizes, own, options.storing
+                str(into),
+                number,
+                manifest,
+                part.offsets,
+                part.sizes,
+                keys_of_shard,
+                options.storing,
             )
 
-    bad, kept = list(scanned.bad), 0
-    for receipt, made in executor.map(pack_nemo_shard, jobs(), "pack", sum(map(len, shards)), len):
+    bad, kept_tars = list(scanned.bad), 0
+    for receipt, is_new in executor.map(
+        pack_nemo_shard, jobs(), "pack", sum(map(len, shards)), len
+    ):
         bad += receipt.bad
-        kept += not made
-    if kept:
-        print(f"{into}: {kept} of {len(shards)} tars were there already", file=sys.stderr)
+        kept_tars += not is_new
+    if kept_tars:
+        print(f"{into}: {kept_tars} of {len(shards)} tars were there already", file=sys.stderr)
     with written_aside(into / LEFT_OUT, "w") as file:
         file.writelines(
             json.dumps({"key": key, "reason": reason}, ensure_ascii=False) + "\n"
@@ -156,18 +164,18 @@ def _take_over(into: Path, manifest: str, *, overwrite: bool) -> None:
     Raises:
         ValueError: tars of another tool, of another manifest or of added manifests would be lost.
     """
-    note, own = into / RECEIPTS / "owner", os.path.realpath(manifest)
+    note, manifest_path = into / RECEIPTS / "owner", os.path.realpath(manifest)
     tars = [] if overwrite else sorted(into.glob("audio_*.tar"))
     mend = "give another --target_dir, or --overwrite to lose these tars"
     if tars and not note.is_file():  # a killed run has left a note, though perhaps not all receipts
         raise ValueError(f"{into}: {tars[0].name} was made by another tool; {mend}")
-    owner = note.read_text(encoding="utf-8") if note.is_file() else own
-    if tars and owner != own:
+    owner = note.read_text(encoding="utf-8") if note.is_file() else manifest_path
+    if tars and owner != manifest_path:
         raise ValueError(f"{into}: {len(tars)} tars were made from {owner}; {mend}")
     if tars and (into / metadata.NAME).is_file() and metadata.read(into).get("history"):
         raise ValueError(f"{into}: manifests were added to this set, and would be lost; {mend}")
     with written_aside(note, "w") as file:
-        file.write(own)
+        file.write(manifest_path)
 
 
 def _remove_stale(into: Path, count: int) -> None:

@@ -144,11 +144,11 @@ def names_of_columns(header: list[str], text_field: str | None = None) -> list[s
     """
     lowered = [name.strip().lower() for name in header]
     ours = {}
-    wanted = {"text": (text_field.lower(),)} if text_field else {}
-    for name, known in (COLUMNS | wanted).items():
-        found = next((candidate for candidate in known if candidate in lowered), None)
-        if found is not None:
-            ours[found] = name
+    chosen_text = {"text": (text_field.lower(),)} if text_field else {}
+    for name, spellings in (COLUMNS | chosen_text).items():
+        spelling = next((candidate for candidate in spellings if candidate in lowered), None)
+        if spelling is not None:
+            ours[spelling] = name
     if not {"wav", "text"} <= set(ours.values()):
         return None
     return [ours.get(name, f"other_{name}" if name in ours.values() else name) for name in lowered]
@@ -208,9 +208,9 @@ def _times(fields: dict[str, str]) -> tuple[float, float | None, float | None]:
     """Take start, end and duration of an utterance in seconds; a duration with a start gives the
     end.
     """
-    given, end, duration = (_number(fields, name) for name in ("start", "end", "duration"))
-    start = given or 0.0
-    if end is None and given is not None and duration is not None:
+    given_start, end, duration = (_number(fields, name) for name in ("start", "end", "duration"))
+    start = given_start or 0.0
+    if end is None and given_start is not None and duration is not None:
         end = start + duration
     if start < 0 or (end is not None and start >= end):
         raise ListError(f"starts at {start} s and ends at {end} s")

@@ -58,9 +58,9 @@ def take_over(
             list.
     """
     note = folder / RECEIPTS / f"{prefix}.list"
-    own = os.path.relpath(os.path.realpath(data_list), os.path.realpath(folder))
+    list_path = os.path.relpath(os.path.realpath(data_list), os.path.realpath(folder))
     owner = note.read_text(encoding="utf-8").rstrip("\n") if note.is_file() else None
-    if owner == own:
+    if owner == list_path:
         return
     lost = [] if overwrite else _lost(folder, prefix, jobs)
     # Earlier versions left no note. A list that names the shards is then their owner.
@@ -77,17 +77,17 @@ def take_over(
             "these shards"
         )
     with written_aside(note, "w") as file:
-        file.write(f"{own}\n")
+        file.write(f"{list_path}\n")
 
 
 def _lost(folder: Path, prefix: str, jobs: Sequence[ShardJob]) -> list[Path]:
     """Tars of a prefix that `jobs` replace or leave over."""
     receipts = filter(None, map(receipt_of_earlier_run, jobs))
-    kept = {folder / shard["path"] for receipt in receipts for shard in receipt.shards}
-    there = (
+    reused_tars = {folder / shard["path"] for receipt in receipts for shard in receipt.shards}
+    existing_tars = (
         path for path, whole in _files_of(folder, prefix) if path == whole and path.suffix == ".tar"
     )
-    return [tar for tar in there if tar not in kept]
+    return [tar for tar in existing_tars if tar not in reused_tars]
 
 
 def remove_stale(folder: Path, prefix: str, names: Collection[str], tars: Collection[str]) -> None:
@@ -108,13 +108,13 @@ def _files_of(folder: Path, prefix: str) -> list[tuple[Path, Path]]:
     """Shards, indexes and receipts of a prefix, each with the shard or receipt that it belongs to:
     itself, or a tar.
     """
-    found = []
+    files = []
     for place in _places(folder):
         for path in sorted(place.glob(f"{glob.escape(prefix)}_{NUMBER}*")):
             start = len(Path(prefix).name)
             if match := FILE.fullmatch(path.name, start):
-                found.append((path, path.with_name(path.name[: match.end("whole")])))
-    return found
+                files.append((path, path.with_name(path.name[: match.end("whole")])))
+    return files
 
 
 def _names_any(data_list: str, tars: Sequence[Path]) -> bool:

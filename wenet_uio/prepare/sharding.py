@@ -122,9 +122,9 @@ def plan_shards(
         return ShardPlan(_shards(utterances, folders, [0] * len(utterances), options), [], [])
     measured = _measure_all(utterances, executor)
     bad = [
-        (line.key, found)
-        for line, found in zip(utterances, measured, strict=True)
-        if isinstance(found, str)
+        (line.key, measurement)
+        for line, measurement in zip(utterances, measured, strict=True)
+        if isinstance(measurement, str)
     ]
     folders, outside = _by_folder(utterances, measured, options.groups)
     if options.max_bytes is None:
@@ -181,7 +181,7 @@ def parse_size(text: str) -> int:
 
 def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
     """Read the audio headers of utterances; a string says why audio cannot be measured."""
-    found: list[MeasuredLine | str] = []
+    measurements: list[MeasuredLine | str] = []
     for line in utterances:
         try:
             info = audio_info(line.wav)
@@ -189,18 +189,18 @@ def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
             if not count:
                 raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
             size = encoded_size(line.wav)
-            found.append(
+            measurements.append(
                 MeasuredLine(count / info.sample_rate, count, info.sample_rate, info.channels, size)
             )
         except AudioError as error:
-            found.append(str(error))
-    return found
+            measurements.append(str(error))
+    return measurements
 
 
 def _measure_all(utterances: Sequence[RawLine], executor: Executor) -> list[MeasuredLine | str]:
     jobs = chunks(list(utterances), UTTERANCES_PER_JOB)
     results = executor.map(measure, jobs, "measure", len(utterances), len)
-    return [found for chunk in results for found in chunk]
+    return [measurement for chunk in results for measurement in chunk]
 
 
 def _by_folder(
@@ -213,12 +213,12 @@ def _by_folder(
     """
     folders: dict[str, list[int]] = {f"{group.name}/": [] for group in groups} or {"": []}
     outside: list[tuple[str, float]] = []
-    for number, found in enumerate(measured):
-        if isinstance(found, str):
+    for number, measurement in enumerate(measured):
+        if isinstance(measurement, str):
             continue
-        folder = _folder_of(found.seconds, groups)
+        folder = _folder_of(measurement.seconds, groups)
         if folder is None:
-            outside.append((utterances[number].key, round(found.seconds, 3)))
+            outside.append((utterances[number].key, round(measurement.seconds, 3)))
         else:
             folders[folder].append(number)
     return folders, outside
@@ -254,35 +254,37 @@ def _sizes(
     by a pilot.
     """
     pairs = [
-        (line, found)
-        for line, found in zip(utterances, measured, strict=True)
-        if not isinstance(found, str)
+        (line, measurement)
+        for line, measurement in zip(utterances, measured, strict=True)
+        if not isinstance(measurement, str)
     ]
     encoded = [
-        (line, found) for line, found in pairs if not is_copied(line, storing, found.sample_rate)
+        (line, measurement)
+        for line, measurement in pairs
+        if not is_copied(line, storing, measurement.sample_rate)
     ]
     by_codec = storing.audio_format in ("flac", "opus") and encoded
     expected = _pilot(encoded, storing, executor) if by_codec else None
 
-    def audio_bytes(line: RawLine, found: MeasuredLine) -> int:
-        if is_copied(line, storing, found.sample_rate):
-            return found.file_bytes
-        if found.sample_rate == FRAME_RATE:  # a part of a matrix, as .npy
-            return NPY_HEADER_BYTES + 4 * found.channels * found.num_samples
+    def audio_bytes(line: RawLine, measurement: MeasuredLine) -> int:
+        if is_copied(line, storing, measurement.sample_rate):
+            return measurement.file_bytes
+        if measurement.sample_rate == FRAME_RATE:  # a part of a matrix, as .npy
+            return NPY_HEADER_BYTES + 4 * measurement.channels * measurement.num_samples
         if expected is not None:
-            return math.ceil(MARGIN * expected(found.num_samples * found.channels))
-        rate = storing.resample_rate or found.sample_rate
-        return WAV_HEADER_BYTES + 2 * found.channels * math.ceil(
-            found.num_samples * rate / found.sample_rate
+            return math.ceil(MARGIN * expected(measurement.num_samples * measurement.channels))
+        rate = storing.resample_rate or measurement.sample_rate
+        return WAV_HEADER_BYTES + 2 * measurement.channels * math.ceil(
+            measurement.num_samples * rate / measurement.sample_rate
         )
 
-    def size(line: RawLine, found: MeasuredLine) -> int:
+    def size(line: RawLine, measurement: MeasuredLine) -> int:
         text = bytes_of_member(f"{line.key}.txt", len(line.text.encode()))
-        return text + bytes_of_member(f"{line.key}.flac", audio_bytes(line, found))
+        return text + bytes_of_member(f"{line.key}.flac", audio_bytes(line, measurement))
 
     return [
-        0 if isinstance(found, str) else size(line, found)
-        for line, found in zip(utterances, measured, strict=True)
+        0 if isinstance(measurement, str) else size(line, measurement)
+        for line, measurement in zip(utterances, measured, strict=True)
     ]
 
 
@@ -296,7 +298,7 @@ def _pilot(
     lengths = list(
         executor.map(_encoded_bytes, [(line, storing) for line, _ in pilot], "pilot", len(pilot))
     )
-    samples = [found.num_samples * found.channels for _, found in pilot]
+    samples = [measurement.num_samples * measurement.channels for _, measurement in pilot]
     return np.poly1d(np.polyfit(samples, lengths, 1 if len(set(samples)) > 1 else 0))
 
 

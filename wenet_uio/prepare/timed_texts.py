@@ -62,7 +62,7 @@ class Tier:
     @property
     def has_words(self) -> bool:
         """Whether each interval is a single word."""
-        return all(" " not in each.text for each in self.intervals)
+        return all(" " not in interval.text for interval in self.intervals)
 
 
 def text_of_file(path: str | Path) -> str:
@@ -93,12 +93,12 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
     """
     lines = text_of_file(path).splitlines()
     is_vtt = bool(lines) and lines[0].startswith("WEBVTT")
-    found = [_cue(*cue, is_vtt) for cue in _cues(path, lines, is_vtt)]
-    if not found:
+    cues = [_cue(*cue, is_vtt) for cue in _cues(path, lines, is_vtt)]
+    if not cues:
         raise ListError(
             f"{path}: no subtitle in it, such as 00:00:01,000 --> 00:00:02,500 and a text"
         )
-    return [cue for cue in found if cue.text]
+    return [cue for cue in cues if cue.text]
 
 
 def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
@@ -189,7 +189,9 @@ def _tier(tokens: Iterator[str]) -> Tier:
     if kind != "IntervalTier":
         return Tier(name, [])  # points have no duration
     texts = ((float(start), float(end), " ".join(label.split())) for start, end, label in rows)
-    return Tier(name, [TimedText(*each) for each in texts if each[2].lower() not in SILENCES])
+    return Tier(
+        name, [TimedText(*interval) for interval in texts if interval[2].lower() not in SILENCES]
+    )
 
 
 def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
@@ -216,7 +218,10 @@ def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
         of_recording = words.setdefault((recording, channel), [])
         if word.lower() not in SILENCES:
             of_recording.append(TimedText(start, start + duration, word))
-    return {name: sorted(each, key=lambda word: word.start) for name, each in words.items()}
+    return {
+        name: sorted(channel_words, key=lambda word: word.start)
+        for name, channel_words in words.items()
+    }
 
 
 def joined_words(words: Sequence[TimedText]) -> list[TimedText]:

@@ -122,5 +122,5 @@ def _told(uri: str) -> Iterator[None]:
     except Exception as error:
         reason = " ".join(shown(error).split()) or type(error).__name__
         variables = describe_store(uri.partition("://")[0])
-        said = f"; in the environment: {variables}" if variables else ""
-        raise StorageError(f"{shown(uri)}: cannot be written: {reason}{said}") from None
+        environment_hint = f"; in the environment: {variables}" if variables else ""
+        raise StorageError(f"{shown(uri)}: cannot be written: {reason}{environment_hint}") from None
