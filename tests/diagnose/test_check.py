@@ -5,21 +5,25 @@ import json
 import pickle
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from tests.dataset.support.loading import FakeConfig
 from tests.diagnose.support.checking import TOKENIZER, UNITS, check, keys_by_kind
 from tests.text.support.vocabularies import write_tiktoken
 from tests.tools.test_data_tools import tool
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.open import open_corpus, open_for
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_report import as_text
 from wenet_uio.diagnose.check_samples import Checker, Fences, Span
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
 from wenet_uio.families.whisper.tokenizer import WhisperSplitter
+from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
 
@@ -164,3 +168,34 @@ def test_a_mixture_is_checked_including_text_without_audio(faulty_raw_list, tmp_
     found = keys_by_kind(check(tmp_path / "mix.yaml", "raw", filters=False))
     assert len(found.pop("unknown_unit")) == 1 + 20
     assert found == {kind: keys for kind, keys in expected.items() if kind != "unknown_unit"}
+
+
+def test_the_check_of_a_mixture_filters_what_its_plan_filters(tmp_path):
+    """The tokens of a conversation are those of its audio, too."""
+    turns = [
+        {"from": "user", "value": "ab", "type": "text"},
+        {"from": "assistant", "value": "a.wav", "type": "audio", "duration": 4.0},
+    ]
+    conversations = [
+        {"id": "short", "conversations": turns[:1]},
+        {"id": "long", "conversations": turns},
+    ]
+    talks = tmp_path / "talks.jsonl"
+    talks.write_text("".join(json.dumps(line) + "\n" for line in conversations))
+    source = {"type": "multimodal_conversation", "manifest_filepath": str(talks)}
+    mixture = str(tmp_path / "mix.yaml")
+    Path(mixture).write_text(json.dumps([source | {"audio_locator_tag": "[audio]"}]))
+    batches = {"batch_type": "dynamic", "batch_tokens": 80}
+    conf = DatasetConf(batch_conf=batches, filter_conf={"token_max_length": 10})
+    # Characters are not tokens here, so tokens are counted.
+    tokenizer = Tokenizer(CharSplitter(non_lang_syms=("[laughter]",)), TOKENIZER.symbols)
+
+    planned, measure = open_for(
+        FakeConfig(**conf.model_dump()), mixture, "raw", training=True, tokenizer=tokenizer
+    )
+    filtered_by_plan = measure.filtered(planned)
+    assert filtered_by_plan == {"token_max_length": 1}
+
+    reading = Reading(conf, tokenizer, filters=True)
+    report = check_corpus(open_corpus(mixture, "raw"), [], reading, audio=False)
+    assert report.filtered == filtered_by_plan

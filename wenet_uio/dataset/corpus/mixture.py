@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from wenet_uio.config.mixture import PerBatch
-from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
+from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject, Texts
 from wenet_uio.dataset.corpus.index import Extremes, Rows, Stored, Summary, shard_table
 from wenet_uio.dataset.corpus.quotas import exact_quotas
 from wenet_uio.dataset.corpus.shard_sources import ShardSources
@@ -191,12 +191,26 @@ class Mixture(Corpus):
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read a sample of its source, and add the tags of the source."""
-        number = int(self.source_of(ref.shard))
-        source = self.sources[number]
-        utterance = source.corpus.read(
-            ref._replace(shard=ref.shard - int(self._first_shard[number]))
-        )
+        source, ref_of_source = self._place_of(ref)
+        utterance = source.corpus.read(ref_of_source)
         return replace(utterance, extra={**utterance.extra, **source.tags})
+
+    def texts(self, ref: SampleRef) -> Texts:
+        """Read the texts of a sample of its source, and add the tags of the source."""
+        source, ref_of_source = self._place_of(ref)
+        texts = source.corpus.texts(ref_of_source)
+        return texts._replace(fields={**texts.fields, **source.tags})
+
+    def audio_tokens(self, ref: SampleRef) -> int:
+        """As the source of the sample counts them."""
+        source, ref_of_source = self._place_of(ref)
+        return source.corpus.audio_tokens(ref_of_source)
+
+    def _place_of(self, ref: SampleRef) -> tuple[Source, SampleRef]:
+        """Find the source of a sample, and its place there."""
+        number = int(self.source_of(ref.shard))
+        shard = ref.shard - int(self._first_shard[number])
+        return self.sources[number], ref._replace(shard=shard)
 
     @property
     def is_remote(self) -> bool:
@@ -322,8 +336,19 @@ class MixedPass(Corpus):
 
     def read(self, ref: SampleRef) -> Utterance:
         """Read a sample of the mixture."""
+        return self.mixture.read(self._ref_in_mixture(ref))
+
+    def texts(self, ref: SampleRef) -> Texts:
+        """Read the texts of a sample of the mixture."""
+        return self.mixture.texts(self._ref_in_mixture(ref))
+
+    def audio_tokens(self, ref: SampleRef) -> int:
+        """As the mixture counts them."""
+        return self.mixture.audio_tokens(self._ref_in_mixture(ref))
+
+    def _ref_in_mixture(self, ref: SampleRef) -> SampleRef:
         shards, rows = self.origin(np.asarray([ref.shard]), np.asarray([ref.row]))
-        return self.mixture.read(SampleRef(int(shards[0]), int(rows[0]), ref.speed))
+        return SampleRef(int(shards[0]), int(rows[0]), ref.speed)
 
     @property
     def is_remote(self) -> bool:

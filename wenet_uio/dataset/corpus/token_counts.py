@@ -66,6 +66,14 @@ class TokenCounted(Corpus):
         """Read a sample of the corpus."""
         return self.corpus.read(ref)
 
+    def texts(self, ref: SampleRef) -> Texts:
+        """Read the texts of a sample of the corpus."""
+        return self.corpus.texts(ref)
+
+    def audio_tokens(self, ref: SampleRef) -> int:
+        """As the corpus counts them."""
+        return self.corpus.audio_tokens(ref)
+
     @property
     def is_remote(self) -> bool:
         """Whether any audio is in a remote store."""
