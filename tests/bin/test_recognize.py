@@ -252,3 +252,17 @@ def test_hot_words_without_a_mode_that_uses_them_are_an_error(folder, monkeypatc
         match="--context_list_path is not used by attention; add one of these modes: ctc_p",
     ):
         call(monkeypatch, "--context_list_path", "names", modes=["attention"])
+
+
+def test_config_tokenizer_and_loader_are_built_once(folder, monkeypatch):
+    calls = []
+    for name in ("load_model_config", "build_tokenizer", "build_loader"):
+        build = getattr(recognize, name)
+
+        def counted(*args, build=build, name=name, **options):
+            calls.append(name)
+            return build(*args, **options)
+
+        monkeypatch.setattr(recognize, name, counted)
+    call(monkeypatch, modes=["ctc_greedy_search"])
+    assert calls == ["load_model_config", "build_tokenizer", "build_loader"]

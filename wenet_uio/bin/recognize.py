@@ -24,6 +24,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import NamedTuple
 
 from wenet_uio.cli import run
 from wenet_uio.config import Config
@@ -141,12 +142,12 @@ def main() -> None:
     if args.nproc < 1:
         raise ValueError(f"--nproc: expected 1 or more, found {args.nproc}")
     options = decode_options(args, token_times=args.token_times, nbest=args.nbest or 1)
-    corpus = open_test_set(args)[
-        2
-    ].corpus  # a missing index is written here, before several processes need it
+    # A missing index is written here, before several processes need it.
+    test_set = open_test_set(args)
+    corpus = test_set.loader.corpus
 
     start = time.perf_counter()
-    recognition = recognize_in_processes(args, options)
+    recognition = recognize_in_processes(args, options, test_set)
     taken = time.perf_counter() - start
     recognition.skipped.extend(Skipped(key, "not indexed", reason) for key, reason in corpus.bad)
     write_recognition(recognition, keys_of(corpus), args.result_dir)
@@ -172,8 +173,17 @@ def main() -> None:
         raise ValueError(f"{args.test_data}: not one utterance could be read")
 
 
-def open_test_set(args: argparse.Namespace) -> tuple[Config, Tokenizer, Loader]:
-    """Config, tokenizer, and a loader over the whole test set."""
+class TestSet(NamedTuple):
+    """A test set that is ready to be decoded."""
+
+    config: Config
+    tokenizer: Tokenizer
+    loader: Loader
+    """Over the whole test set."""
+
+
+def open_test_set(args: argparse.Namespace) -> TestSet:
+    """Read the config, build the tokenizer, and open the test set."""
     config = load_model_config(args.config, config_overrides(args), trust_code=args.trust_code)
     config = with_static_batches(config, args.batch_size)
     tokenizer = build_tokenizer(config)
@@ -186,15 +196,19 @@ def open_test_set(args: argparse.Namespace) -> tuple[Config, Tokenizer, Loader]:
         training=False,
         options=LoaderOptions(num_workers=args.num_workers, pin_memory=args.device != "cpu"),
     )
-    return config, tokenizer, loader
+    return TestSet(config, tokenizer, loader)
 
 
-def recognize_in_processes(args: argparse.Namespace, options: DecodeOptions) -> Recognition:
+def recognize_in_processes(
+    args: argparse.Namespace, options: DecodeOptions, test_set: TestSet
+) -> Recognition:
     """Decode the test set in `args.nproc` processes; the number of processes does not change the
     batches.
+
+    Other processes open the test set themselves.
     """
     if args.nproc == 1:
-        return recognize_share(args, options, 0)
+        return recognize_share(args, options, 0, test_set)
     recognition = Recognition()
     with ProcessPoolExecutor(
         args.nproc, multiprocessing.get_context("spawn"), start_worker
@@ -213,8 +227,14 @@ def recognize_in_processes(args: argparse.Namespace, options: DecodeOptions) -> 
     return recognition
 
 
-def recognize_share(args: argparse.Namespace, options: DecodeOptions, rank: int) -> Recognition:
-    """Decode every `nproc`-th batch of the test set, starting with batch `rank`."""
+def recognize_share(
+    args: argparse.Namespace, options: DecodeOptions, rank: int, test_set: TestSet | None = None
+) -> Recognition:
+    """Decode every `nproc`-th batch of the test set, starting with batch `rank`.
+
+    Args:
+        test_set: None opens it.
+    """
     ranks = {
         "RANK": rank,
         "LOCAL_RANK": rank,
@@ -224,7 +244,7 @@ def recognize_share(args: argparse.Namespace, options: DecodeOptions, rank: int)
     environment = os.environ | {name: str(value) for name, value in ranks.items()}
     world = World.from_environment(args.device, environment)
     use_cpu_threads(world, args.num_workers, environment)
-    config, tokenizer, loader = open_test_set(args)
+    config, tokenizer, loader = test_set or open_test_set(args)
     scorers = build_scorers(
         scorer_options(args), args.modes, tokenizer, world.device, warn=rank == 0
     )
