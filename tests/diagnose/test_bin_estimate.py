@@ -2,24 +2,30 @@ import json
 
 import pytest
 
-from wenet_uio.config import Config
+from wenet_uio.config import parse_config
 from wenet_uio.config.dataset import BatchConf
 from wenet_uio.diagnose.bin_estimate import BinEstimate, estimate_bins
+
+
+def config_of(folder, filters):
+    """A config with the units file in `folder` and this `filter_conf`."""
+    tokenizer = {"symbol_table_path": str(folder / "units")}
+    values = {"tokenizer_conf": tokenizer, "dataset_conf": {"filter_conf": filters}}
+    return parse_config(values, "test")
 
 
 @pytest.fixture
 def config(tmp_path):
     (tmp_path / "units").write_text("<blank> 0\n<unk> 1\na 2\nb 3\nc 4\n<sos/eos> 5\n")
-    return Config.model_validate({"tokenizer_conf": {"symbol_table_path": str(tmp_path / "units")}})
+    return config_of(tmp_path, {})
 
 
-def test_bins_end_at_the_longest_utterance_that_the_filters_keep(config, make_lists):
+def test_bins_end_at_the_longest_utterance_that_the_filters_keep(config, make_lists, tmp_path):
     data_list = make_lists(40)["raw"]
     found = estimate_bins(data_list, "raw", config, 3)
     assert (found.utterances, found.outliers, len(found.ends), found.max_tps) == (40, 0, 3, [])
-    conf = config.model_dump()
-    conf["dataset_conf"]["filter_conf"]["max_length"] = int(found.ends[-2] * 100)
-    fewer = estimate_bins(data_list, "raw", Config.model_validate(conf), 3)
+    filters = {"max_length": int(found.ends[-2] * 100)}
+    fewer = estimate_bins(data_list, "raw", config_of(tmp_path, filters), 3)
     assert fewer.utterances < 40
     assert fewer.ends[-1] <= found.ends[-2]
 
