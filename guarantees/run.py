@@ -128,9 +128,8 @@ def _tried(
     try:
         given = dict(each.split("=", 1) for each in args.python)
         python = given.get(name) or str(python_of(name, args.out / "environments"))
-        if (
-            python not in servers
-        ):  # ours and the broken loader share one, because torch loads slowly
+        # Ours and the broken loader share one, because torch loads slowly
+        if python not in servers:
             servers[python] = stack.enter_context(Server(python, adapter, args.timeout))
         servers[python].module = adapter
         return {**_results(servers[python], args.trials, sizes), "date": date}

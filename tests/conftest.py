@@ -172,9 +172,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "toy")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "toy")
     s3fs.S3FileSystem.clear_instance_cache()
-    urllib.request.urlopen(
-        f"http://{host}:{port}/moto-api/reset", data=b""
-    ).close()  # servers of one process share it
+    # Servers of one process share it
+    urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"").close()
     store = s3fs.S3FileSystem(use_listings_cache=False)
     store.mkdir("corpora")
     yield store

@@ -82,9 +82,8 @@ def test_full_shared_memory_is_named_with_the_option_of_docker(capsys, monkeypat
     monkeypatch.setattr(
         shutil, "disk_usage", lambda path: usage(4096 if path == "/dev/shm" else 10**9)
     )
-    said = said_of(
-        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), capsys
-    )  # as multiprocessing.Lock raises it
+    # As multiprocessing.Lock raises it
+    said = said_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), capsys)
     assert said.startswith("error: /dev/shm is full")
     assert "--shm-size" in said
     assert "error: x: No space left" in said_of(

@@ -157,9 +157,8 @@ def main() -> None:
     references = read_table(options.ref)
     scores = score(references, read_table(options.hyp), rules)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            encoding="utf-8"
-        )  # whatever the locale: other tools read the report as UTF-8
+        # Whatever the locale: other tools read the report as UTF-8
+        sys.stdout.reconfigure(encoding="utf-8")
     padding = "_" if options.padding_symbol == "underline" else " "
     write_report(
         scores, sys.stdout, ReportFormat(options.v, options.maxw, padding, options.bootstrap)

@@ -97,9 +97,8 @@ def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
     def found(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
         raise _FoundError(parser)
 
-    commands = patch.object(
-        argparse.ArgumentParser, "parse_known_args", found
-    )  # parse_args calls it
+    # parse_args calls it
+    commands = patch.object(argparse.ArgumentParser, "parse_known_args", found)
     with (
         commands,
         patch.object(sys, "argv", [name]),

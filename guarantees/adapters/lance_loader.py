@@ -63,9 +63,8 @@ class Loader(Adapter):
             collate_fn=collate,
             multiprocessing_context="forkserver" if run.workers else None,
         )
-        multiprocessing.set_forkserver_preload(
-            ["torch.utils.data", "pyarrow"]
-        )  # loaded once for all workers
+        # Loaded once for all workers
+        multiprocessing.set_forkserver_preload(["torch.utils.data", "pyarrow"])
         batches = iter(loader)
         while step := list(islice(batches, parts)):
             yield step

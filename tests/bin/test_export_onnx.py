@@ -93,9 +93,8 @@ def write_model(
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
     torch.manual_seed(0)
     model = build_model(load_config(folder / "train.yaml"))
-    torch.nn.init.normal_(
-        model.ctc.ctc_lo.weight
-    )  # large differences between frames: few ties, and long texts
+    # Large differences between frames: few ties, and long texts
+    torch.nn.init.normal_(model.ctc.ctc_lo.weight)
     torch.save(model.state_dict(), folder / "final.pt")
 
 
@@ -207,17 +206,15 @@ def test_sherpa_onnx_gives_the_texts_of_recognize_py(corpora, tmp_path, corpus):
         expected = read_table(tmp_path / way / "ctc_greedy_search" / "text")
         decode = sherpa_offline if way == "offline" else sherpa_streaming
         texts = {}
-        for _ in range(
-            3
-        ):  # sherpa-onnx adds random noise, which decides between two units of equal probability
+        # sherpa-onnx adds random noise, which decides between two units of equal probability
+        for _ in range(3):
             left = {
                 key: samples for key, samples in audio.items() if texts.get(key) != expected[key]
             }
             texts |= decode(tmp_path / "onnx" / way, left, rate)
         assert texts == expected
-        assert (
-            len(set(texts.values())) > UTTERANCES / 2
-        )  # a model that ignores its input would give one text
+        # A model that ignores its input would give one text
+        assert len(set(texts.values())) > UTTERANCES / 2
 
 
 def sherpa_offline(folder: Path, audio: dict[str, numpy.ndarray], rate: int) -> dict[str, str]:

@@ -78,16 +78,14 @@ def test_a_moved_run_recognises_transcribes_aligns_exports_and_is_fine_tuned(
     assert written["tokenizer_conf"]["symbol_table_path"] == "units.txt"
     assert written["cmvn_conf"]["cmvn_file"] == "global_cmvn"
     more = ("--override_config", "max_epoch=2")
-    assert (
-        call("train", "--config", "train.yaml", *lists, "--model_dir", "exp", *more) == 0
-    )  # resumes
+    # Resumes
+    assert call("train", "--config", "train.yaml", *lists, "--model_dir", "exp", *more) == 0
     assert (
         yaml.safe_load(Path("exp/train.yaml").read_text())["tokenizer_conf"]["symbol_table_path"]
         == "units.txt"
     )
-    assert (
-        call("train", "--config", "exp/train.yaml", *lists, "--model_dir", "exp", *more) == 0
-    )  # with its own yaml
+    # With its own yaml
+    assert call("train", "--config", "exp/train.yaml", *lists, "--model_dir", "exp", *more) == 0
 
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree("exp", elsewhere / "model", symlinks=True)

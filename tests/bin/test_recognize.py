@@ -104,9 +104,8 @@ def test_every_batch_size_gives_the_same_hypotheses(folder, monkeypatch, encoder
                 assert line["key"] == same["key"]
                 for hypothesis, equal in zip(line["hypotheses"], same["hypotheses"], strict=True):
                     assert hypothesis["text"] == equal["text"]
-                    assert hypothesis["score"] == pytest.approx(
-                        equal["score"], abs=2e-4
-                    )  # written with four digits
+                    # Written with four digits
+                    assert hypothesis["score"] == pytest.approx(equal["score"], abs=2e-4)
 
 
 def nbests(mode):

@@ -135,9 +135,8 @@ def test_the_config_has_the_sizes_and_ids_of_whisper_small(example: str) -> None
         weight.numel() for name, weight in converted.items() if not name.endswith("pos_enc.pe")
     )
     tied = weights["decoder.embed.0.weight"].numel() + weights["decoder.output_layer.bias"].numel()
-    assert (
-        trained - tied == 241_734_912 - 1500 * 768
-    )  # of OpenAI's, the positions of the encoder are no weights here
+    # Of OpenAI's, the positions of the encoder are no weights here
+    assert trained - tied == 241_734_912 - 1500 * 768
 
 
 def test_fine_tuning_learns_and_a_moved_run_recognises_without_the_vocabulary_it_came_from(

@@ -215,10 +215,11 @@ def test_a_nominal_epoch_resumes_anywhere(lists, stop):
 
 
 def test_without_partition_every_rank_reads_everything_in_its_own_order(lists):
+    # Orders that need different numbers of batches
     batch_conf = {
         "batch_type": "dynamic",
         "max_frames_in_batch": 300,
-    }  # orders that need different numbers of batches
+    }
     conf = {"partition": False, "batch_conf": batch_conf}
     ranks = [list(loader(lists["raw"], "raw", rank=r, world_size=3, conf=conf)) for r in range(3)]
     assert len({sum(batch.closes_step for batch in batches) for batches in ranks}) == 1

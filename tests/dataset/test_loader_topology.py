@@ -55,9 +55,8 @@ def ranks_of(corpus, rule, world_size, workers, state):
             *((rank, 0) for rank in range(world_size) if rank != chosen),
         ]
     ]
-    plan_of = cache(
-        planner.cursor.plan_of
-    )  # a plan is a pure function: computed once for all ranks
+    # A plan is a pure function: computed once for all ranks
+    plan_of = cache(planner.cursor.plan_of)
     for loader in (planner, *loaders):
         if state is not None:
             loader.load_state_dict(state)
@@ -95,9 +94,8 @@ def test_any_ranks_and_workers_read_every_sample_once_in_equal_steps_and_leave_o
             batches = take(loader, steps)
             seen.update(key for batch in batches for key in batch.keys)
             for step, batch in enumerate(batch for batch in batches if batch.closes_step):
-                whole = (
-                    position + (step + 1) * world_size <= plan.num_batches
-                )  # else batches are shared out
+                # Else batches are shared out
+                whole = position + (step + 1) * world_size <= plan.num_batches
                 assert not whole or batch.index == position + step * world_size + loader.cursor.rank
         state, *others = [loader.state_dict() for loader in loaders]
         assert all(other == state for other in others)

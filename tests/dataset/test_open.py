@@ -33,9 +33,8 @@ def write(tmp_path, make_lists):
     """Write a yaml file of sources; RAW, SHARD and LONG are lists, SETS is a folder."""
     lists = make_lists(20)
     with open(lists["raw"]) as file, open(tmp_path / "long.list", "w") as long:
-        for (
-            line
-        ) in file:  # durations in the list are used as they are, so the plan needs no other audio
+        # Durations in the list are used as they are, so the plan needs no other audio
+        for line in file:
             long.write(json.dumps({**json.loads(line), "duration": 5.0}) + "\n")
 
     def to_file(content, name="mix.yaml"):

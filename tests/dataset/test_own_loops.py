@@ -108,10 +108,11 @@ def test_lightning_reads_every_utterance_in_each_of_three_epochs(data):
 def test_lightning_resumes_after_any_step_of_epochs_of_different_lengths(data):
     pytest.importorskip("pytorch_lightning")
     blocks = examples_of(LIGHTNING)
+    # 7, 8 and 7 steps: a longer and a shorter epoch
     batches = {
         "batch_type": "dynamic",
         "max_frames_in_batch": 200,
-    }  # 7, 8 and 7 steps: a longer and a shorter epoch
+    }
     names = {}
     exec(compile(blocks[0] + blocks[1].partition("first = ")[0], str(LIGHTNING), "exec"), names)
     names["config"] = parse_config(

@@ -147,9 +147,8 @@ def test_a_crash_does_not_interrupt_the_main_thread_elsewhere(make_lists, tmp_pa
     (worker,) = children() - before
     gate.touch()
     give_up = time.monotonic() + 60
-    while (
-        Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    ):  # until it has crashed
+    # Until it has crashed
+    while Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < give_up
         time.sleep(0.01)
     assert len(first) + sum(len(batch) for batch in batches) == COUNT - 1

@@ -86,10 +86,11 @@ def faulty_shard_list(planted, tmp_path):
     names = (tmp_path / "shard.list").read_text().splitlines()
     with tarfile.open(shards / "unpaired.tar", "w") as tar:
         members = {"only_text.txt": b"a", "only_audio.wav": Path(lines[0].wav).read_bytes()}
+        # Is not packed
         members |= {
             "unreadable.txt": b"ab",
             "unreadable.flac": (tmp_path / "cut.flac").read_bytes(),
-        }  # is not packed
+        }
         for name, data in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)

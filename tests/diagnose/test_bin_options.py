@@ -78,9 +78,8 @@ def test_tokens_are_counted_by_the_tokenizer_of_each_language(folder, estimate):
     conf, _ = estimate(*words, folder / "input_cfg.yaml")
     assert {len(end) for end in conf["bucket_duration_bins"]} == {2}
     single, _ = estimate("-t", models[0], "-b", 2, "-s", 2, folder / "input_cfg.yaml")
-    assert (
-        single["bucket_duration_bins"] != conf["bucket_duration_bins"]
-    )  # pl cut by en has more pieces
+    # Pl cut by en has more pieces
+    assert single["bucket_duration_bins"] != conf["bucket_duration_bins"]
     same, _ = estimate(
         *words,
         "--prompt-format",

@@ -44,11 +44,12 @@ def test_each_fault_of_a_shard_list_is_found_by_name(faulty_shard_list):
 
 
 def test_every_kind_of_finding_was_planted(faulty_raw_list, faulty_shard_list):
+    # test_check_changes.py, …_language.py, …_ends.py
     elsewhere = {
         "changed_shard",
         "unknown_language",
         "past_the_end",
-    }  # test_check_changes.py, …_language.py, …_ends.py
+    }
     assert {*faulty_raw_list[1], *faulty_shard_list[1], *elsewhere} == {*LOSSES, *SUSPECTS}
 
 

@@ -7,9 +7,8 @@ from wenet_uio.diagnose.histogram import LogHistogram
 
 def test_outliers_lie_three_quartile_ranges_beyond_the_quartiles():
     values = LogHistogram()
-    values.add(
-        np.logspace(-1, 1, 1001)
-    )  # quartiles at half a power of ten on both sides of 1: a range of one power
+    # Quartiles at half a power of ten on both sides of 1: a range of one power
+    values.add(np.logspace(-1, 1, 1001))
     low, high = usual_range(values)
     assert np.log10([low, high]) == pytest.approx([-3.5, 3.5], abs=0.01)
 

@@ -114,9 +114,8 @@ def test_a_check_of_a_damaged_shard_ends_with_status_1(folder, monkeypatch):
     assert Path("data/train/data.list.json").is_file()
     shard = Path("data/train/shards/shards_000000000.tar")
     shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
-    assert (
-        run_command(commands_in(check.text)[0], monkeypatch) == 1
-    )  # training would lose something
+    # Training would lose something
+    assert run_command(commands_in(check.text)[0], monkeypatch) == 1
     assert Path("check.html").is_file()
 
 

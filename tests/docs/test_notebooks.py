@@ -31,9 +31,8 @@ def plain_python(monkeypatch, tmp_path):
         display = ModuleType("IPython.display")
         vars(display).update(Audio=lambda samples, rate, **_: samples, display=lambda shown: None)
         package = ModuleType("IPython")
-        vars(package).update(
-            version_info=(9, 0), get_ipython=lambda: None
-        )  # matplotlib asks for them
+        # Matplotlib asks for them
+        vars(package).update(version_info=(9, 0), get_ipython=lambda: None)
         monkeypatch.setitem(sys.modules, "IPython", package)
         monkeypatch.setitem(sys.modules, "IPython.display", display)
     matplotlib.use("Agg")

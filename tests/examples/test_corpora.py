@@ -172,9 +172,8 @@ def test_dspspeech20_runs_from_its_first_stage_to_its_last(recipe, corpora, tmp_
     (tmp_path / "corpus" / "wav").symlink_to(excerpt / "wav")
     package = folder.parents[2] / "wenet_uio"
     package.unlink()
-    shutil.copytree(
-        ROOT / "wenet_uio", package
-    )  # commands import this copy, beneath a folder with a strange name
+    # Commands import this copy, beneath a folder with a strange name
+    shutil.copytree(ROOT / "wenet_uio", package)
     result = call(
         "bash", folder / "run.sh", "--data", tmp_path / "corpus", "--average_num", "1",
         "--override", "max_epoch=1 epoch_steps=5 observe_interval=0 encoder_conf.num_blocks=1 "

@@ -146,9 +146,8 @@ def test_a_voice_that_is_missing_or_unknown_stops_the_run_and_names_the_text(
 
 
 def test_without_the_synthesiser_the_run_does_not_start(own_modules, monkeypatch, tmp_path):
-    monkeypatch.setitem(
-        sys.modules, "espeakng_loader", None
-    )  # as Python treats a module that is not installed
+    # As Python treats a module that is not installed
+    monkeypatch.setitem(sys.modules, "espeakng_loader", None)
     with pytest.raises(
         ConfigError,
         match=r"local\.speak:Speak: .*espeakng_loader.*; local\.speak needs it; install",

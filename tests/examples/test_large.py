@@ -94,9 +94,8 @@ def test_a_mixture_is_packed_uploaded_trained_on_and_scored(large, bucket, tmp_p
         "two-utt1",
     }
     assert "18 read, 0 filtered, 0 bad" in done.stdout + done.stderr
-    assert re.search(
-        r"^attention +[\d.]+ +6 ", done.stdout, re.MULTILINE
-    )  # characters; words are 4
+    # characters; words are 4
+    assert re.search(r"^attention +[\d.]+ +6 ", done.stdout, re.MULTILINE)
 
     again = call(*run, "--stage", "3", "--stop_stage", "3", cwd=tmp_path)
     assert again.returncode == 0, again.stderr

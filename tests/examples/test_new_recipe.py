@@ -31,9 +31,8 @@ class Louder:
 
 
 def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(recipe, corpora):
-    home = recipe("custom").parents[
-        2
-    ]  # the clone, whose name has blanks and quotes, as have all paths below
+    # The clone, whose name has blanks and quotes, as have all paths below
+    home = recipe("custom").parents[2]
     (home / "my recordings").symlink_to(corpora / "fsdd" / "recordings")
     with open(home / "my digits.tsv", "w", newline="") as file:
         table = csv.writer(file, delimiter="\t")

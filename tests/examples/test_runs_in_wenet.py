@@ -166,13 +166,11 @@ def test_what_wenet_sees_of_a_run_gives_the_same_texts_of_fsdd_in_all_modes(
     torch.manual_seed(4)
     weights = build_model(config).state_dict()
     for name in ("ctc.ctc_lo", "decoder.left_decoder.output_layer", "decoder.left_decoder.embed.0"):
-        torch.nn.init.normal_(
-            weights[f"{name}.weight"], std=1.0
-        )  # tokens that change from frame to frame
+        # Tokens that change from frame to frame
+        torch.nn.init.normal_(weights[f"{name}.weight"], std=1.0)
     weights["ctc.ctc_lo.bias"][0] = -5.0  # few blanks
-    monkeypatch.chdir(
-        tmp_path / "run"
-    )  # WeNet takes the paths of the yaml relative to the working directory
+    # WeNet takes the paths of the yaml relative to the working directory
+    monkeypatch.chdir(tmp_path / "run")
     assert_wenet_gives_the_same_texts(tmp_path / "run", golden2, (config, weights, data_list))
 
 

@@ -47,9 +47,8 @@ def commands() -> list[list[str]]:
 def test_each_of_the_five_commands_does_what_the_readme_says(recipe, corpora: Path) -> None:
     home = recipe("custom").parents[2]
     save_openai(random_whisper(), home / "small.pt")
-    write_full_vocabulary(
-        home / "multilingual.tiktoken"
-    )  # in the place of the package openai-whisper
+    # In the place of the package openai-whisper
+    write_full_vocabulary(home / "multilingual.tiktoken")
     (home / "recordings").symlink_to(corpora / "fsdd/recordings")
     with open(home / "transcripts.tsv", "w") as file:
         file.write("path\tsentence\tspeaker\tsplit\n")

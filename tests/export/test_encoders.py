@@ -146,9 +146,8 @@ def test_chunks_of_a_zipformer_give_the_log_probabilities_of_the_checkpoint() ->
     runtime = from_torchscript(to_torchscript(model))
     feats, outputs = torch.randn(1, 125, 40), []
     att_cache = cnn_cache = torch.zeros(0, 0, 0, 0)
-    for number in range(
-        7
-    ):  # chunks of 8 frames of the input layer, which sees 13 further feature frames
+    # Chunks of 8 frames of the input layer, which sees 13 further feature frames
+    for number in range(7):
         window = feats[:, 16 * number : 16 * number + 29]
         output, att_cache, cnn_cache = runtime.forward_encoder_chunk(
             window, 4 * number, 16, att_cache, cnn_cache

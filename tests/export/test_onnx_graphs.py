@@ -136,9 +136,8 @@ def test_the_check_of_short_audio_finds_a_streaming_graph_without_caches(
     examples, monkeypatch, chunks, caches
 ):
     options = options_of(chunks)
-    short = [
-        (key, feats[:, :11]) for key, feats in examples
-    ]  # 2 of the 4 encoder frames of a chunk
+    # 2 of the 4 encoder frames of a chunk
+    short = [(key, feats[:, :11]) for key, feats in examples]
     expected = recognise_all(model_of("u2pp"), short, 3, options)
     ways = {"wenet": (wenet_model("u2pp", chunks), MODES)}
     if chunks.left >= 0:

@@ -104,9 +104,8 @@ def test_an_accelerator_adds_positions_to_the_keys_and_its_bias_needs_no_gradien
         monkeypatch.setattr(layer, "needs_bias_without_gradient", lambda x, on=on_accelerator: on)
         out, _ = layer(x, bias, positions)
         found.append((out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))))
-    assert [each.requires_grad for each in biases] == [
-        False
-    ]  # the CPU computes scores with a gradient itself
+    # The CPU computes scores with a gradient itself
+    assert [each.requires_grad for each in biases] == [False]
     for ours, other in zip(*found, strict=True):
         torch.testing.assert_close(ours, other, atol=1e-5, rtol=1e-5)
 

@@ -182,9 +182,8 @@ def test_an_archive_that_is_cut_short_is_damaged(attempt, form, share):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_changed_byte_in_the_middle_is_damage_if_the_form_has_checksums(attempt, form):
     content = bytearray(archive_of(AUDIO, form))
-    place = (
-        512 + 1024 + 4 if form == "tar" else len(content) // (4 if form == "zip" else 2)
-    )  # in a header of the tar
+    # In a header of the tar
+    place = 512 + 1024 + 4 if form == "tar" else len(content) // (4 if form == "zip" else 2)
     content[place] ^= 0x55
     assert "damaged archive" in attempt(bytes(content))
 

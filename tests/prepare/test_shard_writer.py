@@ -14,9 +14,8 @@ from wenet_uio.prepare.shard_writer import END_BYTES, PackedSample, bytes_in_sha
 
 SAMPLES = [
     PackedSample("a", "one two", b"x" * 700, "wav", 8000, 16000),
-    PackedSample(
-        "é" * 120, "", b"y" * 512, "flac", 4000, 8000
-    ),  # a name longer than a plain tar header has room for
+    # A name longer than a plain tar header has room for
+    PackedSample("é" * 120, "", b"y" * 512, "flac", 4000, 8000),
 ]
 
 

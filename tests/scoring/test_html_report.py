@@ -36,9 +36,8 @@ def test_scripts_in_texts_keys_and_the_title_stay_text():
     scores = score({script: script}, {script: f"{script}b"}, rules)
     write_html(scores, file, title=script, utterances=1)
     assert "<script" not in file.getvalue()
-    assert (
-        file.getvalue().count("&lt;script&gt;alert(1)&lt;/script&gt;") == 2 + 2 + 1 + 2
-    )  # titles, error, key, text
+    # Titles, error, key, text
+    assert file.getvalue().count("&lt;script&gt;alert(1)&lt;/script&gt;") == 2 + 2 + 1 + 2
 
 
 def test_audio_is_read_while_the_page_is_written():

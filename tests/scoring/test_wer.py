@@ -65,9 +65,8 @@ def test_errors_of_characters_equal_those_of_jiwer():
 
 
 def test_errors_equal_those_of_jiwer_on_10000_random_pairs():
-    pairs = [pair for pair in random_pairs(11_000, 12) if pair[0]][
-        :10_000
-    ]  # jiwer wants a reference
+    # Jiwer wants a reference
+    pairs = [pair for pair in random_pairs(11_000, 12) if pair[0]][:10_000]
     peer = jiwer.process_words(
         *([" ".join(side) for side in sides] for sides in zip(*pairs, strict=True))
     )

@@ -22,6 +22,7 @@ LETTERS = "▁abcde"
 TOKENIZER = Tokenizer(
     CharSplitter(), {"<blank>": 0} | {letter: unit for unit, letter in enumerate(LETTERS, 1)}
 )
+# They begin with, contain and overlap each other
 PHRASES = (
     (2,),
     (2, 3),
@@ -29,7 +30,7 @@ PHRASES = (
     (3, 4),
     (4, 4),
     (5, 2, 5, 2),
-)  # they begin with, contain and overlap each other
+)
 
 
 def random_posteriors(seed, batch, frames, vocabulary):
@@ -96,9 +97,8 @@ def test_results_equal_those_of_the_plain_search_on_100_posteriors(kind, arpa):
         nbests = ctc_prefix_beam_search(log_probs, lengths, beam_size, scorers=scorers)
         for utterance, nbest in enumerate(nbests):
             expected = plain_search(log_probs[utterance, : lengths[utterance]], beam_size, bonus)
-            assert_equal_nbest(
-                nbest, expected, 1e-5 if "LM" in kind else 1e-9
-            )  # kenlm adds in single precision
+            # Kenlm adds in single precision
+            assert_equal_nbest(nbest, expected, 1e-5 if "LM" in kind else 1e-9)
 
 
 @pytest.mark.parametrize("vocabulary", [2, 30])

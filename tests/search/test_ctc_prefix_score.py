@@ -62,8 +62,7 @@ def test_scores_are_exact_for_impossible_labels_and_long_utterances():
     log_probs[..., 1] = math.log(0.5)
     ctc = CtcPrefixScore(log_probs, torch.tensor([500]), weight=1.0, blank=0, eos=EOS)
     gain = ctc.combine(torch.zeros(1, 1, 3), torch.tensor([[[1, 2, EOS]]]), torch.tensor([[EOS]]))
-    assert gain[0, 0, 0].item() == pytest.approx(
-        0.0, abs=1e-6
-    )  # all but one path in 2^500 begin with label 1
+    # All but one path in 2^500 begin with label 1
+    assert gain[0, 0, 0].item() == pytest.approx(0.0, abs=1e-6)
     assert gain[0, 0, 1].item() < -9000
     assert gain[0, 0, 2].item() == pytest.approx(500 * math.log(0.5), rel=1e-6)

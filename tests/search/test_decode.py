@@ -150,9 +150,8 @@ def test_attention_search_with_beam_one_follows_the_best_token(stored):
 def test_audio_too_short_for_a_frame_gives_an_empty_hypothesis_and_does_not_change_others(stored):
     model, outputs = stored
     feats = outputs["feats"][:2, :60]
-    modes = [
-        mode for mode in WENETS if mode != "attention"
-    ]  # may continue to the longest utterance of the batch
+    # May continue to the longest utterance of the batch
+    modes = [mode for mode in WENETS if mode != "attention"]
     alone = decode(model, feats[:1], torch.tensor([60]), modes, DecodeOptions())
     results = decode(model, feats, torch.tensor([60, 4]), MODES, DecodeOptions())
     for mode in MODES:

@@ -42,9 +42,8 @@ def test_an_utterance_ends_after_twenty_seconds_even_without_a_pause(has_words):
 def test_a_chunk_that_has_the_next_word_does_not_end_the_utterance():
     endpointer = Endpointer(STEP)
     assert endpointer.accept(np.array(PAUSE * 30), has_words=False) is None
-    assert (
-        endpointer.accept(np.array(PAUSE * 8 + SPEECH), has_words=True) is None
-    )  # the pause was before it
+    # The pause was before it
+    assert endpointer.accept(np.array(PAUSE * 8 + SPEECH), has_words=True) is None
     assert endpointer.accept(np.array(PAUSE * 24), has_words=True) is None
     assert endpointer.accept(np.array(PAUSE), has_words=True) == "rule2"
 

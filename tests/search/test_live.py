@@ -139,9 +139,8 @@ def test_prefix_beam_search_gives_partial_texts_and_several_of_them(babble):
     one = heard(babble.live(endpoints={}, **CHUNKS, **options), samples)
     assert {len(event.texts) for event in several[2:]} == {3}
     assert {len(event.texts) for event in one} == {1}
-    assert (
-        one[-1].texts == several[-1].texts[:1] == several[-2].texts[:1]
-    )  # nothing is new at the end
+    # Nothing is new at the end
+    assert one[-1].texts == several[-1].texts[:1] == several[-2].texts[:1]
     with pytest.raises(
         ValueError, match="partial_mode: expected ctc_greedy_search or .*, found attention"
     ):

@@ -106,10 +106,11 @@ def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
     ]
     assert [cue[0] for cue in cues] == [str(number + 1) for number in range(len(cues))]
     assert cues[0][1:3] == ["00:00:00,480 --> 00:00:01,180", "ab cd"]
+    # Shown for a second, although the speech is shorter
     assert cues[1][1:3] == [
         "00:00:01,180 --> 00:00:02,180",
         "ef",
-    ]  # shown for a second, although the speech is shorter
+    ]
     assert cues[2][1].startswith("00:59:59,980 --> 01:00:0")
     assert all(set(cue[2].split()) == {"gh"} and len(cue[2]) <= 80 for cue in cues[2:])
     assert sum(len(cue[2].split()) for cue in cues[2:]) == 60

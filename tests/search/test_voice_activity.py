@@ -48,9 +48,8 @@ def digits(corpora, speakers=("jackson", "george"), pause=24.5):
 def test_sparse_words_in_steady_noise_are_found_and_the_noise_is_not(
     corpora, tmp_path, detector, level
 ):
-    samples, times, rate = digits(
-        corpora, pause=12.8 if detector == "silero" else 24.5
-    )  # more than one batch
+    # More than one batch
+    samples, times, rate = digits(corpora, pause=12.8 if detector == "silero" else 24.5)
     segments = found(tmp_path, samples + noise(len(samples), level), rate, detector)
     assert len(segments) == 10
     assert min(overlaps(segments, times)) > 0.4  # at -48 dB soft ends are below the noise

@@ -206,9 +206,8 @@ def test_arrow_keys_cross_segments_of_a_long_text_and_skip_those_without_words(f
     assert page.evaluate(place) == 5
     page.keyboard.press("End")
     assert page.evaluate(place) == 5001 * 5 - 1
-    page.locator(
-        "#word-tip", has_text="1:03.00"
-    ).wait_for()  # beside the word, to which the page has scrolled
+    # Beside the word, to which the page has scrolled
+    page.locator("#word-tip", has_text="1:03.00").wait_for()
     for _ in range(5):
         page.keyboard.press("ArrowLeft")
     assert page.evaluate(place) == 5000 * 5 - 1

@@ -186,9 +186,8 @@ def test_too_much_audio_is_refused_and_the_reason_is_sent(strict, speech):
 def test_an_idle_client_is_disconnected_but_not_one_that_waits_for_its_results(
     strict, speech, monkeypatch
 ):
-    monkeypatch.setattr(
-        "wenet_uio.serve.session.HEARTBEAT", 0.1
-    )  # answers to pings are no messages
+    # Answers to pings are no messages
+    monkeypatch.setattr("wenet_uio.serve.session.HEARTBEAT", 0.1)
     (refusal,) = asyncio.run(replies(strict.socket_url))
     assert refusal == {"status": "failed", "message": "no message for 0.5 s"}
     assert asyncio.run(replies(strict.socket_url, START))[-1] == refusal

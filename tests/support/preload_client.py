@@ -19,13 +19,11 @@ if unbuffered:
     del arguments[0]
 files = [0, 1, 2]
 if arguments[-1:] == ["--multiprocessing-fork"]:  # it receives open files by their numbers
-    arguments = arguments[
-        -3:
-    ]  # without the options of the interpreter, which are those of the server
+    # Without the options of the interpreter, which are those of the server
+    arguments = arguments[-3:]
     files += [number for number in map(int, os.listdir("/proc/self/fd")) if number > 2]
-    files = [
-        number for number in files if os.path.exists(f"/proc/self/fd/{number}")
-    ]  # without that of listdir
+    # Without that of listdir
+    files = [number for number in files if os.path.exists(f"/proc/self/fd/{number}")]
 elif not arguments or (arguments[0].startswith("-") and arguments[0] != "-m"):
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 folder = os.path.dirname(os.path.abspath(__file__))

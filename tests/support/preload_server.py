@@ -76,7 +76,8 @@ class Server:
         except (
             OSError,
             EOFError,
-        ) as error:  # the client was killed, or there is no room for a process
+        ) as error:
+            # The client was killed, or there is no room for a process
             print(f"a command was not started: {error!r}", file=sys.stderr, flush=True)
             client.close()
             for file in received:
@@ -181,9 +182,8 @@ def forget_other_project() -> None:
 
 def make_cheaper() -> None:
     """Leave out what torch does in processes with thousands of modules and what no test sees."""
-    for finalizer in list(
-        weakref.finalize._registry
-    ):  # 0.1 s at the end of a process, to free registered operators
+    # 0.1 s at the end of a process, to free registered operators
+    for finalizer in list(weakref.finalize._registry):
         finalizer.atexit = False
     atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
     # A launcher records the names of its own functions. `inspect.stack()` takes 1 s for them.
@@ -232,9 +232,8 @@ def main(folder: str, *modules: str) -> None:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(f"{folder}/new")
     listening.listen(100)
-    os.rename(
-        f"{folder}/new", f"{folder}/socket"
-    )  # who finds the socket can connect; commands wait for the imports
+    # Who finds the socket can connect; commands wait for the imports
+    os.rename(f"{folder}/new", f"{folder}/socket")
     sys.path[0] = str(ROOT)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # what is imported stays

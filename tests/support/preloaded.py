@@ -89,9 +89,8 @@ def start(modules: Sequence[str]) -> tuple[Path, subprocess.Popen[bytes]]:
     the server.
     """
     here = Path(__file__).parent
-    folder = Path(
-        tempfile.mkdtemp(prefix="python", dir="/tmp")
-    )  # a socket in it wants a short path
+    # A socket in it wants a short path
+    folder = Path(tempfile.mkdtemp(prefix="python", dir="/tmp"))
     program = folder / "python"
     program.write_text(f"#!{sys.executable} -IS\n{(here / 'preload_client.py').read_text()}")
     program.chmod(0o755)

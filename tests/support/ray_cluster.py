@@ -63,9 +63,8 @@ def ray_cluster(folder: Path) -> Iterator[dict[str, str]]:
             time.sleep(0.2)
         yield {**joining, "RAY_ADDRESS": (home / "ray_current_cluster").read_text().strip()}
     finally:
-        head.send_signal(
-            signal.SIGTERM
-        )  # takes its own processes along; `ray stop` would end those of others too
+        # Takes its own processes along; `ray stop` would end those of others too
+        head.send_signal(signal.SIGTERM)
         try:
             head.wait(ENDS_WITHIN)
         except subprocess.TimeoutExpired:

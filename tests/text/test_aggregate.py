@@ -66,9 +66,8 @@ def test_ids_become_the_text_again_also_where_languages_mix(files):
         "好",
     ]
     assert tokenizer.detokenize([]) == ""
-    assert (
-        tokenizer.detokenize([tokenizer.vocab_size - 1, *ni_hao]) == "你好"
-    )  # <sos/eos> has no text
+    # <sos/eos> has no text
+    assert tokenizer.detokenize([tokenizer.vocab_size - 1, *ni_hao]) == "你好"
 
 
 def test_languages_that_share_a_file_have_ids_of_their_own(files):

@@ -123,10 +123,11 @@ def test_another_call_decodes_only_what_is_missing_and_its_table_has_the_rows_in
     values = "interctc_layer_idx=[2,4] spec={a: 1, b: 2} max_epoch=3"
     assert (tmp_path / "calls").read_text().splitlines() == ["a.yaml  1", f"b.yaml {values} 1"]
     a, c = (f"exp/ablation/{row}/seed_1" for row in "ac")
+    # The running average and the best epochs
     first, both = (
         [f"{a} test"] * 2,
         [f"{a} test_noisy"] * 2,
-    )  # the running average and the best epochs
+    )
     assert (tmp_path / "decoded").read_text().splitlines() == [
         *first,
         f"{c} test",

@@ -78,9 +78,8 @@ def test_a_plot_of_the_plan_is_a_png_or_html_with_the_figures(kaldi_dir):
 
 
 def test_a_plot_of_an_unknown_kind_is_one_line_before_any_work(kaldi_dir):
-    done = tool(
-        "plan_report.py", *PLAN, "--plot", "plan.pdf", cwd=kaldi_dir
-    )  # there is no raw.list yet
+    # There is no raw.list yet
+    done = tool("plan_report.py", *PLAN, "--plot", "plan.pdf", cwd=kaldi_dir)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "error: plan.pdf: plots are written as .png or .html, not '.pdf'"

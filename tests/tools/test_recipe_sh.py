@@ -186,6 +186,7 @@ def test_no_script_leaves_a_value_unquoted_which_the_shell_would_split_and_expan
     scripts = [root / "path.sh", *TOOLS.glob("*.sh"), *root.glob("examples/*/*/run.sh")]
     scripts += root.glob("examples/*/*/local/*.sh")
     assert len(scripts) > 20
+    # Shellcheck finds the others
     unquoted = (
         "SC2046",
         "SC2048",
@@ -193,7 +194,7 @@ def test_no_script_leaves_a_value_unquoted_which_the_shell_would_split_and_expan
         "SC2086",
         "SC2206",
         "SC2207",
-    )  # shellcheck finds the others
+    )
     assert [
         path
         for path in scripts

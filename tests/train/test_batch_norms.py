@@ -51,11 +51,12 @@ def test_restored_statistics_are_those_that_were_kept_last_however_often_a_step_
         for found, expected in zip(model.buffers(), before, strict=True):
             assert torch.equal(found, expected)
     model(torch.randn(8, 4))
+    # What was kept is no view of the statistics
     assert [int(norm.num_batches_tracked) for norm in model] == [
         2,
         2,
         2,
-    ]  # what was kept is no view of the statistics
+    ]
 
 
 def test_all_statistics_are_kept_by_two_operations() -> None:

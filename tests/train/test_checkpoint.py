@@ -143,10 +143,11 @@ def test_a_state_that_a_thread_writes_is_complete_before_the_next_one(tmp_path: 
         folder.save_state(step, {"step": step}, meanwhile=True)
         seen.append(folder.newest_state())
     folder.settle()
+    # The state before is there, the new one perhaps
     possible = [
         None,
         *({"step": step} for step in (8, 9, 10)),
-    ]  # the state before is there, the new one perhaps
+    ]
     for state, one_of in zip(seen, pairwise(possible), strict=True):
         assert state in one_of
     assert names(tmp_path, "*state_*") == ["state_10.pt", "state_9.pt"]
@@ -171,10 +172,11 @@ def test_the_next_state_raises_the_error_of_the_one_before_and_the_end_of_a_run_
     assert "a state could not be written: [Errno 21] Is a directory" in caplog.text
     (tmp_path / "state_2.pt").rmdir()
     folder.save_state(3, {"step": 3})
+    # Neither half files nor a state too few
     assert names(tmp_path, "*state_*") == [
         "state_1.pt",
         "state_3.pt",
-    ]  # neither half files nor a state too few
+    ]
 
 
 def test_a_state_with_a_flipped_bit_is_skipped_and_the_checksum_is_named(

@@ -129,10 +129,11 @@ def test_a_step_from_a_state_and_a_validation_do_not_depend_on_engine_ranks_and_
     )
     for dealt in run_ranks({**job, "engine": engine, "deals": deals}, tmp_path):
         same(dealt, expected, len(deals[0]), gradient=engine != "deepspeed")
+        # Rank 0 alone saves
         assert dealt["held"] == [
             *expected["held"],
             *[0] * (len(deals[0]) - 1),
-        ]  # rank 0 alone saves
+        ]
         for name, memory in expected["state"]["optimizer"].items():
             assert dealt["state"]["optimizer"][name].keys() == memory.keys()
             for key, value in memory.items():

@@ -114,9 +114,8 @@ def test_batches_as_large_as_a_failed_one_are_split_beforehand(
 def test_a_batch_with_fewer_frames_is_as_large_if_it_needs_as_much_in_every_product() -> None:
     known = TooLarge(step=1, utterances=10, frames=100, tokens=5)
     assert known.is_within(tiny_batch([90] * 13, 1, tokens=5))
-    assert not known.is_within(
-        tiny_batch([90] * 12, 1, tokens=5)
-    )  # less in the square of the frames
+    # Less in the square of the frames
+    assert not known.is_within(tiny_batch([90] * 12, 1, tokens=5))
     assert not known.is_within(tiny_batch([100] * 10, 1, tokens=4))
 
 

@@ -29,13 +29,14 @@ def test_noam_hold_annealing_rises_holds_falls_and_ends_at_min_lr() -> None:
         "NoamHoldAnnealing", max_steps=9, warmup_steps=2, hold_steps=3, decay_rate=1.0, min_lr=0.03
     )
     rise, hold = [1 / 3, 2 / 3, 1.0], [1.0, 1.0]
+    # After 5 to 9 steps: warm-up over steps without the hold
     fall = [
         2 / 2,
         2 / 3,
         2 / 4,
         2 / 5,
         2 / 6,
-    ]  # after 5 to 9 steps: warm-up over steps without the hold
+    ]
     assert multiples == pytest.approx([*rise, *hold, *fall, 0.3, 0.3])
 
 

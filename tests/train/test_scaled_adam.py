@@ -116,9 +116,8 @@ def test_a_gradient_above_twice_the_median_is_clipped() -> None:
         weight.grad = torch.ones(4) * (100.0 if step == 44 else 1.0)
         optimizer.step()
     threshold = optimizer.state[weight]["model_norm_threshold"]
-    assert (
-        2.0 < threshold / (2 * weight.detach().norm()) < 4.5
-    )  # twice the allowance of the first estimates
+    # Twice the allowance of the first estimates
+    assert 2.0 < threshold / (2 * weight.detach().norm()) < 4.5
     before = optimizer.state[weight]["exp_avg_sq"].clone()
     weight.grad = torch.full((4,), 1e6)
     optimizer.step()

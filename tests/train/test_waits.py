@@ -132,9 +132,8 @@ def steps_of(keys: dict[str, Any], world: World) -> tuple[list[StepOutcome], lis
     """Two steps of one and three micro-batches, and what the host waited for to launch and to read
     each.
     """
-    config = small_config(
-        **keys, join_micro_batches=400
-    )  # two of the three micro-batches are joined
+    # Two of the three micro-batches are joined
+    config = small_config(**keys, join_micro_batches=400)
     torch.manual_seed(1)
     model = build_model(config)
     outcomes, waits = [], []

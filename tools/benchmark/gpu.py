@@ -72,9 +72,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--folder", help="folder for the made-up audio, 0.5 GB (default: a temporary folder)"
     )
-    parser.add_argument(
-        "--inside", action="store_true", help=argparse.SUPPRESS
-    )  # this is the process of the mode
+    # This is the process of the mode
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -146,9 +145,8 @@ def main() -> int:
     modes = list(MODES) if "all" in args.modes else list(dict.fromkeys(args.modes))
     if args.out:
         open(args.out, "a").close()  # a wrong path is an error before the first measurement
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
-    )  # run_apart then ends its process
+    # run_apart then ends its process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     failed = []
     for mode in modes:
         status, why = run_apart(command_of(mode, args), seconds_of_mode(args.minutes))

@@ -44,9 +44,8 @@ class SpeechRecogniser:
         self.recogniser = recogniser
         """Config, tokenizer and model."""
         self._device, self._exported = device_of(device), exported
-        self._cutting = Cutting.of_run(
-            folder
-        )  # read once: the folder may move while the model is used
+        # Read once: the folder may move while the model is used
+        self._cutting = Cutting.of_run(folder)
         # Streams that share their scorers are searched together, and share the memory of a language
         # model.
         self._build_scorers = lru_cache(maxsize=16)(build_scorers)

@@ -58,9 +58,8 @@ class Place(NamedTuple):
 
 def place_of(source: str) -> Place:
     """The place that a path names; the path itself if it names no place in an archive."""
-    if (
-        source[-1:] not in "0123456789]" or ":" not in source
-    ):  # a path of most lists, which are read in a hot loop
+    # A path of most lists, which are read in a hot loop
+    if source[-1:] not in "0123456789]" or ":" not in source:
         return Place(source)
     found = PLACE.fullmatch(source)
     if found is None or source == found[1] or os.path.exists(source):  # noqa: PTH110 - a string
@@ -92,9 +91,8 @@ class FeatureDecoder:
             AudioError: the matrix is cut short, or a number in it is not finite.
         """
         first, last = excerpt.samples(self.sample_rate, self.frames)
-        matrix = np.array(
-            self.load()[first:last], np.float32, order="C"
-        )  # a copy, which may be changed
+        # A copy, which may be changed
+        matrix = np.array(self.load()[first:last], np.float32, order="C")
         if not np.isfinite(matrix).all():
             raise AudioError("features that are not finite numbers: damaged")
         return matrix

@@ -133,9 +133,8 @@ def main() -> int:
     if args.batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {args.batch_size}")
     options = options_of(args)
-    options.cutting(
-        Cutting.of_run(args.model)
-    )  # wrong times are reported before the model is loaded
+    # Wrong times are reported before the model is loaded
+    options.cutting(Cutting.of_run(args.model))
     outputs = output_paths(args)
     use_cpu_threads(World.from_environment(args.device))
     recogniser = load_model(

@@ -85,9 +85,8 @@ def load_config(
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
     values = from_wenet(values, str(path))
-    if of_model or values.get(
-        "model_dir"
-    ):  # WeNet writes model_dir; a model of WeNet may be trained further here
+    # WeNet writes model_dir; a model of WeNet may be trained further here
+    if of_model or values.get("model_dir"):
         add_last_id(values, str(path))
     locate_files(values, Path(path), of_model=of_model)
     for override in overrides:

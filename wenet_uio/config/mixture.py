@@ -159,9 +159,8 @@ class SourceConf(Section):
                 raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
             values[NEMO_NAMES[name]] = values.pop(name)
         values |= _fields_of_rename(values)
-        if isinstance(
-            tag := values.get("audio_locator_tag"), list
-        ):  # [audio] without quotes is a list in yaml
+        # [audio] without quotes is a list in yaml
+        if isinstance(tag := values.get("audio_locator_tag"), list):
             values["audio_locator_tag"] = f"[{', '.join(map(str, tag))}]"
         if values.get("type") == "nemo" and values.get("data_list") is not None:
             values["manifest_filepath"] = values.pop("data_list")

@@ -48,9 +48,8 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
     for conf, key, where, usual in _names_in(values):
         named = conf[key]
         for place in _places(named, usual, yaml_path.parent, of_model):
-            if (
-                place.is_file() or (place / usual).is_file()
-            ):  # a tokenizer of Hugging Face may be named by its folder
+            # A tokenizer of Hugging Face may be named by its folder
+            if place.is_file() or (place / usual).is_file():
                 if not _is_expected(place, named, yaml_path.parent):
                     log.warning("%s: %s.%s %s: %s is taken", yaml_path, where, key, named, place)
                 conf[key] = str(place)

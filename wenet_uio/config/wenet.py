@@ -314,9 +314,8 @@ def _move_cmvn(values: dict[str, Any]) -> None:
         values["cmvn"] = "global_cmvn"
         values["cmvn_conf"] = given
     conf = values.get("cmvn_conf")
-    if (
-        isinstance(conf, dict) and conf.get("is_json_cmvn", True) is None
-    ):  # as WeNet writes it without CMVN
+    # As WeNet writes it without CMVN
+    if isinstance(conf, dict) and conf.get("is_json_cmvn", True) is None:
         del conf["is_json_cmvn"]
 
 

@@ -71,7 +71,8 @@ def parse_yaml(text: str, where: str) -> Any:
         yaml.YAMLError,
         ValueError,
         OverflowError,
-    ) as error:  # ValueError: 2024-13-01 is no date
+    ) as error:
+        # ValueError: 2024-13-01 is no date
         raise ConfigError(f"{where}: not yaml: {' '.join(str(error).split())}") from None
 
 
@@ -102,9 +103,8 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
         sizes: {id of a node: its size} of the nodes counted so far, so that aliases take no time.
     """
     if id(node) not in sizes:
-        sizes[id(node)] = (
-            MOST_VALUES + 1
-        )  # until its parts are counted: an alias of itself is endless
+        # Until its parts are counted: an alias of itself is endless
+        sizes[id(node)] = MOST_VALUES + 1
         parts: list[yaml.Node] = []
         if isinstance(node, yaml.SequenceNode):
             parts = node.value

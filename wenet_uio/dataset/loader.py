@@ -174,9 +174,8 @@ class Loader:
         if cursor.epoch_steps is not None or cursor.epoch != epoch + 1:
             return Counter()
         corpus = cursor.passes.corpus_of(cursor.data_pass - 1)
-        if (
-            self._left_out is None or corpus is not self.corpus
-        ):  # a plain list leaves out the same in every pass
+        # A plain list leaves out the same in every pass
+        if self._left_out is None or corpus is not self.corpus:
             filtered = cursor.measure.filtered(corpus, cursor.rank, cursor.world_size)
             bad = len(self.corpus.bad) if cursor.rank == 0 else 0
             own = corpus.samples[cursor.rank :: cursor.world_size]
@@ -245,9 +244,8 @@ class Loader:
             return
         if self.cursor.reshuffle:
             self._ledger.write(self.corpus.data_list, data_pass, batch, key, reason, detail)
-        elif (
-            not data_pass
-        ):  # evaluation repeats the first pass, also after restarts: one line for each bad sample
+        elif not data_pass:
+            # Evaluation repeats the first pass, also after restarts: one line for each bad sample
             self._ledger.write_once(self.corpus.data_list, data_pass, batch, key, reason, detail)
 
     def _check(self, bad: float, example: str) -> None:

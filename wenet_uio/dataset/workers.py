@@ -63,9 +63,8 @@ class Workers:
             try:
                 yield from _batches(self._loader)
                 return
-            except (
-                GeneratorExit
-            ):  # also when the interpreter ends, and the module has lost its names
+            except GeneratorExit:
+                # Also when the interpreter ends, and the module has lost its names
                 raise
             except _WorkerEndedError as ended:
                 log.warning(
@@ -151,7 +150,8 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
         RuntimeError,
         ConnectionError,
         EOFError,
-    ):  # torch raises one of these after the death of a worker
+    ):
+        # Torch raises one of these after the death of a worker
         time.sleep(DYING)
         _require_alive(loader)
         raise

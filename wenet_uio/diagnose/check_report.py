@@ -100,10 +100,11 @@ def write_html(path: str, report: Report, reader: BatchReader, title: str) -> No
         histograms=data_uri(_histograms(report), "image/png"),
         sections=_sections(report, reader),
     )
+    # Audio that crashed a worker is among the findings
     with (
         careful(),
         written_aside(path, "w") as file,
-    ):  # audio that crashed a worker is among the findings
+    ):
         file.writelines(page)
 
 
@@ -145,9 +146,8 @@ def _histograms(report: Report) -> bytes:
     from matplotlib.figure import Figure  # slow to import
 
     figure = Figure(figsize=(13, 3.6))
-    figure.subplots_adjust(
-        0.065, 0.15, 0.99, 0.91, 0.25
-    )  # a layout that is computed takes as long as the drawing
+    # A layout that is computed takes as long as the drawing
+    figure.subplots_adjust(0.065, 0.15, 0.99, 0.91, 0.25)
     for axes, (name, histogram, unit) in zip(
         figure.subplots(1, 3), _distributions(report), strict=True
     ):

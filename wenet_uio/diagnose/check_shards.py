@@ -56,9 +56,8 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     findings = _findings_of(checked, changed)
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
-        if changed or any(
-            shard.is_broken for shard in checked
-        ):  # the index of the list stays as it is
+        # The index of the list stays as it is
+        if changed or any(shard.is_broken for shard in checked):
             opened = f"{folder}/whole.list"
             _write_whole(opened, shards, checked, data_list)
             findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]

@@ -85,9 +85,8 @@ def to_int8(content: bytes) -> bytes:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "int8.onnx")
-        logging.disable(
-            logging.WARNING
-        )  # onnxruntime advises to fold constants; the exporter has done that
+        # onnxruntime advises to fold constants; the exporter has done that
+        logging.disable(logging.WARNING)
         try:
             # uint8: products of uint8 and int8 overflow on CPUs with AVX2 but without VNNI.
             quantize_dynamic(

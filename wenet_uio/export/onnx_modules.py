@@ -60,9 +60,8 @@ class OfflineModule(nn.Module):
         (N,).
         """
         window = x.new_zeros(x.size(0), self.encoder.embed.right_context + 1, x.size(2))
-        x = torch.cat(
-            (x, window[:, x.size(1) :]), dim=1
-        )  # Encoder.forward pads in an `if`, which a trace cannot keep
+        # Encoder.forward pads in an `if`, which a trace cannot keep
+        x = torch.cat((x, window[:, x.size(1) :]), dim=1)
         encoder_out, lengths = self.encoder(x, x_lens)
         return self.ctc.log_softmax(encoder_out), lengths
 
@@ -118,9 +117,8 @@ class UnmaskedChunkModule(nn.Module):
         cnn_cache: torch.Tensor,
     ) -> EncodedChunk:
         """Features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
-        encode: Callable[..., EncodedChunk] = (
-            self.encoder.forward_chunk
-        )  # with a tensor as offset, as in ChunkModule
+        # With a tensor as offset, as in ChunkModule
+        encode: Callable[..., EncodedChunk] = self.encoder.forward_chunk
         return encode(chunk, offset, self.keep, att_cache, cnn_cache)
 
 

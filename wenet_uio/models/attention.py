@@ -158,9 +158,8 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
         """
         key, value, present = self.remember(x, past)
         position = self.split_heads(self.linear_pos(pos_emb))
-        term = torch.matmul(
-            position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2)
-        )  # (1, H, K, 1)
+        # (1, H, K, 1)
+        term = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2))
         query = self.split_heads(self.linear_q(x) + self.pos_bias_u.flatten())
         key, value = self.spread(key) + position, self.spread(value)
         if self.needs_bias_without_gradient(x):

@@ -98,13 +98,11 @@ class Encoder(nn.Module):
         Returns:
             Encoder frames (B, T', D), zeros beyond the lengths, and lengths (B,).
         """
-        if (
-            feats.size(1) <= self.embed.right_context
-        ):  # shorter than one window: the lengths become 0
+        # Shorter than one window: the lengths become 0
+        if feats.size(1) <= self.embed.right_context:
             window = (0, self.embed.right_context + 1 - feats.size(1))
-            feats = pad(
-                feats, (0, 0, *window) if feats.dim() == 3 else window
-            )  # ids (B, T) have no features
+            # Ids (B, T) have no features
+            feats = pad(feats, (0, 0, *window) if feats.dim() == 3 else window)
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
         x, pos_emb, lengths = self.embed.forward_batch(feats, feats_lengths)

@@ -17,10 +17,11 @@ class ShawMultiHeadedAttention(MultiHeadedAttention):
 
     def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
         super().__init__(dim, dropout_rate, conf)
+        # TorchScript reads no constants of a module
         self.most_left, self.most_right = (
             MOST_LEFT,
             MOST_RIGHT,
-        )  # TorchScript reads no constants of a module
+        )
         self.rel_k_embed = nn.Embedding(MOST_LEFT + MOST_RIGHT + 1, self.head_dim)
 
     def forward(
@@ -34,9 +35,10 @@ class ShawMultiHeadedAttention(MultiHeadedAttention):
         key, value, present = self.remember(x, past)
         place = torch.arange(key.size(2), device=x.device)
         distance = place.unsqueeze(0) - place[key.size(2) - x.size(1) :].unsqueeze(1)
+        # (T, K, d)
         embedded = self.rel_k_embed(
             distance.clamp(-self.most_left, self.most_right) + self.most_left
-        )  # (T, K, d)
+        )
         query = self.split_heads(self.linear_q(x))
         scores = torch.einsum("bhtd,tkd->bhtk", query, embedded) * self.head_dim**-0.5
         if bias is not None:

@@ -116,9 +116,8 @@ def _damage_is_named(archive: str | Path) -> Iterator[None]:
         raise ValueError(
             f"{archive}: damaged archive ({problem}); remove it and download again"
         ) from None
-    except (
-        RuntimeError
-    ) as error:  # an encrypted zip, an unknown compression, or thousands of chained headers
+    except RuntimeError as error:
+        # An encrypted zip, an unknown compression, or thousands of chained headers
         raise ValueError(f"{archive}: cannot be unpacked ({error})") from None
 
 

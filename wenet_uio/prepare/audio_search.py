@@ -72,10 +72,11 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
     files_of: dict[str, list[Path]] = {}
     for wav in wavs:
         name = composed(wav)
+        # `a.1` without suffix is not `a`
         path, whole = (
             Path(name),
             Path(with_suffix_of_audio(name)),
-        )  # `a.1` without suffix is not `a`
+        )
         files = by_path.get(name) or by_path.get(str(path.with_suffix("")))
         files = files or by_name.get(whole.stem) or by_name.get(path.stem) or []
         files = [file for file in files if _ends_with(file, whole)] or files

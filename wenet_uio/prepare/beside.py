@@ -209,9 +209,8 @@ def _joined_spans(timed_texts: Iterable[TimedText]) -> list[TimedText]:
 def _timed_line(wav: str, timed: TimedText, extra: dict) -> RawLine:
     start, end = round(timed.start, 3), round(timed.end, 3)
     key = key_of_part(with_suffix_of_audio(wav), start)
-    key += (
-        f"_{extra['channel']}" if "channel" in extra else ""
-    )  # both sides of a call may begin at once
+    # Both sides of a call may begin at once
+    key += f"_{extra['channel']}" if "channel" in extra else ""
     return RawLine(key, wav, timed.text, start, end, extra, is_named_by_audio=True)
 
 

@@ -40,9 +40,8 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
     if data_type == "shard":
         shards, _ = read_shards(data_list)
         check_shard_files(data_list, shards)
-        entries_outside(
-            shards
-        )  # reads a manifest of many tars once, so that forked processes inherit its entries
+        # Reads a manifest of many tars once, so that forked processes inherit its entries
+        entries_outside(shards)
         jobs = [(shard, data_list, layout) for shard in shards]
         for _ in executor.map(_index, jobs, data_list, len(jobs), unit="shard"):
             continue

@@ -120,9 +120,8 @@ def read_utterances(
         print(
             f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr
         )
-    found = [
-        replace(lines.pop(key), text=line) for key, line in texts.items()
-    ]  # pop: memory holds a line once
+    # Pop: memory holds a line once
+    found = [replace(lines.pop(key), text=line) for key, line in texts.items()]
     return _with_languages(found, text, utt2lang) if utt2lang else found
 
 

@@ -63,9 +63,8 @@ def scan_manifest(path: str) -> Scanned:
         ListError: no line can be used.
     """
     columns = [array("Q"), array("I"), array("d"), array("Q"), array("Q")]
-    named = array(
-        "Q"
-    )  # keys of all lines without one, usable or not, as in the index of a raw list
+    # Keys of all lines without one, usable or not, as in the index of a raw list
+    named = array("Q")
     bad: list[Failure] = []
     for number, (offset, text) in enumerate(lines_of(path), 1):
         if not text.strip():

@@ -40,9 +40,8 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
             rf"(?m)^{option}=\S*", f"{option}={shlex.quote(value)}".replace("\\", r"\\"), text
         )
         assert count == 1, option
-    if not (
-        folder.absolute().parents[2] / "path.sh"
-    ).exists():  # a recipe outside of this project uses its path.sh
+    # A recipe outside of this project uses its path.sh
+    if not (folder.absolute().parents[2] / "path.sh").exists():
         text = text.replace(
             ". ../../../path.sh", f". {shlex.quote(str(template.resolve().parents[2] / 'path.sh'))}"
         )

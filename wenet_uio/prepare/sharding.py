@@ -58,9 +58,8 @@ class DurationGroup(NamedTuple):
 
     def has(self, seconds: float) -> bool:
         """Whether utterances of this length are in the group."""
-        per_second = PER_SECOND[
-            self.unit
-        ]  # divided as frames are, so that a bound of whole frames is exact
+        # Divided as frames are, so that a bound of whole frames is exact
+        per_second = PER_SECOND[self.unit]
         return self.shortest / per_second <= seconds < self.longest / per_second
 
 

@@ -165,9 +165,8 @@ def read_textgrid(path: str | Path) -> list[Tier]:
         raise ListError(f"{path}: not a TextGrid of Praat")
     tokens = _tokens(text)
     try:
-        header = [
-            next(tokens) for _ in range(5)
-        ]  # "ooTextFile", "TextGrid", xmin, xmax, number of tiers
+        # "ooTextFile", "TextGrid", xmin, xmax, number of tiers
+        header = [next(tokens) for _ in range(5)]
         tiers = [_tier(tokens) for _ in range(int(header[4]))]
     except (StopIteration, ValueError, RuntimeError):
         raise ListError(

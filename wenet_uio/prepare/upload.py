@@ -88,10 +88,11 @@ def _put(path: str, uri: str) -> bool:
     with _told(uri):
         store, name = driver(uri, ATTEMPTS)
         if store.exists(name) and store.size(name) == status.st_size:
+            # Stores date in whole seconds
             there, here = (
                 _modified(store, name),
                 int(status.st_mtime),
-            )  # stores date in whole seconds
+            )
             if there.replace(tzinfo=there.tzinfo or timezone.utc) >= datetime.fromtimestamp(
                 here, timezone.utc
             ):

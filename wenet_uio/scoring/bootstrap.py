@@ -61,9 +61,8 @@ def _rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: int) -> np
 
     A resample holds the same utterances for every system.
     """
-    errors = np.array(
-        [[utterance.errors for utterance in counts] for counts in systems], np.int64
-    )  # (systems, utterances)
+    # (systems, utterances)
+    errors = np.array([[utterance.errors for utterance in counts] for counts in systems], np.int64)
     words = np.array([utterance.words for utterance in systems[0]], np.int64)
 
     generator = np.random.default_rng(seed)

@@ -50,9 +50,8 @@ def attention_beam_search(
         max=most
     )
     limits = limits - len(earlier)
-    ended = ((lengths == 0) | (limits <= 0)).unsqueeze(
-        1
-    )  # an utterance without frames has no tokens
+    # An utterance without frames has no tokens
+    ended = ((lengths == 0) | (limits <= 0)).unsqueeze(1)
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
     for step in range(1, most - len(earlier) + 1):
         log_probs, state = model.decoder.forward_one_step(state, tokens)

@@ -13,9 +13,8 @@ class Statistics:
 
     def __init__(self, model: nn.Module) -> None:
         """Take the statistics of `model`, which must be on its device."""
-        alike: defaultdict[torch.dtype, list[torch.Tensor]] = defaultdict(
-            list
-        )  # one operation copies all of a type
+        # One operation copies all of a type
+        alike: defaultdict[torch.dtype, list[torch.Tensor]] = defaultdict(list)
         for module in model.modules():
             for value in module.buffers() if isinstance(module, nn.BatchNorm1d) else ():
                 alike[value.dtype].append(value)

@@ -62,9 +62,8 @@ def warm_up(
                 run(batch)
     except (RuntimeError, MemoryError) as error:
         failure = Failure.of(error)
-    if (
-        failure is not None
-    ):  # outside of the handler, because the error holds the memory of the pass
+    # Outside of the handler, because the error holds the memory of the pass
+    if failure is not None:
         log.warning(
             "torch_compile: out of memory before the first step, for one or two utterances of %d "
             "frames (%s). Training "

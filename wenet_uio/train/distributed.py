@@ -160,9 +160,8 @@ def end_with_launcher(environment: Mapping[str, str] = os.environ) -> None:
     if sys.platform != "linux" or "TORCHELASTIC_RUN_ID" not in environment:
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if (
-        LAUNCHER in environment and not Path("/proc", environment[LAUNCHER]).exists()
-    ):  # killed before this call
+    # Killed before this call
+    if LAUNCHER in environment and not Path("/proc", environment[LAUNCHER]).exists():
         sys.exit("the launcher was killed")
 
 
@@ -187,9 +186,8 @@ def report_failure_once(world: World) -> Iterator[None]:
                     file=sys.stderr,
                 )
                 again = False
-                with suppress(
-                    dist.DistError
-                ):  # the store is gone as well if the other rank hosted it
+                # The store is gone as well if the other rank hosted it
+                with suppress(dist.DistError):
                     again = world.notice_board("failures").check(["again"])
                 sys.exit(AGAIN if again else 1)
             board = world.notice_board("failures")

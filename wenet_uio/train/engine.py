@@ -216,9 +216,8 @@ class Engine:
                     losses += self._backward(joined_on(device, group), of_all, last)
             except (RuntimeError, MemoryError) as error:
                 failure = Failure.of(error)
-            if (
-                failure is not None
-            ):  # outside of the handler, because the error holds the memory of the step
+            # Outside of the handler, because the error holds the memory of the step
+            if failure is not None:
                 self.optimizer.zero_grad(set_to_none=True)
                 too_large = self.note(group, number, failure)
                 break

@@ -117,9 +117,8 @@ def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
     assert [placement.is_shard(0) for placement in shared.placements] == [True], (
         "fully_shard shares rows by default"
     )
-    rows = -(
-        -shared.size(0) // mesh.size()
-    )  # of each rank but the last ones, which have fewer or none
+    # Of each rank but the last ones, which have fewer or none
+    rows = -(-shared.size(0) // mesh.size())
     block = own.new_zeros(rows, *shared.shape[1:])
     if own.numel():
         block[: len(own)] = own

@@ -35,9 +35,8 @@ def _attention(weights: np.ndarray, part: str) -> np.ndarray:
     figure = figure_of(3.2 * columns, 2.6 * rows, rows, columns)
     for head, values in enumerate(weights):
         axes = figure.add_subplot(rows, columns, head + 1)
-        axes.set_title(
-            f"head {head}", y=1.0
-        )  # without y, matplotlib draws all labels twice to find a place
+        # Without y, matplotlib draws all labels twice to find a place
+        axes.set_title(f"head {head}", y=1.0)
         axes.imshow(values, origin="lower", aspect="auto", interpolation="nearest")
         axes.set(xlabel="encoder frame", ylabel="encoder frame" if part == "encoder" else "token")
     return _array(figure)

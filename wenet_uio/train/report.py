@@ -61,9 +61,10 @@ class Reporter:
                     path.unlink()
                 else:
                     os.truncate(path, min(length, path.stat().st_size))
+        # Takes a second to import; only one rank needs it
         from torch.utils.tensorboard import (
             SummaryWriter,
-        )  # takes a second to import; only one rank needs it
+        )
 
         folder = str(self.tensorboard_dir)
         self._board = SummaryWriter(folder, purge_step=first_step, filename_suffix=f".{self._run}")
@@ -166,9 +167,8 @@ class Reporter:
         assert self._board is not None, "open() comes first"
         if not costs:
             return
-        bins = range(
-            min(costs) - 1, max(costs) + 1
-        )  # TensorBoard draws bars from the end of the first bin
+        # TensorBoard draws bars from the end of the first bin
+        bins = range(min(costs) - 1, max(costs) + 1)
         ends, counts = (
             [2 ** ((number + 1) / 8) for number in bins],
             [costs.get(number, 0) for number in bins],

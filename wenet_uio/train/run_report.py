@@ -106,16 +106,16 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
 
 
 def _events(folder: Path) -> EventAccumulator:
+    # Slow to import
     from tensorboard.backend.event_processing.event_accumulator import (
         EventAccumulator,
-    )  # slow to import
+    )
 
     events = EventAccumulator(
         str(folder), size_guidance={"scalars": 0, "images": 1, "histograms": 1, "tensors": 1}
     )
-    logging.getLogger("tensorboard").setLevel(
-        logging.WARNING
-    )  # at INFO it logs every file that it reads
+    # At INFO it logs every file that it reads
+    logging.getLogger("tensorboard").setLevel(logging.WARNING)
     if folder.is_dir():
         events.Reload()
     return events
@@ -126,9 +126,8 @@ def _series(events: EventAccumulator) -> dict[str, list[tuple[int, float]]]:
         tag: [(e.step, e.value) for e in events.Scalars(tag)]
         for tag in sorted(events.Tags()["scalars"])
     }
-    return {
-        tag: points for tag, points in found.items() if points
-    }  # a restart may leave a name without points
+    # A restart may leave a name without points
+    return {tag: points for tag, points in found.items() if points}
 
 
 def _summary(folder: Path, series: Series) -> str:

@@ -219,10 +219,11 @@ class Trainer:
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
             self._launch(micro_batches, {"wait": wait, "stop": float(self.stop.asked)})
+            # The loader of a state of the last step is in the next epoch
             left, progress.trained = (
                 left - 1,
                 left == 1,
-            )  # the loader of a state of the last step is in the next epoch
+            )
             progress.inside_pass = progress.trained and ends_inside
             save = config.save_interval and progress.step % config.save_interval == 0
             stop = self._read_results(0 if save or progress.trained else self.late)

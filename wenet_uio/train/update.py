@@ -43,9 +43,8 @@ def clip_and_apply(
     norm = whole(own_norm)
     if optimizer.defaults.get("fused") and not scaler.is_enabled():
         nn.utils.clip_grads_with_norm_(weights, largest_norm, own_norm)
-        vars(optimizer)["found_inf"] = (~torch.isfinite(norm)).to(
-            torch.float32
-        )  # torch's fused optimizers read it
+        # torch's fused optimizers read it
+        vars(optimizer)["found_inf"] = (~torch.isfinite(norm)).to(torch.float32)
         optimizer.step()
         del vars(optimizer)["found_inf"]
         return read(norm)

@@ -31,9 +31,8 @@ FEATURES = {
 def examples(lengths, dtype=torch.int16):
     generator = torch.Generator().manual_seed(0)
     for number, length in enumerate(lengths):
-        loudness = torch.linspace(
-            50, 4000, length
-        )  # rising loudness, so that errors at the edges are visible
+        # Rising loudness, so that errors at the edges are visible
+        loudness = torch.linspace(50, 4000, length)
         waveform = torch.randn(length, generator=generator) * loudness + 30
         yield Example(
             f"{number}", "", waveform.to(dtype), 16000, random=(number + 1) << 55, labels=(1,)

@@ -208,9 +208,8 @@ def test_a_noise_that_cannot_be_read_is_named_and_another_is_drawn(tmp_path):
     assert {(noise.key, noise.reason) for noise in unreadable} == {("noise0", "unreadable_noise")}
     assert "noise0.wav" in unreadable[0].detail
     (tmp_path / "noise1.wav").unlink()
-    fresh = operator(
-        NoiseConf(data_list=data_list, prob=1)
-    )  # the first one keeps what it has decoded
+    # The first one keeps what it has decoded
+    fresh = operator(NoiseConf(data_list=data_list, prob=1))
     with pytest.raises(ValueError, match="noise.list: none of 20 recordings can be read; .*wav"):
         fresh(speech())
 
@@ -273,9 +272,8 @@ def test_recordings_of_a_long_list_are_read_in_excerpts_and_not_kept(tmp_path, m
     read = Recordings(corpus, 16000, "mix", by_key=True)
     for seed in range(20):
         found, expected = (each.excerpt(1000, Random(seed)).waveform for each in (read, kept))
-        torch.testing.assert_close(
-            found[100:-100], expected[100:-100], atol=100, rtol=0
-        )  # 10 ms are 82
+        # 10 ms are 82
+        torch.testing.assert_close(found[100:-100], expected[100:-100], atol=100, rtol=0)
 
 
 def test_repeating_begins_anywhere_and_wraps():

@@ -47,11 +47,12 @@ def test_a_bad_entry_of_a_manifest_of_nemo_is_named_and_the_others_are_indexed(t
     (tmp_path / "nemo.list").write_text(f"{tar}\t{tmp_path}/m.json\n")
     corpus = open_list(str(tmp_path / "nemo.list"), "shard")
     keys = [each.key for each in everything(corpus)]
+    # The tar says the sample rate, and the length of a whole member
     if keys != [
         "one",
         "two",
         "bad",
-    ]:  # the tar says the sample rate, and the length of a whole member
+    ]:
         assert keys == ["one", "two"]
         assert {key for key, _ in corpus.bad} & {"bad", f"{tmp_path}/m.json:3"}
     json.dumps(corpus.bad, ensure_ascii=False).encode()

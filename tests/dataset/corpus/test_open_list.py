@@ -112,9 +112,8 @@ def test_a_changed_shard_of_the_same_size_is_refused_if_it_is_newer_than_its_ind
     )
     content[148:156] = b"%06o\0 " % (int(content[148:154], 8) + ord("9") - ord("0"))
     Path(first).write_bytes(content)
-    assert (
-        len(open_list(shard_list, "shard").rows(0)) == 10
-    )  # as old as its index: not scanned again
+    # As old as its index: not scanned again
+    assert len(open_list(shard_list, "shard").rows(0)) == 10
     os.utime(first, (time.time() + 3600,) * 2)
     with pytest.raises(ListError, match="not the shard that was indexed"):
         open_list(shard_list, "shard").rows(0)

@@ -185,9 +185,8 @@ def test_an_index_with_places_outside_the_tar_is_refused(tmp_path, suffix, colum
     rows, bad, meta = read_index(sidecar_of(tmp_path / "x.tar"))
     values = np.full(len(rows), min(value, np.iinfo(COLUMNS[column]).max), COLUMNS[column])
     write_index([sidecar_of(tmp_path / "x.tar")], replace(rows, **{column: values}), bad, meta)
-    right = suffix == "json" and column.startswith(
-        "text"
-    )  # of the first or last sample, a record stays at its place
+    # Of the first or last sample, a record stays at its place
+    right = suffix == "json" and column.startswith("text")
     assert len(checked(open_list(data_list, "shard"))) >= len(KEYS) - right
 
 

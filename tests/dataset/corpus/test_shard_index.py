@@ -146,9 +146,8 @@ def test_an_index_whose_columns_do_not_fit_each_other_is_made_again(tar):
 def test_a_tar_that_was_only_touched_is_scanned_once(tar, monkeypatch):
     os.utime(tar, (time.time() + 3600,) * 2)
     assert keys(indexed(str(tar))[0]) == KEYS
-    os.utime(
-        sidecar_of(tar), (time.time() + 3600,) * 2
-    )  # as if the clock had passed the time of the tar
+    # As if the clock had passed the time of the tar
+    os.utime(sidecar_of(tar), (time.time() + 3600,) * 2)
     monkeypatch.setattr("wenet_uio.dataset.corpus.shard_index.scan_shard", None)
     assert keys(indexed(str(tar))[0]) == KEYS
 

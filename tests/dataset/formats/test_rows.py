@@ -77,9 +77,8 @@ def test_a_folder_of_the_hub_is_a_source_and_gives_the_batches_of_the_raw_list_o
     found += [next(iterator) for _ in range(left) for iterator in iterators]
     expected = {batch.keys: batch for batch in loader(str(tmp_path / "raw.list"), "raw")}
     whole = [batch for batch in found if batch.keys in expected]
-    assert (
-        len(whole) >= len(expected) - 1
-    )  # the last batches of an epoch are shared out among the ranks
+    # The last batches of an epoch are shared out among the ranks
+    assert len(whole) >= len(expected) - 1
     assert all(torch.equal(batch.feats, expected[batch.keys].feats) for batch in whole)
     assert sorted(key for batch in found for key in batch.keys) == sorted(
         line.key for line in lines

@@ -195,15 +195,15 @@ def test_a_folder_is_a_source_and_gives_the_batches_of_the_raw_list_on_any_ranks
     corpus = open_list(*source)
     assert corpus.bad == []
     make_raw_list(lines, str(tmp_path / "raw.list"), int(corpus.samples[0]))
-    if "package" not in writer or writer.startswith(
-        "litdata"
-    ):  # shards of MDS have a size in bytes
+    # Shards of MDS have a size in bytes
+    if "package" not in writer or writer.startswith("litdata"):
         assert corpus.digest == open_list(str(tmp_path / "raw.list"), "raw").digest
+    # Without the pickle, which is not opened
     fields = {
         "n": -3,
         "f": 0.5,
         "path": Path(lines[0].wav).name,
-    }  # without the pickle, which is not opened
+    }
     assert everything(corpus)[0].extra == fields | (
         {"x": {"a": 1}} if writer.startswith("mds") else {}
     )

@@ -63,9 +63,8 @@ def raw_list(tmp_path, server, utterances):
 def test_temporary_faults_lose_no_samples(
     data_type, faults, tmp_path, store, local, utterances, cache_folder, monkeypatch
 ):
-    monkeypatch.setenv(
-        "WENET_UIO_DEADLINE", "5"
-    )  # a silent connection is closed after half a second
+    # A silent connection is closed after half a second
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "5")
     few = utterances if data_type == "shard" else utterances[::2]
     names = (
         [Path(line.wav).name for line in few]
@@ -215,9 +214,8 @@ def test_batches_do_not_change_when_the_disk_fills_during_a_download(
     with serving(store) as server:
         data_list = indexed_list(tmp_path, server, cache_folder)
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(
-            resource.RLIMIT_FSIZE, (40_000, limits[1])
-        )  # a larger write fails, as on a full disk
+        # A larger write fails, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
         try:
             found = batches_of(data_list)
         finally:

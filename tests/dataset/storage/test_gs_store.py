@@ -34,9 +34,8 @@ def bucket(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv(
-        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false"
-    )  # asks a service that the emulator lacks
+    # Asks a service that the emulator lacks
+    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     gcsfs.GCSFileSystem.clear_instance_cache()
     with server.create_server("127.0.0.1", port, in_memory=True, default_bucket="speech"):
         yield driver("gs://speech/x")[0]

@@ -74,9 +74,8 @@ def test_errors_name_the_object_and_no_secret(buckets, monkeypatch, cache_folder
         monkeypatch.setenv("OSS_ACCESS_KEY_SECRET", "not-the-right-secret")
         with pytest.raises(PermissionError, match="oss://speech/a.tar: HTTP 403"):
             objects.read_bytes("oss://speech/a.tar")
-    with pytest.raises(
-        StorageError, match="oss://speech/b.tar: no data received"
-    ) as error:  # nobody listens now
+    # Nobody listens now
+    with pytest.raises(StorageError, match="oss://speech/b.tar: no data received") as error:
         objects.read_bytes("oss://speech/b.tar")
     with pytest.raises(StorageError, match=r"oss://speech/\*.tar: cannot be listed") as listing:
         objects.matches("oss://speech/*.tar")
@@ -110,7 +109,6 @@ def test_shards_are_uploaded_once_and_can_be_read(buckets, tmp_path, local, stor
         assert len(read_shard_list(remote)) == 4
         assert_same_batches(batches_of(str(remote)), batches_of_local(local))
         assert objects.matches("oss://new/folder/*.tar") == read_shard_list(remote)
-        (buckets / "new/folder/extra.tar").write_bytes(
-            b""
-        )  # a listing is never older than its call
+        # A listing is never older than its call
+        (buckets / "new/folder/extra.tar").write_bytes(b"")
         assert len(objects.matches("oss://new/folder/*.tar")) == 5

@@ -17,9 +17,8 @@ DATA = bytes(range(256)) * 1024
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(
-        "WENET_UIO_DEADLINE", "100"
-    )  # a transport makes one attempt, and the machine may be busy
+    # A transport makes one attempt, and the machine may be busy
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "100")
     folder = tmp_path / "store"
     folder.mkdir()
     (folder / "x.bin").write_bytes(DATA)

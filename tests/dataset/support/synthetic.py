@@ -18,9 +18,8 @@ class IndexOnlyCorpus(Corpus):
         counts = np.asarray(counts)
         total = int(counts.sum())
         num_samples, text_length, key_hash = self.drawn(total, seed)
-        digits = (
-            np.arange(total)[:, None] // 10 ** np.arange(8, -1, -1) % 10
-        )  # of keys 000000000, 000000001, ...
+        # Of keys 000000000, 000000001, ...
+        digits = np.arange(total)[:, None] // 10 ** np.arange(8, -1, -1) % 10
         self._rows = Rows(
             key_hash=key_hash,
             audio_offset=np.zeros(total, np.uint64),

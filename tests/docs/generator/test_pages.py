@@ -85,9 +85,8 @@ def test_options_of_wenet_that_change_nothing_are_named_with_the_reason(made):
 def test_every_key_of_every_section_is_on_a_page_with_its_meaning(made):
     shown = sections()
     classes = {keys.section for keys in shown}
-    for section in (
-        all_sections(Section) - classes
-    ):  # bases of sections, and what is not in the yaml
+    # Bases of sections, and what is not in the yaml
+    for section in all_sections(Section) - classes:
         assert section is ViewsConf or any(issubclass(each, section) for each in classes), section
     for keys in shown:
         page = made[f"{KEYS}/{keys.page}"]

@@ -145,9 +145,8 @@ def test_sherpa_onnx_gives_the_same_texts(folder: Path, capsys: pytest.CaptureFi
     expected = ours(folder)
     assert len(set(expected.values())) == 6
     texts: dict[str, str] = {}
-    for _ in range(
-        3
-    ):  # sherpa-onnx adds random noise, which decides between two units of equal probability
+    # sherpa-onnx adds random noise, which decides between two units of equal probability
+    for _ in range(3):
         again = theirs(folder / "onnx/offline", list(expected))
         texts |= {key: text for key, text in again.items() if texts.get(key) != expected[key]}
     assert texts == expected

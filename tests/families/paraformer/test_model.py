@@ -240,9 +240,8 @@ def test_an_utterance_alone_and_beside_one_ten_times_as_long_is_the_same(
     mels = config.feature_dim
     lengths = torch.tensor([1430, *range(61, 92)])
     feats = torch.randn(32, 1430, mels) * length_mask(lengths, 1430).unsqueeze(2) * 5
-    feats[1:] += (
-        ~length_mask(lengths[1:], 1430).unsqueeze(2) * 7.0
-    )  # whatever stands in the padding
+    # Whatever stands in the padding
+    feats[1:] += ~length_mask(lengths[1:], 1430).unsqueeze(2) * 7.0
     together, counts = model.encode(feats, lengths)
     log_probs, predicted = model.predict(together, counts)
     frames = model.token_frames(predicted)

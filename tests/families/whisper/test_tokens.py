@@ -115,10 +115,11 @@ def test_other_languages_must_be_named_by_the_data() -> None:
     [
         ({}, (None, "transcribe")),
         ({"lang": "de"}, ("de", "transcribe")),
+        # A wrong `lang` is an error, not passed over
         (
             {"lang": "xx", "source_lang": "de"},
             ("xx", "transcribe"),
-        ),  # a wrong `lang` is an error, not passed over
+        ),
         ({"source_lang": "de", "target_lang": "de", "task": "asr"}, ("de", "transcribe")),
         ({"source_lang": "de", "target_lang": "en"}, ("de", "translate")),
         (

@@ -172,15 +172,15 @@ def test_every_weight_that_is_not_frozen_learns(make_encoder_model, conf):
 def test_lengths_round_up_and_frames_last_longer(make_encoder_model):
     model = make_encoder_model(KIND, QUARTER)
     encoder_out, lengths = model.encode(torch.randn(3, 87, 40), torch.tensor([87, 70, 3]))
+    # 21, 16 and 0 frames of the input layer
     assert (encoder_out.size(1), lengths.tolist()) == (
         6,
         [6, 4, 0],
-    )  # 21, 16 and 0 frames of the input layer
+    )
     clock = FrameClock.of(model, parse_config({}, "test").dataset_conf)
     assert clock.step == pytest.approx(0.16)
-    assert clock.middle(0) == pytest.approx(
-        (0.06 + 0.12 + 0.025) / 2
-    )  # the middle of what frame 0 sees
+    # The middle of what frame 0 sees
+    assert clock.middle(0) == pytest.approx((0.06 + 0.12 + 0.025) / 2)
 
 
 @torch.no_grad()

@@ -80,9 +80,8 @@ class Visitor:
         if script:
             page.add_init_script(script)
         page.goto(url)
-        page.locator(
-            "#model:not(:empty), #notices:not(:empty)"
-        ).first.wait_for()  # /health was asked
+        # /health was asked
+        page.locator("#model:not(:empty), #notices:not(:empty)").first.wait_for()
         return page
 
     def leave(self) -> None:

@@ -46,9 +46,8 @@ def make_engine(job: dict[str, Any], world: World) -> Engine:
     if "state" in job:
         engine.load_state_dict(torch.load(job["state"]))
     engine.connect()
-    if (
-        engine.scaler.is_enabled()
-    ):  # the first scale of torch needs some steps until gradients are finite
+    # The first scale of torch needs some steps until gradients are finite
+    if engine.scaler.is_enabled():
         engine.scaler.load_state_dict({**engine.scaler.state_dict(), "scale": 256.0})
     return engine
 

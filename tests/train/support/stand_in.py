@@ -167,9 +167,8 @@ def standing_in() -> Iterator[StandIn]:
         # torch's list of the devices with fused optimizers
         module = importlib.import_module("torch.optim.optimizer")
         patch.setattr(module, "_get_fused_kernels_supported_devices", lambda: ["cpu", DEVICE.type])
-        autocast = (
-            torch.autocast
-        )  # knows no such device; what is on the device computes in its own type
+        # Knows no such device; what is on the device computes in its own type
+        autocast = torch.autocast
         patch.setattr(
             torch,
             "autocast",

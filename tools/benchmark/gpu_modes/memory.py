@@ -42,9 +42,8 @@ def run(report: Report) -> None:
         {"part": "largest", "seconds": seconds, "dtype": dtype}
         for seconds in report.sized(SECONDS, (1,))
     ]
-    for case in report.each(
-        [*cases, SPLIT]
-    ):  # forked trials on a CPU come before anything is computed here
+    # Forked trials on a CPU come before anything is computed here
+    for case in report.each([*cases, SPLIT]):
         with report.result(**case) as found:
             found |= _split(report) if case is SPLIT else _largest(report, case["seconds"], dtype)
 

@@ -23,9 +23,8 @@ def white_noise(seeds: torch.Tensor, samples: int) -> torch.Tensor:
     counters = torch.arange(1, -(-samples // 4) + 1, device=seeds.device)
     numbers = seeds[:, None] + counters * _signed(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        numbers ^= (numbers >> shift).bitwise_and_(
-            (1 << (64 - shift)) - 1
-        )  # >> fills with the sign bit
+        # >> fills with the sign bit
+        numbers ^= (numbers >> shift).bitwise_and_((1 << (64 - shift)) - 1)
         numbers *= _signed(factor)
     numbers ^= (numbers >> 31).bitwise_and_((1 << 33) - 1)
     level = numbers.view(torch.int16).flatten().to(torch.int32).add_(LEVELS // 2)

@@ -32,9 +32,8 @@ def write_columns(
 ) -> None:
     """Write one-dimensional arrays and a small JSON-able `meta` to an open binary file."""
     entries = {name: [array.dtype.str, len(array), 0] for name, array in columns.items()}
-    offset = _aligned(
-        len(_header(entries, meta)) + 16 * len(entries)
-    )  # room for the digits of the offsets
+    # Room for the digits of the offsets
+    offset = _aligned(len(_header(entries, meta)) + 16 * len(entries))
     for name, array in columns.items():
         entries[name][2] = offset
         offset = _aligned(offset + array.nbytes)
@@ -147,9 +146,8 @@ def _map_without_descriptor(file: BinaryIO, size: int) -> np.ndarray:
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), file.name)
     memory = (ctypes.c_uint8 * size).from_address(address)
-    weakref.finalize(
-        memory, libc.munmap, address, size
-    ).atexit = False  # arrays may be used after it
+    # Arrays may be used after it
+    weakref.finalize(memory, libc.munmap, address, size).atexit = False
     data = np.frombuffer(memoryview(memory), np.uint8)
     data.flags.writeable = False
     return data

@@ -81,9 +81,8 @@ class RawCorpus(LineCorpus):
         path = locate(line.wav, self.data_list)
         if objects.is_plain(path):
             audio: bytes | str = path
-        elif (
-            line.start or line.end is not None
-        ):  # other segments of the same file will follow: keep a copy
+        elif line.start or line.end is not None:
+            # Other segments of the same file will follow: keep a copy
             try:
                 audio = self._copies.path_of(path)
             except objects.CacheFullError:

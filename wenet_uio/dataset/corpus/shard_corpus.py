@@ -63,9 +63,8 @@ class ShardCorpus(Corpus):
         self._index, self._layout = index, layout
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
-        self._first = columns.get(
-            "first_row"
-        )  # indexes of earlier versions hold no lengths of samples
+        # Indexes of earlier versions hold no lengths of samples
+        self._first = columns.get("first_row")
         self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
         self._is_remote, self.has_features = meta.get("remote", False), meta.get("features", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
@@ -162,9 +161,8 @@ class ShardCorpus(Corpus):
                     "indexed"
                 )
             return memoryview(tar.read(first, end)), first
-        data = objects.read_range(
-            self.files(shard).tar, first, end, self._version(shard)
-        )  # not in the cache yet
+        # Not in the cache yet
+        data = objects.read_range(self.files(shard).tar, first, end, self._version(shard))
         return memoryview(data), first
 
     def _changed(self, ref: SampleRef) -> ListError:

@@ -90,9 +90,8 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
         heads = _heads([wav for wav, _, _ in named.values()])
         for number, head in zip(named, heads, strict=True):
             longer[number] = one_word(head + keys[number])
-        if not _are_of_one_audio(
-            longer, named
-        ):  # starts in one recording that differ only beyond the digits of a key
+        # Starts in one recording that differ only beyond the digits of a key
+        if not _are_of_one_audio(longer, named):
             for (number, (wav, start, _)), head in zip(named.items(), heads, strict=True):
                 longer[number] = one_word(head + key_of_audio(wav, start, ALL_DIGITS))
     _add_ends(longer, named)

@@ -76,9 +76,8 @@ def _files_of(name: str) -> list[str]:
     """The paths that a name without ranges stands for: itself, or the matches of a glob."""
     remote = objects.is_remote(name)
     path = name if remote else objects.without_scheme(name)
-    if not any(
-        mark in name for mark in ("*" if remote else "*?[")
-    ):  # ? and [ have another meaning in URIs
+    # ? and [ have another meaning in URIs
+    if not any(mark in name for mark in ("*" if remote else "*?[")):
         return [name]
     if not remote and os.path.exists(path):  # noqa: PTH110
         return [name]

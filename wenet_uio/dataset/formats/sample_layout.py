@@ -93,9 +93,8 @@ class Layout:
         """
         if self == DEFAULT_LAYOUT:
             return ""
-        options = (
-            astuple(self) if self.rename else astuple(self)[:3]
-        )  # as in versions that renamed nothing
+        # As in versions that renamed nothing
+        options = astuple(self) if self.rename else astuple(self)[:3]
         return f".{hashlib.blake2b(repr(options).encode(), digest_size=4).hexdigest()}"
 
 

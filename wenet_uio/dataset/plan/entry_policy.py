@@ -111,8 +111,7 @@ def entry_policy_of(confs: Sequence[BatchConf], views: int = 1) -> EntryPolicy:
 
 
 def _scaled(policy: Policy) -> Policy:
-    if isinstance(
-        policy, TextPolicy
-    ):  # its units of text are shares of the bound of its audio policy
+    # Its units of text are shares of the bound of its audio policy
+    if isinstance(policy, TextPolicy):
         return replace(policy, audio=_scaled(policy.audio))
     return policy if policy.bound == WHOLE else ScaledPolicy(policy)

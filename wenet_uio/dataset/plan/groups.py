@@ -96,9 +96,8 @@ class GroupPlanner:
             turn[own] = (np.arange(len(own)) + 0.5) / len(own)
         turns = np.lexsort((sources, turn))
         order, sources = order[turns], sources[turns]
-        if (
-            self._by_step
-        ):  # each source takes turns of its own, so its batches need a new order of length
+        # Each source takes turns of its own, so its batches need a new order of length
+        if self._by_step:
             for source in np.unique(sources):
                 own = np.flatnonzero(sources == source)
                 order[own] = np.sort(order[own])[self._ranks(lane, rows[own])]

@@ -160,9 +160,8 @@ class Lanes:
             """First edge at or after a position."""
             return origin + max(0, -(-(position - origin) // width)) * width
 
-        no_edge = edge_from(
-            last - width + 1
-        )  # the grid ends here: the rest is too small for a group
+        # The grid ends here: the rest is too small for a group
+        no_edge = edge_from(last - width + 1)
         high = min(edge_from(first_position_after(row + 1)), no_edge)
         low = high - width
         passed = rows_before(low) if low >= origin else 0

@@ -72,9 +72,8 @@ def fetch(uri: str, version: Version | None = None, parts: PartFiles | None = No
     except ChangedError:
         if version is not None:
             raise
-        return _fetch(
-            uri, current_version(uri, kept=0.0), parts
-        )  # the object changed since its version was read
+        # The object changed since its version was read
+        return _fetch(uri, current_version(uri, kept=0.0), parts)
 
 
 def unpacked(

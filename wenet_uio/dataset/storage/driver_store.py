@@ -46,9 +46,8 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
     options: dict[str, Any] = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):
         options |= {"config_kwargs": {"retries": {"max_attempts": attempts}}}
-    elif (
-        scheme == "oss"
-    ):  # ossfs cannot list without its cache, so each call gets a driver of its own
+    elif scheme == "oss":
+        # ossfs cannot list without its cache, so each call gets a driver of its own
         options = {"skip_instance_cache": True, **oss_settings().credentials()}
     try:
         return fsspec.core.url_to_fs(uri, **options)

@@ -99,9 +99,8 @@ class Prefetch:
             self._process = None  # the process was killed: start another one
         if self._process is None:
             self._process, line = _start(), "".join(self._wanted.values())
-        with suppress(
-            BrokenPipeError
-        ):  # the process is being killed; the next call starts another one
+        # The process is being killed; the next call starts another one
+        with suppress(BrokenPipeError):
             _orders_of(self._process).write(line.encode())
 
 

@@ -144,9 +144,8 @@ class CtlModel(ASRModel):
             0-d, the mean over the frames of the batch.
         """
         size = full_out.size(1)
-        with torch.autocast(
-            full_out.device.type, enabled=False
-        ):  # differences of similarities are small
+        # Differences of similarities are small
+        with torch.autocast(full_out.device.type, enabled=False):
             similar = normalize(chunk_out.float(), dim=2) @ normalize(
                 full_out.float(), dim=2
             ).transpose(1, 2)

@@ -123,9 +123,8 @@ class EmbeddingPredictor(WindowPredictor):
         self.heads = conf.n_head
         self.pos_embed = nn.Linear(conf.embed_size * self.window, conf.n_head, bias=conf.bias)
         if conf.bias:
-            self.pos_embed.bias.requires_grad_(
-                False
-            )  # WeNet's checkpoints contain this bias, but it is not used
+            # WeNet's checkpoints contain this bias, but it is not used
+            self.pos_embed.bias.requires_grad_(False)
         self.ffn = nn.Linear(conf.embed_size, conf.embed_size)
         self.activation = ACTIVATIONS[conf.activation]()
 

@@ -159,9 +159,8 @@ def _merge(
     within = length_mask(count.flatten(), tokens.size(2)).view(tokens.shape)
     same = ((tokens.unsqueeze(2) == tokens.unsqueeze(1)) | ~within.unsqueeze(2)).all(dim=3)
     extends = same & (count.unsqueeze(2) + 1 == count.unsqueeze(1))  # (B, j, k)
-    last = (
-        tokens.gather(2, (count - 1).clamp(min=0).unsqueeze(2)).transpose(1, 2).clamp(min=0)
-    )  # (B, 1, k)
+    # (B, 1, k)
+    last = tokens.gather(2, (count - 1).clamp(min=0).unsqueeze(2)).transpose(1, 2).clamp(min=0)
     last = last.expand(-1, tokens.size(1), -1)
     moved = grows.gather(2, last).masked_fill(~extends, -torch.inf)
     stays = torch.logaddexp(stays, moved.logsumexp(dim=1))

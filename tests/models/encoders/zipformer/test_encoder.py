@@ -66,9 +66,8 @@ def test_outputs_are_those_of_icefall(golden: tuple[ASRModel, dict[str, Any]]) -
     feats, feats_lengths = expected["feats"], expected["feats_lengths"]
     embedded, _, lengths = model.encoder.embed.forward_batch(feats, feats_lengths)
     assert torch.equal(lengths, expected["embed_lengths"])
-    found, found_lengths = model.encoder(
-        feats, feats_lengths, 16, 4
-    )  # without chunks if it is not causal
+    # Without chunks if it is not causal
+    found, found_lengths = model.encoder(feats, feats_lengths, 16, 4)
     assert torch.equal(found_lengths, expected["encoder_out_lengths"])
     for row, (before, after) in enumerate(zip(lengths, found_lengths, strict=True)):
         torch.testing.assert_close(

@@ -65,9 +65,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
         samples = numpy.concatenate(
             [soundfile.read(corpora / name, dtype="float32")[0] for name in names]
         )
-        chunks = -(
-            -(len(samples) // 80 - WINDOW) // SHIFT
-        )  # sherpa-onnx drops an incomplete last chunk
+        # sherpa-onnx drops an incomplete last chunk
+        chunks = -(-(len(samples) // 80 - WINDOW) // SHIFT)
         samples = numpy.pad(samples, (0, (WINDOW + SHIFT * chunks + 1) * 80 - len(samples)))
         samples += 0.01 * numpy.random.default_rng(number).standard_normal(len(samples)).astype(
             numpy.float32
@@ -173,9 +172,8 @@ def test_the_texts_of_sherpa_onnx_are_ours(folder: Path) -> None:
         }
         assert len(set(expected.values())) == 4
         for key, text in found.items():
-            if (
-                way == "streaming"
-            ):  # the frames after the last whole chunk are not decoded there, 3 at most
+            # The frames after the last whole chunk are not decoded there, 3 at most
+            if way == "streaming":
                 assert text.split() == expected[key].split()[: len(text.split())]
                 assert len(text.split()) >= len(expected[key].split()) - 3
             else:

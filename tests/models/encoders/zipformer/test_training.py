@@ -151,8 +151,9 @@ def test_torch_fsdp_names_the_weight_that_it_cannot_share(config: Config) -> Non
 def test_the_card_of_a_run_has_the_sizes_of_the_encoder(config: Config) -> None:
     encoder = config.encoder_conf
     assert isinstance(encoder, ZipformerEncoderConf)
+    # What model_card.py shows
     assert (encoder.num_blocks, encoder.output_size, encoder.attention_heads) == (
         2,
         48,
         2,
-    )  # what model_card.py shows
+    )

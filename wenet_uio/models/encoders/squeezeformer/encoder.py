@@ -197,12 +197,10 @@ class SqueezeformerEncoder(Encoder):
         self.final_proj = nn.Linear(dim, conf.output_size) if conf.output_size != dim else None
         self.output_size = conf.output_size
         self.left_frames = conf.cnn_module_kernel - 1 if conf.causal else 0
-        self.cnn_cache_frames = (
-            self.left_frames + 1
-        )  # the last frame is the newest output of the layer
-        self.batches_chunks = (
-            False  # streams at different offsets have different frames at the lower rate
-        )
+        # The last frame is the newest output of the layer
+        self.cnn_cache_frames = self.left_frames + 1
+        # Streams at different offsets have different frames at the lower rate
+        self.batches_chunks = False
         if not conf.causal:
             self.obstacle = SEES_FUTURE
         elif conf.do_rel_shift:
@@ -270,9 +268,8 @@ class SqueezeformerEncoder(Encoder):
                 start = was_first - 2 * (first - 1)
                 x = skipped + self.time_recover_layer(doubled[:, start : start + skipped.size(1)])
                 factor, first = factor // 2, was_first
-            place = (
-                factor - (offset - cached) % factor
-            ) % factor  # index of the first frame at this rate
+            # Index of the first frame at this rate
+            place = (factor - (offset - cached) % factor) % factor
             att_past = att_cache[i : i + 1, :, place::factor]
             memory, last = cnn_cache[i, :, :, : self.left_frames], cnn_cache[i, :, :, -1:]
             if x.size(1) > 0:

@@ -62,9 +62,8 @@ class ChunkConvolution(nn.Module):
         left, right = self.chunkwise_conv_scale[0], self.chunkwise_conv_scale[1]
         place = torch.arange(size, device=lengths.device)
         scale = 1.0 + pad(left, (0, size))[:, :size].unsqueeze(0)
-        place = place.unsqueeze(0) - (
-            lengths.unsqueeze(1) - self.kernel
-        )  # (B, size), of the right edge
+        # (B, size), of the right edge
+        place = place.unsqueeze(0) - (lengths.unsqueeze(1) - self.kernel)
         near = (place >= 0) & (place < self.kernel)
         edges = right[:, place.clamp(0, self.kernel - 1)].transpose(0, 1)
         return scale + edges * near.unsqueeze(1)

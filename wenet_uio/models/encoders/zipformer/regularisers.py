@@ -217,9 +217,8 @@ class Balancer(Clocked):
         if not happens(self.probability()) or not x.requires_grad:
             return x
         least, most, low, high = (limit() for limit in self.limits)
-        rms = math.sqrt(
-            math.pi / 2
-        )  # root mean square over mean absolute value of a normal distribution
+        # Root mean square over mean absolute value of a normal distribution
+        rms = math.sqrt(math.pi / 2)
         limits = (mean_of_share(least), mean_of_share(most), rms * low, rms * high)
         return _Balanced.apply(x, self.channel_dim, limits, self.STRENGTH)
 
@@ -239,9 +238,8 @@ class _Whitened(torch.autograd.Function):
         with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
             x = x.detach().float().requires_grad_()
             metric = whiteness(x, groups)
-            if (
-                x.device.type == "cpu" and metric < limit
-            ):  # an accelerator would have to wait for this number
+            # An accelerator would have to wait for this number
+            if x.device.type == "cpu" and metric < limit:
                 return grad, None, None, None
             (change,) = torch.autograd.grad(metric, x)
         factor = strength * grad.float().norm() / (change.norm() + TINY)
