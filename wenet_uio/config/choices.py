@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from wenet_uio.config.base import Section
-from wenet_uio.config.encoder_kind import EncoderSections
-from wenet_uio.config.family import ModelSections, families
+from wenet_uio.config.encoder_kind import ENCODERS, encoder_kind
+from wenet_uio.config.family import FAMILIES, families, family_of
 from wenet_uio.config.model import DECODER_CONFS
+from wenet_uio.config.named_code import NamedSections
 from wenet_uio.config.text import AGGREGATE, TOKENIZERS
 from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS
 
@@ -39,11 +40,11 @@ class PartSections(Mapping[str, type[Section]]):
 
 
 CHOICES: dict[str, Mapping[str, type[Section]]] = {
-    "encoder": EncoderSections(),
+    "encoder": NamedSections(ENCODERS, lambda name: encoder_kind(name).section),
     "decoder": PartSections("decoder", DECODER_CONFS),
     "predictor": PartSections("predictor", {}),
     "joint": PartSections("joint", {}),
-    "model": ModelSections(),
+    "model": NamedSections(FAMILIES, lambda name: family_of(name).section),
     "optim": OPTIM_CONFS,
     "scheduler": SCHEDULER_CONFS,
 }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from wenet_uio.config.base import ConfigError
 from wenet_uio.config.encoder import EncoderSection
-from wenet_uio.config.named_code import is_third_party, named_object
-from wenet_uio.config.names import known_name
+from wenet_uio.config.named_code import named_record
 
 _FOLDERS = "wenet_uio.models.encoders"
 ENCODERS: dict[str, str] = {
@@ -49,26 +47,4 @@ def encoder_kind(name: str) -> EncoderKind:
         ConfigError: a third party's code cannot be imported, or is no EncoderKind.
         ValueError: the name is unknown.
     """
-    use = name if is_third_party(name) else ENCODERS[known_name(name, ENCODERS)]
-    kind = named_object(use, f"encoder: {use}")
-    if not isinstance(kind, EncoderKind):
-        raise ConfigError(
-            f"encoder: {use}: expected an EncoderKind of wenet_uio.config.encoder_kind, found "
-            f"{type(kind).__name__}"
-        )
-    return kind
-
-
-class EncoderSections(Mapping[str, type[EncoderSection]]):
-    """{name in the yaml: section of this encoder}, loaded when it is looked up."""
-
-    def __getitem__(self, name: str) -> type[EncoderSection]:
-        if name not in ENCODERS and not is_third_party(name):
-            raise KeyError(name)
-        return encoder_kind(name).section
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(ENCODERS)
-
-    def __len__(self) -> int:
-        return len(ENCODERS)
+    return named_record("encoder", name, ENCODERS, EncoderKind)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wenet_uio.config.base import ConfigError, Section
+from wenet_uio.config.base import Section
 from wenet_uio.config.decode_modes import DecodeMode
 from wenet_uio.config.model import ModelKeys
-from wenet_uio.config.named_code import Loaded, is_third_party, named_object
-from wenet_uio.config.names import known_name
+from wenet_uio.config.named_code import Loaded, named_record
 
 _FOLDERS = "wenet_uio.families"
 FAMILIES: dict[str, str] = {
@@ -118,6 +117,11 @@ class Family:
     """{name on the command line: layout} of models of other packages that become one of this
     family."""
 
+    @property
+    def modes_by_name(self) -> dict[str, DecodeMode]:
+        """Return {name: decode mode}."""
+        return {mode.name: mode for mode in self.modes}
+
 
 TASKS = ("transcribe", "translate")
 """Values of the option task."""
@@ -133,31 +137,9 @@ def family_of(name: str) -> Family:
         ConfigError: a third party's code cannot be imported, or is no Family.
         ValueError: the name is unknown.
     """
-    use = name if is_third_party(name) else FAMILIES[known_name(name, FAMILIES)]
-    family = named_object(use, f"model: {use}")
-    if not isinstance(family, Family):
-        raise ConfigError(
-            f"model: {use}: expected a Family of wenet_uio.config.family, found "
-            f"{type(family).__name__}"
-        )
-    return family
+    return named_record("model", name, FAMILIES, Family)
 
 
 def families() -> list[Family]:
     """Return the families of this package, each once, in the order of FAMILIES."""
     return list({id(family): family for family in map(family_of, FAMILIES)}.values())
-
-
-class ModelSections(Mapping[str, type[ModelKeys]]):
-    """{name in the yaml: section of this family}, loaded when it is looked up."""
-
-    def __getitem__(self, name: str) -> type[ModelKeys]:
-        if name not in FAMILIES and not is_third_party(name):
-            raise KeyError(name)
-        return family_of(name).section
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(FAMILIES)
-
-    def __len__(self) -> int:
-        return len(FAMILIES)

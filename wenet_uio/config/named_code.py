@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
-from wenet_uio.config.base import ConfigError
+from wenet_uio.config.base import ConfigError, Section
+from wenet_uio.config.names import known_name
+
+Record = TypeVar("Record")
 
 
 def named_object(use: str, where: str, *, missing: str = "") -> Any:
@@ -37,6 +41,52 @@ def named_object(use: str, where: str, *, missing: str = "") -> Any:
 def is_third_party(name: object) -> bool:
     """Whether a name in the yaml is `module:name`, code outside of this package."""
     return isinstance(name, str) and ":" in name
+
+
+def named_record(key: str, name: str, table: Mapping[str, str], kind: type[Record]) -> Record:
+    """Return the record that `key: name` in a yaml means.
+
+    Args:
+        name: a name in `table`, or `module:name` of another package.
+        table: {name in the yaml: `module:name`}.
+        kind: class of the record.
+
+    Raises:
+        ConfigError: a third party's code cannot be imported, or is no `kind`.
+        ValueError: the name is unknown.
+    """
+    use = name if is_third_party(name) else table[known_name(name, table)]
+    record = named_object(use, f"{key}: {use}")
+    if not isinstance(record, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise ConfigError(
+            f"{key}: {use}: expected {article} {kind.__name__} of {kind.__module__}, found "
+            f"{type(record).__name__}"
+        )
+    return record
+
+
+class NamedSections(Mapping[str, type[Section]]):
+    """{name in the yaml: section of its record}, loaded when it is looked up.
+
+    `module:name` of another package can be looked up too.
+    """
+
+    def __init__(
+        self, table: Mapping[str, str], section_of: Callable[[str], type[Section]]
+    ) -> None:
+        self._table, self._section_of = table, section_of
+
+    def __getitem__(self, name: str) -> type[Section]:
+        if name not in self._table and not is_third_party(name):
+            raise KeyError(name)
+        return self._section_of(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
 
 
 @dataclass(frozen=True)
