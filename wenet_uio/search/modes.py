@@ -51,18 +51,17 @@ def _untrained(model: DecodingModel, mode: DecodeMode) -> list[str]:
 def check_parts(model: DecodingModel, modes: Sequence[str]) -> None:
     """Raise a ValueError if `model` is not trained for one of `modes`."""
     check_family(model, modes)
-    own = {mode.name: mode for mode in model.family.modes}
     for name in modes:
-        if untrained := _untrained(model, own[name]):
+        untrained = _untrained(model, model.family.modes_by_name[name])
+        if untrained:
             refuse_mode(model, name, untrained[0])
 
 
 def check_family(model: DecodingModel, modes: Sequence[str]) -> None:
     """Raise a ValueError if one of `modes` is no mode of the family of `model`."""
     check_modes(modes, model.family)
-    own = {mode.name for mode in model.family.modes}
     for name in modes:
-        if name not in own:
+        if name not in model.family.modes_by_name:
             mode = known_modes()[name]
             untrained = [weight for weight in _untrained(model, mode) if weight != "ctc_weight"]
             refuse_mode(model, name, (untrained or list(mode.needs))[0])
@@ -78,7 +77,7 @@ def refuse_mode(model: DecodingModel, mode: str, weight: str) -> NoReturn:
         ValueError: always.
     """
     reason = model.family.lacks.get(weight, "")
-    if mode not in {own.name for own in model.family.modes}:
+    if mode not in model.family.modes_by_name:
         reason = reason or known_modes()[mode].lack
     raise ValueError(
         f"decode mode {mode}: {reason or f'the model was trained with {weight} 0'}; it can do "

@@ -50,18 +50,17 @@ def _languages(
     model: Whisper,
     encoder_out: torch.Tensor,
     lengths: torch.Tensor,
-    given: str | tuple[str | None, ...] | None,
+    stated: str | tuple[str | None, ...] | None,
 ) -> Sequence[str]:
-    """The language of each utterance: the one that is given, else the one that is detected."""
-    if isinstance(given, str):
-        return [given] * len(lengths)
-    if given is not None and None not in given:
-        return [language for language in given if language is not None]
-    found = detect_languages(model, encoder_out, lengths)
-    return [
-        language or other
-        for language, other in zip(given or [None] * len(found), found, strict=True)
-    ]
+    """Return the language of each utterance: the stated one, else the detected one."""
+    if isinstance(stated, str):
+        return [stated] * len(lengths)
+    if stated is not None and None not in stated:
+        return [language for language in stated if language is not None]
+
+    detected = detect_languages(model, encoder_out, lengths)
+    pairs = zip(stated or [None] * len(detected), detected, strict=True)
+    return [language or detected_language for language, detected_language in pairs]
 
 
 def detect_languages(
