@@ -37,7 +37,7 @@ LONG_FILES = (
     "bin/test_train.py",
     "bin/test_launch.py",
     "examples/test_large.py",
-    "tools/test_benchmarks.py",
+    "benchmark/test_benchmarks.py",
     "tools/test_data_tools.py",
     "train/test_kills.py",
     "tools/test_setup_env.py",
@@ -46,7 +46,7 @@ LONG_FILES = (
     "bin/test_export_onnx.py",
     "examples/test_new_recipe.py",
     "serve/test_page.py",
-    "tools/test_gpu_benchmark.py",
+    "benchmark/test_gpu_benchmark.py",
 )
 """The longest test files. They start first, so that the processes of the suite end at about the
 same time."""

@@ -71,10 +71,10 @@ class _FoundError(Exception):
 
 
 def command_files() -> list[Path]:
-    """The files of all commands: of wenet_uio/bin, of tools/, and the recipes.
+    """List the files of all commands: wenet_uio/bin, tools/ and the recipes.
 
-    tools/benchmark is left out: its README describes these programs, and they need packages of
-    other projects.
+    benchmark/ is no part of the manual: its README describes these programs, and they need
+    packages of other projects.
     """
     files = [path for path in sorted(ROOT.glob("wenet_uio/bin/*.py")) if path.stem != "__init__"]
     for path in (*sorted(ROOT.glob("tools/*.*")), *sorted(ROOT.glob("examples/*/*/run.sh"))):

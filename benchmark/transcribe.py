@@ -7,8 +7,8 @@ random length that hold faint noise. The tool runs in its own process, on one th
 recording and on its first minute. Equal memory in both runs shows that memory does not grow with
 length. --transcribe passes options on to the tool:
 
-    python tools/benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list
-    python tools/benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list
+    python benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list
+    python benchmark/transcribe.py --model exp/conformer --data_list data/test/data.list
     --transcribe --pause 0.2
 """
 

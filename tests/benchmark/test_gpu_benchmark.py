@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.tools.test_benchmarks import benchmark
+from tests.benchmark.test_benchmarks import benchmark
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "tools/benchmark"
+FOLDER = ROOT / "benchmark"
 NEEDED = {"torch", "numpy", "pydantic", "yaml", "soundfile", "fsspec", "tqdm", "requests"}
 BROUGHT = {"jinja2", "markupsafe", "pydantic_core"}
 """Packages that torch and pydantic need."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Print the way of a raw list from `build_loader` to the first batch, module by module.
 
-    python tools/benchmark/raw_list_path.py
+    python benchmark/raw_list_path.py
 
 A function counts once, at its first call, as a reader meets it; comprehensions, lambdas,
 generated methods and the code of imports do not count. A stop is a series of functions of one

@@ -115,7 +115,7 @@ def write_nemo(lines: Sequence[RawLine], folder: Path) -> None:
             }
             file.write(json.dumps(entry) + "\n")
     tars = max(1, len(lines) // SHARD_SIZE)
-    tool = Path(__file__).resolve().parents[1] / "convert_to_tarred.py"
+    tool = Path(__file__).resolve().parents[1] / "tools/convert_to_tarred.py"
     options = (
         f"--manifest_path={manifest}",
         f"--target_dir={folder / 'nemo'}",

@@ -15,8 +15,8 @@ process. memory: streams of --minutes each, as fast as it is taken, speech and s
 resident memory of the server. faults: clients that vanish at random places, malformed frames and
 floods, while another client speaks.
 
-    python tools/benchmark/serve.py --json
-    python tools/benchmark/serve.py --model exp/conformer --parts delay --clients 1 8 16 32 64
+    python benchmark/serve.py --json
+    python benchmark/serve.py --model exp/conformer --parts delay --clients 1 8 16 32 64
 """
 
 from __future__ import annotations

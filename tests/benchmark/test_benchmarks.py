@@ -18,7 +18,7 @@ def benchmark(name, *arguments, before=()):
     """Run a benchmark; modules in the folders `before` hide installed modules of the same name."""
     path = os.pathsep.join(map(str, [*before, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]))
     return preloaded.run(
-        [ROOT / "tools/benchmark" / name, *arguments], env={**os.environ, "PYTHONPATH": path}
+        [ROOT / "benchmark" / name, *arguments], env={**os.environ, "PYTHONPATH": path}
     )
 
 

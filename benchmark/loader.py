@@ -32,7 +32,7 @@ own process, on one thread. Rounds of all kinds alternate; a figure is the media
     memory   MB: peak of the process, plus peak of its largest worker times the number of workers; shared pages count
              in each
 
-Needs webdataset, lhotse and pyarrow: pip install -r tools/benchmark/requirements.txt. The packages
+Needs webdataset, lhotse and pyarrow: pip install -r benchmark/requirements.txt. The packages
 mosaicml-streaming, litdata and kaldi_native_io write the corpus of mds, litdata and ark. Without
 --kinds, all kinds are measured whose packages are installed.
 """

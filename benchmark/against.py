@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""A benchmark at an earlier commit and in this tree, in turns: medians of its figures, and their
-ratios.
+"""Compare a benchmark's figures at an earlier commit with those of this tree.
 
-    python tools/benchmark/against.py b7053af train_step.py --threads 1 --repeats 3
+    python benchmark/against.py b7053af train_step.py --threads 1 --repeats 3
 
 Each turn runs the benchmark with --json once at the commit and once here, in processes of their
-own, with the same Python. Figures that both have are compared. So other work on the machine meets
-both alike.
+own, with the same Python, so that other work on the machine slows both alike. The output has the
+medians of the figures that both print, and their ratios.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from tqdm import tqdm
 
 from wenet_uio.cli import run
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @contextmanager
 def tree_of(commit: str) -> Iterator[Path]:
-    """The files of a commit, in a folder that lasts as long as the context.
+    """Check a commit out into a folder that lasts as long as the context.
 
     Raises:
         ValueError: there is no such commit.
@@ -53,12 +52,16 @@ def tree_of(commit: str) -> Iterator[Path]:
 
 
 def figures(tree: Path, benchmark: str, options: list[str]) -> dict[str, float]:
-    """Run a benchmark of a tree; its numbers by name.
+    """Run a tree's benchmark and return its figures by name.
 
     Raises:
         ValueError: the benchmark failed.
     """
-    command = [sys.executable, str(tree / "tools/benchmark" / benchmark), "--json", *options]
+    folder = tree / "benchmark"
+    if not folder.is_dir():  # commits before the move to the top
+        folder = tree / "tools/benchmark"
+
+    command = [sys.executable, str(folder / benchmark), "--json", *options]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tree)
     if done.returncode:
@@ -71,7 +74,7 @@ def figures(tree: Path, benchmark: str, options: list[str]) -> dict[str, float]:
 def compare(
     commit: str, benchmark: str, options: list[str], turns: int
 ) -> dict[str, dict[str, float]]:
-    """{figure: medians at the commit and here, and what is here divided by what was there}."""
+    """Return {figure: {"then": median at the commit, "now": median here, "ratio": now / then}}."""
     then: list[dict[str, float]] = []
     now: list[dict[str, float]] = []
     with tree_of(commit) as earlier:
@@ -80,13 +83,15 @@ def compare(
             now.append(figures(ROOT, benchmark, options))
     compared = {}
     for name in (name for name in now[0] if name in then[0]):
-        if len({each[name] for each in (*then, *now)}) == 1:  # an option
+        if len({turn[name] for turn in (*then, *now)}) == 1:  # an option
             continue
-        before, here = (statistics.median(each[name] for each in turn) for turn in (then, now))
+
+        before = statistics.median(turn[name] for turn in then)
+        after = statistics.median(turn[name] for turn in now)
         compared[name] = {
             "then": before,
-            "now": here,
-            "ratio": round(here / before, 3) if before else 0.0,
+            "now": after,
+            "ratio": round(after / before, 3) if before else 0.0,
         }
     return compared
 
@@ -98,7 +103,7 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("commit", help="what git calls it: a hash, a tag, HEAD~3")
     parser.add_argument(
-        "benchmark", help="file in tools/benchmark that has --json, such as train_step.py"
+        "benchmark", help="file in benchmark that has --json, such as train_step.py"
     )
     parser.add_argument("--turns", type=int, default=3, help="runs of both (default: %(default)s)")
     parser.add_argument(

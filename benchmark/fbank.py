@@ -6,7 +6,7 @@ largest difference.
 Repeats of the three alternate; a figure is the median of its repeats. Speeds are audio seconds per
 second. The ratios compare the time of all lengths together.
 
-Needs kaldi-native-fbank: pip install -r tools/benchmark/requirements.txt
+Needs kaldi-native-fbank: pip install -r benchmark/requirements.txt
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ excludes Lhotse's estimate of bins, which is done once per training.
     fill     padded seconds of a batch, percent of the maximum, last steps included
     steps    steps of every rank
 
-Needs lhotse: pip install -r tools/benchmark/requirements.txt
+Needs lhotse: pip install -r benchmark/requirements.txt
 """
 
 from __future__ import annotations

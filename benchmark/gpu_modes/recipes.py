@@ -16,7 +16,7 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.run_config import with_dtype
 
-CONFS = Path(__file__).parents[3] / "examples/librispeech/s0/conf"
+CONFS = Path(__file__).parents[2] / "examples/librispeech/s0/conf"
 STREAMING = "train_u2++_conformer"
 RECIPE_UNITS = 5000
 TOKENS_PER_SECOND = 3.5

@@ -17,7 +17,7 @@ simulated, with their share of the store.
 
 --check compares the simulation with a real run of two small nodes, over HTTP on loopback.
 
-Needs simpy: pip install -r tools/benchmark/requirements.txt
+Needs simpy: pip install -r benchmark/requirements.txt
 """
 
 from __future__ import annotations
