@@ -9,7 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ./path.sh
-need_packages tests/requirements.txt examples/espeak/s0/requirements.txt requirements/onnx.txt requirements/docs.txt
+need_packages tests/requirements.txt examples/espeak/s0/requirements.txt requirements/onnx.txt requirements/serve.txt \
+  requirements/docs.txt
 
 lint() { # arguments: options of shellcheck
   ruff check . &&

@@ -115,16 +115,22 @@ def imported_at_once(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name.split(".")[0] for alias in node.names)
 
 
+def requirements_of(*files: str) -> set[str]:
+    """The packages that requirements files name, and those that come with them."""
+    lines = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+    named = re.findall(r"^[\w-]+", lines, re.MULTILINE)
+    theirs = [line for name in named for line in requires(name) or [] if "extra ==" not in line]
+    names = re.findall(r"^[\w-]+", "\n".join([*named, *theirs]), re.MULTILINE)
+    return {name.lower().replace("_", "-") for name in names}
+
+
 def test_every_package_that_a_module_imports_at_once_is_a_requirement_or_comes_with_one() -> None:
-    named = re.findall(r"^[\w-]+", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
-    theirs = [each for name in named for each in requires(name) or [] if "extra ==" not in each]
-    needed = {
-        name.lower().replace("_", "-")
-        for name in re.findall(r"^[\w-]+", "\n".join([*named, *theirs]), re.MULTILINE)
-    }
+    always = requirements_of("requirements.txt")
+    of_server = always | requirements_of("requirements/serve.txt")
     of_module = packages_distributions()
     missing = set()
     for path in (ROOT / "wenet_uio").rglob("*.py"):
+        needed = of_server if path.parent.name == "serve" else always
         names = set(imported_at_once(ast.parse(path.read_text(encoding="utf-8"))))
         for name in names - sys.stdlib_module_names - {"wenet_uio"}:
             if not {each.lower().replace("_", "-") for each in of_module.get(name, [])} & needed:

@@ -119,6 +119,7 @@ def test_the_requirements_files_of_the_package_exist():
         "whisper",
         "huggingface",
         "parquet",
+        "serve",
         "vad",
         "docs",
     ]

@@ -298,7 +298,6 @@ def test_raw_scale_measures_lists_of_every_length(data_type):
     assert report["cost_spread"] >= 0
 
 
-@pytest.mark.skipif(find_spec("aiohttp") is None, reason="aiohttp is not installed")
 def test_serve_measures_clients_that_speak_and_withstands_those_that_do_harm(tmp_path):
     noise = np.random.default_rng(0)
     for number in range(3):

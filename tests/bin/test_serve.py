@@ -17,7 +17,12 @@ from aiohttp.http_exceptions import BadStatusLine
 from tests.api.conftest import bursts, write_model
 from tests.serve.support.clients import START, of_type
 from tests.support import preloaded
+from wenet_uio.api.load import load_model
 from wenet_uio.bin import serve
+from wenet_uio.serve.app import Server
+from wenet_uio.serve.listen import is_fault_of_server
+from wenet_uio.serve.listen import serve as listen
+from wenet_uio.serve.options import ServeOptions
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +85,7 @@ def test_a_missing_token_file_and_a_port_in_use_are_named(arguments, unused_tcp_
 
 def test_a_client_that_speaks_no_http_is_not_logged_and_other_failures_are(caplog):
     logger = logging.getLogger("somebody")
-    logger.addFilter(serve.is_ours)
+    logger.addFilter(is_fault_of_server)
     for error in (BadStatusLine("secret"), ValueError("a fault of ours")):
         logger.error("Error handling request", exc_info=error)
     assert "secret" not in caplog.text
@@ -201,7 +206,7 @@ def test_a_second_ctrl_c_ends_the_server_at_once_and_a_second_sigterm_does_not(m
         finishing.append(1)
         await asyncio.sleep(600)
 
-    monkeypatch.setattr(serve.Server, "finish", finish)
+    monkeypatch.setattr(Server, "finish", finish)
 
     async def signals(task):
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
@@ -210,8 +215,8 @@ def test_a_second_ctrl_c_ends_the_server_at_once_and_a_second_sigterm_does_not(m
             await asyncio.sleep(0.3)
 
     async def session():
-        server = serve.Server(serve.load_model(model, device="cpu"), "bursts", serve.ServeOptions())
-        task = asyncio.create_task(serve.serve(server, "127.0.0.1", 0, None))
+        server = Server(load_model(model, device="cpu"), "bursts", ServeOptions())
+        task = asyncio.create_task(listen(server, "127.0.0.1", 0, None))
         await asyncio.sleep(0.5)
         await signals(task)
         await asyncio.wait_for(task, 20)

@@ -145,6 +145,48 @@ def test_a_recipe_can_need_more_packages(installed):
     assert status == 0, errors
 
 
+def with_extras(root: Path) -> None:
+    """Give the project the module that asks for the extra `more`."""
+    (root / "wenet_uio").mkdir()
+    (root / "wenet_uio/__init__.py").touch()
+    shutil.copy(ROOT / "wenet_uio/extras.py", root / "wenet_uio")
+    (root / "requirements").mkdir()
+    (root / "more.txt").rename(root / "requirements/more.txt")
+
+
+NEED_EXTRA = (
+    "cd \"$0\"; python -c \"from wenet_uio.extras import need_extra\nneed_extra('more', ['extra'])\n"
+    'import extra"'
+)
+
+
+def test_a_command_installs_its_extra_when_it_is_first_called(installed):
+    with_extras(installed)
+    script = f"{NEED_EXTRA}; echo second >&2; {NEED_EXTRA}"
+    status, _, errors = finish(start(installed, script))
+    assert status == 0, errors
+    first, second = errors.split("second\n")
+    assert "installing" in first
+    assert second == ""
+
+
+def test_an_extra_is_not_installed_into_the_users_own_environment(root, made, tmp_path):
+    with_extras(root)
+    shutil.copytree(made, tmp_path / "my own", symlinks=True)
+    shutil.rmtree(tmp_path / "my own" / ".wenet_uio")
+    active = {
+        "VIRTUAL_ENV": str(tmp_path / "my own"),
+        "PATH": f"{tmp_path}/my own/bin:/usr/bin:/bin",
+    }
+    status, _, errors = finish(start(root, NEED_EXTRA, **active))
+    assert status == 1
+    assert (
+        "this command needs extra: pip install -r requirements/more.txt (or wenet_uio[more])"
+        in errors
+    )
+    assert "installing" not in errors
+
+
 def test_an_interrupted_installation_is_repeated(installed):
     made = installed / ".venv" / ".wenet_uio"
     (made / "installing").touch()

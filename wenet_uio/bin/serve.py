@@ -14,33 +14,26 @@ are described in wenet_uio/serve/README.md.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
 import logging
 import os
-import signal
 import ssl
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
-
 from wenet_uio.api.load import load_model
 from wenet_uio.cli import run
+from wenet_uio.extras import need_extra
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
 from wenet_uio.search.recogniser import add_trust_code
-from wenet_uio.serve.app import Server
 from wenet_uio.serve.options import Limits, ServeOptions
 from wenet_uio.train.distributed import World, use_cpu_threads
 
 TOKEN = "WENET_UIO_SERVE_TOKEN"
 """Environment variable with the token of the server."""
 PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
-
-log = logging.getLogger(__name__)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -157,27 +150,25 @@ def main() -> int:
     """Serve until SIGTERM or SIGINT."""
     args = parse_arguments()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-    logging.getLogger("aiohttp.server").addFilter(is_ours)
     context, options = tls_of(args), options_of(args)
+
+    need_extra("serve", ("aiohttp", "prometheus_client"))
+    # needs the packages of this extra
+    from wenet_uio.serve.app import Server
+    from wenet_uio.serve.listen import serve_until_stopped
+
     use_cpu_threads(World.from_environment(args.device))
     recogniser = load_model(
         args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code
     )
     server = Server(recogniser, Path(args.model).resolve().name, options)
     server.warm_up()
+
+    # The model stays: searching it for garbage again and again would take time from the streams.
     gc.collect()
-    # the model stays: searching it for garbage again and again would take time from the streams
     gc.freeze()
-    asyncio.run(serve(server, args.host, args.port, context))
+    serve_until_stopped(server, args.host, args.port, context)
     return 0
-
-
-def is_ours(record: logging.LogRecord) -> bool:
-    """Whether a record of aiohttp is no report of a client that does not speak HTTP; it gets an
-    answer, not a log.
-    """
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def options_of(args: argparse.Namespace) -> ServeOptions:
@@ -249,50 +240,6 @@ def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
             f"{args.certificate}, {args.key}: no certificate with its key ({reason})"
         ) from None
     return context
-
-
-async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | None) -> None:
-    """Serve until SIGTERM or SIGINT, then finish what is open, unless a second SIGINT says that
-    nobody waits for it.
-
-    Raises:
-        OSError: the server cannot listen on this address.
-    """
-    runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port, ssl_context=context)
-        try:
-            await site.start()
-        except (OSError, OverflowError) as error:
-            raise OSError(
-                f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}"
-            ) from None
-        stopping, at_once = asyncio.Event(), asyncio.Event()
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, stopping.set)
-        loop.add_signal_handler(
-            signal.SIGINT, lambda: (at_once if stopping.is_set() else stopping).set()
-        )
-        log.info("serving %s on %s", server.name, url_of(runner, context is not None))
-        await stopping.wait()
-        log.info("stopping: open utterances are finished; Ctrl-C again: at once")
-        await site.stop()
-        tasks = [asyncio.create_task(server.finish()), asyncio.create_task(at_once.wait())]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-    finally:
-        await runner.cleanup()
-
-
-def url_of(runner: web.AppRunner, is_secure: bool) -> str:
-    """Where the page is; an address for a browser on this machine if the server listens on all."""
-    host, port = runner.addresses[0][:2]
-    if host in ("0.0.0.0", "::"):
-        host = "localhost"
-    shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if is_secure else 'http'}://{shown}:{port}"
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import aiohttp
 import numpy as np
 from aiohttp import web
 
-from wenet_uio.bin.serve import url_of
 from wenet_uio.serve.app import Server
+from wenet_uio.serve.listen import url_of
 
 PATIENCE = 60
 """Seconds within which a server starts, and ends."""
