@@ -4,13 +4,10 @@ wenet_uio.config.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -25,6 +22,7 @@ from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
 from wenet_uio.config.train import ENGINES
 from wenet_uio.config.wenet import WITHOUT_EFFECT
+from wenet_uio.options import field_docs
 
 NAMED = {**KNOWN_NAMES, "train_engine": ENGINES}
 """{key of the top level: the names that it may have}."""
@@ -94,31 +92,6 @@ def _sections_in(annotation: Any) -> list[type[BaseModel]]:
     return [section for part in get_args(annotation) for section in _sections_in(part)]
 
 
-@cache
-def own_docs(section: type) -> dict[str, str]:
-    """{field: docstring below it} of the fields that the class itself defines."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    return {
-        field: inspect.cleandoc(text)
-        for line, below in zip(tree.body, tree.body[1:], strict=False)
-        if (field := _field_of(line)) and (text := _text_of(below))
-    }
-
-
-def _field_of(line: ast.stmt) -> str | None:
-    return (
-        line.target.id
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
-        else None
-    )
-
-
-def _text_of(line: ast.stmt) -> str | None:
-    value = line.value if isinstance(line, ast.Expr) else None
-    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
-
-
 def meaning(section: type[BaseModel], name: str) -> str:
     """What a key means: the docstring of the nearest class that has one, else the line of the
     glossary.
@@ -130,7 +103,7 @@ def meaning(section: type[BaseModel], name: str) -> str:
         if (
             issubclass(owner, BaseModel)
             and owner is not BaseModel
-            and name in (docs := own_docs(owner))
+            and name in (docs := field_docs(owner))
         ):
             return docs[name]
     return MEANINGS.get(f"{section.__name__}.{name}") or MEANINGS[name]

@@ -12,8 +12,8 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from docs.generator.keys import own_docs
 from docs.generator.markdown import code, escaped, paragraphs, table
+from wenet_uio.options import field_docs
 
 FACES = {
     "dataset.md": (
@@ -124,10 +124,12 @@ def _fields(kind: type) -> list[tuple[str, str, str, str]]:
 
 def _fields_of(owner: type) -> dict[str, tuple[str, str, str, str]]:
     """{name: field} that the class itself defines."""
-    docs, found = own_docs(owner), {}
+    docs, found = field_docs(owner), {}
     for line in _parsed(owner).body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
             name, value = line.target.id, line.value
+            if isinstance(value, ast.Call) and ast.unparse(value.func) == "option":
+                value = value.args[0]
             default = FACTORY.sub(r"\1()", ast.unparse(value)) if value else "required"
             found[name] = (name, ast.unparse(line.annotation), default, docs.get(name, ""))
     return found

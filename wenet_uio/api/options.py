@@ -7,14 +7,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wenet_uio.audio.read import Channel
+from wenet_uio.options import option, values_of
 from wenet_uio.search.modes import check_modes
 from wenet_uio.search.options import ScorerOptions
+from wenet_uio.search.speech import DETECTORS
 from wenet_uio.search.transcription import Cutting
-from wenet_uio.search.types import DecodeOptions
+from wenet_uio.search.types import RequestOptions
+
+
+def _channel(text: str) -> Channel:
+    return "mix" if text == "mix" else int(text)
 
 
 @dataclass(frozen=True)
-class TranscribeOptions(ScorerOptions):
+class TranscribeOptions(RequestOptions, ScorerOptions):
     """Options of `transcribe` and `stream`; hot words and language model work in two modes, see
     `build_scorers`.
 
@@ -24,24 +30,16 @@ class TranscribeOptions(ScorerOptions):
 
     mode: str | None = None
     """Decode mode; None: that of the model, see `usual_mode`."""
-    language: str | None = None
-    """Models with a prompt: code of the language, such as en; None: each segment's language is
-    detected."""
-    task: str = DecodeOptions.task
-    """Models with a prompt: transcribe, or translate for a translation to English."""
-    timestamps: bool = False
-    """Models with a prompt, mode attention: segments are those of the model's timestamps."""
-    beam_size: int = DecodeOptions.beam_size
-    channel: Channel | None = None
-    """Number of a channel, from 0, or `mix`; None: the channel of the training."""
+    channel: Channel | None = option(None, parse=_channel)
+    """Number of the channel, from 0, or `mix`; None: the channel of the training."""
     pause: float | None = None
     """Cut at pauses of this many seconds; 0: windows only; None: 0.4."""
-    detector: str | None = None
-    """What finds speech: silero (package silero-vad), energy, or auto: silero if it is installed;
-    None: auto."""
+    detector: str | None = option(None, choices=DETECTORS)
+    """What finds speech: silero (package silero-vad), energy, or auto, which is silero if it is
+    installed; None: auto."""
     usual: float | None = None
-    """Cut longer segments at shorter pauses as well; None: the 95th percentile of the training
-    utterances."""
+    """Cut segments longer than this many seconds at shorter pauses as well; None: the 95th
+    percentile of the training utterances, at most 15."""
     window: float | None = None
     """Longest piece that is recognised at once, in seconds; None: the longest training utterance,
     at most 20."""
@@ -69,14 +67,12 @@ class TranscribeOptions(ScorerOptions):
             )
 
     def cutting(self, usual: Cutting) -> Cutting:
-        """The given values, and for the others those of `usual`."""
-        given = {
-            name: getattr(self, name)
-            for name in ("pause", "usual", "window", "overlap", "detector")
+        """Return these values, and those of `usual` where they are None."""
+        changes = {
+            name: value for name, value in values_of(Cutting, self).items() if value is not None
         }
-        given = {name: value for name, value in given.items() if value is not None}
-        if given.get("pause") == 0:
-            given["pause"] = None
-        if "window" in given and "overlap" not in given:
-            given["overlap"] = min(Cutting.overlap, given["window"] / 2)
-        return replace(usual, **given)
+        if changes.get("pause") == 0:
+            changes["pause"] = None
+        if "window" in changes and "overlap" not in changes:
+            changes["overlap"] = min(Cutting.overlap, changes["window"] / 2)
+        return replace(usual, **changes)

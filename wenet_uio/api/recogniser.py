@@ -16,6 +16,7 @@ from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.read import AudioError
 from wenet_uio.models.chunks import fitting_chunk
+from wenet_uio.options import values_of
 from wenet_uio.search.decode import Search
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.live import LiveOptions, LiveStream
@@ -25,7 +26,7 @@ from wenet_uio.search.recogniser import Recogniser, with_dtype
 from wenet_uio.search.results import Transcript, TranscriptSegment
 from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
-from wenet_uio.search.types import DecodeOptions
+from wenet_uio.search.types import DecodeOptions, RequestOptions
 
 EXPORTED_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
 """Modes that exported models support."""
@@ -271,23 +272,22 @@ class SpeechRecogniser:
                 "the run"
             )
         device = self._device if options.device is None else device_of(options.device)
+
         known = {each.name for each in fields(DecodeOptions)}
         if unknown := set(options.decoding) - known:
             raise ValueError(
                 f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}"
             )
-        named = {
-            name: getattr(options, name) for name in ("beam_size", "language", "task", "timestamps")
-        }
+        named = values_of(RequestOptions, options)
         decoding = {**named, **options.decoding, "token_times": True, "nbest": 1}
-        given: dict[str, Any] = {
-            each.name: getattr(options, each.name) for each in fields(ScorerOptions)
-        }
-        given["hot_words"] = tuple(options.hot_words)  # hashable
+
+        of_scorers = values_of(ScorerOptions, options)
+        of_scorers["hot_words"] = tuple(options.hot_words)  # hashable
         names = ("hot_words", "language_model")
         scorers = self._build_scorers(
-            ScorerOptions(**given), (mode,), self.recogniser.tokenizer, device, names=names
+            ScorerOptions(**of_scorers), (mode,), self.recogniser.tokenizer, device, names=names
         )
+
         return Search([mode], self._with_dtype(DecodeOptions(**decoding), device), scorers)
 
     def _mode(self, options: TranscribeOptions) -> str:

@@ -18,12 +18,13 @@ import gc
 import logging
 import os
 import ssl
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 
 from wenet_uio.api.load import load_model
 from wenet_uio.cli import run
 from wenet_uio.extras import need_extra
+from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
@@ -56,7 +57,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     _add_network_options(parser.add_argument_group("network"))
     _add_stream_options(parser.add_argument_group("streams"))
-    _add_limits(parser.add_argument_group("limits"))
+    add_options(parser.add_argument_group("limits"), Limits)
     add_trust_code(parser)
     add_decode_options(parser)
     return parser.parse_args()
@@ -99,9 +100,7 @@ def _add_stream_options(group: argparse._ArgumentGroup) -> None:
         default=PARTIAL_MODES[0],
         help="search of partial texts (%(default)s)",
     )
-    group.add_argument(
-        "--stream_batch", type=int, default=32, help="most streams encoded together (%(default)s)"
-    )
+    add_options(group, ServeOptions, "stream_batch")
     group.add_argument(
         "--rule1",
         type=float,
@@ -120,30 +119,6 @@ def _add_stream_options(group: argparse._ArgumentGroup) -> None:
         default=WENET_RULES["rule3"].length,
         help="longest utterance, s; 0: off (%(default)s)",
     )
-
-
-def _add_limits(group: argparse._ArgumentGroup) -> None:
-    for each in fields(Limits):
-        default = each.default
-        group.add_argument(
-            f"--{each.name}",
-            type=type(default),
-            default=default,
-            help=f"{HELP[each.name]} (%(default)s)",
-        )
-
-
-HELP = {
-    "max_clients": "WebSockets at once",
-    "max_uploads": "recordings in work or waiting",
-    "max_message_bytes": "size of a message of a WebSocket",
-    "max_upload_bytes": "size of a recording",
-    "max_seconds": "seconds of audio of a stream or recording",
-    "idle_seconds": "seconds without a message before a client is disconnected",
-    "queue_seconds": "seconds of audio of a stream that may wait",
-    "send_seconds": "seconds for which a client may accept no result",
-    "grace_seconds": "seconds for open utterances after SIGTERM",
-}
 
 
 def main() -> int:
@@ -198,9 +173,9 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
         },
         endpoints={name: rule for name, rule in rules.items() if rule is not None},
         stream_batch=args.stream_batch,
-        limits=Limits(**{each.name: getattr(args, each.name) for each in fields(Limits)}),
+        limits=Limits(**values_of(Limits, args)),
         token=token_of(args.token_file),
-        origins=tuple(each.rstrip("/") for each in args.allow_origin),
+        origins=tuple(origin.rstrip("/") for origin in args.allow_origin),
     )
 
 

@@ -26,20 +26,22 @@ from pathlib import Path
 from wenet_uio.api.inputs import Input
 from wenet_uio.api.load import load_model
 from wenet_uio.api.recogniser import TranscribeOptions
-from wenet_uio.audio.read import AudioError, Channel
+from wenet_uio.audio.read import AudioError
 from wenet_uio.cli import run
 from wenet_uio.files import written_aside
+from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
 from wenet_uio.search.recogniser import add_trust_code
 from wenet_uio.search.results import TranscriptSegment
-from wenet_uio.search.speech import DETECTORS
 from wenet_uio.search.subtitles import srt, vtt
 from wenet_uio.search.transcription import Cutting
 from wenet_uio.train.distributed import World, use_cpu_threads
 
 SUFFIXES = {"text": "txt", "json": "json", "srt": "srt", "vtt": "vtt"}
 STDIN = "-"
+CUTTING = ("pause", "usual", "window", "overlap", "detector")
+READING = ("channel", "one_pass", "batch_size")
 Found = tuple[int, TranscriptSegment | Exception]
 """Number of an audio file, and a segment of it, or the reason why it cannot be read."""
 
@@ -72,58 +74,11 @@ def parse_arguments() -> argparse.Namespace:
         metavar="DIR",
         help="write DIR/<name>.<txt|json|srt|vtt> instead of printing",
     )
-    parser.add_argument(
-        "--pause",
-        type=float,
-        help=f"cut at pauses of this many seconds ({Cutting.pause}; 0: windows only)",
-    )
-    parser.add_argument(
-        "--usual",
-        type=float,
-        help="cut segments longer than this many seconds at shorter pauses as well (default: the "
-        "95th percentile of "
-        f"the training utterances, at most {Cutting.usual:g})",
-    )
-    parser.add_argument(
-        "--window",
-        type=float,
-        help="longest piece that is recognised at once, in seconds (default: the longest training "
-        "utterance, at most "
-        f"{Cutting.window:g})",
-    )
-    parser.add_argument(
-        "--overlap",
-        type=float,
-        help=f"seconds that windows share ({Cutting.overlap:g}, at most half a window)",
-    )
-    parser.add_argument(
-        "--detector",
-        choices=DETECTORS,
-        help="what finds speech: silero (package silero-vad), energy, or auto: silero if it is "
-        "installed (auto)",
-    )
-    parser.add_argument(
-        "--channel",
-        type=_channel,
-        help="number of the channel from 0, or mix (default: the channel of the training)",
-    )
-    parser.add_argument(
-        "--one_pass",
-        action="store_true",
-        help="the encoder sees each recording as a whole, whatever its length; models with "
-        "att_context_size only",
-    )
-    parser.add_argument(
-        "--batch_size", type=int, default=8, help="segments that are recognised together (8)"
-    )
+    add_options(parser, TranscribeOptions, *CUTTING, *READING)
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     add_trust_code(parser)
     add_decode_options(parser)
     return parser.parse_args()
-
-
-def _channel(text: str) -> Channel:
-    return "mix" if text == "mix" else int(text)
 
 
 def main() -> int:
@@ -169,20 +124,10 @@ def write(lines: Iterable[str], output: Path | None) -> None:
 
 def options_of(args: argparse.Namespace) -> TranscribeOptions:
     """The options of the command line."""
-    names = (
-        "mode",
-        "pause",
-        "usual",
-        "window",
-        "overlap",
-        "detector",
-        "channel",
-        "one_pass",
-        "batch_size",
-    )
-    given = {name: getattr(args, name) for name in names}
     return TranscribeOptions(
-        **given, **asdict(scorer_options(args)), decoding=asdict(decode_options(args))
+        **values_of(TranscribeOptions, args, "mode", *CUTTING, *READING),
+        **asdict(scorer_options(args)),
+        decoding=asdict(decode_options(args)),
     )
 
 

@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from wenet_uio.config.family import TASKS
+from wenet_uio.options import option
+
 DTYPES = ("fp32", "bf16", "fp16", "auto")
 """Arithmetic of a model that decodes."""
 
@@ -58,7 +61,26 @@ NBest = list[Hypothesis]
 
 
 @dataclass(frozen=True)
-class DecodeOptions:
+class RequestOptions:
+    """What callers ask of a search at every entrance: command, Python and server.
+
+    A tuple of languages has that of each utterance of a batch.
+    """
+
+    beam_size: int = 10
+    """Hypotheses that a search keeps."""
+    language: str | tuple[str | None, ...] | None = option(None, metavar="CODE", parse=str)
+    """Models with a prompt: code of the language, such as `en`; None: the field `lang` of the data,
+    else it is detected."""
+    task: str = option("transcribe", choices=TASKS)
+    """Models with a prompt: transcribe, or translate for a translation to English."""
+    timestamps: bool = False
+    """Models with a prompt, mode attention: the decoder says where its text starts and ends, and
+    the segments of a transcription are these."""
+
+
+@dataclass(frozen=True)
+class DecodeOptions(RequestOptions):
     """Options of all searches.
 
     Raises:
@@ -66,19 +88,18 @@ class DecodeOptions:
             unknown.
     """
 
-    beam_size: int = 10
     ctc_weight: float = 0.3
     """Rescoring and joint search: weight of the CTC score."""
     reverse_weight: float | None = None
-    """Rescoring: share of the right-to-left decoder in the decoder score; None: the share in
-    training."""
+    """Rescoring: share of the right-to-left decoder in the decoder score; None: as trained."""
     transducer_weight: float = 1.0
     """rnnt_beam_search: share of the transducer in the probability of each frame; CTC has the
     rest."""
     blank_penalty: float = 0.0
-    """Subtracted from the logit of the blank; above 0 there are fewer deletions."""
-    length_penalty: float = 0.0
-    """Attention and joint search: hypotheses are compared by score / length ** length_penalty."""
+    """Subtracted from the logit of the blank; above 0: fewer blanks, so fewer deletions."""
+    length_penalty: float = option(0.0, others=["--penalty"])
+    """Attention and joint search: hypotheses are compared by score / length ** length_penalty;
+    above 0: longer hypotheses."""
     decoding_chunk_size: int = -1
     """Encoder frames of a chunk; below 0: full context."""
     num_decoding_left_chunks: int = -1
@@ -87,19 +108,11 @@ class DecodeOptions:
     """Run the encoder chunk by chunk, as a streaming recogniser does."""
     token_times: bool = False
     """Find frame and confidence of every token."""
-    language: str | tuple[str | None, ...] | None = None
-    """Models that are asked for a language: code such as `en` of all utterances, or of each of the batch; None:
-    detect the language."""
-    task: str = "transcribe"
-    """Models with a prompt: transcribe, or translate for a translation to English."""
-    timestamps: bool = False
-    """Models with a prompt, mode attention: the decoder says where its text starts and ends."""
     itn: bool = False
-    """Ask for text with inverse normalisation, which has digits and punctuation; few models can."""
-    dtype: str | None = None
-    """Arithmetic of the model, one of DTYPES; log-probabilities are fp32. auto: bf16 if the device
-    is faster with it, else fp32. None: auto for a model that was trained in 16 bits or with auto,
-    else fp32; see `with_dtype`."""
+    """Text with digits and punctuation (inverse normalisation), of models that can."""
+    dtype: str | None = option(None, choices=DTYPES)
+    """Arithmetic of the model; log-probabilities are fp32; auto: bf16 if the device is faster with
+    it, else fp32; None: auto for a model that was trained in 16 bits or with auto, else fp32."""
     nbest: int | None = None
     """Most hypotheses of an utterance in the result; None: all."""
 

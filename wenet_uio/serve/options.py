@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
+from wenet_uio.options import values_of
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 
 
@@ -23,27 +24,25 @@ class Limits:
     max_uploads: int = 8
     """Most recordings that are transcribed or wait at once."""
     max_message_bytes: int = 1 << 20
-    """Largest message of a WebSocket."""
+    """Largest message of a WebSocket, in bytes."""
     max_upload_bytes: int = 200 << 20
-    """Largest recording."""
+    """Largest recording, in bytes."""
     max_seconds: float = 4 * 3600.0
     """Longest stream or recording, in seconds of audio."""
     idle_seconds: float = 60.0
-    """Longest time without a message of a client that has not sent `end`."""
+    """Seconds without a message before a client that has not sent `end` is disconnected."""
     queue_seconds: float = 30.0
-    """Audio of a stream that may wait; the server reads no more messages of this client until some
-    is encoded."""
+    """Seconds of audio of a stream that may wait; the server reads no more messages of this client
+    until some is encoded."""
     send_seconds: float = 20.0
-    """A client that accepts no result for so long is disconnected."""
+    """Seconds after which a client that accepts no result is disconnected."""
     grace_seconds: float = 30.0
-    """Time for open utterances after SIGTERM."""
+    """Seconds for open utterances after SIGTERM."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            if not getattr(self, each.name) > 0:
-                raise ValueError(
-                    f"--{each.name}: expected above 0, found {getattr(self, each.name)}"
-                )
+        for name, limit in values_of(Limits, self).items():
+            if not limit > 0:
+                raise ValueError(f"--{name}: expected above 0, found {limit}")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,137 @@
+"""Options of commands from the fields of dataclasses: one place for type, default and help."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Collection
+from dataclasses import Field, field, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+Parser: TypeAlias = "argparse.ArgumentParser | argparse._ArgumentGroup"
+
+
+def option(
+    default: Any,
+    *,
+    flag: str | None = None,
+    others: Collection[str] = (),
+    choices: Collection[str] | None = None,
+    metavar: str | None = None,
+    parse: Callable[[str], Any] | None = None,
+) -> Any:
+    """Define a field of a dataclass, with what only its command-line option needs.
+
+    Args:
+        flag: the option, if it is not `--<name of the field>`.
+        others: further spellings of the option.
+        choices: the values that it accepts, if the type is not a Literal.
+        parse: from text to value, if the type alone does not say it.
+    """
+    only_for_commands = {
+        "flag": flag,
+        "others": tuple(others),
+        "choices": choices,
+        "metavar": metavar,
+        "parse": parse,
+    }
+    return field(default=default, metadata=only_for_commands)
+
+
+def add_options(group: Parser, options: type, *names: str) -> None:
+    """Add an option for each field of the dataclass `options`, or for the fields `names` only.
+
+    The help is the docstring of the field. Its last words `None: ...` say the default.
+    """
+    types = get_type_hints(options)
+    for each in fields(options):
+        if not names or each.name in names:
+            _add_option(group, each, types[each.name], inherited_docs(options)[each.name])
+
+
+def values_of(options: type, source: Any, *names: str) -> dict[str, Any]:
+    """Collect a dataclass's fields, or those of `names`, from parsed options or another object."""
+    return {
+        each.name: getattr(source, each.name)
+        for each in fields(options)
+        if not names or each.name in names
+    }
+
+
+def _add_option(group: Parser, each: Field, annotation: Any, doc: str) -> None:
+    flag = each.metadata.get("flag") or f"--{each.name}"
+    flags = (flag, *each.metadata.get("others", ()))
+    meaning = help_of(doc, each.default)
+
+    kind, choices = _kind_of(annotation)
+    if kind is bool:
+        group.add_argument(*flags, action="store_true", dest=each.name, help=meaning)
+        return
+
+    choices = each.metadata.get("choices") or choices
+    name_of_value = None if choices else flag.removeprefix("--").upper()
+    group.add_argument(
+        *flags,
+        dest=each.name,
+        default=each.default,
+        type=each.metadata.get("parse") or kind,
+        choices=choices,
+        metavar=each.metadata.get("metavar") or name_of_value,
+        help=meaning,
+    )
+
+
+def _kind_of(annotation: Any) -> tuple[type, tuple[Any, ...] | None]:
+    """Return the type that an option's text becomes, and its choices, from an annotation."""
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(kind for kind in get_args(annotation) if kind is not type(None))
+    if get_origin(annotation) is Literal:
+        choices = get_args(annotation)
+        return type(choices[0]), choices
+    return annotation, None
+
+
+def help_of(doc: str, default: Any) -> str:
+    """Turn the docstring of a field into the help of its option.
+
+    `Seconds of a chunk; None: all.` becomes `seconds of a chunk (default: all)`; a default that
+    is a value is shown as argparse does.
+    """
+    text = " ".join(doc.replace("`", "").split()).removesuffix(".").replace("%", "%%")
+    text, _, meaning_of_none = text.partition("; None: ")
+    if re.match(r"[A-Z]([a-z]+)?\b", text):  # a word of the language, not CTC or WebSockets
+        text = text[0].lower() + text[1:]
+
+    if default is None or isinstance(default, bool):
+        return f"{text} (default: {meaning_of_none})" if meaning_of_none else text
+    return f"{text} (%(default)s)"
+
+
+def inherited_docs(owner: type) -> dict[str, str]:
+    """Return {field: docstring below it} of a dataclass and the dataclasses it inherits from."""
+    docs: dict[str, str] = {}
+    for base in reversed(owner.__mro__):
+        if is_dataclass(base):
+            docs |= field_docs(base)
+    return docs
+
+
+@cache
+def field_docs(owner: type) -> dict[str, str]:
+    """Return {field: docstring below it} of the fields that the class itself defines."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+    assert isinstance(tree, ast.ClassDef)
+
+    docs = {}
+    for line, below in zip(tree.body, tree.body[1:], strict=False):
+        if not (isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)):
+            continue
+        value = below.value if isinstance(below, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            docs[line.target.id] = inspect.cleandoc(value.value)
+    return docs
