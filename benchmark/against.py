@@ -45,6 +45,7 @@ def tree_of(commit: str) -> Iterator[Path]:
         )
         if made.returncode:
             raise ValueError(f"commit {commit}: {made.stderr.strip()}")
+
         try:
             yield tree
         finally:
@@ -67,6 +68,7 @@ def figures(tree: Path, benchmark: str, options: list[str]) -> dict[str, float]:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise ValueError(f"{benchmark} of {tree}: exit status {done.returncode}: {last}")
+
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return {name: value for name, value in report.items() if isinstance(value, float)}
 
@@ -81,6 +83,7 @@ def compare(
         for _ in tqdm(range(turns), unit="turn", disable=None):
             then.append(figures(earlier, benchmark, options))
             now.append(figures(ROOT, benchmark, options))
+
     compared = {}
     for name in (name for name in now[0] if name in then[0]):
         if len({turn[name] for turn in (*then, *now)}) == 1:  # an option
@@ -93,6 +96,7 @@ def compare(
             "now": after,
             "ratio": round(after / before, 3) if before else 0.0,
         }
+
     return compared
 
 
@@ -109,6 +113,7 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--json", action="store_true", help="print all figures as JSON on the last line"
     )
+
     return parser.parse_known_args()
 
 
@@ -117,12 +122,15 @@ def main() -> None:
     args, options = parse_arguments()
     if args.turns < 1:
         raise ValueError(f"--turns: expected 1 or more, found {args.turns}")
+
     compared = compare(args.commit, args.benchmark, options, args.turns)
     if not compared:
         raise ValueError(f"{args.benchmark}: no figure that both commits print")
+
     print(f"{'':32}{args.commit[:12]:>14}{'here':>12}{'ratio':>8}")
     for name, (before, here, ratio) in ((name, each.values()) for name, each in compared.items()):
         print(f"{name:32}{before:14g}{here:12g}{ratio:8.2f}")
+
     if args.json:
         settings = {
             "against": args.commit,

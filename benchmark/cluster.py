@@ -108,6 +108,7 @@ class Network:
         event = self._env.event()
         heapq.heappush(self._ends[node], (self._served[node] + size, next(self._number), event))
         self._sleep()
+
         return event
 
     def _rates(self) -> list[float]:
@@ -142,10 +143,12 @@ class Network:
     def _ended(self, wake: int, _: simpy.Event) -> None:
         if wake != self._wake:
             return
+
         self._progress()
         for ends, served in zip(self._ends, self._served, strict=True):
             while ends and ends[0][0] <= served + 0.5:  # half a byte of tolerance: rates are floats
                 heapq.heappop(ends)[2].succeed()
+
         self._sleep()
 
 
@@ -213,9 +216,11 @@ class Node:
         most = self._cluster.cache_bytes
         if self._taken + size <= most:
             return True
+
         slack = self._taken // SLACK
         for uri in [uri for uri in self._copies if not self._holders[uri]]:
             if self._taken + size + slack <= most:
                 break
             self._taken -= self._copies.pop(uri)
+
         return self._taken + size <= most

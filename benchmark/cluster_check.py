@@ -78,23 +78,27 @@ def check(folder: Path, cluster: Cluster) -> tuple[Outcome, Outcome]:
     arguments = (folder / "shards", port, cluster.latency, cluster.connection_rate, log)
     server = context.Process(target=serve, args=arguments, daemon=True)
     server.start()
+
     try:
         remote.write_text(
             local.read_text().replace(str(folder / "shards"), f"http://127.0.0.1:{port.get()}")
         )
         with patch.dict(os.environ, WENET_UIO_CACHE=str(folder / "unused")):
             loader = open_loader(remote, "shard", CONF)  # indexes it
+
         log.write_text("")
         real, starts = real_run(folder, remote, cluster, log)
     finally:
         server.terminate()
         server.join()
+
     for number, node in enumerate(node_folders(folder, cluster)):
         with patch.dict(os.environ, WENET_UIO_CACHE=str(node)):
             for uri, version in loader.corpus.remote_shards(range(loader.corpus.num_shards)):
                 if version and (copy := cache.copy_of(uri, version)):
                     copy.close()
                     real.fetched[number, uri] += 1
+
     cluster = replace(cluster, worker_speed=measured_speed(local), **starts)
     with small_groups():
         choice = plan.divide(loader.corpus, cluster.ranks)
@@ -113,6 +117,7 @@ def measured_speed(data_list: Path) -> float:
     loader.reader[works[0]]
     began = time.perf_counter()
     seconds = sum(loader.reader[work].seconds for work in works)
+
     return seconds / (time.perf_counter() - began)
 
 
@@ -130,6 +135,7 @@ def real_run(
     ]
     for rank in ranks:
         rank.start()
+
     outcome, running = Outcome(), True
     while running:
         running = any(rank.is_alive() for rank in ranks) and found.qsize() < cluster.ranks
@@ -137,9 +143,11 @@ def real_run(
             [outcome.peak_cache_bytes, *map(taken, node_folders(folder, cluster))]
         )
         time.sleep(POLL_SECONDS)
+
     results: list[RankResult] = [found.get(timeout=60) for _ in ranks]
     for rank in ranks:
         rank.join()
+
     waits = results[0].waits
     outcome.first_batch_seconds, outcome.waits, outcome.steps = waits[0], waits[1:], len(waits)
     outcome.seconds = results[0].seconds
@@ -147,6 +155,7 @@ def real_run(
     starts = count_requests(log, outcome, began=min(result.began for result in results))
     # without any range request, the workers found every shard in the cache
     starts["worker_start"] = min(waits[0], starts.get("worker_start", waits[0]))
+
     return outcome, starts
 
 
@@ -160,6 +169,7 @@ def count_requests(log: Path, outcome: Outcome, began: float) -> dict[str, float
         starts.setdefault(start, line["time"] - began)
         outcome.requests[kind] += 1
         outcome.bytes[kind] += line["bytes"]
+
     return starts
 
 
@@ -178,6 +188,7 @@ def taken(node: Path) -> int:
             continue
         with suppress(FileNotFoundError):  # renamed since the glob
             total += path.stat().st_size
+
     return total
 
 
@@ -198,11 +209,13 @@ def run_rank(
         "num_workers": cluster.workers,
         "prefetch": cluster.prefetch,
     }
+
     with small_groups():
         loader = open_loader(data_list, "shard", CONF, seed=SEED, **options)
         barrier.wait()
         began, ended = time.time(), time.perf_counter()
         waits, audio_seconds = [], 0.0
+
         for batch in loader:
             if batch.skipped:
                 raise ValueError(f"{batch.skipped[0]}: the benchmark expects no skipped sample")
@@ -212,6 +225,7 @@ def run_rank(
                 waits.append(time.perf_counter() - ended)
                 time.sleep(cluster.step_seconds)
                 ended = time.perf_counter()
+
     assert loader.prefetch is not None  # the corpus is remote
     loader.prefetch.close()
     seconds = sum(waits) + len(waits) * cluster.step_seconds

@@ -85,6 +85,7 @@ class Rank:
 
         for _ in range(self._cluster.workers * self._cluster.prefetch):
             put()
+
         while under_way:
             work, done = under_way.popleft()
             yield done
@@ -133,6 +134,7 @@ class Rank:
         waiting = deque(zip(samples, there, strict=True))
         for _ in range(READERS):
             self._env.process(self._reader(waiting, opened))
+
         for event, length in zip(there, seconds, strict=True):
             if not event.processed:
                 yield event
@@ -152,12 +154,14 @@ class Rank:
         if shard in opened:
             opened.move_to_end(shard)
             return True
+
         uri = self._uri(shard)
         present = self._node.hold(uri)
         if present:
             opened[shard] = uri
         if len(opened) > OPEN_SHARDS or (not present and opened):
             self._node.release(opened.popitem(last=False)[1])
+
         return present
 
     def _uri(self, shard: int) -> str:
@@ -187,6 +191,7 @@ class Steps:
             outcome.waits.append(waited)
         else:
             outcome.first_batch_seconds = waited
+
         yield self._env.timeout(self._cluster.step_seconds)
         outcome.steps += 1
         self._ended_at = outcome.seconds = self._env.now
@@ -221,6 +226,7 @@ def simulate(
     for number, cursor in enumerate(cursors(corpus, measure, cluster, plan, steps)):
         rank = Rank(env, cluster, nodes[number // cluster.ranks_per_node], cursor, outcome)
         last = env.process(rank.batches(gate))
+
     env.run(until=last)
     return outcome
 

@@ -41,6 +41,7 @@ def write_audio(
     noise = random.normal(0, 2000, (LONGEST + 1) * RATE)
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
+
     for number in range(utterances):
         seconds = scale * random.uniform(SHORTEST, LONGEST)
         start = int(random.uniform(0, RATE))
@@ -52,6 +53,7 @@ def write_audio(
             subtype="PCM_16",
         )
         lines.append(RawLine(path.stem, str(path), "abc" * (1 + int(seconds))))
+
     return lines
 
 

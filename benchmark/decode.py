@@ -64,6 +64,7 @@ def made_up(seconds: np.ndarray, vocabulary: int, batch_size: int) -> list[Batch
             < TOKENS_PER_SECOND / FRAMES_PER_SECOND
         )
         logits[..., 0] += torch.where(peak, 2.0, 9.0)
+
         for height in (10.0, 7.0, 6.0):
             token = torch.randint(1, vocabulary, (*logits.shape[:2], 1), generator=generator)
             logits.scatter_add_(
@@ -71,7 +72,9 @@ def made_up(seconds: np.ndarray, vocabulary: int, batch_size: int) -> list[Batch
                 token,
                 peak.unsqueeze(2) * (height + torch.randn(token.shape, generator=generator)),
             )
+
         batches.append((logits.log_softmax(2), part))
+
     return batches
 
 
@@ -88,6 +91,7 @@ def of_model(args: argparse.Namespace) -> list[Batch]:
     for batch in loader:
         encoder_out, lengths = model.encode(batch.feats, batch.feats_lengths)
         found.append((model.ctc_log_probs(encoder_out), lengths))
+
     return found
 
 
@@ -103,10 +107,12 @@ def variants(vocabulary: int, folder: str) -> dict[str, tuple[list[PrefixScorer]
         "search": ([], None),
         "hot words": ([ContextGraph(phrases, 2.0)], plain_hot_words(phrases, 2.0)),
     }
+
     try:
         import kenlm
     except ModuleNotFoundError:
         return chosen
+
     symbols = {f"t{unit}": unit for unit in range(vocabulary)}
     arpa = str(write_arpa(Path(folder) / "lm.arpa", list(symbols)[1:200]))
     tokenizer = Tokenizer(CharSplitter(split_with_space=True), symbols)
@@ -114,6 +120,7 @@ def variants(vocabulary: int, folder: str) -> dict[str, tuple[list[PrefixScorer]
         kenlm.Model(arpa), lambda prefix, ended: [f"t{unit}" for unit in prefix], 0.5, 0.5
     )
     chosen["language model"] = ([LanguageModel(arpa, tokenizer, 0.5, 0.5, "token")], plain)
+
     return chosen
 
 
@@ -126,15 +133,18 @@ def measure(
     ctc_prefix_beam_search(*batches[-1], beam_size, scorers=scorers)  # warms up torch
     ours = plain = 0.0
     differ = 0
+
     for log_probs, lengths in batches:
         start = time.process_time()
         found = ctc_prefix_beam_search(log_probs, lengths, beam_size, scorers=scorers)
         ours += time.process_time() - start
+
         for row, nbest in enumerate(found):
             start = time.process_time()
             expected = plain_search(log_probs[row, : lengths[row]], beam_size, bonus)
             plain += time.process_time() - start
             differ += nbest[0].tokens != expected[0][0]
+
     return ours, plain, differ
 
 
@@ -192,6 +202,7 @@ def parse_arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.model and not args.data_list:
         raise ValueError("--model needs --data_list, the utterances to decode")
+
     return args
 
 
@@ -211,6 +222,7 @@ def main() -> None:
     report |= {"vocabulary": batches[0][0].size(2), "batch_size": args.batch_size, "threads": 1}
     print(" ".join(f"{name}={value}" for name, value in report.items()))
     print(f"{'':16} {'ours, s':>9} {'plain, s':>9} {'ratio':>7} {'differ':>7}")
+
     with tempfile.TemporaryDirectory() as folder:
         for name, (scorers, bonus) in variants(batches[0][0].size(2), folder).items():
             remembered = lru_cache(None)(bonus) if bonus else None
@@ -222,6 +234,7 @@ def main() -> None:
                 "ratio": plain / ours,
                 "differ": differ,
             }
+
     if args.json:
         print(json.dumps(report))
 

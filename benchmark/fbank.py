@@ -59,6 +59,7 @@ def kaldi_native() -> Fbank:
         import kaldi_native_fbank  # pyright: ignore[reportMissingImports]  # optional
     except ImportError as error:
         raise ValueError(f"{error}; to compare with it: pip install kaldi-native-fbank") from None
+
     options = kaldi_native_fbank.FbankOptions()
     options.frame_opts.dither = 0
     options.frame_opts.samp_freq = RATE
@@ -106,6 +107,7 @@ def measure(
                 speeds.setdefault((seconds, name), []).append(
                     clock(compute, waveform, args.seconds)
                 )
+
     return {
         name: {seconds: round(median(speeds[seconds, name]), 1) for seconds in waveforms}
         for name in rivals
@@ -130,6 +132,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print all figures as JSON on the last line"
     )
+
     return parser.parse_args()
 
 
@@ -144,6 +147,7 @@ def main() -> None:
     print(f"{'seconds':>8}" + "".join(f"{name:>20}" for name in rivals))
     for seconds in LENGTHS:
         print(f"{seconds:8}" + "".join(f"{medians[name][seconds]:20.0f}" for name in rivals))
+
     taken = {name: sum(seconds / medians[name][seconds] for seconds in LENGTHS) for name in rivals}
     report = {
         "ratio_to_torchaudio": round(taken["torchaudio"] / taken["ours"], 3),

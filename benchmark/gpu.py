@@ -74,6 +74,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     # This is the process of the mode
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+
     return parser.parse_args()
 
 
@@ -88,6 +89,7 @@ def run_inside(mode: str, args: argparse.Namespace) -> int:
     with report.named_failure():
         report.begin()
         importlib.import_module(f"gpu_modes.{mode}").run(report)
+
     return 1 if report.failures else 0
 
 
@@ -124,6 +126,7 @@ def run_apart(command: Sequence[str], seconds: float) -> tuple[int, str]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
     return status, f"was killed by {signal.Signals(-status).name}" if status < 0 else ""
 
 
@@ -142,9 +145,11 @@ def main() -> int:
     args = parse_arguments()
     if args.inside:
         return run_inside(args.modes[0], args)
+
     modes = list(MODES) if "all" in args.modes else list(dict.fromkeys(args.modes))
     if args.out:
         open(args.out, "a").close()  # a wrong path is an error before the first measurement
+
     # run_apart then ends its process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     failed = []
@@ -154,8 +159,10 @@ def main() -> int:
             note_end(mode, why, args.out)
         if status:
             failed.append(mode)
+
     if failed:
         print(f"error: of {len(modes)} modes failed: {', '.join(failed)}", file=sys.stderr)
+
     return 1 if failed else 0
 
 

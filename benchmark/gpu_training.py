@@ -65,14 +65,17 @@ class Points:
         """Write the figures of a step, and end training if it is time."""
         if not self._values:
             return
+
         with open(self.settings.points, "a", encoding="utf-8") as file:
             file.write(json.dumps({"time": time.time(), **self._values}) + "\n")
+
         step, self._values = self._values["step"], {}
         if self._began is None:
             self._began = time.monotonic()
             self._sampler = sampler(Path(f"{self.settings.points}.gpu"))
         if step == self.settings.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
+
         passed = time.monotonic() - self._began
         if _is_reached(self.settings.stop_at, step) or _is_reached(
             self.settings.stop_after, passed
@@ -96,6 +99,7 @@ def sampler(path: Path) -> subprocess.Popen[bytes] | None:
     """
     if not torch.cuda.is_initialized() or not shutil.which("nvidia-smi"):
         return None
+
     device = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
     query = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", SAMPLED]
     with open(path, "wb") as file:
@@ -112,6 +116,7 @@ def main(settings: Mapping[str, object]) -> int:
     sys.modules[board.__name__] = board
     if Points.settings.one_device:
         os.environ["LOCAL_RANK"] = "0"
+
     return train.main()
 
 

@@ -157,6 +157,7 @@ def our_batches(kind: str, folder: Path, workers: int) -> Iterator[tuple[float, 
     for batch in loader:
         if batch.skipped:
             raise ValueError(f"{batch.skipped[0]}: the benchmark expects no skipped sample")
+
         padded = batch.deferred.waveforms if batch.deferred else batch.feats[:, :, 0]
         lengths = batch.deferred.lengths if batch.deferred else batch.feats_lengths
         yield batch.seconds, int(lengths.sum()), padded.numel()
@@ -170,6 +171,7 @@ def decoded_shards(folder: Path, workers: int) -> Iterator[tuple[float, int, int
     samples: Iterable[int] = map(decode_shard, tars)
     if workers:
         samples = Executor(workers).map(decode_shard, tars, "decode", len(tars))
+
     for count in samples:
         yield count / RATE, count, count
 
@@ -197,10 +199,12 @@ def measure(kind: str, folder: Path, workers: int) -> dict[str, float]:
     for seconds, frames, padded_frames in batches:
         first = first or time.perf_counter() - began
         audio, real, padded = audio + seconds, real + frames, padded + padded_frames
+
     elapsed = time.perf_counter() - began
     del batches
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory += workers * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+
     return {
         "speed": audio / elapsed,
         "cpu_speed": audio / (cpu_seconds() - cpu),
@@ -230,6 +234,7 @@ def in_own_process(kind: str, folder: Path, workers: int) -> dict[str, float]:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ValueError(f"{kind} with {workers} workers: {done.stderr.strip().splitlines()[-1]}")
+
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -241,16 +246,19 @@ def measure_rounds(args: argparse.Namespace) -> list[dict[str, Any]]:
         folder = args.folder or Path(temporary)
         make_corpus(folder, args.hours, args.kinds)
         found: dict[tuple[int, str], list[dict[str, float]]] = {}
+
         for _ in range(args.repeats):
             for workers in args.workers:
                 for kind in args.kinds:
                     found.setdefault((workers, kind), []).append(
                         in_own_process(kind, folder, workers)
                     )
+
     results = []
     for (workers, kind), rounds in found.items():
         figures = {name: round(median(each[name] for each in rounds), 3) for name in rounds[0]}
         results.append({"workers": workers, "kind": kind, **figures})
+
     return results
 
 
@@ -315,6 +323,7 @@ def parse_arguments() -> argparse.Namespace:
         help="numbers of data workers (default: 0 2)",
     )
     parser.add_argument("--one", choices=FOLDERS, help=argparse.SUPPRESS)
+
     return parser.parse_args()
 
 
@@ -326,6 +335,7 @@ def main() -> None:
     if args.one:
         print(json.dumps(measure(args.one, args.folder, args.workers[0])))
         return
+
     results = measure_rounds(args)
     print(
         f"{'workers':>7} "
@@ -337,6 +347,7 @@ def main() -> None:
             f"{figures['kind']:<17}{figures['speed']:8.0f}{figures['cpu_speed']:8.0f}"
             f"{figures['first_batch_s']:9.2f}{figures['padding']:11.2f}{figures['memory_mb']:11.0f}"
         )
+
     ratios = compare(results)
     report = {
         **ratios,
@@ -348,6 +359,7 @@ def main() -> None:
     }
     for name, ratio in ratios.items():
         print(f"{name}: {ratio}")
+
     print(f"commit {report['commit']}, load {report['load']}, {report['versions']}")
     if args.json:
         print(json.dumps(report))

@@ -65,6 +65,7 @@ def write_parquet(lines: Sequence[RawLine], folder: Path) -> None:
                 [row.text for row in rows],
             ]
             file.write_table(pyarrow.table(columns, schema=schema), SHARD_SIZE)
+
     (folder / "parquet.list").write_text(f"{folder}/parquet/train.parquet\n")
 
 
@@ -83,6 +84,7 @@ def write_mds(lines: Sequence[RawLine], folder: Path) -> None:
                     "path": Path(line.wav).name,
                 }
             )
+
     _write_source(folder, "mds", type="mds", paths=str(folder / "mds"))
 
 
@@ -98,6 +100,7 @@ def write_litdata(lines: Sequence[RawLine], folder: Path) -> None:
             "text": line.text,
             "path": Path(line.wav).name,
         }
+
     writer.done()
     writer.merge()
     _write_source(folder, "litdata", type="litdata", paths=str(folder / "litdata"))
@@ -114,6 +117,7 @@ def write_nemo(lines: Sequence[RawLine], folder: Path) -> None:
                 "text": line.text,
             }
             file.write(json.dumps(entry) + "\n")
+
     tars = max(1, len(lines) // SHARD_SIZE)
     tool = Path(__file__).resolve().parents[1] / "tools/convert_to_tarred.py"
     options = (
@@ -143,6 +147,7 @@ def write_tensors(lines: Sequence[RawLine], folder: Path) -> None:
                     member = tarfile.TarInfo(f"{row.key}.{suffix}")
                     member.size = len(content)
                     tar.addfile(member, io.BytesIO(content))
+
     tars = sorted((folder / "tensors").glob("*.tar"))
     (folder / "tensors.list").write_text("".join(f"{tar}\n" for tar in tars))
 
@@ -154,6 +159,7 @@ def write_ark(lines: Sequence[RawLine], folder: Path) -> None:
     kaldi = import_module("kaldi_native_io")  # optional
     (folder / "ark").mkdir()
     conf = FbankConf(num_mel_bins=80)
+
     with kaldi.CompressedMatrixWriter(
         f"ark,scp:{folder}/ark/feats.ark,{folder}/ark/feats.scp"
     ) as out:
@@ -164,6 +170,7 @@ def write_ark(lines: Sequence[RawLine], folder: Path) -> None:
                 fbank(samples, RATE, conf).numpy(),
                 kaldi.CompressionMethod.kAutomaticMethod,
             )
+
     texts = {line.key: line.text for line in lines}
     features = (
         replace(each, text=texts[each.key]) for each in read_audio_lines(f"{folder}/ark/feats.scp")

@@ -32,6 +32,7 @@ def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
         from webdataset.compat import WebDataset
     except ImportError as error:
         raise ValueError(f"{error}; to compare with it: pip install webdataset") from None
+
     from torchaudio.compliance import kaldi
 
     spec_aug = SpecAug(SpecAugConf())
@@ -46,6 +47,7 @@ def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
             Example("", "", None, RATE, random=hash(sample["__key__"]), feats=feats)
         ).feats
         assert augmented is not None  # spec-aug returns features for features
+
         return augmented, labels
 
     def by_length(samples: Iterable) -> Iterator:
@@ -55,6 +57,7 @@ def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
             if len(held) == SORT:
                 yield from sorted(held, key=lambda pair: len(pair[0]))
                 held = []
+
         yield from sorted(held, key=lambda pair: len(pair[0]))
 
     def padded(samples: Iterable) -> Iterator:
@@ -65,6 +68,7 @@ def webdataset_batches(folder: Path, workers: int) -> Iterator[Counted]:
                 yield _padded(held)
                 held, longest = [], len(sample[0])
             held.append(sample)
+
         if held:
             yield _padded(held)
 
@@ -99,6 +103,7 @@ def write_shar(lines: list[RawLine], folder: Path, shard_size: int) -> None:
         from lhotse.shar import SharWriter
     except ImportError:
         return
+
     folder.mkdir(exist_ok=True)
     with SharWriter(str(folder), fields={"recording": "wav"}, shard_size=shard_size) as writer:
         for line in lines:
@@ -121,6 +126,7 @@ def lhotse_batches(folder: Path, workers: int) -> Iterator[Counted]:
         from lhotse.dataset.signal_transforms import SpecAugment
     except ImportError as error:
         raise ValueError(f"{error}; to compare with it: pip install lhotse") from None
+
     masks = SpecAugment(
         time_warp_factor=0,
         num_feature_masks=2,

@@ -75,6 +75,7 @@ def measure_speed(layers: list[str], batches: list[Batch], repeats: int) -> list
             began = time.process_time()
             work()
             used[way].append(time.process_time() - began)
+
     audio = sum(batch.seconds for batch in batches)
     speeds = {way: round(audio / statistics.median(times[1:]), 1) for way, times in used.items()}
     return [
@@ -107,6 +108,7 @@ def encode_long(layer: str, context: tuple[int, int], minutes: float) -> dict[st
         "cpu_seconds": round(time.process_time() - began, 1),
         "growth_mb": round(peak_mb() - before),
     }
+
     return {
         "input_layer": layer,
         "att_context_size": context,
@@ -124,6 +126,7 @@ def measure_memory(layer: str, lengths: dict[tuple[int, int], list[float]]) -> l
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
                 results.append(process.submit(encode_long, layer, context, each).result())
             print(results[-1], file=sys.stderr)
+
     return results
 
 
@@ -169,6 +172,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print all figures as JSON on the last line"
     )
+
     return parser.parse_args()
 
 
@@ -180,6 +184,7 @@ def main() -> None:
         batches = make_batches(args.steps, args.batch_size, args.seconds, 3.0)
         speed = measure_speed(args.input_layers, batches, args.repeats)
         print(*speed, sep="\n", file=sys.stderr)
+
     left, right = args.context
     memory = measure_memory("dwconv2d8", {(left, right): args.minutes, (-1, -1): args.full_minutes})
     report = {

@@ -93,6 +93,7 @@ def clock(write: Callable[[Path], None], folder: Path) -> dict[str, float]:
     folder.mkdir()
     began, cpu = time.perf_counter(), cpu_seconds()
     write(folder)
+
     return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu_seconds() - cpu}
 
 
@@ -128,6 +129,7 @@ def measure(args: argparse.Namespace) -> Measured:
         }
         megabytes = {source: total_bytes(each) / 1e6 for source, each in lines.items()}
         os.sync()
+
         for _ in range(args.repeats):
             for processes in args.processes:
                 tasks = {source: Task(each, per_shard, processes) for source, each in lines.items()}
@@ -139,6 +141,7 @@ def measure(args: argparse.Namespace) -> Measured:
                     source, stored = KINDS[kind]
                     write = partial(tasks[source].pack, audio_format=stored)
                     found.setdefault((processes, kind), []).append(clock(write, folder / "out"))
+
     medians = {
         place: {name: median(each[name] for each in rounds) for name in rounds[0]}
         for place, rounds in found.items()
@@ -162,6 +165,7 @@ def compare(measured: Measured) -> list[dict[str, Any]]:
             "cpu_ratio_to_tar": round(tar["cpu_seconds"] / figures["cpu_seconds"], 3),
         }
         results.append(result)
+
     return results
 
 
@@ -197,6 +201,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print all figures as JSON on the last line"
     )
+
     return parser.parse_args()
 
 
@@ -211,6 +216,7 @@ def main() -> None:
     )
     for result in results:
         print("{:9} {:<12}{:13.0f}{:8.0f}{:8.2f}{:8.2f}{:13.2f}".format(*result.values()))
+
     ratios = {
         f"{result['kind']} {result['processes']}": result["ratio_to_tar"] for result in results
     }

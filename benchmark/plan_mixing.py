@@ -35,6 +35,7 @@ def measure(args: argparse.Namespace, utterances: int, world_size: int) -> dict[
     corpus = IndexOnlyCorpus(lengths(utterances), args.shard_size)
     report = report_plan(corpus, rule, seed=1, epoch=0, world_size=world_size).as_dict()
     found = {name: round(factor * float(str(report[name])), 2) for name, factor in COLUMNS.items()}
+
     return {"utterances": utterances, "ranks": world_size, **found}
 
 
@@ -65,11 +66,13 @@ def main() -> None:
         f"{'utterances':>11}{'ranks':>6}{'padding':>9}{'mates again':>13}{'same shard':>12}{'correlation':>13}"
     )
     results = []
+
     for utterances in args.utterances:
         for world_size in args.ranks:
             found = measure(args, utterances, world_size)
             results.append(found)
             print("{:11}{:6}{:9.2f}{:13.2f}{:12.2f}{:13.2f}".format(*found.values()), flush=True)
+
     if args.json:
         print(json.dumps({"corpora": results, **settings(args), **provenance("numpy")}))
 

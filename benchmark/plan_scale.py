@@ -50,6 +50,7 @@ class SparseCorpus(Corpus):
         seconds = np.clip(random.lognormal(np.log(5), 0.6, samples), 0.5, 30)
         seconds = np.clip(seconds * (float(self.seconds[shard]) / seconds.sum()), 0.5, 30)
         zeros = np.zeros(samples, np.uint64)
+
         return Rows(
             key_hash=random.integers(0, 2**64, samples, dtype=np.uint64),
             num_samples=(seconds * 16000).astype(np.uint32),
@@ -121,6 +122,7 @@ def measure(path: Path, world_size: int, sources: int) -> dict[str, float]:
     began = time.perf_counter()
     for step in range(1, steps):
         plan.step(step * world_size, world_size, rank)
+
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
@@ -153,6 +155,7 @@ def main() -> None:
         "--json", action="store_true", help="print all figures as JSON on the last line"
     )
     args = parser.parse_args()
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.idx"
         context = multiprocessing.get_context("spawn")
@@ -165,6 +168,7 @@ def main() -> None:
             with context.Pool(1) as pool:  # its own process
                 results.append(pool.apply(measure, (path, world_size, args.sources)))
             print(results[-1], file=sys.stderr)
+
     worst = {
         name: max(result[name] for result in results)
         for name in ("first_batch_s", "memory_mb", "ms_per_step")

@@ -111,6 +111,7 @@ class Ours:
         division = divide(self.corpus, world_size)
         if division in self._plans:
             return self._plans[division].of_epoch(seed=0, epoch=epoch)
+
         self._plans[division] = EpochPlan(
             self.corpus, self.measure, seed=0, epoch=epoch, division=division
         )
@@ -191,6 +192,7 @@ class Lhotse:
         for rank in range(world_size):
             sampler.rank, sampler.cuts_iter = rank, (batch for batch in built)
             steps.append([[np.array([cut.duration for cut in batch])] for batch in rest(sampler)])
+
         return steps
 
 
@@ -211,6 +213,7 @@ def clock(loader: Ours | Lhotse, epoch: int, world_size: int) -> tuple[float, fl
     next(batches)
     first = time.perf_counter() - began
     steps = 1 + sum(1 for _ in rest(batches))
+
     return 1000 * first, 1000 * (time.perf_counter() - began) / steps
 
 
@@ -222,6 +225,7 @@ def quality(steps: Sequence[Sequence[Step]], batch_duration: float) -> dict[str,
     speech = sum(float(seconds.sum()) for seconds in passes)
     padded = [len(seconds) * float(seconds.max()) for seconds in passes]
     counts = sorted({len(rank) for rank in steps})
+
     return {
         "padding": round(100 * (1 - speech / sum(padded)), 2),
         "fill": round(100 * sum(padded) / (batch_duration * len(passes)), 1),
@@ -255,6 +259,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print all figures as JSON on the last line"
     )
+
     return parser.parse_args()
 
 
@@ -266,6 +271,7 @@ def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
         "lhotse": Lhotse(seconds, args.batch_duration),
     }
     times: dict[tuple[int, str], list[tuple[float, float]]] = {}
+
     for epoch in range(args.repeats):
         for world_size in WORLD_SIZES:
             for name, loader in loaders.items():
@@ -291,6 +297,7 @@ def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
                 f"{found['utterances']:12}  "
                 f"{found['steps']}{'' if found['equal_steps'] else ' at most'}"
             )
+
     return results
 
 
@@ -317,6 +324,7 @@ def main() -> None:
         ", ".join(f"{name} {version}" for name, version in versions.items())
         + f", commit {commit()}"
     )
+
     if args.json:
         largest = results[-1]
         figures = {

@@ -69,10 +69,12 @@ def write_list(folder: Path) -> Path:
     folder.mkdir()
     data_list = folder / "data.list"
     lines = []
+
     for number in range(LINES):
         wav = folder / f"{number}.wav"
         soundfile.write(wav, np.zeros(SAMPLE_RATE, np.int16), SAMPLE_RATE)
         lines.append(RawLine(str(number), str(wav), "a b").to_json())
+
     data_list.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return data_list
 

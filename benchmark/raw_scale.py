@@ -118,6 +118,7 @@ def costs(path: Path, data_type: DataType, name: str) -> dict[str, float]:
     total = int(ShardCosts(corpus, measure).array.sum())
     seconds = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
     return {f"{name}_s": seconds, f"{name}_mb": peak, f"{name}_total": total}
 
 
@@ -134,9 +135,11 @@ def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
     first = time.perf_counter() - began
     for _ in range(loader.cursor.plan.lanes):  # every lane plans its first group
         next(stream)
+
     seconds, began = 0.0, time.process_time()
     for _ in range(batches):
         seconds += next(stream).seconds
+
     reading = (time.process_time() - began) * MEAN / seconds
     resident = dict(
         line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
@@ -146,6 +149,7 @@ def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
     plan = loader.cursor.plan.of_epoch(seed=1, epoch=1)
     planned = sum(len(plan.batch(number)) for number in range(plan.num_batches))
     planning = (time.process_time() - began) / planned
+
     return {"first_batch_s": first, "read_us": 1e6 * reading, "plan_us": 1e6 * planning, **memory}
 
 
@@ -180,6 +184,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print all figures as JSON on the last line"
     )
+
     return parser.parse_args()
 
 
@@ -193,6 +198,7 @@ def measure_lists(args: argparse.Namespace) -> dict[int, list[dict[str, float]]]
         for count, path in lists.items():
             with context.Pool(1) as pool:
                 pool.apply(write_list, (path, count, args.data_type, args.files))
+
         measured: dict[int, list[dict[str, float]]] = {count: [] for count in lists}
         for _ in range(args.repeats):
             for count, path in lists.items():
@@ -206,7 +212,9 @@ def measure_lists(args: argparse.Namespace) -> dict[int, list[dict[str, float]]]
                 for function, more in jobs:
                     with context.Pool(1) as pool:
                         figures |= pool.apply(function, (path, args.data_type, *more))
+
                 measured[count].append(figures)
+
     return measured
 
 
@@ -218,6 +226,7 @@ def main() -> None:
         f"{'utterances':>10}{'first, s':>10}{'read, us':>10}{'plan, us':>10}{'RSS, MB':>9}{'own, MB':>9}"
     )
     results: list[dict[str, Any]] = []
+
     for count, runs in measure_lists(args).items():
         result = {name: round(statistics.median(run[name] for run in runs), 3) for name in runs[0]}
         results.append({"utterances": count, **result})
@@ -225,6 +234,7 @@ def main() -> None:
             result[name] for name in ("first_batch_s", "read_us", "plan_us", "rss_mb", "own_mb")
         )
         print("{:10}{:10.2f}{:10.0f}{:10.1f}{:9.0f}{:9.0f}".format(count, *figures))
+
     print(
         f"{'utterances':>10}{'index, s':>10}{'index, MB':>10}"
         + "".join(f"{name + ', s':>14}" for name in CONFIGS)
@@ -232,6 +242,7 @@ def main() -> None:
     for result in results:
         print("{utterances:10}{index_s:10.2f}{index_mb:10.0f}".format(**result), end="")
         print("".join(f"{result[f'{name}_s']:14.2f}" for name in CONFIGS))
+
     costs = [result["read_us"] + result["plan_us"] for result in results]
     report = {
         "cost_spread": round(max(costs) / min(costs) - 1, 3),

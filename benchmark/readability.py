@@ -69,6 +69,7 @@ def measure(tree: Path) -> dict[str, float | int | str]:
         for first, last in bodies(module):
             inside += last - first + 1
             blank += sum(not lines[number - 1].strip() for number in range(first, last + 1))
+
         vague += sum(name in VAGUE for name in local_names(module))
 
     count = len(code_lengths)
@@ -91,6 +92,7 @@ def lines_of_tokens(text: str) -> tuple[set[int], set[int]]:
             comments.add(token.start[0])
         elif token.type not in NO_CODE:
             code.update(range(token.start[0], token.end[0] + 1))
+
     return code, comments
 
 
@@ -166,6 +168,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0, help="of --functions (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
     return parser.parse_args()
 
 
@@ -181,6 +184,7 @@ def main() -> None:
     if args.json:
         print(json.dumps({"trees": rows}))
         return
+
     for row in rows:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
 

@@ -38,6 +38,7 @@ def epoch(data_list: Path, workers: int, warm: float) -> dict[str, float]:
     began = time.perf_counter()
     loader = open_loader(data_list, "shard", CONF, num_workers=workers)
     batches, first, seconds, steady = len(loader), 0.0, 0.0, (0.0, 0.0)
+
     for number, batch in enumerate(loader):
         seconds += batch.seconds
         if batch.skipped:
@@ -46,9 +47,11 @@ def epoch(data_list: Path, workers: int, warm: float) -> dict[str, float]:
             first = time.perf_counter() - began
         if number == int(warm * batches):
             steady = (time.perf_counter(), seconds)
+
     end = time.perf_counter()
     if loader.prefetch:
         loader.prefetch.close()
+
     return {
         "first_batch_s": first,
         "epoch": seconds / (end - began),
@@ -86,6 +89,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print all figures as JSON on the last line"
     )
+
     return parser.parse_args()
 
 
@@ -111,12 +115,15 @@ def main() -> None:
         lists = {"local": local, "http": folder / "http.list"}
         lists["http"].write_text(local.read_text().replace(str(folder / "shards"), url))
         results: dict[str, list[dict[str, float]]] = {"local": [], "http": []}
+
         for _ in range(args.repeats):
             for kind, data_list in lists.items():
                 shutil.rmtree(folder / "cache", ignore_errors=True)
                 results[kind].append(epoch(data_list, args.workers, args.warm))
+
         server.terminate()
         server.join()
+
     figures = {
         f"{figure}_{kind}": round(median(result[figure] for result in found), 2)
         for kind, found in results.items()
@@ -134,6 +141,7 @@ def main() -> None:
     for kind in results:
         row = (figures[f"{figure}_{kind}"] for figure in ("first_batch_s", "epoch", "steady"))
         print(f"{kind:<6}{next(row):15.2f}{next(row):12.0f}{next(row):12.0f}")
+
     print(f"http / local: epoch {figures['epoch_ratio']:.3f}, steady {figures['steady_ratio']:.3f}")
     if args.json:
         print(json.dumps({**figures, **settings(args)}))

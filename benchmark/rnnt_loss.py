@@ -57,6 +57,7 @@ def make_case(args: argparse.Namespace, batch: int) -> Case:
     frames = (share * args.frames).round().long()
     tokens = (share[torch.randperm(batch)] * args.labels).round().long()
     frames[0], tokens[0] = args.frames, args.labels  # torchaudio needs an utterance without padding
+
     return Case(joint, encoder_out, predicted, labels, frames, tokens)
 
 
@@ -119,6 +120,7 @@ def compare(args: argparse.Namespace, batch: int) -> dict[str, object]:
     seconds: dict[str, list[float]] = {name: [] for name in losses}
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     memory, results = dict.fromkeys(losses, 0.0), {}
+
     for _ in range(args.repeats):
         for name, loss in losses.items():
             before = reset_peak(device)
@@ -126,18 +128,21 @@ def compare(args: argparse.Namespace, batch: int) -> dict[str, object]:
             results[name] = step(loss, case, dtype)
             memory[name] = max(memory[name], (read_peak(device) - before) / GB)
             seconds[name].append(clock() - began)
+
     report: dict[str, object] = {"batch": batch, "scores_gb": round(whole / GB, 9)}
     for name in losses:
         report[name] = {
             "seconds": round(statistics.median(seconds[name]), 3),
             "memory_gb": round(memory[name], 3),
         }
+
     if len(losses) == 2:
         report["speed_ratio"] = round(
             statistics.median(seconds["torchaudio"]) / statistics.median(seconds["ours"]), 3
         )
         report["memory_ratio"] = round(memory["torchaudio"] / max(memory["ours"], 1e-9), 2)
         report["apart"] = max(apart(*pair) for pair in zip(*results.values(), strict=True))
+
     return report
 
 
@@ -199,6 +204,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--repeats", type=int, default=3, help="repeats (default: %(default)s)")
     add("--json", action="store_true", help="print all figures as JSON on the last line")
+
     return parser.parse_args(argv)
 
 
@@ -209,6 +215,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for batch in args.batch_sizes:
         results.append(compare(args, batch))
         print(json.dumps(results[-1]))
+
     if args.json:
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
         print(

@@ -77,6 +77,7 @@ class ServerProcess:
                 stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
+
         self.url = self._wait()
 
     def _wait(self) -> str:
@@ -91,6 +92,7 @@ class ServerProcess:
             if self._process.poll() is not None:
                 break
             time.sleep(0.1)
+
         self._process.kill()
         raise ValueError(f"the server did not start: {self.text[-2000:]}")
 
@@ -172,6 +174,7 @@ def measure_clients(
         "utterances": sum(len(talk.finals) for talk in own),
         "differ": sum(talk.finals != each.finals for talk, each in zip(own, heard, strict=True)),
     }
+
     return figures | (delay_figures(own, heard) if real_time else {})
 
 
@@ -185,6 +188,7 @@ def delay_figures(talks: Sequence[Talk], heard: Sequence[Heard]) -> dict[str, An
             figures[f"{name}_p{part}_s"] = (
                 round(float(np.percentile(delays, part)), 3) if delays else None
             )
+
     figures["partials"] = sum(len(each[0]) for each in found)
     figures["keeps_up"] = (figures["partial_p95_s"] or 0) < CHUNK_SECONDS
     return figures
@@ -209,6 +213,7 @@ def measure_memory(server: ServerProcess, speech: np.ndarray, minutes: float) ->
     }
     by_minutes = {f"{mark:g}": round(median(found), 1) for mark, found in at.items() if found}
     values = list(by_minutes.values())
+
     return {
         "by_minutes_mb": by_minutes,
         "growth_percent": round(100 * (values[-1] / values[0] - 1), 1),
@@ -223,10 +228,12 @@ def measure_faults(
     before = settled(server)
     places = vanish_often(server.url, vanishing)
     after = settled(server)
+
     with ThreadPoolExecutor(1) as pool:
         flooding = pool.submit(flood_all, server.url, seconds, lambda: server.alive)
         (heard,) = speak_together(server.url, [talk], 1, real_time=True)
         ended = flooding.result()
+
     return {
         "vanished": vanishing,
         "places": places,
@@ -246,6 +253,7 @@ def settled(server: ServerProcess) -> dict[str, float]:
         if held["clients"] == held["streams"] == held["uploads"] == 0:
             break
         time.sleep(0.1)
+
     time.sleep(3)  # the server returns memory after a second without work
     return server.held()
 
@@ -301,9 +309,11 @@ def parse_arguments() -> argparse.Namespace:
     if args.quick:
         args.clients, args.seconds, args.minutes, args.vanish = [1, 4], 2.0, 0.5, 10
         args.flood_seconds, args.blocks, args.width = 0.3, 1, 16
+
     args.audio = args.audio or os.environ.get("WENET_UIO_CORPORA")
     if not args.audio:
         parser.error("--audio is needed if $WENET_UIO_CORPORA is not set")
+
     return args
 
 
@@ -313,6 +323,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     model = args.model or str(write_model(folder / "model", speech, args.blocks, args.width))
     talks = talks_of(model, speech, args.seconds, min(TALKS, max(args.clients)))
     report: dict[str, Any] = {}
+
     with ServerProcess(model, folder, max(64, *args.clients)) as server:
         if "memory" in args.parts:  # first, because the other parts leave their own peak
             report["memory"] = measure_memory(server, speech, args.minutes)
@@ -325,9 +336,11 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
                         measure_clients(server, talks, clients, real_time=real_time)
                     )
                     print(f"{part}: {json.dumps(report[part][-1])}", flush=True)
+
         if "faults" in args.parts:
             report["faults"] = measure_faults(server, talks[0], args.vanish, args.flood_seconds)
             print(json.dumps(report["faults"], indent=1), flush=True)
+
     return report
 
 
@@ -337,10 +350,12 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         report = measure(args, Path(folder))
+
     if "delay" in report:
         kept = [row["clients"] for row in report["delay"] if row["keeps_up"]]
         report["most_clients_in_real_time"] = max(kept, default=0)
         print(f"clients in real time: {report['most_clients_in_real_time']}")
+
     if args.json:
         print(json.dumps({**report, **settings(args), **provenance("torch", "aiohttp")}))
 

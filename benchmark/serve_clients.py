@@ -89,14 +89,17 @@ async def speak(url: str, samples: np.ndarray, begin: float | None) -> Heard:
                     await asyncio.sleep(begin + (number + 1) * PACKET / RATE - time.monotonic())
                 heard.sent.append(time.monotonic())
                 await socket.send_bytes(samples[place : place + PACKET].tobytes())
+
             await socket.send_json({"signal": "end"})
 
         sending = asyncio.create_task(send())
         async for message in socket:
             if message.type == aiohttp.WSMsgType.TEXT:
                 heard.received.append((time.monotonic(), json.loads(message.data)))
+
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
+
     return heard
 
 
@@ -141,6 +144,7 @@ def delays_of(talk: Talk, heard: Heard) -> tuple[list[float], list[float]]:
                 if told.packet < last:
                     found[wanted[0]].append(at - heard.sent[told.packet])
                 break
+
     return found
 
 
@@ -169,6 +173,7 @@ def speak_on(
             for _ in range(repeats):
                 for place in range(0, len(own), PACKET * 5):
                     await socket.send_bytes(own[place : place + PACKET * 5].tobytes())
+
             await socket.send_json({"signal": "end"})
             await drained
 
@@ -177,6 +182,7 @@ def speak_on(
         while not all(stream.done() for stream in streams):
             await asyncio.sleep(0.5)
             await asyncio.to_thread(look)
+
         await asyncio.gather(*streams)
 
     asyncio.run(asyncio.wait_for(together(), 4 * PATIENCE))

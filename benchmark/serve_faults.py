@@ -86,12 +86,14 @@ def vanish(url: str, number: int) -> str:
         "in the closing": head + start() + frame(BINARY, AUDIO) + frame(CLOSE, b"\3\xe8"),
     }
     place = draw.choice(list(places))
+
     with connect(url) as client:
         if draw.random() < 0.5:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset
         with suppress(ConnectionError):  # the server may be the first to end it
             client.sendall(places[place])
             time.sleep(draw.choice((0, 0, 0.01, 0.1)))
+
     return place
 
 
@@ -175,6 +177,7 @@ def _send(client: socket.socket, piece: bytes, until: float) -> bool:
             view = view[client.send(view) :]
         except TimeoutError:
             continue
+
     return time.monotonic() < until
 
 
@@ -198,6 +201,8 @@ def flood_all(url: str, seconds: float, alive: Callable[[], bool]) -> dict[str, 
     with ThreadPoolExecutor(3) as pool:
         done = [pool.submit(flood, url, pieces, seconds) for pieces in named.values()]
         ended = {name: each.result() for name, each in zip(named, done, strict=True)}
+
     if not alive():
         raise ValueError("the server does not answer after the floods")
+
     return ended

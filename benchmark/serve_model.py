@@ -51,14 +51,18 @@ def join_recordings(folder: Path, seconds: float) -> np.ndarray:
                 waveform, rate = read_audio(str(files[place]))
             except AudioError:
                 continue
+
             if rate != RATE:
                 waveform = resample(torch.from_numpy(waveform), rate, RATE).numpy()
+
             parts += [_noise(draw, draw.uniform(*PAUSES)), waveform]
             length += len(parts[-1]) + len(parts[-2])
             if length >= seconds * RATE:
                 break
+
         if length == before:
             raise ValueError(f"{folder}: no recording ({', '.join(SUFFIXES)}) can be read")
+
     return np.concatenate(parts)[: int(seconds * RATE)].round().clip(-32768, 32767).astype(np.int16)
 
 
@@ -87,11 +91,13 @@ def write_model(folder: Path, speech: np.ndarray, blocks: int, width: int) -> Pa
     (folder / "train.yaml").write_text(yaml.safe_dump(_config(blocks, width)))
     torch.manual_seed(0)
     model = build_model(load_config(folder / "train.yaml")).eval()
+
     with torch.inference_mode():
         encoded, _ = model.encoder(feats.unsqueeze(0), torch.tensor([len(feats)]), 16, -1)
         log_probs = model.ctc_log_probs(encoded)[0]
         lead = log_probs[:, 1:].amax(1) - log_probs[:, 0]
         model.ctc.ctc_lo.bias[0] += lead.quantile(1 - SPOKEN)
+
     torch.save(model.state_dict(), folder / "final.pt")
     return folder
 
@@ -125,6 +131,7 @@ def talks_of(model: str, speech: np.ndarray, seconds: float, count: int) -> list
     samples = int(seconds * RATE)
     starts = np.linspace(0, len(speech) - samples, count).astype(int)
     talks = []
+
     for start in starts:
         part = speech[start : start + samples]
         stream, told = recogniser.live(sample_rate=RATE, mode=MODE), []
@@ -136,7 +143,9 @@ def talks_of(model: str, speech: np.ndarray, seconds: float, count: int) -> list
             while stream.ready:
                 advance([stream])
                 told += [_told(packet, event) for event in stream.take()]
+
         talks.append(Talk(part, [each for each in told if each.text]))
+
     return talks
 
 

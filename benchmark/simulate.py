@@ -107,6 +107,7 @@ def cluster_of(args: argparse.Namespace, gpus: int) -> Cluster:
         raise ValueError(
             f"--simulated {args.simulated}: not a multiple of --gpus_per_node {args.gpus_per_node}"
         )
+
     return Cluster(
         ranks=gpus,
         simulated=simulated,
@@ -166,6 +167,7 @@ def compare() -> dict[str, Any]:
     """Compare the simulation with a real run (--check)."""
     with tempfile.TemporaryDirectory() as folder:
         simulated, real = check(Path(folder), CHECKED)
+
     report = {}
     for name, outcome in (("simulated", simulated), ("real", real)):
         report[name] = {
@@ -181,6 +183,7 @@ def compare() -> dict[str, Any]:
             "first_batch_s": round(outcome.first_batch_seconds, 2),
             "seconds_after_it": round(outcome.seconds - outcome.first_batch_seconds, 2),
         }
+
     return report
 
 
@@ -226,6 +229,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print all figures as JSON on the last line"
     )
+
     return parser.parse_args()
 
 
@@ -240,6 +244,7 @@ def simulate_clusters(args: argparse.Namespace) -> dict[str, Any]:
             f"{'GPUs':>6}{'first, s':>10}{'waiting, %':>12}{'late, %':>9}{'cache, GB':>11}{'by range, %':>13}"
             f"{'uses GB/s':>11}{'reads GB/s':>12}"
         )
+
         for gpus in args.gpus:
             found = one_cluster(args, table, gpus)
             report["clusters"].append(found)
@@ -249,6 +254,7 @@ def simulate_clusters(args: argparse.Namespace) -> dict[str, Any]:
                 f"{found['needed_gb_per_s']:11.2f}{found['store_gb_per_s']:12.2f}",
                 flush=True,
             )
+
     return report
 
 
@@ -262,6 +268,7 @@ def main() -> None:
                 print(f"{name:<20}{report['simulated'][name]:>14}{report['real'][name]:>14}")
     else:
         report = simulate_clusters(args)
+
     if args.json:
         print(json.dumps({**report, **provenance("simpy", "numpy")}))
 

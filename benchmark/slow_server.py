@@ -44,10 +44,12 @@ class Handler(BaseHTTPRequestHandler):
         if not path.is_file():
             self.send_error(404)
             return
+
         size = path.stat().st_size
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         first = int(wanted[1]) if wanted else 0
         last = min(size, int(wanted[2]) + 1) if wanted and wanted[2] else size
+
         if self.log is not None:
             line = {
                 "time": time.time(),
@@ -56,12 +58,14 @@ class Handler(BaseHTTPRequestHandler):
                 "bytes": last - first,
             }
             append_line(self.log, line)
+
         time.sleep(self.latency)
         self.send_response(206 if wanted else 200)
         self.send_header("Content-Length", str(last - first))
         self.send_header("Last-Modified", self.date_time_string(int(path.stat().st_mtime)))
         if wanted:
             self.send_header("Content-Range", f"bytes {first}-{last - 1}/{size}")
+
         self.end_headers()
         if with_body:
             self.wfile.flush()

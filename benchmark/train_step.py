@@ -60,6 +60,7 @@ def make_batches(count: int, size: int, seconds: float, tokens_per_second: float
         target[torch.arange(target.size(1)) >= target_lengths[:, None]] = -1
         keys = tuple(f"{index}-{row}" for row in range(size))
         batches.append(Batch(keys, feats, lengths, target, target_lengths, float(durations.sum())))
+
     return batches
 
 
@@ -86,9 +87,12 @@ def run_steps(engine: Engine, batches: Sequence[Batch], first: int) -> float:
         seconds += time.perf_counter() - began
         if before is not None:
             before.outcome()
+
         before = launched
+
     if before is not None:
         before.outcome()
+
     return seconds
 
 
@@ -112,8 +116,10 @@ def measure(engine: Engine, batches: list[Batch], repeats: int) -> list[Speed]:
         launching = run_steps(engine, batches, 1 + repeat * len(batches))
         if engine.world.device.type == "cuda":
             torch.cuda.synchronize(engine.world.device)
+
         passed, used = time.perf_counter() - began, time.process_time() - processors_began
         speeds.append(Speed(audio / passed, audio / used, launching / len(batches)))
+
     return speeds[1:]
 
 
@@ -148,6 +154,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print all figures as JSON on the last line"
     )
+
     return parser.parse_args()
 
 
@@ -156,12 +163,14 @@ def main() -> None:
     args = parse_arguments()
     if args.threads:
         torch.set_num_threads(args.threads)
+
     config = parse_config(
         {**MODEL, "dtype": args.dtype, "torch_compile": args.torch_compile}, "train_step.py"
     )
     engine = make_engine(with_dtype(config, World.from_environment("auto").device))
     if engine.world.device.type == "cpu":
         keep_freed_memory()  # as train.py does
+
     batches = make_batches(args.steps, args.batch_size, args.seconds, args.tokens_per_second)
     speeds = measure(engine, batches, args.repeats)
     report = {

@@ -96,12 +96,14 @@ def join(
             utterance = corpus.read(refs[place])
             if utterance.audio is None:
                 raise ValueError(f"{data_list}: {utterance.key} has no audio")
+
             waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end)
             if sample_rate not in (0, rate):
                 raise ValueError(
                     f"{data_list}: utterances of {sample_rate} and {rate} Hz; expected one sample "
                     "rate"
                 )
+
             sample_rate = rate
             quiet = draw.normal(
                 0, INT16_SCALE * 10 ** (noise / 20), round(draw.uniform(*pauses) * rate)
@@ -111,6 +113,7 @@ def join(
             length += len(parts[-1]) + len(parts[-2])
             if length >= seconds * rate:
                 break
+
     waveform = np.concatenate(parts)
     return Joined(
         waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16), sample_rate, said
@@ -125,6 +128,7 @@ def recognize_cut(
     config = with_static_batches(recogniser.config, BATCH_SIZE)
     loader = build_loader(data_list, data_type, config, recogniser.tokenizer, training=False)
     search = Search([MODE], DecodeOptions())
+
     return recognize(recogniser, loader, search, device=torch.device("cpu")).texts[MODE]
 
 
@@ -164,9 +168,12 @@ def transcribe(path: Path, model_dir: str, options: list[str]) -> Run:
             printed = child.stdout.read()
             _, status, usage = os.wait4(child.pid, 0)
             child.returncode = os.waitstatus_to_exitcode(status)
+
         if child.returncode:
             raise ValueError(f"transcribe.py of {model_dir}: exit status {child.returncode}")
+
         kilobytes = next(int(line.split()[1]) for line in peak if line.startswith("VmHWM"))
+
     passages = json.loads(printed)["passages"]
     return Run(passages, usage.ru_utime + usage.ru_stime, kilobytes / 1024)
 
@@ -234,6 +241,7 @@ def parse_arguments() -> argparse.Namespace:
         metavar="OPTION",
         help="options for transcribe.py",
     )
+
     return parser.parse_args()
 
 

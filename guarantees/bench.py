@@ -82,6 +82,7 @@ class Bench:
                 for source, number in sources.items():
                     ranks.write(folder=str(home), source=source, number=number)
             (home / "complete").touch()
+
         sizes = self.sizes
         return {
             "folder": str(home),
@@ -147,6 +148,7 @@ def difference(wanted: Counter[str], read: Counter[str]) -> dict[str, Any]:
     ):
         if keys:
             found |= {name: len(keys), f"{name}_keys": keys[:NAMED]}
+
     return found
 
 

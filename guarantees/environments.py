@@ -104,18 +104,21 @@ def _made(home: Path, wanted: list[str], shared: Path | None, alone: tuple[str, 
     content = "\n".join([*wanted, *alone]) + "\n"
     if complete.exists() and complete.read_text() == content:
         return home
+
     print(f"environment {home.name}: installing", file=sys.stderr)
     _run([sys.executable, "-m", "venv", "--clear", str(home)])
     if shared is not None:
         (packages,) = home.glob("lib/python*/site-packages")
         (theirs,) = shared.glob("lib/python*/site-packages")
         (packages / "shared_torch.pth").write_text(f"{theirs}\n")
+
     requirements = home / "requirements.txt"
     requirements.write_text("\n".join(wanted) + "\n")
     install = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-cache-dir"]
     _run([*install, "-r", str(requirements)])
     if alone:
         _run([*install, "--no-deps", *alone])
+
     complete.write_text(content)
     return home
 

@@ -97,6 +97,7 @@ def main(module: str) -> None:
         wanted = json.loads(line)
         if os.fork():
             continue
+
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         log = os.open(wanted["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -45,6 +45,7 @@ class Server:
         self.log = Path(self._folder.name) / "log"
         self._forked = 0
         paths = [str(HERE), str(HERE / "adapters"), str(HERE.parent)]
+
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [python, str(HERE / "host.py"), module],
@@ -76,6 +77,7 @@ class Server:
             "log": str(log),
             "environment": environment,
         }
+
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(path))
             listening.listen()
@@ -83,10 +85,12 @@ class Server:
             with suppress(BrokenPipeError):
                 self.process.stdin.write(json.dumps(wanted).encode() + b"\n")
                 self.process.stdin.flush()
+
             until = time.monotonic() + max(LOADING, self.timeout)
             while not select.select([listening], [], [], 0.2)[0]:
                 if self.process.poll() is not None or time.monotonic() > until:
                     raise LoaderError(f"the adapter cannot be loaded: {last_line(self.log)}")
+
             return listening.accept()[0], log
 
 
@@ -129,14 +133,18 @@ class Rank:
             )
             if not ready:
                 raise LoaderError(f"rank {self._rank}: no answer in {within:g} s")
+
             read = self._connection.recv(1 << 20)
             if not read:
                 raise LoaderError(f"rank {self._rank}: the process ended: {last_line(self._log)}")
+
             self._read += read
+
         line, _, self._read = self._read.partition(b"\n")
         answer = json.loads(line)
         if "error" in answer:
             raise LoaderError(f"rank {self._rank}: {answer['error']}")
+
         return answer
 
     def ask(self, do: str, within: float | None = None, **values: Any) -> dict[str, Any]:
@@ -157,6 +165,7 @@ class Rank:
                 ):
                     lines = (group / "smaps_rollup").read_text().splitlines()
                     total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
         return total / 1024
 
     def kill(self) -> None:

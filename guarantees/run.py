@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=PATH",
         help="use an interpreter of yours for a loader",
     )
+
     return parser
 
 
@@ -84,6 +85,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     sizes = replace(sizes, **given)
     with ExitStack() as stack:
         results = _all_results(args, sizes, stack)
+
     (args.out / "results.json").write_text(json.dumps(results, indent=1))
     (args.out / "results.md").write_text(markdown(results))
     return results
@@ -101,6 +103,7 @@ def _all_results(args: argparse.Namespace, sizes: Sizes, stack: ExitStack) -> di
         }
         if entry.requirements:  # our own code has no pinned version
             settings["commit"] = _commit()
+
         settings = json.loads(json.dumps(settings))
         file = args.out / "loaders" / f"{name}.json"
         found = None if args.again else _earlier(file, settings)
@@ -109,7 +112,9 @@ def _all_results(args: argparse.Namespace, sizes: Sizes, stack: ExitStack) -> di
             found = {**_tried(name, args, sizes, stack, servers), "settings": settings}
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(found, indent=1))
+
         results[name] = found
+
     return results
 
 
@@ -131,6 +136,7 @@ def _tried(
         # Ours and the broken loader share one, because torch loads slowly
         if python not in servers:
             servers[python] = stack.enter_context(Server(python, adapter, args.timeout))
+
         servers[python].module = adapter
         return {**_results(servers[python], args.trials, sizes), "date": date}
     except (NotInstalledError, LoaderError) as error:

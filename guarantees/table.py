@@ -21,6 +21,7 @@ def markdown(results: Results) -> str:
     for trial, title in TITLES.items():
         cells = [_cell(name, results[name], trial, notes) for name in names]
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
+
     lines += ["", "| loader | versions | date | machine | commit |", "|---|---|---|---|---|"]
     lines += [_provenance(name, results[name]) for name in names]
     return (
@@ -33,15 +34,18 @@ def _cell(name: str, found: Mapping[str, Any], trial: str, notes: list[str]) -> 
     verdict = found.get("trials", {}).get(trial)
     if verdict is None:
         return "not run"
+
     summary = verdict["summary"].replace("|", "/").replace("\n", " ")
     if verdict["result"] == "measured" or (verdict["result"] == "pass" and summary):
         return summary if verdict["result"] == "measured" else f"pass, {summary}"
     if not summary:
         return verdict["result"]
+
     excluded = verdict["result"] == "out of scope"
     note = summary if excluded else f"{name}, {TITLES[trial]}: {summary[:400]}"
     if note not in notes:  # one reason may put several trials of several loaders out of scope
         notes.append(note)
+
     return f"{verdict['result']} ({notes.index(note) + 1})"
 
 

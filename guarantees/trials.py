@@ -50,6 +50,7 @@ def once_and_steps(bench: Bench) -> dict[str, Verdict]:
                 steps[case]["error"] = f"{min(numbers)} to {max(numbers)} steps"
         except LoaderError as error:
             once[case] = steps[case] = {"error": str(error)}
+
     return {"once": _verdict(once), "steps": _verdict(steps)}
 
 
@@ -64,10 +65,12 @@ def _interrupted(
         steps = [ranks.step() for _ in range(bench.sizes.stop_after)]
         states = ranks.states()
         ranks.step()  # lost with the process; read again after the restart
+
     before = [[step for step in mine if step is not None] for mine in zip(*steps, strict=True)]
     with Ranks(bench.server, after["ranks"]) as ranks:
         ranks.open(states, **{**run, "workers": after["workers"]})
         rest = rest_of(ranks, after["ranks"])
+
     return keys_of(before) + keys_of(rest), states
 
 
@@ -84,6 +87,7 @@ def resumed(bench: Bench, cases: list[dict[str, int]], *, mixed: bool = False) -
             }
         except LoaderError as error:
             evidence[case] = {"error": str(error)}
+
     return _verdict(evidence)
 
 
@@ -111,6 +115,7 @@ def shapes(bench: Bench) -> dict[str, Verdict]:
     except LoaderError as error:
         failed = Verdict("fail", str(error))
         return {"padding": failed, "bound": failed}
+
     costs = [max(batch) * len(batch) for batch in batches]
     padding = 100 * (1 - sum(map(sum, batches)) / sum(costs))
     return {
@@ -147,6 +152,7 @@ def many(bench: Bench) -> Verdict:
         ranks.step()
         seconds = time.monotonic() - start
         memory = ranks.memory_mb() - libraries
+
     found = {
         "samples": bench.sizes.many,
         "first_batch_s": round(seconds, 2),
@@ -203,6 +209,7 @@ def run_trials(
         open_names = [name for name in names.split() if name in wanted and name not in verdicts]
         if open_names:
             verdicts |= _answers(open_names, trial)
+
     return {name: asdict(verdicts[name]) for name in TITLES if name in verdicts}
 
 

@@ -80,8 +80,10 @@ def parse_options() -> argparse.Namespace:
         options.bpe_model or options.non_lang_syms or options.split_with_space
     ):
         parser.error("--bpe-model, --non-lang-syms and --split_with_space need --units")
+
     if options.config and (options.bpe_model or options.non_lang_syms or options.split_with_space):
         parser.error("the tokenizer comes from --config: set its options there")
+
     return options
 
 
@@ -94,8 +96,10 @@ def reading_of(options: argparse.Namespace) -> Reading:
         return Reading(
             config.dataset_conf, build_tokenizer(config) if has_units else None, filters=True
         )
+
     if not options.units:
         return Reading()
+
     splitter = build_splitter(
         "bpe" if options.bpe_model else "char",
         bpe_path=options.bpe_model,
@@ -118,14 +122,17 @@ def main() -> int:
         print(as_text(report), file=sys.stderr if options.json else None)
         if options.html:
             write_html(options.html, report, BatchReader(corpus, reading.conf), options.data_list)
+
         if options.fix:
             left = write_clean_list(corpus, report, options.fix, options.data_list)
             print(
                 f"{options.fix}: {left} utterances; {options.fix}.left_out.jsonl names the losses",
                 file=sys.stderr,
             )
+
     if options.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
+
     return 1 if report.losses else 0
 
 

@@ -42,6 +42,7 @@ def main() -> int:
     for path in parser.parse_args().requirements:
         with open(path, encoding="utf-8") as file:
             lacking += missing(file)
+
     print(", ".join(lacking))
     return 1 if lacking else 0
 

@@ -117,13 +117,16 @@ def parse_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.maxw is not None and options.maxw < 1:
         parser.error(f"--maxw: expected 1 word or more, found {options.maxw}")
+
     if options.bootstrap < 0 or (options.compare and not options.bootstrap):
         parser.error(
             "--bootstrap: expected 0 or more resamples, with --compare 1 or more, found "
             f"{options.bootstrap}"
         )
+
     if options.data_list and not options.html:
         parser.error("--data_list needs --html: the page plays its audio")
+
     return options
 
 
@@ -136,6 +139,7 @@ def write_page(options: argparse.Namespace, scores: Scores) -> None:
         from wenet_uio.diagnose.list_audio import audio_of
 
         audio = audio_of(options.data_list, options.data_type)
+
     with written_aside(options.html, "w") as file:
         write_html(scores, file, title=options.hyp, utterances=options.html_utterances, audio=audio)
 
@@ -159,6 +163,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Whatever the locale: other tools read the report as UTF-8
         sys.stdout.reconfigure(encoding="utf-8")
+
     padding = "_" if options.padding_symbol == "underline" else " "
     write_report(
         scores, sys.stdout, ReportFormat(options.v, options.maxw, padding, options.bootstrap)
@@ -168,6 +173,7 @@ def main() -> None:
         write_comparison(
             (options.hyp, scores), (options.compare, other), sys.stdout, options.bootstrap
         )
+
     if options.html:
         write_page(options, scores)
 

@@ -58,6 +58,7 @@ def main() -> None:
     lines = read_audio_lines(args.in_scp, args.segments or beside)
     if 0 < args.num_utts < len(lines):
         lines = random.Random(0).sample(lines, args.num_utts)
+
     statistics = cmvn_statistics(lines, config.dataset_conf, executor_of(args), args.allow_bad)
     write_cmvn(stacked(statistics, config.model_conf.stacked_frames), args.out_cmvn)
 

@@ -89,12 +89,15 @@ def parse_options(words: Sequence[str] | None = None) -> argparse.Namespace:
         raise ValueError(
             "give --manifest_path for a new set, or --concat_manifest_paths to add to a set"
         )
+
     if args.manifest_path and args.num_shards < 1:
         raise ValueError(
             f"--num_shards: the number of tars must be 1 or more, found {args.num_shards}"
         )
+
     if args.buckets_num < 1:
         raise ValueError(f"--buckets_num must be 1 or more, found {args.buckets_num}")
+
     return args
 
 
@@ -125,18 +128,22 @@ def make_new(args: argparse.Namespace, executor: Executor) -> list[Failure]:
             str(Path(args.target_dir, f"bucket{number}")): each
             for number, each in enumerate(buckets, 1)
         }
+
     used, bad = 0, list(scanned.bad)
     for folder, each in sets.items():
         count = len(chosen_of(scanned, each))
         used += count
         unread: list[Failure] = []
+
         if not args.dry_run:
             made = make_nemo_tars(
                 scanned, args.manifest_path, folder, each, executor, overwrite=args.overwrite
             )
             unread = made[len(scanned.bad) :]
+
         print(f"{folder}: {count - len(unread)} entries in {each.num_shards} tars", file=sys.stderr)
         bad += unread
+
     print(
         f"{args.manifest_path}: {len(scanned) - used} entries are outside of the durations",
         file=sys.stderr,
@@ -154,12 +161,14 @@ def main(words: Sequence[str] | None = None) -> int:
         bad = add_to_set(args.concat_manifest_paths, args.target_dir, executor)
     else:
         bad = make_new(args, executor)
+
     if bad:
         named = listed([f"{key}: {reason}" for key, reason in bad[:NAMED]], NAMED, "\n  ")
         print(
             f"error: {len(bad)} entries are left out; all are in {LEFT_OUT}:\n  {named}",
             file=sys.stderr,
         )
+
     return int(bool(bad) and not args.allow_bad)
 
 

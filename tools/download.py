@@ -68,6 +68,7 @@ def main() -> None:
     if not args.unpack:
         download(args.url, args.to, size=args.size, sha256=args.sha256)
         return
+
     archive = args.to.parent / Path(urlsplit(args.url).path).name
     download(args.url, archive, size=args.size, sha256=args.sha256)
     unpack(archive, args.to, dict(args.count))

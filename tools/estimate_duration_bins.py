@@ -37,11 +37,13 @@ def main(argv: list[str] | None = None) -> None:
     )
     for reason, count in found.filtered.items():
         print(f"{count} utterances are left out by {reason}", file=sys.stderr)
+
     if args.num_token_bins:
         print(
             f"{found.outliers} of {found.utterances} utterances are outliers of tokens per second",
             file=sys.stderr,
         )
+
     conf = {"batch_conf": found.batch_conf()}
     print(yaml.safe_dump(conf, sort_keys=False, default_flow_style=None), end="")
     print("  # bucket_batch_size: [...]   utterances per batch, one number per bin")

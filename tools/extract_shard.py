@@ -41,6 +41,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     count = failed = 0
+
     for shard in args.shards:
         try:
             for sample in read_samples(shard, args.keys):
@@ -51,10 +52,12 @@ def main() -> int:
         except ListError as error:
             print(f"error: {error}", file=sys.stderr)
             failed = 1
+
     if not count and not failed:
         raise ValueError(
             f"no sample {'with such a key ' if args.keys else ''}in {', '.join(args.shards)}"
         )
+
     return failed
 
 

@@ -76,6 +76,7 @@ def parse_arguments() -> argparse.Namespace:
     args.on_gpu = args.device == "cuda" or (args.device == "auto" and torch.cuda.is_available())
     if args.memory is None and not args.on_gpu:
         parser.error("--memory is needed on a CPU: the memory that one rank may take, such as 4GB")
+
     return args
 
 

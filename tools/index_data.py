@@ -43,16 +43,19 @@ def main() -> int:
         raise ValueError(
             f"{args.data}: the type of the list is missing; give --data_type raw or shard"
         )
+
     failed = 0
     for found in (index_list(source, executor_of(args)) for source in lists):
         for key, reason in found.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
+
         hours = found.summary.seconds / 3600
         print(
             f"{found.data_list}: {found.summary.samples} utterances, {hours:.2f} h, "
             f"{len(found.bad)} bad"
         )
         failed += len(found.bad)
+
     return 1 if failed else 0
 
 

@@ -54,6 +54,7 @@ def parse_arguments() -> argparse.Namespace:
         "--seed", type=int, default=Joining.seed, help="of order, lengths and pauses (%(default)s)"
     )
     add_executor_options(parser, "--nj")
+
     return parser.parse_args()
 
 

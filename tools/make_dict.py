@@ -34,6 +34,7 @@ def parse_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.bpe_model and options.split_with_space:
         parser.error("--split_with_space is for characters, not for a sentencepiece model")
+
     return options
 
 
@@ -55,6 +56,7 @@ def main() -> None:
             f"{options.text}: no token occurs {options.min_count} times; is there a key before "
             "each text?"
         )
+
     write_symbols(options.units, kept)
 
 

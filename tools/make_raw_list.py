@@ -53,6 +53,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.num_utts_per_shard < 1:
         raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
+
     utterances = read_utterances(args.wav_scp, args.text, args.segments, args.utt2lang)
     bad = make_raw_list(
         utterances, args.data_list, args.num_utts_per_shard, executor_of(args, otherwise=THREADS)

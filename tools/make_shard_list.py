@@ -91,6 +91,7 @@ def parse_options() -> argparse.Namespace:
     args = parser.parse_args()
     if args.num_utts_per_shard is not None and args.num_utts_per_shard < 1:
         raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
+
     return args
 
 
@@ -134,6 +135,7 @@ def main() -> int:
     bad = make_shard_list(
         utterances, args.shards_dir, args.shards_list, options, executor, overwrite=args.overwrite
     )
+
     return tell_outcome(args.shards_list, bad, args.allow_bad)
 
 

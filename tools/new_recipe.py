@@ -56,6 +56,7 @@ def main() -> None:
     for name in ("transcripts", "dev", "test", "audio"):  # run.sh is called in other folders
         if path := getattr(args, name):
             setattr(args, name, path.resolve())
+
     parts = read_corpus(
         args.transcripts,
         read_options(args, Path.cwd()),
@@ -65,6 +66,7 @@ def main() -> None:
     )
     for part, recordings in parts.items():
         check_part(part, as_stored(recordings))
+
     values = {"data": args.transcripts, "dev": args.dev, "test": args.test, "audio": args.audio}
     values |= {"relative_to": Path.cwd(), "form": args.form, "text_field": args.text_field}
     values |= {"text": args.text, "bpe": args.bpe}

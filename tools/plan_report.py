@@ -56,6 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--json", action="store_true", help="print the report as one JSON object on the last line"
     )
+
     return parser
 
 
@@ -67,10 +68,12 @@ def main() -> int:
     args = parser.parse_args()
     if args.plot:
         check_plot_path(args.plot)
+
     config = load_config(args.config)
     data = args.data_list or config.data
     if data is None:
         parser.error("--data_list is needed: the config has no `data`")
+
     corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)
     collector = (
         PlanCollector(Passes(corpus).corpus_of(args.epoch), measure, args.world_size)
@@ -88,11 +91,14 @@ def main() -> int:
     if collector:
         title = f"{corpus.data_list}, epoch {args.epoch}, world_size {args.world_size}"
         write_plot(args.plot, collector.series(), report.as_dict(), title)
+
     print(*report.lines(), sep="\n", file=sys.stderr if args.json else None)
     for key, reason in corpus.bad:
         print(f"bad: {key}: {reason}", file=sys.stderr)
+
     if args.json:
         print(json.dumps(report.as_dict()))
+
     return 1 if report.lost or report.duplicated else 0
 
 

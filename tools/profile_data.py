@@ -69,6 +69,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.batches < 1:
         raise ValueError(f"--batches must be 1 or more, found {args.batches}")
+
     torch.set_num_threads(args.threads)
     config = load_config(args.config, args.override_config)
     tokenizer = build_tokenizer(config)
@@ -87,12 +88,14 @@ def main() -> None:
         args.device,
     )
     report, lines = found.as_dict(), list(found.lines())
+
     if args.speed:
         report["workers"] = found.workers_for(args.speed)
         lines.append(
             f"a rank that trains {args.speed:g} audio seconds per second: --num_workers "
             f"{report['workers']}"
         )
+
     lines += [f"advice: {line}" for line in report["advice"]]
     print(*lines, sep="\n", file=sys.stderr if args.json else None)
     if args.json:

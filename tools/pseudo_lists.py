@@ -46,6 +46,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     for name, text in LIMITS.items():
         labels.add_argument(f"--{name}", type=float, metavar="X", help=f"{text} (no limit)")
+
     labels.add_argument(
         "--second", metavar="DIR", help="results of a second model in one decode mode"
     )
@@ -65,6 +66,7 @@ def parse_arguments() -> argparse.Namespace:
     mixture.add_argument("list", metavar="LIST", help="data list of pseudo labels")
     for each in (unlabelled, labels, mixture):
         each.add_argument("out", metavar="OUT", help="file to write")
+
     return parser.parse_args()
 
 

@@ -51,6 +51,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=777, help="seed for drawing lines (default: %(default)s)"
     )
+
     return parser.parse_args()
 
 

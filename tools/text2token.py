@@ -48,6 +48,7 @@ def parse_options() -> argparse.Namespace:
         parser.error("-t cn_char_en_bpe needs a sentencepiece model: -m FILE")
     if options.nchar < 1:
         parser.error(f"-n: expected 1 or more characters, found {options.nchar}")
+
     return options
 
 
@@ -63,11 +64,13 @@ def main() -> None:
     group = options.nchar if options.trans_type == "char" else 1
     assert isinstance(sys.stdout, io.TextIOWrapper)
     sys.stdout.reconfigure(encoding="utf-8")
+
     for _, line in numbered_lines(options.text):
         fields = line.split()
         tokens = splitter(" ".join(fields[options.skip_ncols :]))
         if options.trans_type == "char":
             tokens = [options.space if token == WORD_START else token for token in tokens]
+
         grouped = ["".join(tokens[start : start + group]) for start in range(0, len(tokens), group)]
         print(*fields[: options.skip_ncols], *grouped)
 

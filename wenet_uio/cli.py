@@ -66,6 +66,7 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
     sys.stderr = cast(TextIO, ShownStream(sys.stderr))
     if not prints_data:
         sys.stdout = cast(TextIO, ShownStream(sys.stdout))
+
     try:
         status = main()
     except BrokenPipeError:  # the reader of our output, such as `head`, has ended
@@ -76,6 +77,7 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
         status = AGAIN if isinstance(error, StartAgainError) else 1
     except KeyboardInterrupt:
         status = 130
+
     sys.exit(status or 0)
 
 
@@ -83,9 +85,11 @@ def _described(error: Exception) -> str:
     """The message of an error; an error of the system begins with the name of the file."""
     if not isinstance(error, OSError) or not error.strerror or error.filename2 is not None:
         return str(error)
+
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         if error.filename is None and is_shared_memory_full():
             return NO_SHARED_MEMORY
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror}; free space, then run the same command again"
+
     return str(error) if error.filename is None else f"{error.filename}: {error.strerror}"

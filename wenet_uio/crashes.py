@@ -81,8 +81,10 @@ def rehearse(call: Callable[[], object]) -> str | None:
     exitcode = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     if has_crashed(exitcode):
         return described(exitcode)
+
     if exitcode:
         raise OSError(
             errno.ENOMEM, f"a process was ended by {described(exitcode)}; did memory run out?"
         )
+
     return None

@@ -175,6 +175,7 @@ class _CrashProofPool:
         except BrokenProcessPool as error:
             future = Future()
             future.set_exception(error)
+
         self._submitted.append((job, future))
 
     def result(self, _: None) -> Any:
@@ -213,6 +214,7 @@ class _CrashProofPool:
                 "a worker process died (SIGKILL), most likely because memory ran out; run again "
                 "with fewer workers"
             )
+
         if self._is_careful:
             raise ChildProcessError(
                 f"a worker process crashed ({described(crash)}), and not in a decoder of audio"
@@ -259,6 +261,7 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
         from ray.exceptions import RayError, RayTaskError, WorkerCrashedError
     except ModuleNotFoundError:
         raise ValueError("--executor ray needs Ray: pip install ray") from None
+
     import wenet_uio
 
     if not ray.is_initialized():

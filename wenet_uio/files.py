@@ -59,6 +59,7 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
             and not cause.filename
         ):
             raise OSError(cause.errno, cause.strerror, str(path)) from None
+
         raise
 
 
@@ -98,6 +99,7 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8").splitlines():
         with suppress(json.JSONDecodeError):
             records.append(json.loads(line))
+
     return records
 
 
@@ -129,6 +131,7 @@ def lock(file: IO, *, shared: bool = False, wait: bool = True) -> bool:
         fcntl.flock(file, operation if wait else operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+
     return True
 
 

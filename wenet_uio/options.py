@@ -93,6 +93,7 @@ def _kind_of(annotation: Any) -> tuple[type, tuple[Any, ...] | None]:
     if get_origin(annotation) is Literal:
         choices = get_args(annotation)
         return type(choices[0]), choices
+
     return annotation, None
 
 
@@ -109,6 +110,7 @@ def help_of(doc: str, default: Any) -> str:
 
     if default is None or isinstance(default, bool):
         return f"{text} (default: {meaning_of_none})" if meaning_of_none else text
+
     return f"{text} (%(default)s)"
 
 
@@ -134,4 +136,5 @@ def field_docs(owner: type) -> dict[str, str]:
         value = below.value if isinstance(below, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             docs[line.target.id] = inspect.cleandoc(value.value)
+
     return docs

@@ -47,11 +47,13 @@ def shown(text: object) -> str:
         text = _ODD_PASSWORD.sub(rf"\1{HIDDEN}@", text)
         text = _USER.sub(_without_password, text)
         text = _QUERY.sub(_without_values, text)
+
     if "?" in text:
         text = _TARGET.sub(_without_values, text)
     if "=" in text or ":" in text or ">" in text:
         text = _NAMED.sub(rf"\1{HIDDEN}", text)
         text = _QUOTED.sub(rf"\1{HIDDEN}", text)
+
     return text
 
 
@@ -76,6 +78,7 @@ def shown_values(value: Any) -> Any:
         return {shown_values(name): shown_values(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [shown_values(item) for item in value]
+
     return value
 
 

@@ -30,6 +30,7 @@ def run(report: Report) -> None:
     ]
     torch.manual_seed(0)
     model = build_model(config_of(report, recipe(report, STREAMING))).to(report.device).eval()
+
     for case in report.each(cases):
         with report.result(**case) as found:
             batches = [
@@ -42,6 +43,7 @@ def run(report: Report) -> None:
             )
             if not report.options.toy:
                 _seconds(report, model, batches, search)  # warms up
+
             passed = _seconds(report, model, batches, search)
             seconds = sum(batch.seconds for batch in batches)
             found |= {"audio_seconds": seconds, "audio_seconds_per_second": seconds / passed}
@@ -55,5 +57,6 @@ def _seconds(
     for batch in batches:
         moved = batch.to(report.device)
         decode(model, moved.feats, moved.feats_lengths, *search)
+
     synchronise(report.device)
     return time.perf_counter() - began

@@ -82,8 +82,10 @@ def _driver() -> dict[str, str] | None:
     """What nvidia-smi says about the first GPU; None without nvidia-smi."""
     if not shutil.which("nvidia-smi"):
         return None
+
     command = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return {"error": done.stderr.strip() or f"exit status {done.returncode}"}
+
     return dict(zip(QUERY.split(","), done.stdout.splitlines()[0].split(", "), strict=True))

@@ -44,6 +44,7 @@ def profiled(report: Report, engine: Engine, batches: list[Batch]) -> dict[str, 
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if report.on_gpu else [])]
     with profile(activities=kinds, acc_events=True) as profiler:
         _pass(report, engine, batches, 1 + 2 * len(batches))
+
     events, per_step = profiler.events() or (), 1 / len(batches)
     figures = {
         "step_ms": 1000 * seconds,
@@ -61,6 +62,7 @@ def profiled(report: Report, engine: Engine, batches: list[Batch]) -> dict[str, 
             "busy": union(spans) / 1e6 * per_step / seconds,
             "launches": len(spans) * per_step,
         }
+
     return {**figures, "top": _longest(report, profiler.key_averages(), per_step)}
 
 
@@ -74,6 +76,7 @@ def _longest(report: Report, averages: Iterable[Any], per_step: float) -> list[d
     device, time_of = DeviceType.CPU, "self_cpu_time_total"
     if report.on_gpu:
         device, time_of = DeviceType.CUDA, "self_device_time_total"
+
     found = sorted(
         (each for each in averages if _is_of(device, each)),
         key=lambda each: -getattr(each, time_of),
@@ -106,4 +109,5 @@ def _pass(report: Report, engine: Engine, batches: list[Batch], first: int) -> f
     began = time.perf_counter()
     run_steps(engine, batches, first)
     synchronise(report.device)
+
     return time.perf_counter() - began

@@ -58,6 +58,7 @@ def _largest(report: Report, seconds: int, dtype: str) -> dict[str, Any]:
         torch.cuda.set_per_process_memory_fraction(1.0)
     if found is None:
         return {"fits": False}
+
     return {
         "utterances": found.utterances,
         "max_frames_in_batch": found.utterances * shape.frames,
@@ -76,10 +77,12 @@ def _split(report: Report) -> dict[str, Any]:
     batch = batch_of(report, report.sized(64, 4), report.sized(12.0, 1.0))
     if report.on_gpu:
         torch.cuda.reset_peak_memory_stats(report.device)
+
     whole, _ = _norm(report, config, batch)
     peak = torch.cuda.max_memory_allocated(report.device) if report.on_gpu else None
     free()
     too_large = None
+
     if peak is None:
         half = (len(batch) + 1) // 2
         too_large = TooLarge(1, half, batch.rows(slice(-half, None)).feats.size(1), 1)
@@ -87,6 +90,7 @@ def _split(report: Report) -> dict[str, Any]:
         torch.cuda.set_per_process_memory_fraction(
             0.6 * peak / torch.cuda.mem_get_info(report.device)[1]
         )
+
     split, sizes = _norm(report, config, batch, too_large)
     figures = {
         "utterances": len(batch),

@@ -60,6 +60,7 @@ def apart(step: Step, expected: Step) -> dict[str, float | str]:
         (name for name in norms if norms[name] >= COUNTED * norm),
         key=lambda name: differences[name] / norms[name],
     )
+
     return {
         "loss": step.loss,
         "loss_apart": abs(step.loss / expected.loss - 1),

@@ -48,6 +48,7 @@ def _compared(report: Report, folder: Path) -> dict[str, Any]:
         raise RuntimeError(
             f"the run that was to be killed ended with status {killed.status}: {killed.said}"
         )
+
     resumed = completed(train(report, folder, "killed", stops, options, RANKS))
     return {"resumed_after": _resumed_after(resumed.points), **_apart(folder)}
 
@@ -69,6 +70,7 @@ def _apart(folder: Path) -> dict[str, Any]:
         float((whole[name].double() - killed[name].double()).abs().max()) for name in whole
     ]
     steps = {state["progress"]["step"] for state in states if state is not None}
+
     return {
         "steps": sorted(steps),
         "equal": max(differences) == 0,

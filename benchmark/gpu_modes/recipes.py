@@ -116,4 +116,5 @@ def dynamic_batches(report: Report, frames: int, count: int) -> list[Batch]:
         seconds = report.sized(SHORTEST + (LONGEST - SHORTEST) * (number * 0.618 % 1), 1.0)
         padded = 1.1 * FRAMES_PER_SECOND * seconds
         batches.append(batch_of(report, max(1, int(frames / padded)), seconds))
+
     return batches

@@ -89,6 +89,7 @@ class Report:
                     left_out=[dict(left) for left in cases[number:]], minutes=self.options.minutes
                 )
                 return
+
             yield case
             longest = max(longest, time.monotonic() - began)
 
@@ -109,6 +110,7 @@ class Report:
                     raise
                 found = {"fits": False, "said": in_brief(error)}
             self.write(**case, **found)
+
         free()
 
     @contextmanager
@@ -147,4 +149,5 @@ def _rounded(value: Any) -> Any:
         return {name: _rounded(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_rounded(each) for each in value]
+
     return value

@@ -110,6 +110,7 @@ def train(
     with open(log, "w") as file:
         limit = PATIENCE + settings.get("stop_after", 0)
         status = subprocess.run(command, stdout=file, stderr=file, timeout=limit).returncode
+
     said = log.read_text(errors="replace").splitlines() or ["nothing"]
     return Outcome(status, read_lines(points), said[-1])
 

@@ -53,6 +53,7 @@ def new_and_seen(
             work(size)
             synchronise(report.device)
             times.append(1000 * (time.perf_counter() - began))
+
     count, new, seen = len(new), median(new[1:]), median(seen[1:])  # the first size loads kernels
     return {"shapes": count, "new_ms": new, "seen_ms": seen, "ratio": new / seen}
 
@@ -68,6 +69,7 @@ def _steps(report: Report, conf: str) -> tuple[Callable[[int], object], range]:
         batch_of(report, report.sized(20, 1) + size, report.sized(4.0, 0.5) + 0.37 * size)
         for size in sizes
     ]
+
     return lambda size: engine.step([batches[size]], size + 1, {}), sizes
 
 
@@ -79,4 +81,5 @@ def _features(report: Report) -> tuple[Callable[[int], object], range]:
     waveforms = 3000 * torch.randn(utterances, longest, device=report.device)
     lengths = [longest - 1600 * size for size in sizes]
     counts = [torch.full((utterances,), length, device=report.device) for length in lengths]
+
     return lambda size: batch_fbank(waveforms[:, : lengths[size]], counts[size], RATE, conf), sizes

@@ -43,6 +43,7 @@ def _measured(report: Report, arithmetic: str, frames: int, torch_compile: bool)
     batches = dynamic_batches(report, frames, report.sized(BATCHES, 2))
     if report.on_gpu:
         torch.cuda.reset_peak_memory_stats(report.device)
+
     speeds = measure(engine, batches, report.sized(REPEATS, 1))
     speed = median(each.audio_per_second for each in speeds)
     seconds = sum(batch.seconds for batch in batches) / len(batches)

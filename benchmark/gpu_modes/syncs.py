@@ -37,20 +37,24 @@ def run(report: Report) -> None:
     cases = [{"conf": conf, **step} for conf in CONFS for step in STEPS]
     arithmetic = "bf16" if report.on_gpu else "fp32"
     size = {"utterances": report.sized(16, 2), "seconds": report.sized(5.0, 1.0)}
+
     for case in report.each(cases):
         with report.result(**case, **size) as found:
             if not report.on_gpu:
                 found["counted"] = (
                     "values that the host reads, an upper bound; synchronisations need a GPU"
                 )
+
             apart = {} if case["joined"] else {"join_micro_batches": 0}
             config = config_of(report, recipe(report, case["conf"]), dtype=arithmetic, **apart)
             engine = engine_of(config, arithmetic, report.device)
             batch = batch_of(report, **size)
             for number in range(1, report.sized(WARM_UP, 1) + 1):
                 engine.step([batch] * case["micro_batches"], number, {})
+
             with waits(report) as places:
                 engine.step([batch] * case["micro_batches"], number + 1, {})
+
             found |= {"count": sum(places.values()), "places": dict(places.most_common())}
 
 
@@ -72,6 +76,7 @@ def synchronisations() -> Iterator[Places]:
         warnings.simplefilter("always")
         warnings.showwarning = note
         torch.cuda.set_sync_debug_mode("warn")
+
         try:
             yield places
         finally:
@@ -103,4 +108,5 @@ def place() -> str:
         if found:
             return f"{path}:{frame.f_lineno}"
         frame = frame.f_back
+
     return "outside of the package"

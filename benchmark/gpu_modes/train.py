@@ -69,6 +69,7 @@ def _measured(report: Report, folder: Path, name: str, case: Mapping[str, Any]) 
     outcome = completed(
         train(report, folder, name, {"stop_after": report.sized(SECONDS, 0.01)}, options)
     )
+
     return {
         **summary(outcome.points),
         "utilisation": utilisation(folder / f"{name}.jsonl.gpu"),
@@ -84,6 +85,7 @@ def summary(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """
     if len(points) < 2:
         raise RuntimeError(f"training wrote {len(points)} points, 2 are needed")
+
     passed = [later["time"] - earlier["time"] for earlier, later in pairwise(points)]
 
     def over_time(name: str) -> float:

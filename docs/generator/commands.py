@@ -108,6 +108,7 @@ def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
             main()
         except _FoundError as end:
             return end.args[0]
+
     raise ValueError(f"{name} reads no command line")
 
 
@@ -125,6 +126,7 @@ def _python_command(path: Path) -> Command:
     groups = _groups_of(parser)
     if OF_WENET in groups:
         groups[OF_WENET] = groups.pop(OF_WENET)  # as the last
+
     return Command(name, str(path.relative_to(ROOT)), parser.description or "", groups)
 
 
@@ -140,6 +142,7 @@ def _groups_of(parser: argparse.ArgumentParser) -> dict[str, list[Option]]:
             elif not isinstance(action, argparse._HelpAction):
                 title = OF_WENET if action.help == argparse.SUPPRESS else _title_of(group)
                 groups.setdefault(title, []).append(_option_of(action, parser))
+
     return groups
 
 
@@ -157,6 +160,7 @@ def _option_of(action: argparse.Action, parser: argparse.ArgumentParser) -> Opti
         return Option(
             names, meaning=f"changes nothing or is refused: {reason}" if reason else "as in WeNet"
         )
+
     meaning = (action.help or "") % {**vars(action), "prog": parser.prog}
     default = "required" if action.required and names else _shown(action.default)
     value = _value_of(action)
@@ -171,6 +175,7 @@ def _value_of(action: argparse.Action) -> str:
         return ""
     if action.choices is not None:
         return "{" + ",".join(map(str, action.choices)) + "}"
+
     named = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
     return " ".join(named) if isinstance(named, tuple) else str(named)
 
@@ -188,11 +193,13 @@ def _shell_command(path: Path) -> Command:
     text = [line.removeprefix("#").removeprefix(" ") for line in _first_comment(lines)]
     groups = {"": list(_shell_options(lines))}
     own = {option.names[0] for option in groups[""]}
+
     for tool in re.findall(r"^ *with_options (\S+)", "\n".join(lines), re.MULTILINE):
         of_tool = (ROOT / "tools" / tool).read_text(encoding="utf-8").splitlines()
         more = [option for option in _shell_options(of_tool) if option.names[0] not in own]
         groups[f"Options of {tool}"] = more
         own |= {option.names[0] for option in more}
+
     where = path.relative_to(ROOT)
     name = f"bash {where}" if path.name == "run.sh" else path.name
     kept = {title: options for title, options in groups.items() if options}
@@ -229,6 +236,7 @@ def _shell_options(lines: list[str]) -> Iterator[Option]:
         elif found and (more := re.match(r"\s+# (.*)$", line)):
             last = found.pop()
             found.append(Option(last.names, last.value, last.default, f"{last.meaning} {more[1]}"))
+
     yield from found
 
 
@@ -253,6 +261,7 @@ def command_page(command: Command) -> str:
             for option in options
         ]
         parts.append(table(("option", "value", "default", "meaning"), rows))
+
     return "\n\n".join(parts) + "\n"
 
 
@@ -286,4 +295,5 @@ def index_page(found: list[Command]) -> str:
             if each.path.startswith(folder)
         ]
         parts += [f"## {title}", table(("command", "what it does"), rows)]
+
     return "\n\n".join(parts) + "\n"

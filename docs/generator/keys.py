@@ -120,6 +120,7 @@ def type_text(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return " or ".join(part if isinstance(part, str) else json.dumps(part) for part in parts)
     if origin is tuple:
         return "list of: " + ", ".join(map(type_text, parts[:1] if parts[-1] is ... else parts))
+
     return (
         f"section of {type_text(parts[1])} values"
         if origin is dict
@@ -151,9 +152,11 @@ def default_text(field: FieldInfo) -> str:
     """The default as yaml; `required` without one."""
     if field.is_required():
         return "required"
+
     default = field.get_default(call_default_factory=True, validated_data={})
     if default is PydanticUndefined or isinstance(default, BaseModel):
         return ""
+
     return code(json.dumps(default, ensure_ascii=False))
 
 
@@ -166,7 +169,9 @@ def keys_table(keys: Keys) -> str:
             kind = " or ".join(code(each) for each in NAMED[name])
         if not keys.path and _sections_in(field.annotation):
             kind = f"[{kind}]({name}.md)"
+
         rows.append([code(name), kind, default_text(field), escaped(meaning(keys.section, name))])
+
     return table(("key", "type", "default", "meaning"), rows)
 
 
@@ -179,12 +184,14 @@ def key_pages() -> dict[str, str]:
         if not keys.path:
             pages["index.md"] = [_index_head(), keys_table(keys), _without_effect()]
             continue
+
         parts = pages.setdefault(keys.page, [f"# {keys.path.split('.')[0]}"])
         title = f"{keys.path} of {', '.join(keys.named)}" if keys.named else keys.path
         parts += [f"## {escaped(title)}"] if title != keys.page.removesuffix(".md") else []
         parts.append(paragraphs(inspect.cleandoc(keys.section.__doc__ or "")))
         if keys.fields():
             parts.append(keys_table(keys))
+
     return {name: "\n\n".join(parts) + "\n" for name, parts in pages.items()}
 
 

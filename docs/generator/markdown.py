@@ -20,6 +20,7 @@ def escaped(text: str) -> str:
     ]
     shown += [""]
     code = [part if part[0] == "`" else f"<{part}>" for part in parts[1::2]] + [""]
+
     return "".join(each for pair in zip(shown, code, strict=False) for each in pair)
 
 
@@ -32,6 +33,7 @@ def paragraphs(text: str) -> str:
             blocks.append("\n".join(["```text", *(line[4:] for line in lines), "```"]))
         else:
             blocks.append(escaped(block))
+
     return "\n\n".join(blocks)
 
 

@@ -19,6 +19,7 @@ def pages() -> dict[str, str]:
     made = {f"{COMMANDS}/index.md": index_page(found)}
     made |= {f"{COMMANDS}/{each.page}": command_page(each) for each in found}
     made |= {f"{KEYS}/{name}": text for name, text in key_pages().items()}
+
     return made | {f"{API}/{name}": text for name, text in api_pages().items()}
 
 

@@ -51,6 +51,7 @@ def _page(package: str, title: str, imported: str) -> str:
     for name, each in found.items():
         parts.append(f"## {name}")
         parts += _class(name, each) if inspect.isclass(each) else _function(name, each)
+
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -73,12 +74,14 @@ def _class(name: str, kind: type) -> list[str]:
             _signature(name, _definition(made)),
             docstring(inspect.cleandoc(made.__doc__ or "")),
         ]
+
     for method, value in _members(kind):
         parts.append(f"### {name}.{method}".replace("__", r"\_\_"))
         if isinstance(value, property):
             parts.append("A property.\n\n" + docstring(inspect.getdoc(value.fget) or ""))
         else:
             parts += _function(method, getattr(value, "__func__", value))
+
     return parts
 
 
@@ -89,6 +92,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for owner in _own_classes(kind):
         found = vars(owner) | found
+
     for name, value in found.items():
         value = property(value.func) if isinstance(value, cached_property) else value
         if _is_described(name, value):
@@ -99,6 +103,7 @@ def _is_described(name: str, value: Any) -> bool:
     """Whether a member of a class is a public method or property with a docstring."""
     if name.startswith("_") and name not in SPECIAL:
         return False
+
     is_member = inspect.isfunction(value) or isinstance(
         value, (property, classmethod, staticmethod)
     )
@@ -119,6 +124,7 @@ def _fields(kind: type) -> list[tuple[str, str, str, str]]:
     found: dict[str, tuple[str, str, str, str]] = {}
     for owner in _own_classes(kind) if names else ():
         found = _fields_of(owner) | found
+
     return [found[name] for name in names if name in found]
 
 
@@ -130,8 +136,10 @@ def _fields_of(owner: type) -> dict[str, tuple[str, str, str, str]]:
             name, value = line.target.id, line.value
             if isinstance(value, ast.Call) and ast.unparse(value.func) == "option":
                 value = value.args[0]
+
             default = FACTORY.sub(r"\1()", ast.unparse(value)) if value else "required"
             found[name] = (name, ast.unparse(line.annotation), default, docs.get(name, ""))
+
     return found
 
 
@@ -146,6 +154,7 @@ def _signature(name: str, function: ast.FunctionDef) -> str:
     line = f"{name}({', '.join(arguments)}){result}"
     if len(line) > LINE:
         line = f"{name}(\n" + "".join(f"    {each},\n" for each in arguments) + f"){result}"
+
     return f"```text\n{line}\n```"
 
 
@@ -155,6 +164,7 @@ def _arguments(given: ast.arguments) -> Iterator[str]:
     yield from map(_argument, usual, defaults)
     if given.vararg or given.kwonlyargs:
         yield f"*{ast.unparse(given.vararg) if given.vararg else ''}"
+
     yield from map(_argument, given.kwonlyargs, given.kw_defaults)
     if given.kwarg:
         yield f"**{ast.unparse(given.kwarg)}"
@@ -185,6 +195,7 @@ def docstring(text: str) -> str:
             parts += _items(lines, named=match[1] != "Returns")
         else:
             parts.append(paragraphs(block))
+
     return "\n\n".join(parts)
 
 
@@ -193,8 +204,10 @@ def _items(lines: list[str], *, named: bool) -> list[str]:
     joined = textwrap.dedent("\n".join(lines))
     if not joined:
         return []
+
     items = [" ".join(each.split()) for each in re.split(r"\n(?=\S)", joined)]
     if not named:
         return [escaped(" ".join(items))]
+
     pairs = [item.partition(": ") for item in items]
     return ["\n".join(f"- {code(name)}: {escaped(text)}" for name, _, text in pairs)]

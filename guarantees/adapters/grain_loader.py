@@ -67,6 +67,7 @@ class Loader(Adapter):
         )
         if run.states is not None:
             self._loader.set_state(run.states[0])
+
         for batch in self._loader:
             yield [list(zip(batch["key"].tolist(), batch["length"].tolist(), strict=True))]
 

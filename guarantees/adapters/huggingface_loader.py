@@ -82,9 +82,11 @@ class Loader(StatefulAdapter):
                     cache_dir=str(run.folder / "cache"),
                 )
             )
+
         data = mixed(parts)
         if len(parts) == 1:
             data = data.shuffle(seed=run.seed, buffer_size=1)
+
         data = split_dataset_by_node(data, rank=run.rank, world_size=run.world)
         loader = StatefulDataLoader(
             data, run.batch_size, num_workers=run.workers, collate_fn=as_batch

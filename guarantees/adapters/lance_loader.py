@@ -55,6 +55,7 @@ class Loader(Adapter):
         )
         if run.states is not None:
             self._dataset.load_state_dict(StreamingDataset.merge_state_dicts(list(run.states)))
+
         parts = max(1, run.workers)
         loader = StreamingDataLoader(
             self._dataset,

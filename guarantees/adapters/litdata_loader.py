@@ -51,6 +51,7 @@ class Loader(StatefulAdapter):
         """Batches of `run.batch_size` samples."""
         if run.world > 1:
             torch.distributed.init_process_group("gloo")
+
         parts = [
             StreamingDataset(
                 str(run.folder / source), shuffle=True, drop_last=self.DROP_LAST, seed=run.seed

@@ -38,6 +38,7 @@ class Loader(Adapter):
                 for sample in group:
                     _add(tar, f"{sample.key}.wav", _wav(sample))
                     _add(tar, f"{sample.key}.txt", b"a")
+
         data_list = folder / "data.list"
         data_list.write_text("".join(f"{path}\n" for path in paths))
         open_corpus(str(data_list), "shard")
@@ -63,6 +64,7 @@ class Loader(Adapter):
         )
         if run.states is not None:
             self._loader.load_state_dict(run.states[0])
+
         step: Step = []
         for batch in self._loader:
             step.append(list(zip(batch.keys, batch.feats_lengths.tolist(), strict=True)))

@@ -23,6 +23,7 @@ class Loader(Ours):
             held.append(step)
             if len(held) > BUFFER:
                 yield held.pop(draw.randrange(len(held)))
+
         while held:
             step = held.pop(draw.randrange(len(held)))
             yield step if held else [step[0][1:], *step[1:]]

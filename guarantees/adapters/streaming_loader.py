@@ -64,6 +64,7 @@ class Loader(StatefulAdapter):
         """Batches of `run.batch_size` samples."""
         if run.world > 1:
             torch.distributed.init_process_group("gloo")
+
         clean_stale_shared_memory()
         streams = [Stream(local=str(run.folder / source)) for source in run.sources]
         data = StreamingDataset(

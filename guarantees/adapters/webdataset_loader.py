@@ -68,6 +68,7 @@ class Loader(Adapter):
                 seed=run.seed,
             )
             parts.append(part.shuffle(100).map(as_pair))
+
         data = (
             parts[0] if len(parts) == 1 else webdataset.DataPipeline(RandomMix(parts, longest=True))
         )

@@ -42,6 +42,7 @@ class Input:
         self.seconds = 0.0
         """Length of the audio; known after `end`."""
         self.name = f"input {number}"
+
         if sample_rate is not None:
             self._audio = wav_of(audio, sample_rate)
         elif isinstance(audio, (str, os.PathLike)):
@@ -81,6 +82,7 @@ class Input:
         self.seconds = info.num_samples / info.sample_rate
         if silent_channel is not None:
             _warn_if_silent(self.name, source, silent_channel)
+
         self._opened = None
 
     def _read(self) -> Source:
@@ -89,14 +91,17 @@ class Input:
             audio = audio.read()
             if isinstance(audio, str):
                 raise AudioError("the file object gives text; open the file in mode 'rb'")
+
         if isinstance(audio, (bytes, bytearray, memoryview)):
             return bytes(audio)
         if is_remote(audio):
             with open_whole(audio) as file:
                 return file.read()
+
         path = Path(audio)
         if path.exists() and not path.is_file() and not path.is_dir():  # a pipe
             return path.read_bytes()
+
         return str(audio)
 
 
@@ -110,6 +115,7 @@ def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[I
         raise ValueError("give either audio (a path, a file object or bytes) or samples=")
     if (samples is None) != (sample_rate is None):
         raise ValueError("samples= and sample_rate= belong together")
+
     given = audio if samples is None else samples
     several = isinstance(given, (list, tuple))
     each = given if several else [given]
@@ -127,16 +133,19 @@ def wav_of(samples: Any, sample_rate: int) -> bytes:
         raise ValueError(
             f"samples: expected shape (samples,) or (samples, channels), found {array.shape}"
         )
+
     if array.dtype != np.int16 and not np.issubdtype(array.dtype, np.floating):
         raise ValueError(f"samples: expected int16, or floats from -1 to 1; found {array.dtype}")
     if sample_rate <= 0:
         raise ValueError(f"sample_rate: expected above 0 Hz, found {sample_rate}")
+
     is_int = array.dtype == np.int16
     wav = io.BytesIO()
     content = array if is_int else array.astype(np.float32)
     soundfile.write(
         wav, content, int(sample_rate), format="WAV", subtype="PCM_16" if is_int else "FLOAT"
     )
+
     return wav.getvalue()
 
 
@@ -144,6 +153,7 @@ def _warn_if_silent(name: str, source: Source, channel: Channel) -> None:
     """Log a warning if the channel of a recording is silent, with the channels that are not."""
     if _is_loud(source, channel):
         return
+
     others = [
         number
         for number in range(audio_info(source).channels)

@@ -56,8 +56,10 @@ def load_model(
             )
         if path.is_file() and path.suffix == ".pt":
             path, checkpoint = path.parent, path
+
     if not (path / TRAIN_CONFIG).is_file():
         raise FileNotFoundError(f"{path}: {_what_is_missing(path)}")
+
     return SpeechRecogniser(load_recogniser(path, checkpoint, trust_code=trust_code), path, device)
 
 
@@ -128,9 +130,11 @@ def _export_at(path: Path) -> Path | None:
         return path if path.suffix == ".zip" else None
     if any((path / name).is_file() for name in CHECKPOINTS):
         return None
+
     folders = [path, *(path / name for name in ONNX_FOLDERS)]
     if found := next((folder for folder in folders if (folder / ONNX_FILES[0]).is_file()), None):
         return found
+
     return path / TORCHSCRIPT if (path / TORCHSCRIPT).is_file() else None
 
 
@@ -146,6 +150,7 @@ def _run_of(export: Path) -> Path:
         raise FileNotFoundError(
             f"{export}: no {TRAIN_CONFIG} beside it or above; an export needs that of its run"
         )
+
     return folder
 
 
@@ -157,6 +162,7 @@ def _load_export(export: Path, folder: Path, trust_code: bool) -> Recogniser:
     else:
         require_onnx()
         runtime = WenetOnnx({name: (export / name).read_bytes() for name in ONNX_FILES})
+
     return Recogniser(
         config, build_tokenizer(config), RunnableExport(runtime, with_attention(model))
     )

@@ -61,6 +61,7 @@ class TranscribeOptions(RequestOptions, ScorerOptions):
             check_modes([self.mode])
         if self.batch_size < 1:
             raise ValueError(f"batch_size: expected 1 or more, found {self.batch_size}")
+
         if isinstance(self.hot_words, str):
             raise ValueError(
                 f"hot_words: expected a list of phrases, found the text {self.hot_words!r}"
@@ -75,4 +76,5 @@ class TranscribeOptions(RequestOptions, ScorerOptions):
             changes["pause"] = None
         if "window" in changes and "overlap" not in changes:
             changes["overlap"] = min(Cutting.overlap, changes["window"] / 2)
+
         return replace(usual, **changes)

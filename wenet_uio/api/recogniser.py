@@ -112,10 +112,12 @@ class SpeechRecogniser:
         inputs, several = inputs_of(audio, samples, sample_rate)
         chosen = TranscribeOptions(**options)
         found: list[list[TranscriptSegment]] = [[] for _ in inputs]
+
         for number, segment in self.iterate(inputs, chosen):
             if isinstance(segment, Exception):
                 raise _with_name(segment, inputs[number].name)
             found[number].append(segment)
+
         transcripts = [
             Transcript(tuple(segments), recording.seconds)
             for recording, segments in zip(inputs, found, strict=True)
@@ -170,6 +172,7 @@ class SpeechRecogniser:
             log.warning(
                 "no streaming, the newest window is decoded again and again: %s", self.obstacle
             )
+
         return Stream(live)
 
     def live(
@@ -205,6 +208,7 @@ class SpeechRecogniser:
         """
         if self._exported:
             raise ValueError(f"stream: {self.obstacle}")
+
         chosen = TranscribeOptions(**options)
         size = (
             fitting_chunk(self.recogniser.model.encoder, USUAL_CHUNK)
@@ -220,6 +224,7 @@ class SpeechRecogniser:
             num_decoding_left_chunks=left_chunks,
             nbest=nbest,
         )
+
         return start_live(
             self._transcriber(chosen, search),
             self.recogniser,
@@ -241,6 +246,7 @@ class SpeechRecogniser:
                 f"window {cutting.window:g}: a {family.name} hears at most "
                 f"{family.longest_window:g} s at once"
             )
+
         return cutting
 
     def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
@@ -271,6 +277,7 @@ class SpeechRecogniser:
                 f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of "
                 "the run"
             )
+
         device = self._device if options.device is None else device_of(options.device)
 
         known = {each.name for each in fields(DecodeOptions)}
@@ -278,6 +285,7 @@ class SpeechRecogniser:
             raise ValueError(
                 f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}"
             )
+
         named = values_of(RequestOptions, options)
         decoding = {**named, **options.decoding, "token_times": True, "nbest": 1}
 
@@ -301,10 +309,12 @@ class SpeechRecogniser:
     def _with_dtype(self, options: DecodeOptions, device: torch.device) -> DecodeOptions:
         if not self._exported:
             return with_dtype(options, self.recogniser.config, device)
+
         if options.dtype not in (None, "fp32"):
             raise ValueError(
                 f"dtype {options.dtype}: an exported model has the arithmetic of its export"
             )
+
         return options
 
 
@@ -316,12 +326,15 @@ def device_of(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
     try:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(f"device {name}: unknown; known: auto, cpu, cuda, cuda:N") from None
+
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"device {name}: {torch.cuda.device_count()} GPUs found; use device cpu")
+
     return device
 
 

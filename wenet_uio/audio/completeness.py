@@ -46,10 +46,12 @@ def require_whole(audio: bytes) -> None:
                 f"cut short: the header claims {claimed} bytes of samples, the file has {there}"
             )
         return
+
     try:
         file = soundfile.SoundFile(io.BytesIO(audio))
     except soundfile.LibsndfileError:
         return
+
     with file:
         try:
             file.seek(int(file.frames * NEAR_END))

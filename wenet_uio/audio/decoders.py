@@ -65,6 +65,7 @@ class AudioInfo:
             raise AudioError(
                 f"cut short: the file has {self.num_samples} samples, its header claims more"
             )
+
         first, last = segment_samples(self.num_samples, self.sample_rate, start, end)
         return last - first
 
@@ -94,11 +95,13 @@ class Excerpt(NamedTuple):
                 if block.shape[1] > 1
                 else block[:, 0].astype(np.float32)
             )
+
         if not (isinstance(self.channel, int) and 0 <= self.channel < block.shape[1]):
             raise AudioError(
                 f"channel {self.channel} (counted from 0) requested, the audio has "
                 f"{block.shape[1]} channel(s)"
             )
+
         dtype = np.int16 if self.keep_int16 and block.dtype == np.int16 else np.float32
         return block[:, self.channel].astype(dtype)
 
@@ -114,6 +117,7 @@ class Excerpt(NamedTuple):
         )
         if waveform.dtype == np.float32:
             waveform *= np.float32(INT16_SCALE)
+
         return waveform
 
 
@@ -172,6 +176,7 @@ class WavDecoder:
         else:
             self._encoded.seek(offset)
             samples = np.fromfile(self._encoded, "<i2", count)
+
         return excerpt.of(samples.reshape(-1, self._channels))
 
     def close(self) -> None:
@@ -221,6 +226,7 @@ class SndfileDecoder:
         """
         if first:
             self._file.seek(first)
+
         size = max(1, BLOCK // self._file.channels)
         while first < last:
             try:
@@ -229,8 +235,10 @@ class SndfileDecoder:
                 raise AudioError(
                     f"damaged, or cut short, after sample {first} ({error.error_string})"
                 ) from None
+
             if not len(block):
                 return
+
             yield block
             first += len(block)
 
@@ -251,18 +259,22 @@ class AvDecoder:
             import av.error
         except ImportError:
             raise AudioError(f"{container} audio needs PyAV: pip install av") from None
+
         self._error = av.error.FFmpegError
         try:
             self._container = av.open(stream, "r", format=container, metadata_errors="ignore")
         except av.error.FFmpegError as error:
             raise AudioError(f"{container}: {error.strerror}") from None
+
         if not self._container.streams.audio:
             raise AudioError(f"{container}: no audio in it")
+
         self._resampler = av.AudioResampler(format="fltp")
         self._frames = self._decoded()
         first = next(self._frames, None)
         if first is None:
             raise AudioError(f"{container}: no samples")
+
         self._first = first
         self.sample_rate, self._channels = first[0], len(first[1])
 
@@ -293,9 +305,11 @@ class AvDecoder:
                 raise AudioError(
                     "the sample rate or the number of channels changes within the audio"
                 )
+
             block = samples.T[max(0, first - place) : max(0, last - place)]
             if len(block):
                 yield block
+
             place += samples.shape[1]
             if place >= last:
                 return
@@ -322,6 +336,7 @@ def _sane(waveform: np.ndarray) -> np.ndarray:
             f"samples of {peak / INT16_SCALE:g} times full scale: damaged, or not on the scale of "
             "-1 to 1"
         )
+
     return waveform
 
 

@@ -46,8 +46,10 @@ def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding | Los
         raise AudioError(
             f"opus stores {', '.join(map(str, OPUS_RATES))} Hz, not {sample_rate}; resample it"
         )
+
     if samples.dtype != np.int16:
         samples = samples.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16)
+
     file_format, subtype = FORMATS[encoding]
     buffer = io.BytesIO()
     try:
@@ -60,6 +62,7 @@ def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding | Los
         raise AudioError(
             f"{samples.shape[1]} channels at {sample_rate} Hz as {encoding}: {error}"
         ) from None
+
     return _with_serial_zero(buffer.getvalue()) if encoding == "opus" else buffer.getvalue()
 
 
@@ -79,6 +82,7 @@ def _with_serial_zero(ogg: bytes) -> bytes:
         data[first + 22 : first + 26] = bytes(4)
         data[first + 22 : first + 26] = _ogg_checksum(bytes(data[first:last]))
         first = last
+
     return bytes(data)
 
 

@@ -61,9 +61,11 @@ def place_of(source: str) -> Place:
     # A path of most lists, which are read in a hot loop
     if source[-1:] not in "0123456789]" or ":" not in source:
         return Place(source)
+
     found = PLACE.fullmatch(source)
     if found is None or source == found[1] or os.path.exists(source):  # noqa: PTH110 - a string
         return Place(source)
+
     path, offset, *ends = found.groups()
     frames, features = ((int(a), int(b)) if a else None for a, b in (ends[:2], ends[2:]))
     return Place(path, int(offset) if offset else None, frames, features)
@@ -95,6 +97,7 @@ class FeatureDecoder:
         matrix = np.array(self.load()[first:last], np.float32, order="C")
         if not np.isfinite(matrix).all():
             raise AudioError("features that are not finite numbers: damaged")
+
         return matrix
 
     def close(self) -> None:
@@ -108,6 +111,7 @@ class FeatureDecoder:
         """
         if place.is_whole:
             return self
+
         rows = _part("frames", place.frames, self.frames, FRAMES_TOO_FAR)
         columns = _part("features", place.features, self.dim, 0)
         return FeatureDecoder(
@@ -120,9 +124,11 @@ class FeatureDecoder:
 def _part(name: str, span: Span, size: int, too_far: int) -> slice:
     if span is None:
         return slice(0, size)
+
     first, last = span
     if not first <= last < size + too_far or first >= size:
         raise AudioError(f"the {name} {first}:{last} of a matrix with {size} {name}")
+
     return slice(first, min(last + 1, size))
 
 
@@ -180,11 +186,13 @@ class KaldiMatrix(NamedTuple):
                 raise AudioError(f"a Kaldi object {kind!r}, which is no matrix")
         except struct.error:
             raise AudioError(f"cut short: {len(head)} bytes of a Kaldi matrix") from None
+
         found = cls(kind, frames, dim, start, *numbers)
         if min(frames, dim) < 0 or found.size > room:
             raise AudioError(
                 f"cut short or damaged: a Kaldi matrix of {frames} x {dim} in {room} bytes"
             )
+
         return found
 
     def numbers_of(self, data: bytes | memoryview) -> np.ndarray:
@@ -194,6 +202,7 @@ class KaldiMatrix(NamedTuple):
             return np.frombuffer(
                 data, PLAIN[self.kind], self.frames * self.dim, self.header
             ).reshape(shape)
+
         lowest, width = np.float32(self.lowest), np.float32(self.width)
         dtype = np.dtype(COMPRESSED[self.kind])
         if self.kind != "CM":
@@ -203,6 +212,7 @@ class KaldiMatrix(NamedTuple):
                 + np.frombuffer(data, dtype, self.frames * self.dim, self.header).reshape(shape)
                 * step
             )
+
         quantiles = np.frombuffer(data, "<u2", 4 * self.dim, self.header).reshape(self.dim, 4)
         tables = _tables(lowest + width * UINT16_STEP * quantiles.astype(np.float32))
         stored = np.frombuffer(data, dtype, self.frames * self.dim, self.header + 8 * self.dim)
@@ -257,6 +267,7 @@ def end_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> in
         return offset + KaldiMatrix.parse(head, size - offset).size
     if head.startswith(b"RIFF") and len(head) == KALDI_HEAD:
         return min(size, offset + 8 + int.from_bytes(head[4:8], "little"))
+
     raise AudioError(
         f"no Kaldi matrix in binary form at byte {offset} of {size}; make feats.scp again"
     )
@@ -280,6 +291,7 @@ def encoded_size(path: str) -> int:
     place = place_of(path)
     if place.offset is None:
         return os.stat(place.path).st_size  # noqa: PTH116 - a string
+
     with open(place.path, "rb") as file:
         start, end = _extent(file, place.offset)
         return end - start

@@ -128,6 +128,7 @@ def audio_info(source: Source) -> AudioInfo:
             raise AudioError(f"no samples ({info.sample_rate} Hz, {info.channels} channel(s))")
         if info.num_samples > MOST_SAMPLES:
             raise AudioError(f"more than {MOST_SAMPLES} samples; split it into shorter files")
+
         return info
 
 
@@ -152,6 +153,7 @@ def read_audio(
         raise AudioError(
             f"{where}stored features ({frames} frames of {dim}), where a waveform is needed"
         )
+
     return waveform, rate
 
 
@@ -227,10 +229,12 @@ def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
     decoder = _open(encoded) if place.offset is None else _open_in_archive(encoded, place.offset)
     if place.is_whole:
         return decoder
+
     if not isinstance(decoder, FeatureDecoder):
         raise AudioError(
             "a range of frames in brackets, but this is audio; segments give times in seconds"
         )
+
     return decoder.of(place)
 
 
@@ -252,16 +256,19 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         return kaldi_features(encoded, 0, size)
     if is_tensor(head):
         return _open_array(load_array(bytes_between(encoded, 0, size)))
+
     stream = io.BytesIO(_without_copy(encoded)) if isinstance(encoded, memoryview) else encoded
     try:
         decoder = SndfileDecoder(stream, size)
         if decoder.is_believable:
             decoder.is_whole = wav_is_whole(head, size)
             return decoder
+
         reason = f"its header claims {decoder.info().num_samples} samples in {size} bytes"
         decoder.close()
     except soundfile.LibsndfileError as error:
         reason = error.error_string
+
     container = next(
         (name for place, mark, name in AV_CONTAINERS if head[place : place + len(mark)] == mark),
         None,
@@ -269,6 +276,7 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
     if container:
         stream.seek(0)
         return AvDecoder(stream, container)
+
     raise AudioError(_with_advice(reason, head))
 
 
@@ -285,8 +293,10 @@ def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
     else:
         size, head = os.fstat(encoded.fileno()).st_size, encoded.read(HEAD)
         encoded.seek(0)
+
     if not size:
         raise AudioError("empty: 0 bytes")
+
     return size, head
 
 
@@ -306,6 +316,7 @@ def _with_advice(reason: str, head: bytes) -> str:
         return "a Kaldi archive of several matrices; name one of them by its byte, as feats.scp does (feats.ark:1234)"
     if reason.startswith("Format not recognised"):
         return "no known format; samples without a header must be converted to wav first"
+
     return reason
 
 
@@ -315,6 +326,7 @@ def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDec
     """
     if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None
+
     channels = rate = 0
     place = 12
     while place + 8 <= len(head):
@@ -324,9 +336,11 @@ def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDec
             there = min(length, size - place)
             if not channels or not there:
                 return None
+
             decoder = WavDecoder(encoded, rate, channels, place, there)
             decoder.is_whole = is_whole(length, there)
             return decoder
+
         if name == b"fmt " and place + 16 <= len(head):
             kind, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", head, place)
             if (kind, frame, bits) != (
@@ -335,5 +349,7 @@ def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDec
                 16,
             ) or channels > MOST_CHANNELS:
                 return None
+
         place += length + length % 2
+
     return None

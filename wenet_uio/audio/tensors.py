@@ -54,14 +54,17 @@ def wav_of_array(samples: np.ndarray) -> bytes:
         raise AudioError(f"an array of shape {samples.shape}, which has no samples")
     if samples.ndim == 2 and samples.shape[0] <= MOST_CHANNELS < samples.shape[1]:
         samples = samples.T
+
     if samples.ndim not in (1, 2) or (samples.ndim == 2 and samples.shape[1] > MOST_CHANNELS):
         raise AudioError(
             f"an array of shape {samples.shape}, which is no waveform (samples,) or (channels, "
             "samples)"
         )
+
     subtype = SUBTYPES.get(samples.dtype.name)
     if subtype is None:
         raise AudioError(f"an array of {samples.dtype}; a waveform is of {', '.join(SUBTYPES)}")
+
     wav = io.BytesIO()
     soundfile.write(wav, samples, RATE, subtype, format="WAV")
     return wav.getvalue()
@@ -83,6 +86,8 @@ def load_array(data: bytes) -> np.ndarray:
         raise AudioError(
             f"cannot be read without pickle ({' '.join(str(error).split())[:80]})"
         ) from None
+
     if not isinstance(found, torch.Tensor):
         raise AudioError(f"holds a {type(found).__name__}, not a tensor; store the waveform alone")
+
     return (found.float() if found.dtype in (torch.bfloat16, torch.float16) else found).numpy()

@@ -36,5 +36,7 @@ def bytes_of_samples(head: bytes, size: int) -> tuple[int, int]:
         place += 8
         if name == b"data":
             return length, size - place
+
         place += length + length % 2
+
     return 0, 0

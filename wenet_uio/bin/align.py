@@ -86,10 +86,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     args = parser.parse_args()
     args.device = device_of(args)
+
     if args.result_dir is None:
         if args.result_file is None:
             parser.error("the following arguments are required: --result_dir")
         args.result_dir = str(Path(args.result_file).parent)
+
     return args
 
 
@@ -118,6 +120,7 @@ def main() -> None:
     write_alignments(found.by_key, poor, args.result_dir)
     if args.textgrid:
         write_textgrids(found.by_key, f"{args.result_dir}/textgrid")
+
     print(
         f"{len(found.by_key)} utterances aligned, {len(poor)} poor or unreadable "
         f"({args.result_dir}/poor)"

@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     of_epochs = "weights are saved at the end of epochs; use --min_epoch and --max_epoch"
     change_nothing(parser, dict.fromkeys(("--mode", "--min_step", "--max_step"), of_epochs))
+
     return parser
 
 
@@ -72,10 +73,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.num is not None and arguments.num < 1:
         parser.error(f"argument --num: expected at least 1, found {arguments.num}")
+
     if arguments.running and arguments.val_best:
         parser.error(
             "argument --running: a running average has the epochs in order; leave out --val_best"
         )
+
     (_take_running if arguments.running else _average_epochs)(arguments)
 
 
@@ -103,9 +106,11 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
             f"warning: --num {num}, but only {len(epochs)} epochs found; averaging these",
             file=sys.stderr,
         )
+
     average_checkpoints(epochs, arguments.dst_model, _lora(arguments))
     for epoch in epochs:
         print(f"epoch {epoch.number}" + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
+
     print(f"{arguments.dst_model}: mean of {len(epochs)}")
 
 

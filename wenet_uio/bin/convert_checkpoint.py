@@ -48,6 +48,7 @@ def parse_arguments() -> argparse.Namespace:
         choices=["icefall"],
         help="write pretrained.pt and tokens.txt of a trained zipformer instead",
     )
+
     return parser.parse_args()
 
 
@@ -57,10 +58,12 @@ def main() -> None:
     vocabulary = Path(args.vocabulary) if args.vocabulary else None
     if vocabulary is not None and not vocabulary.is_file():
         raise FileNotFoundError(f"{vocabulary}: no such file")
+
     if args.to:
         count = to_icefall(Path(args.input), Path(args.output_dir))
         print(f"{args.output_dir}: pretrained.pt with {count} weights")
         return
+
     converted = convert(Path(args.input), args.layout, vocabulary)
     count = write_model(converted, Path(args.output_dir))
     print(f"{args.output_dir}: model {converted.values['model']} with {count} weights")

@@ -39,6 +39,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--output_quant_file", help="output file of an int8 model, such as final_quant.zip"
     )
+
     return parser.parse_args()
 
 
@@ -55,10 +56,12 @@ def main() -> None:
             decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left
         )
         ways[f", in chunks of {chunks.size}"] = options
+
     references = {way: trained.references(options) for way, options in ways.items()}
     for path, int8 in ((arguments.output_file, False), (arguments.output_quant_file, True)):
         if path is None:
             continue
+
         content = to_torchscript(trained.hybrid, quantize=int8)
         exported = ExportedModel(from_torchscript(content), trained.hybrid)
         for way, options in ways.items():
@@ -66,8 +69,10 @@ def main() -> None:
             print(
                 judge(f"{path}{way}", agreement, trained.limits(int8), trained.tokenizer.detokenize)
             )
+
         with written_aside(path) as file:
             file.write(content)
+
         print(f"{path}: {len(content) / 1e6:.1f} MB")
 
 

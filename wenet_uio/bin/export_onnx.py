@@ -98,6 +98,7 @@ def parse_arguments() -> argparse.Namespace:
             "--decoder_fastertransformer": "there is no FasterTransformer here",
         },
     )
+
     return parser.parse_args()
 
 
@@ -109,12 +110,14 @@ def main() -> None:
     if sherpa := trained.model.family.sherpa:
         export_for_sherpa(trained, sherpa(trained))
         return
+
     check_exportable(trained.model)
     if isinstance(trained.model.encoder, ZipformerEncoder):
         export_zipformer(trained)
         return
     if "sherpa" in arguments.runtimes:
         warn_of_features(feature_differences(trained.config.dataset_conf))
+
     chunks, reason = chunks_of(trained, arguments)
     export(trained, OFFLINE, "offline")
     if chunks is not None:
@@ -135,6 +138,7 @@ def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
         raise ValueError(f"--runtimes wenet: {parts.no_wenet}")
     if (arguments.chunk_size or 0) > 0:
         raise ValueError(f"--chunk_size {arguments.chunk_size}: {parts.no_chunks}")
+
     warn_of_features(parts.feature_differences)
     contents = {name: to_onnx(graph) for name, graph in parts.graphs.items()}
     for folder, int8 in (("offline", False), ("offline_int8", True)):
@@ -152,6 +156,7 @@ def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
             )
         )
         write(path, contents, parts.tokens)
+
     print(f"only for sherpa-onnx, without streaming: {parts.no_wenet}; {parts.no_chunks}")
 
 
@@ -166,9 +171,11 @@ def export_zipformer(trained: Trained) -> None:
     arguments, model, reason = trained.arguments, trained.hybrid, ""
     if "sherpa" not in arguments.runtimes or not model.ctc_weight:
         raise ValueError("a zipformer is exported to ONNX for sherpa-onnx only, with its CTC")
+
     warn_of_features(feature_differences(trained.config.dataset_conf))
     kinds: dict[str, Chunks | None] = {"offline": OFFLINE, "streaming": None}
     kinds["streaming"], reason = chunks_of(trained, arguments, check_zipformer_chunks)
+
     for name, chunks in kinds.items():
         if chunks is None:
             continue
@@ -188,6 +195,7 @@ def export_zipformer(trained: Trained) -> None:
                 )
             )
             write(path, {"model.onnx": content}, tokens_file(trained.tokenizer, model.blank))
+
     print(f"only for sherpa-onnx{f'; no streaming model: {reason}' if reason else ''}")
 
 
@@ -221,6 +229,7 @@ def chunks_of(
     """
     if arguments.chunk_size is not None and arguments.chunk_size <= 0:
         return None, ""
+
     left = arguments.num_decoding_left_chunks
     chunks, reason = streaming_chunks(trained.hybrid, arguments.chunk_size, left, check)
     if chunks is not None and left < 0 and "sherpa" in arguments.runtimes:
@@ -228,6 +237,7 @@ def chunks_of(
             f"--num_decoding_left_chunks {left}: sherpa-onnx needs 0 or more; for all chunks (-1) "
             "use --runtimes wenet"
         )
+
     return chunks, reason
 
 
@@ -238,12 +248,15 @@ def export(trained: Trained, chunks: Chunks, folder: str) -> None:
     graphs = wenet_graphs(model, feature_dim, chunks) if "wenet" in arguments.runtimes else {}
     if "sherpa" in arguments.runtimes:
         graphs["model.onnx"] = sherpa_graph(model, feature_dim, chunks)
+
     contents = {name: to_onnx(graph) for name, graph in graphs.items()}
     options = DecodeOptions(decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left)
     references = trained.references(options)
+
     for int8 in (False, True):
         if int8:
             contents = {name: to_int8(content) for name, content in contents.items()}
+
         path = Path(arguments.output_dir, f"{folder}_int8" if int8 else folder)
         check(trained, contents, references, options, path, int8)
         write(
@@ -270,6 +283,7 @@ def check(
     if "encoder.onnx" in contents:
         agreement = compare(ExportedModel(WenetOnnx(contents), trained.hybrid), references, options)
         print(judge(f"{path}/encoder.onnx, ctc.onnx, decoder.onnx", agreement, limits, detokenize))
+
     if "model.onnx" in contents:
         sherpa = SherpaOnnx(contents["model.onnx"], trained.hybrid)
         agreement = compare(sherpa, references, options, modes=("ctc_greedy_search",))

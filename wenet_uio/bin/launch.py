@@ -49,6 +49,7 @@ def main() -> int:
     ranks = _Ranks()
     signal.signal(signal.SIGTERM, ranks.pass_on)
     signal.signal(signal.SIGALRM, ranks.pass_on)
+
     try:
         while (status := _run(arguments, ranks)) == AGAIN and arguments.nnodes in ("1", "1:1"):
             print("starting again from the newest state", file=sys.stderr)
@@ -64,12 +65,14 @@ def _run(arguments: Namespace, ranks: _Ranks) -> int:
     except ChildFailedError as error:
         if AGAIN in (failure.exitcode for failure in error.failures.values()):
             return AGAIN
+
         rank, failure = error.get_first_failure()
         if ranks.told and failure.exitcode == -signal.SIGTERM:
             print("stopped by SIGTERM before training began", file=sys.stderr)
             return 0
         if failure.exitcode < 0:  # killed by a signal, so the rank could not report an error
             print(f"error: rank {rank} was killed by {_reason(failure.exitcode)}", file=sys.stderr)
+
         return 1
     except SignalException as end:
         print(f"stopped by {end.sigval.name}", file=sys.stderr)
@@ -98,6 +101,7 @@ class _Ranks:
             for pid in children.read_text().split():
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGTERM)
+
         signal.setitimer(signal.ITIMER_REAL, INTERVAL)
 
 

@@ -123,15 +123,18 @@ def parse_arguments() -> argparse.Namespace:
     args = parser.parse_args()
     args.modes = list(dict.fromkeys(args.modes))
     args.device = device_of(args)
+
     if args.result_file and len(args.modes) > 1:
         parser.error(
             f"--result_file holds the text of one mode, found {len(args.modes)} modes; use "
             "--result_dir"
         )
+
     if args.result_dir is None:
         if args.result_file is None:
             parser.error("the following arguments are required: --result_dir")
         args.result_dir = str(Path(args.result_file).parent)
+
     return args
 
 
@@ -141,6 +144,7 @@ def main() -> None:
     check_modes(args.modes)
     if args.nproc < 1:
         raise ValueError(f"--nproc: expected 1 or more, found {args.nproc}")
+
     options = decode_options(args, token_times=args.token_times, nbest=args.nbest or 1)
     # A missing index is written here, before several processes need it.
     test_set = open_test_set(args)
@@ -151,6 +155,7 @@ def main() -> None:
     taken = time.perf_counter() - start
     recognition.skipped.extend(Skipped(key, "not indexed", reason) for key, reason in corpus.bad)
     write_recognition(recognition, keys_of(corpus), args.result_dir)
+
     if args.result_file:
         text = Path(args.result_dir, args.modes[0], "text").read_text(encoding="utf-8")
         with written_aside(args.result_file, "w") as file:
@@ -162,6 +167,7 @@ def main() -> None:
         f"{decoded} utterances, {recognition.seconds:.0f} s of audio in {taken:.1f} s ({speed:.0f} "
         "x real time)"
     )
+
     if recognition.skipped:
         print(
             f"{len(recognition.skipped)} could not be read ({args.result_dir}/skipped):",
@@ -169,6 +175,7 @@ def main() -> None:
         )
         for sample in recognition.skipped[:SHOWN]:
             print(f"  {sample.key} {sample.reason}: {sample.detail}", file=sys.stderr)
+
     if not decoded:
         raise ValueError(f"{args.test_data}: not one utterance could be read")
 
@@ -196,6 +203,7 @@ def open_test_set(args: argparse.Namespace) -> TestSet:
         training=False,
         options=LoaderOptions(num_workers=args.num_workers, pin_memory=args.device != "cpu"),
     )
+
     return TestSet(config, tokenizer, loader)
 
 
@@ -209,6 +217,7 @@ def recognize_in_processes(
     """
     if args.nproc == 1:
         return recognize_share(args, options, 0, test_set)
+
     recognition = Recognition()
     with ProcessPoolExecutor(
         args.nproc, multiprocessing.get_context("spawn"), start_worker
@@ -224,6 +233,7 @@ def recognize_in_processes(
         finally:
             for share in shares:
                 share.cancel()
+
     return recognition
 
 
@@ -252,6 +262,7 @@ def recognize_share(
     options = with_dtype(options, config, world.device)
     if rank == 0 and options.dtype != "fp32":
         print(f"dtype {options.dtype} on this {world.device.type}", file=sys.stderr)
+
     return recognize(
         Recogniser(config, tokenizer, model),
         loader if args.nproc == 1 else loader.share(rank, args.nproc),

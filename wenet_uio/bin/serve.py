@@ -60,6 +60,7 @@ def parse_arguments() -> argparse.Namespace:
     add_options(parser.add_argument_group("limits"), Limits)
     add_trust_code(parser)
     add_decode_options(parser)
+
     return parser.parse_args()
 
 
@@ -155,6 +156,7 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
     """
     if args.mode is not None:
         check_modes([args.mode])
+
     rules = {
         "rule1": EndpointRule(needs_words=False, silence=args.rule1) if args.rule1 else None,
         "rule2": EndpointRule(needs_words=True, silence=args.rule2) if args.rule2 else None,
@@ -203,8 +205,10 @@ def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
         return None
     if not (args.certificate and args.key):
         raise ValueError("--certificate and --key belong together")
+
     for file in (args.certificate, args.key):
         Path(file).read_bytes()  # its errors name the file
+
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         # A server cannot ask for the password of an encrypted key.
@@ -214,6 +218,7 @@ def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
         raise ValueError(
             f"{args.certificate}, {args.key}: no certificate with its key ({reason})"
         ) from None
+
     return context
 
 

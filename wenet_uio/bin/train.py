@@ -132,6 +132,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     args = parser.parse_args()
     args.device = device_of(args)
+
     return args
 
 
@@ -227,6 +228,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         print(model)
     if world.rank == 0 and folder.path.exists():
         folder.hold()
+
     state = folder.newest_state()
     if state is None:
         folder.refuse_strangers()
@@ -238,6 +240,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
             log.info(
                 "%d weights of %s from %s", count, ", ".join(args.enc_init_mods), args.enc_init
             )
+
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = args.tensorboard_dir or folder.path / "tensorboard"
     reporter = Reporter(
@@ -245,6 +248,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     )
     monitoring = Monitoring(reporter, Watchdog(world, args.watchdog), stop)
     trainer = Trainer(config, engine, Loaders(train, cv), folder, monitoring)
+
     if state is not None:
         trainer.load(state, allow_data_changes=args.allow_data_changes)
         for name in ("checkpoint", "enc_init"):
@@ -254,6 +258,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
                     name,
                     getattr(args, name),
                 )
+
     return trainer
 
 
@@ -281,6 +286,7 @@ def build_loaders(
     train_data = args.train_data or config.data
     if train_data is None:
         raise ValueError(f"--train_data is needed: {args.config} has no `data`")
+
     options = LoaderOptions(
         rank=world.rank,
         world_size=world.size,
@@ -307,9 +313,11 @@ def build_loaders(
                 f"{loader.corpus.data_list}: dataset_conf.filter_conf leaves no utterance "
                 f"({reasons}); widen the limits"
             )
+
     refuse_conversations(train.corpus)
     if train.corpus.has_text_only:
         check_text_is_trainable(train.corpus.data_list, config)
+
     return train, cv
 
 
@@ -333,6 +341,7 @@ def main() -> int:
         args.num_workers = auto_workers(world)
     if args.pin_memory is None:
         args.pin_memory = world.device.type == "cuda"
+
     logging.basicConfig(
         format="%(asctime)s %(message)s",
         datefmt="%F %T",
@@ -340,19 +349,23 @@ def main() -> int:
     )
     if world.device.type == "cpu":
         keep_freed_memory()
+
     use_cpu_threads(world, args.num_workers)
     # Rank 0 builds its trainer before it joins the other ranks, so that a wrong option is reported
     # once.
     trainer = build_trainer(args, world, stop) if world.rank == 0 else None
     world.join(args.dist_backend, args.timeout)
+
     if (
         world.device.type == "cpu"
     ):  # what `dtype: auto` is depends on the processor and on a measurement
         args.dtype = world.gather(trainer and trainer.config.dtype)[0]
+
     # not earlier: a rank that waits for a failed rank 0 must end when the launcher sends SIGTERM
     stop.listen()
     with report_failure_once(world):
         (trainer or build_trainer(args, world, stop)).run()
+
     trainer = None  # ends the data workers
     stop.ignore()
     world.leave()

@@ -78,6 +78,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     add_trust_code(parser)
     add_decode_options(parser)
+
     return parser.parse_args()
 
 
@@ -87,6 +88,7 @@ def main() -> int:
     check_modes([args.mode] if args.mode else list(MODES))
     if args.batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {args.batch_size}")
+
     options = options_of(args)
     # Wrong times are reported before the model is loaded
     options.cutting(Cutting.of_run(args.model))
@@ -100,6 +102,7 @@ def main() -> int:
         for place, name in enumerate(args.audio)
     ]
     failed = 0
+
     for number, segments in by_input(recogniser.iterate(inputs, options), len(inputs)):
         audio = args.audio[number]
         try:
@@ -109,6 +112,7 @@ def main() -> int:
                 raise
             print(f"error: {audio}: {str(error).removeprefix(f'{audio}: ')}", file=sys.stderr)
             failed += 1
+
     return 1 if failed else 0
 
 
@@ -161,6 +165,7 @@ def output_paths(args: argparse.Namespace) -> list[Path | None]:
     """
     if args.output_dir is None:
         return [None] * len(args.audio)
+
     paths = [
         Path(args.output_dir) / f"{Path(audio).stem}.{SUFFIXES[args.format]}"
         for audio in args.audio
@@ -168,6 +173,7 @@ def output_paths(args: argparse.Namespace) -> list[Path | None]:
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice:
         raise ValueError(f"--output_dir: two of the audio files would be written to {twice}")
+
     return [*paths]
 
 

@@ -36,12 +36,14 @@ def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
         return section.model_validate(values)
     except ValidationError as error:
         found = error.errors()
+
     inside = {problem["loc"][:depth] for problem in found for depth in range(len(problem["loc"]))}
     # A list is too short if its only items are bad: the bad items say all.
     causes = [each for each in found if each["type"] != "too_short" or each["loc"] not in inside]
     problems = [_describe(section, problem) for problem in causes]
     if len(problems) == 1:
         raise ConfigError(f"{where}: {problems[0]}")
+
     raise ConfigError("\n  ".join([f"{where}: {len(problems)} problems", *problems]))
 
 
@@ -52,6 +54,7 @@ def _describe(section: type[Section], problem: ErrorDetails) -> str:
         return f"{path}: unknown key; {_hint(key, _sections_at(section, problem['loc'][:-1]))}"
     if problem["type"] == "missing":
         return f"{path}: required key is missing"
+
     found = (
         f", found {reprlib.repr(problem['input'])}"
         if not isinstance(problem["input"], dict)
@@ -72,6 +75,7 @@ def _hint(key: str, sections: list[type[Section]]) -> str:
     ]
     if owners:
         return f"it belongs to {' or '.join(owners)}"
+
     nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
     return f"did you mean {nearest[0]!r}?" if nearest else "known: " + ", ".join(sorted(fields))
 
@@ -87,6 +91,7 @@ def _sections_at(section: type[Section], loc: tuple[Any, ...]) -> list[type[Sect
             for child in _sections_in(candidate.model_fields[part].annotation)
         ]
         candidates = found or candidates  # a tag of a union or an index of a list is no field
+
     return candidates
 
 

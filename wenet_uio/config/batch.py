@@ -77,6 +77,7 @@ class BatchConf(Section):
                 "bucket_boundaries, "
                 f"found {len(sizes)}"
             )
+
         _require_rising("bucket_boundaries", boundaries)
         return self
 
@@ -85,10 +86,12 @@ class BatchConf(Section):
         bins, sizes = self.bucket_duration_bins, self.bucket_batch_size
         if (bins is None) != (sizes is None):
             raise ValueError("bucket_duration_bins and bucket_batch_size need one another")
+
         if bins == ():
             raise ValueError(
                 "bucket_duration_bins has no bin: give one or more, or leave the key out"
             )
+
         ends = bins or ()
         if sizes is not None:
             in_two_dimensions = bool(ends) and isinstance(ends[0], tuple)
@@ -97,6 +100,7 @@ class BatchConf(Section):
                     f"bucket_batch_size has {len(sizes)} numbers for {len(ends)} "
                     "bucket_duration_bins"
                 )
+
         _require_rising("bucket_duration_bins", ends)
         return self
 
@@ -110,6 +114,7 @@ class BatchConf(Section):
                 f"max_tps has {len(self.max_tps)} numbers for {len(durations)} durations of the "
                 "bins"
             )
+
         return self
 
     @model_validator(mode="after")
@@ -118,11 +123,13 @@ class BatchConf(Section):
             return self
         if self.batch_type != "dynamic" or self.batch_tokens is not None:
             raise ValueError("batch_target goes with batch_type: dynamic, and without batch_tokens")
+
         name = "max_frames_in_batch" if self.batch_duration is None else "batch_duration"
         if self.batch_target > getattr(self, name):
             raise ValueError(
                 f"batch_target {self.batch_target:g} is above {name} {getattr(self, name):g}"
             )
+
         return self
 
     @model_validator(mode="after")

@@ -65,6 +65,7 @@ def add_lora_options(parser: argparse.ArgumentParser, *, training: bool) -> None
     refuse(group, {"--lora_ckpt_path": "give one file with all weights as --checkpoint"})
     if not training:
         return
+
     group.add_argument(
         "--only_optimize_lora", nargs="?", const="true", metavar="BOOL", help="train only these"
     )
@@ -85,8 +86,10 @@ def config_overrides(args: argparse.Namespace) -> list[str]:
     for option, (key, more) in FILES.items():
         if option in given:
             changes += [*more, f"{key}={json.dumps(given[option], ensure_ascii=False)}"]
+
     if str(given.get("use_lora")).lower() == "false":  # of weights that were merged
         changes.append("only_optimize_lora=false")
+
     changes += [f"{name}={given[name]}" for name in LORA if name in given]
     changes += [
         f"lora_conf.{name}={_lora_value(name, given[name])}" for name in LORA_CONF if name in given
@@ -114,6 +117,7 @@ def device_of(args: argparse.Namespace, environment: Mapping[str, str] = os.envi
         return args.device
     if args.gpu < 0:
         return "cpu"
+
     visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return f"cuda:{visible.index(str(args.gpu)) if str(args.gpu) in visible else args.gpu}"
 

@@ -33,6 +33,7 @@ def with_views(config: Config, where: str) -> Config:
     """
     if not config.cr_loss_scale:
         return config
+
     data = config.dataset_conf
     obstacle = ""
     if config.model_conf.ctc_weight == 0:
@@ -43,8 +44,10 @@ def with_views(config: Config, where: str) -> Config:
         obstacle = "the two views are equal; set dataset_conf.spec_aug: true, with masks"
     elif data.batch_conf.batch_type == "static" and data.batch_conf.batch_size == 1:
         obstacle = "two views do not fit batch_conf.batch_size 1; set it to 2 or more"
+
     if obstacle:
         raise ConfigError(f"{where}: cr_loss_scale {config.cr_loss_scale}: {obstacle}")
+
     views = ViewsConf(number=2, time_mask_ratio=config.cr_time_mask_ratio)
     return config.model_copy(update={"dataset_conf": data.model_copy(update={"views": views})})
 
@@ -63,6 +66,7 @@ def check_ctc_losses(config: Config, where: str) -> None:
     """
     if config.ctc_label_smoothing and config.model_conf.ctc_weight == 0:
         raise ConfigError(f"{where}: ctc_label_smoothing: {NO_CTC}")
+
     blocks, last = config.interctc_layer_idx, config.encoder_conf.num_blocks
     obstacle = ""
     if not blocks:
@@ -74,6 +78,7 @@ def check_ctc_losses(config: Config, where: str) -> None:
         obstacle = NO_CTC
     elif not config.family.inter_ctc:
         obstacle = f"model {config.model} has no CTC loss in the middle of its encoder"
+
     if obstacle:
         name = "interctc_conditioning" if blocks is None else f"interctc_layer_idx {list(blocks)}"
         raise ConfigError(f"{where}: {name}: {obstacle}")

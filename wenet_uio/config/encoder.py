@@ -130,6 +130,7 @@ class EncoderConf(AttentionConf, ChunkConf, InputLayerConf, EncoderSection):
                 f"output_size {self.output_size} is odd: {self.pos_enc_layer_type} needs an even "
                 "width"
             )
+
         _attention_fits(self)
         return self
 
@@ -147,16 +148,19 @@ class LimitedContextConf(EncoderConf):
     def _context_is_possible(self) -> LimitedContextConf:
         if self.att_context_size == (-1, -1):
             return self
+
         if self.use_dynamic_chunk or self.static_chunk_size:
             raise ValueError(
                 "att_context_size and chunks exclude each other: remove it, or the keys with "
                 "`chunk`"
             )
+
         if self.selfattention_layer_type not in LIMITED:
             raise ValueError(
                 f"att_context_size needs a selfattention_layer_type of {', '.join(LIMITED)}, "
                 f"found {self.selfattention_layer_type}"
             )
+
         return self
 
 
@@ -181,11 +185,13 @@ def _attention_fits(conf: EncoderConf) -> None:
         conf.selfattention_layer_type == "rope_abs_selfattn"
     ):
         raise ValueError("rope_pos (pos_enc_layer_type) and rope_abs_selfattn need one another")
+
     head_dim = conf.head_dim or conf.output_size // conf.attention_heads
     if conf.pos_enc_layer_type == "rope_pos" and head_dim % 2:
         raise ValueError(
             f"rope_pos turns one half of a head against the other: head_dim {head_dim} is odd"
         )
+
     width = (conf.head_dim or 0) * conf.attention_heads
     if width not in (0, conf.output_size) and conf.selfattention_layer_type != "selfattn":
         raise ValueError(

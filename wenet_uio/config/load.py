@@ -35,19 +35,23 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     refuse_derived(values, where)
     values = with_own_parts(from_wenet(values, where), where)
     sections_of: dict[str, Any] = {}
+
     for role, sections in CHOICES.items():
         name = values.get(role, Config.model_fields[role].default)
         if name is None and role in ("predictor", "joint"):
             continue
+
         # The keys of an unknown part cannot be checked: the message is about its name alone.
         section = sections.get(name, Any) if isinstance(name, str) else Any
         sections_of[f"{role}_conf"] = section
         values = {f"{role}_conf": {}, **values}
+
     config = parse(_config_class(tuple(sections_of.items())), values, where)
     check_parts(config, where)
     check_ctc_losses(config, where)
     if complete := config.family.complete:
         config = complete(config, where)
+
     return with_views(config, where)
 
 
@@ -84,19 +88,23 @@ def load_config(
     values = read_yaml(path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
+
     values = from_wenet(values, str(path))
     # WeNet writes model_dir; a model of WeNet may be trained further here
     if of_model or values.get("model_dir"):
         add_last_id(values, str(path))
+
     locate_files(values, Path(path), of_model=of_model)
     for override in overrides:
         _override(values, override)
+
     named = [str(values[key]) for key in ("encoder", "model") if is_third_party(values.get(key))]
     if named and not trust_code:
         raise ConfigError(
             f"{path}: encoder or model names code that would run: {', '.join(named)}; if you trust "
             "the author of the model, add --trust_code"
         )
+
     return parse_config(values, str(path))
 
 
@@ -120,11 +128,13 @@ def _override(values: dict[str, Any], override: str) -> None:
         dotted, equals, text = override.strip().partition(" ")
     if not equals:
         raise ConfigError(f"--override_config {override}: expected key.subkey=value")
+
     *parents, last = renamed(dotted.strip()).split(".")
     for parent in parents:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):
             raise ConfigError(f"--override_config {override}: {parent} is a value, not a section")
+
     try:
         values[last] = parse_yaml(text, last)
     except ConfigError:

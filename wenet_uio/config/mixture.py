@@ -153,17 +153,20 @@ class SourceConf(Section):
     def _nemo_names(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
+
         values = {name: value for name, value in values.items() if name not in IGNORED}
         for name in NEMO_NAMES.keys() & values.keys():
             if NEMO_NAMES[name] in values:
                 raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
             values[NEMO_NAMES[name]] = values.pop(name)
+
         values |= _fields_of_rename(values)
         # [audio] without quotes is a list in yaml
         if isinstance(tag := values.get("audio_locator_tag"), list):
             values["audio_locator_tag"] = f"[{', '.join(map(str, tag))}]"
         if values.get("type") == "nemo" and values.get("data_list") is not None:
             values["manifest_filepath"] = values.pop("data_list")
+
         return values
 
     @model_validator(mode="after")
@@ -175,6 +178,7 @@ class SourceConf(Section):
             raise ValueError(f"a source of type {self.type} has no {' and '.join(strange)}")
         if self.weight is not None and self.repeat != 1:
             raise ValueError("weight and repeat exclude one another")
+
         return self
 
     @model_validator(mode="after")
@@ -213,12 +217,14 @@ class SourceConf(Section):
             raise KeyError(f"a source of type {self.type} has no input_cfg")
         if not isinstance(self.input_cfg, str):
             return [conf._inheriting(self, self._files) for conf in self.input_cfg]
+
         path = os.path.realpath(self.input_cfg)
         files = (*self._files, path)
         if path in self._files:
             raise ConfigError(
                 f"{self.input_cfg}: this file of sources includes itself: {' > '.join(files)}"
             )
+
         return [conf._inheriting(self, files) for conf in load_mixture(self.input_cfg).sources]
 
     def _inheriting(self, group: SourceConf, files: tuple[str, ...]) -> SourceConf:
@@ -246,10 +252,12 @@ def _fields_of_rename(values: dict[str, Any]) -> dict[str, Any]:
     """
     if not isinstance(rename := values.get("rename"), dict) or not rename:
         return {}
+
     if values.get("type") != "shard":
         raise ValueError(
             "rename goes with type: shard; for other types give text_field or audio_field"
         )
+
     fields: dict[str, Any] = {"rename": dict(rename)}
     for name, members in MEMBERS_OF.items():
         key, member = f"{name}_field", next((each for each in members if each in rename), None)
@@ -261,6 +269,7 @@ def _fields_of_rename(values: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(
                 f"rename: the {name} is named {name}: write {name}: {rename[member]}, not {member}"
             )
+
     return fields
 
 
@@ -284,13 +293,16 @@ class MixtureConf(Section):
     def _names(cls, values: Any) -> Any:
         if isinstance(values, (list, tuple)):
             return {"sources": values}
+
         if isinstance(values, dict) and "input_cfg" in values:
             return {
                 "sources": values["input_cfg"],
                 **{k: v for k, v in values.items() if k != "input_cfg"},
             }
+
         if not isinstance(values, (dict, MixtureConf)):
             raise ValueError(f"expected a list of sources, found {type(values).__name__}")
+
         return values
 
     @model_validator(mode="after")
@@ -303,10 +315,12 @@ class MixtureConf(Section):
                 f"per_batch {self.per_batch} gives every source as many batches: leave the weights "
                 "out"
             )
+
         if not self.per_batch and any(source.batch_conf for source in self.sources):
             raise ValueError(
                 "batch_conf of a source needs per_batch: true, weighted, round_robin or zip"
             )
+
         return self
 
     @property

@@ -33,8 +33,10 @@ def named_object(use: str, where: str, *, missing: str = "") -> Any:
             else f"{module_name} needs it; install it"
         )
         raise ConfigError(f"{where}: {error}; {hint}") from None
+
     if not hasattr(module, name):
         raise ConfigError(f"{where}: {module.__file__} has no {name}{missing}")
+
     return getattr(module, name)
 
 
@@ -63,6 +65,7 @@ def named_record(key: str, name: str, table: Mapping[str, str], kind: type[Recor
             f"{key}: {use}: expected {article} {kind.__name__} of {kind.__module__}, found "
             f"{type(record).__name__}"
         )
+
     return record
 
 

@@ -45,6 +45,7 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
     """
     if of_model and values.get("tokenizer") != "aggregate":
         _name_units(values, yaml_path.parent)
+
     for conf, key, where, usual in _names_in(values):
         named = conf[key]
         for place in _places(named, usual, yaml_path.parent, of_model):
@@ -67,6 +68,7 @@ def _names_in(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str
     for language, part in _languages(values).items():
         kind = part.get("tokenizer", "sentencepiece") if isinstance(part, dict) else None
         parts.append((f"tokenizer_conf.languages.{language}", part, kind, f"{language}."))
+
     for where, conf, kind, prefix in parts:
         for section, key in NAMED_FILES:
             if (
@@ -127,12 +129,14 @@ def copy_files(config: Config, folder: Path) -> Config:
         name = _usual_name(config.tokenizer, section, key)
         if _copy(getattr(getattr(config, section), key), folder / name):
             changes.setdefault(section, {})[key] = name
+
     if languages := config.tokenizer_conf.languages:
         copies = {
             language: _copy_of_language(language, conf, folder)
             for language, conf in languages.items()
         }
         changes.setdefault("tokenizer_conf", {})["languages"] = copies
+
     return config.model_copy(
         update={
             section: getattr(config, section).model_copy(update=keys)
@@ -161,10 +165,12 @@ def _copy(path: str | None, copy: Path) -> bool:
     """Copy a file, unless it is missing or the copy is the same; whether there is a copy."""
     if not path or not Path(path).is_file():
         return False
+
     content = Path(path).read_bytes()
     if not copy.is_file() or copy.read_bytes() != content:
         if copy.is_file():
             log.warning("%s is replaced by %s, which has other contents", copy, path)
         with written_aside(copy) as file:
             file.write(content)
+
     return True

@@ -14,6 +14,7 @@ def known_name(name: str, known: Collection[str]) -> str:
     """
     if name in known:
         return name
+
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     raise ValueError(
         f"unknown; did you mean {nearest[0]!r}?"

@@ -42,10 +42,13 @@ def from_nemo(values: dict[str, Any], where: str) -> dict[str, Any]:
     for name in LOADERS[1:]:
         if loaders[name]:
             notes.append(f"{where}: {name}: not read; give the data to train.py as --cv_data")
+
     if loaders["train_ds"]:
         _add_loader(values, _opened(loaders["train_ds"], where), where, notes)
+
     for note in notes:
         warn_once(note)
+
     return values
 
 
@@ -69,8 +72,10 @@ def _without_model(values: dict[str, Any], where: str) -> dict[str, Any]:
                 "encoder_conf, and train_ds at the top"
             )
         values = {**{key: value for key, value in values.items() if key != "model"}, **model}
+
     if isinstance(values.get("tokenizer"), dict):
         values = {**values, **tokenizer_keys(values["tokenizer"], f"{where}: tokenizer")}
+
     return {OTHER_NAMES.get(key, key): value for key, value in values.items()}
 
 
@@ -80,11 +85,13 @@ def _opened(section: Any, where: str) -> dict[str, Any]:
         where, section = section, read_yaml(section)
     if isinstance(section, list):
         section = {"input_cfg": section}
+
     if not isinstance(section, dict):
         raise ConfigError(
             f"{where}: train_ds: expected keys of NeMo's loader or the path of a yaml, found "
             f"{section!r}"
         )
+
     section = _without_model(section, where)
     return without_null(section.get("train_ds", section))
 
@@ -111,6 +118,7 @@ def _add_loader(
     """Add `data` and the keys of `dataset_conf`, in place."""
     if values.get("data"):
         raise ConfigError(f"{where}: data and train_ds both name training data: give one of them")
+
     where = f"{where}: train_ds"
     if values.get("tokenizer") == "aggregate" and "lang_field" in section:
         section = dict(section)
@@ -118,13 +126,16 @@ def _add_loader(
             **(values.get("tokenizer_conf") or {}),
             "lang_field": section.pop("lang_field"),
         }
+
     data = data_of(section, where, notes)
     dataset = {**(values.get("dataset_conf") or {}), **_dataset_keys(section, where)}
     for name in ("filter_conf", "batch_conf"):
         if conf := data.pop(name, None):
             dataset[name] = {**(dataset.get(name) or {}), **conf}
+
     if data["sources"]:
         values["data"] = data
+
     values["dataset_conf"] = dataset
 
 
@@ -133,9 +144,11 @@ def _dataset_keys(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     found = {"shuffle": section["shuffle"]} if "shuffle" in section else {}
     if "sample_rate" in section:
         found["resample_conf"] = {"resample_rate": section["sample_rate"]}
+
     strategy = section.get("tarred_shard_strategy", "scatter")
     if strategy not in ("scatter", "replicate"):
         raise ConfigError(
             f"{where}.tarred_shard_strategy: {strategy!r} is unknown; known: scatter, replicate"
         )
+
     return found if strategy == "scatter" else {**found, "partition": False}

@@ -49,6 +49,7 @@ def filters_of(section: Mapping[str, Any], where: str) -> dict[str, Any]:
                 f"{where}.max_tps: the list is empty; write a number of tokens per second"
             )
         found["max_tps"] = max(found["max_tps"])
+
     return found
 
 
@@ -77,6 +78,7 @@ def batch_conf_of(
     ):
         if key in section:
             batch[key] = section[key]
+
     if "bucketing_strategy" in section:
         strategy = section["bucketing_strategy"]
         if strategy not in ORDERS:
@@ -84,6 +86,7 @@ def batch_conf_of(
                 f"{where}.bucketing_strategy: {strategy!r} is unknown; known: {', '.join(ORDERS)}"
             )
         batch["length_order"] = ORDERS[strategy]
+
     return batch
 
 
@@ -98,6 +101,7 @@ def sizes_of_buckets(section: Mapping[str, Any], count: int, where: str) -> list
         return None
     if isinstance(given, int):
         return [given * (count - number) for number in range(count)]
+
     return list_of(given, count, f"{where}.bucketing_batch_size")
 
 
@@ -118,10 +122,12 @@ def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> 
     bins, sizes = section.get("bucket_duration_bins"), section.get("bucket_batch_size")
     if not section.get("use_bucketing", True):
         bins = None
+
     if sizes and not bins:
         raise ConfigError(
             f"{where}.bucket_batch_size: needs bucket_duration_bins and use_bucketing: true"
         )
+
     if bins and sizes:
         batch = {"batch_type": "bucket", "bucket_duration_bins": bins, "bucket_batch_size": sizes}
         tps = section.get("max_tps")
@@ -130,11 +136,13 @@ def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> 
             if isinstance(tps, list)
             else {}
         )
+
     if bins:
         notes.append(
             f"{where}.bucket_duration_bins: not needed here, because the plan sorts all utterances "
             "by length"
         )
+
     return _bounded_batches(section, where)
 
 
@@ -146,8 +154,10 @@ def _bounded_batches(section: Mapping[str, Any], where: str) -> dict[str, Any]:
             "batch_type": "dynamic",
             **{name: section[name] for name in names if name in section},
         }
+
     if "quadratic_duration" in section:
         raise ConfigError(f"{where}.quadratic_duration: needs batch_duration; write both")
+
     return (
         {"batch_type": "static", "batch_size": section["batch_size"]}
         if "batch_size" in section
@@ -171,6 +181,7 @@ def _max_tps_by_duration(
             max(tps for tps, end in zip(given, durations, strict=True) if end == each)
             for each in distinct
         ]
+
     raise ConfigError(
         f"{where}.max_tps: expected {len(bins)} numbers, one for each bucket, found {len(given)}"
     )
@@ -186,6 +197,7 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
                 f"{where}.batch_size: not needed here, because batch_tokens bounds the batches"
             )
         return {"batch_type": "dynamic"}
+
     bins, sizes = section.get("bucket_duration_bins") or [], section.get("bucket_batch_size") or []
     if bins and len(bins) == len(sizes):
         tokens = _smallest_padded(bins, sizes)
@@ -194,12 +206,14 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
             "of its buckets"
         )
         return {"batch_type": "dynamic", "batch_tokens": tokens}
+
     if "bucket_batch_size" in section:
         raise ConfigError(
             f"{where}.bucket_batch_size: needs as many bucket_duration_bins; or write "
             "batch_tokens: 4000 (tokens of a "
             "batch) instead"
         )
+
     return (
         {"batch_type": "static", "batch_size": section["batch_size"]}
         if "batch_size" in section

@@ -93,6 +93,7 @@ def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     }
     if any("batch_conf" in source for source in sources):
         found["per_batch"] = True
+
     return found
 
 
@@ -110,16 +111,19 @@ def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
             f"{where}.multi_config: give the keys of each loader in a section, such as audio: and "
             "text:"
         )
+
     common = _common(section, loaders, where, notes)
     per_batch, weights = _fusion(section, list(loaders), where)
     groups: list[dict[str, Any]] = []
     filters: dict[str, Any] = {}
+
     for name, own in loaders.items():
         found = _single(without_null({**common, **own}), f"{where}.{name}", notes)
         groups.append(
             {**_group(found, f"{where}.{name}"), **({"weight": weights[name]} if weights else {})}
         )
         _add_filters(filters, found["filter_conf"], f"{where}.{name}")
+
     return {"sources": groups, "per_batch": per_batch, "filter_conf": filters}
 
 
@@ -143,14 +147,17 @@ def _fusion(
         raise ConfigError(
             f"{where}.sampler_fusion: {fusion!r} is unknown; known: {', '.join(PER_BATCH)}"
         )
+
     weights = section.get("sampler_weights") or [1.0] * len(names)
     if isinstance(weights, dict) and set(weights) == set(names):
         weights = [weights[name] for name in names]
+
     if not isinstance(weights, list) or len(weights) != len(names):
         raise ConfigError(
             f"{where}.sampler_weights: expected a number for each of {', '.join(names)}, found "
             f"{weights}"
         )
+
     per_batch = PER_BATCH[fusion]
     return per_batch, dict(zip(names, weights, strict=True)) if per_batch == "weighted" else {}
 
@@ -162,12 +169,15 @@ def _group(found: Mapping[str, Any], where: str) -> dict[str, Any]:
             f"{where}.bucketing_batch_size: write bucket_duration_bins and bucket_batch_size "
             "instead"
         )
+
     if "temperature" in found:
         raise ConfigError(
             f"{where}.asr_tts_sampling_technique: temperature applies to a whole run; write random"
         )
+
     if not found["sources"]:
         raise ConfigError(f"{where}: names no data; write input_cfg or manifest_filepath")
+
     return {"type": "group", "input_cfg": found["sources"], "batch_conf": found["batch_conf"]}
 
 

@@ -35,9 +35,11 @@ def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
         return [
             {**_inherited(section), **source} for source in _listed(section["input_cfg"], where)
         ]
+
     for key, kind in (("cuts_path", "lhotse_cuts"), ("shar_path", "lhotse_shar")):
         if key in section:
             return [{"type": kind, key: section[key], **text_field}]
+
     return [{**text_field, **source} for source in _of_files(section, where)]
 
 
@@ -54,11 +56,13 @@ def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
     """The sources of `input_cfg`: a list, or the path of a yaml with one."""
     if isinstance(input_cfg, str):
         return [{"type": "group", "input_cfg": input_cfg}]
+
     if not isinstance(input_cfg, list) or not all(isinstance(source, dict) for source in input_cfg):
         raise ConfigError(
             f"{where}.input_cfg: expected a list of sources or the path of a yaml, found "
             f"{input_cfg!r}"
         )
+
     return input_cfg
 
 
@@ -74,6 +78,7 @@ def _of_files(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
         return []
     if missing := [key for key, value in files.items() if not value]:
         raise ConfigError(f"{where}.is_tarred: needs {missing[0]}")
+
     return [{"type": kind, **files}]
 
 
@@ -92,6 +97,7 @@ def _buckets(
             f"{' and '.join(files)} as lists "
             "of lists, one list for each bucket"
         )
+
     weights = list_of(
         section.get("bucketing_weights", [1] * count), count, f"{where}.bucketing_weights"
     )

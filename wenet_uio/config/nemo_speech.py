@@ -45,6 +45,7 @@ def with_text_data(
     text = section.get("text_data")
     if not text:
         return {"sources": sources}
+
     _check(text, f"{where}.text_data", notes)
     source = {"type": "tts_text", **{key: text[key] for key in FILES if text.get(key)}}
     return _mixed(sources, source, [text.get(key) or section.get(key) for key in SAMPLING], where)
@@ -59,6 +60,7 @@ def _mixed(
         return {"sources": [*sources, source]}
     if technique == "temperature":
         return {"sources": [*sources, source], "temperature": temperature or DEFAULT_TEMPERATURE}
+
     audio = {"type": "group", "input_cfg": sources}
     weights = _weights(technique, shares, where)
     return {
@@ -75,11 +77,13 @@ def _weights(technique: str, shares: Any, where: str) -> Sequence[float]:
             f"{where}.{SAMPLING[0]}: {technique!r} is unknown; known: random, round-robin, "
             "temperature"
         )
+
     weights = [1, 1] if technique == "round-robin" else shares
     if not isinstance(weights, list) or len(weights) != 2:
         raise ConfigError(
             f"{where}.{SAMPLING[2]}: expected the shares of audio and of text, found {weights}"
         )
+
     return weights
 
 
@@ -88,9 +92,11 @@ def _check(text: Any, where: str, notes: list[str]) -> None:
         raise ConfigError(
             f"{where}: needs manifest_filepath, the texts to be spoken; found {text!r}"
         )
+
     known = (*FILES, *SAMPLING, *NOT_NEEDED)
     if unknown := sorted(set(text) - set(known)):
         raise ConfigError(f"{where}.{unknown[0]}: unknown key; known: {', '.join(known)}")
+
     notes.append(
         f"{where}: an operator must speak these texts; name it in dataset_conf.operators with "
         "after: decode"

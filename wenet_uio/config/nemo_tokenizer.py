@@ -24,14 +24,17 @@ def tokenizer_keys(section: Any, where: str) -> dict[str, Any]:
         raise ConfigError(
             f"{where}: expected type and dir, or type: agg and langs, found {section!r}"
         )
+
     if section.get("type") != "agg":
         return {
             "tokenizer": "sentencepiece",
             "tokenizer_conf": {"model_path": _model(section, where)},
         }
+
     langs = section.get("langs")
     if not isinstance(langs, Mapping) or not langs:
         raise ConfigError(f"{where}.langs: expected a tokenizer for each language, found {langs!r}")
+
     models = {
         str(language): {
             "tokenizer": "sentencepiece",
@@ -50,4 +53,5 @@ def _model(section: Any, where: str) -> str:
             "another tokenizer "
             "write tokenizer and tokenizer_conf"
         )
+
     return f"{section['dir'].rstrip('/')}/{MODEL}"

@@ -25,6 +25,7 @@ def with_own_parts(values: dict[str, Any], where: str) -> dict[str, Any]:
     for key in ("predictor", "joint"):
         if key not in defaults:
             _refuse_part(values, key, where)
+
     stated = {
         key: value for key, value in values.items() if value is not None or key not in defaults
     }

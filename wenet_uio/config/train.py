@@ -70,6 +70,7 @@ class AdamWConf(AdamConf):
                 "each module, "
                 "then one for all other weights"
             )
+
         return self
 
 
@@ -147,15 +148,18 @@ class NoamHoldAnnealingConf(Section):
                 and getattr(self, f"{part}_ratio") is not None
             ):
                 raise ValueError(f"give {part}_steps or {part}_ratio, not both")
+
         if self.warmup_steps is None and self.warmup_ratio is None:
             raise ValueError(
                 "warmup_steps or warmup_ratio is required: the rate falls relative to the warm-up"
             )
+
         if self.warmup + self.hold > self.max_steps:
             raise ValueError(
                 f"warm-up {self.warmup} and hold {self.hold} are longer than max_steps "
                 f"{self.max_steps}"
             )
+
         return self
 
     @property

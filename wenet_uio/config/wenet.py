@@ -157,17 +157,21 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
     own = values.pop(OWN, {})
     if not isinstance(own, dict):
         raise ConfigError(f"{where}: {OWN}: expected sections with keys, found {own!r}")
+
     _merge(values, own)
     if _has_keys_of_2021(values):
         _renew_dataset(values)
+
     _move_cmvn(values)
     _move_split_with_space(values)
     model = values.get("model")
     if isinstance(model, str) and model in FAMILIES:
         _rename_labels(values, family_of(model).wenet_labels)
+
     dropped = [".".join(path) for path in WITHOUT_EFFECT if _drop(values, path)]
     if dropped:
         warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
+
     return values
 
 
@@ -187,9 +191,11 @@ def to_wenet(config: Config) -> dict[str, Any]:
     }
     for section, names in LATE_KEYS.items():
         values[section] |= _set_apart(config, values, (section,), names)
+
     own = _own_sections(config, values)
     if config.model in FAMILIES:
         values["model"] = config.family.name
+
     _rename_labels(values, {ours: theirs for theirs, ours in config.family.wenet_labels.items()})
     return values | ({OWN: own} if own else {})
 
@@ -223,6 +229,7 @@ def _own_sections(config: Config, values: dict[str, Any]) -> dict[str, Any]:
             for key in path:
                 section = section.setdefault(key, {})
             section |= kept
+
     return own
 
 
@@ -235,6 +242,7 @@ def _set_apart(
     section, conf = values, config
     for key in path:
         section, conf = section[key], getattr(conf, key)
+
     fields = type(conf).model_fields
     found = {name: section.pop(name) for name in names if name in section}
     return {
@@ -270,6 +278,7 @@ def _renew_dataset(values: dict[str, Any]) -> None:
     for key, section in OF_2021.items():
         if key in dataset:
             dataset.setdefault(section, {})[key] = dataset.pop(key)
+
     collate = values.pop("collate_conf", None)
     if isinstance(collate, dict):
         _move_collate(collate, dataset)
@@ -280,6 +289,7 @@ def _move_collate(collate: dict[str, Any], dataset: dict[str, Any]) -> None:
     for key in ("spec_aug", "speed_perturb", "spec_sub", "spec_sub_conf"):
         if key in collate:
             dataset.setdefault(key, collate[key])
+
     masks = {
         key: value
         for key, value in _section(collate, "spec_aug_conf").items()
@@ -313,6 +323,7 @@ def _move_cmvn(values: dict[str, Any]) -> None:
     if given.get("cmvn_file") and values.get("cmvn_conf") is None:
         values["cmvn"] = "global_cmvn"
         values["cmvn_conf"] = given
+
     conf = values.get("cmvn_conf")
     # As WeNet writes it without CMVN
     if isinstance(conf, dict) and conf.get("is_json_cmvn", True) is None:
@@ -336,6 +347,7 @@ def _rename_labels(values: dict[str, Any], names: Mapping[str, str]) -> None:
     """Rename special tokens, in place: some families of WeNet have names of their own."""
     if not names:
         return
+
     conf = _section(values, "tokenizer_conf")
     if isinstance(conf.get("special_tokens"), dict):
         conf["special_tokens"] = {
@@ -350,4 +362,5 @@ def _drop(values: dict[str, Any], path: tuple[str, ...]) -> bool:
         section = section.get(key)
         if not isinstance(section, dict):
             return False
+
     return section.pop(path[-1], section) is not section

@@ -37,14 +37,17 @@ def read_yaml(path: str | Path) -> Any:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
+
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path}: more than {MOST_BYTES >> 20} MiB; is this a yaml file?")
+
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: not UTF-8 ({error.reason} at byte {error.start}); convert the file with iconv"
         ) from None
+
     return parse_yaml(text, str(path))
 
 
@@ -58,12 +61,15 @@ def parse_yaml(text: str, where: str) -> Any:
         loader, node = _composed(text)
         if node is None:
             return None
+
         if _size(node, {}) > MOST_VALUES:
             raise yaml.YAMLError(
                 f"more than {MOST_VALUES} values; do its aliases (*name) repeat each other?"
             )
+
         if twice := _given_twice(node):
             raise yaml.YAMLError(twice)
+
         return loader.construct_document(node)
     except RecursionError:
         raise ConfigError(f"{where}: its values are nested too deeply") from None
@@ -88,6 +94,7 @@ def _composed(text: str) -> tuple[Any, yaml.Node | None]:
         with suppress(yaml.YAMLError):
             loader = yaml.CSafeLoader(text)
             return loader, loader.get_single_node()
+
     loader = yaml.SafeLoader(text)
     return loader, loader.get_single_node()
 
@@ -110,6 +117,7 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
             parts = node.value
         elif isinstance(node, yaml.MappingNode):
             parts = [value for pair in node.value for value in pair]
+
         sizes[id(node)] = min(1 + sum(_size(part, sizes) for part in parts), MOST_VALUES + 1)
     return sizes[id(node)]
 
@@ -125,6 +133,7 @@ def _given_twice(node: yaml.Node) -> str:
         node = left.pop()
         if id(node) in seen:  # an alias, maybe of a mapping that it is in
             continue
+
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             left.extend(node.value)
@@ -134,6 +143,7 @@ def _given_twice(node: yaml.Node) -> str:
                 [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
             ):
                 return found
+
     return ""
 
 
@@ -145,4 +155,5 @@ def _repeated(keys: Sequence[yaml.ScalarNode]) -> str:
         if name in lines and key.tag != MERGE:
             return f"line {line}: the key {key.value} is given twice, first on line {lines[name]}; remove one of them"
         lines[name] = line
+
     return ""

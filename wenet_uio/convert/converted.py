@@ -65,8 +65,10 @@ def write_model(converted: Converted, folder: Path) -> int:
         fill(model, new | dict(converted.weights), "the converted weights")
         folder.mkdir(parents=True, exist_ok=True)
         save_config(copy_files(config, folder), folder / TRAIN_CONFIG)
+
     with written_aside(folder / FINAL_WEIGHTS) as file:
         torch.save(model.state_dict(), file)
+
     return sum(weight.numel() for weight in model.parameters())
 
 
@@ -74,11 +76,13 @@ def _with_files(converted: Converted, folder: Path) -> dict[str, Any]:
     """Write the files of a model into `folder`; the content of the train.yaml with their paths."""
     for name, content in converted.files.items():
         (folder / name).write_text(content, encoding="utf-8")
+
     values = deepcopy(dict(converted.values))
     for section in values.values():
         for key, value in section.items() if isinstance(section, dict) else ():
             if isinstance(value, str) and value in converted.files:
                 section[key] = str(folder / value)
+
     return values
 
 
@@ -102,6 +106,7 @@ def renamed(
     modules = dict(_numbered(table, layers))
     found: dict[str, torch.Tensor] = {}
     unknown, seen = [], set()
+
     for name, weight in weights.items():
         module, _, kind = name.rpartition(".")
         if name in modules:
@@ -112,10 +117,12 @@ def renamed(
             seen.add(module)
         elif name not in unused:
             unknown.append(name)
+
     if unknown:
         raise ValueError(f"unknown weights: {listed(unknown, SHOWN)}")
     if missing := [module for module in modules if module not in seen]:
         raise ValueError(f"weights are missing: {listed(missing, SHOWN)}")
+
     return found
 
 
@@ -132,6 +139,7 @@ def _numbered(table: Mapping[str, str], layers: Mapping[str, int]) -> list[tuple
         )
         numbers = [""] if count is None else map(str, range(count))
         pairs += [(theirs.replace("{}", number), ours.replace("{}", number)) for number in numbers]
+
     return pairs
 
 

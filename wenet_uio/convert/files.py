@@ -47,8 +47,10 @@ def read_json(path: Path) -> dict[str, Any]:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: no JSON ({error})") from None
+
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected a JSON object, found {type(values).__name__}")
+
     return values
 
 
@@ -67,10 +69,12 @@ def read_folder_weights(folder: Path) -> dict[str, torch.Tensor]:
             found: dict[str, torch.Tensor] = {}
             for part in sorted(set(_parts(index).values())):
                 found |= _tensors(folder / part, read)
+
             if missing := _parts(index).keys() - found.keys():
                 raise ValueError(
                     f"{index}: its parts lack {min(missing)}; download the model again"
                 )
+
             return found
     raise FileNotFoundError(
         f"{folder}: no weights in it; expected {' or '.join(WEIGHTS)}, or an index of parts"
@@ -96,6 +100,7 @@ def check_state_dict(path: Path, weights: object) -> None:
     """
     if not isinstance(weights, dict):
         raise ValueError(f"{path}: expected a state dict, found {type(weights).__name__}")
+
     for name, weight in weights.items():
         if not isinstance(name, str) or not isinstance(weight, torch.Tensor):
             raise ValueError(

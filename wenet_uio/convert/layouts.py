@@ -33,10 +33,12 @@ def convert(path: Path, layout: str | None = None, vocabulary: Path | None = Non
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder")
+
     names = [layout] if layout else [name for name, each in LAYOUTS.items() if each.found_at(path)]
     if not names:
         expected = "; ".join(f"{name}: {each.what}" for name, each in LAYOUTS.items())
         raise ValueError(f"{path}: none of the known layouts ({expected})")
+
     try:
         return LAYOUTS[names[0]].convert(path, vocabulary)
     except ValueError as error:

@@ -40,8 +40,10 @@ def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
         length = int.from_bytes(file.read(LENGTH), "little")
         if size < LENGTH or not 2 <= length <= min(size - LENGTH, MOST_HEADER_BYTES):
             raise ValueError(f"{path}: not a file of safetensors, or incomplete")
+
         header = file.read(length)
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
     try:
         entries = json.loads(header)
         entries.pop("__metadata__", None)
@@ -62,6 +64,8 @@ def _tensor(content: mmap.mmap, entry: dict[str, Any], start: int, size: int) ->
         raise ValueError(
             "a tensor ends behind the end of the file, or its size is not that of its shape"
         )
+
     if not count:
         return torch.empty(shape, dtype=dtype)
+
     return torch.frombuffer(content, dtype=dtype, count=count, offset=first).view(shape)

@@ -43,11 +43,13 @@ def empty_tensors(
     for name, (shape, dtype) in shapes.items():
         starts[name] = size
         size += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+
     storage = torch.UntypedStorage(size) if get_worker_info() is None else _shared(size)
     tensors = {}
     for name, (shape, dtype) in shapes.items():
         offset = starts[name] // dtype.itemsize
         tensors[name] = torch.empty(0, dtype=dtype).set_(storage, offset, shape)  # pyright: ignore[reportCallIssue] - strides are optional
+
     return tensors
 
 
@@ -72,6 +74,7 @@ def to_buffers(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor],
             buffers[storage.data_ptr()] = torch.empty(
                 0, dtype=torch.uint8, device=tensor.device
             ).set_(storage)
+
         number = list(buffers).index(storage.data_ptr())
         places[name] = (
             number,
@@ -80,6 +83,7 @@ def to_buffers(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor],
             tensor.stride(),
             tensor.dtype,
         )
+
     return list(buffers.values()), places
 
 
@@ -103,10 +107,12 @@ def copied(
     """
     if any(tensor.device.type != "cpu" for tensor in tensors.values()):
         return {name: copy(tensor) for name, tensor in tensors.items()}
+
     buffers, places = to_buffers(tensors)
     needed = sum(tensor.nbytes + ALIGNMENT for tensor in tensors.values())
     if 2 * needed < sum(buffer.nbytes for buffer in buffers):
         return {name: copy(tensor) for name, tensor in tensors.items()}
+
     elsewhere = [copy(buffer) for buffer in buffers]
     return {
         name: elsewhere[number].view(dtype).as_strided(shape, stride, offset)

@@ -55,6 +55,7 @@ def read_conversation(
     heard: list[Example] = []
     tokens = {True: 0, False: 0}  # of the assistant, and of others
     assert utterance.turns is not None
+
     for number, (turn, role) in enumerate(
         zip(utterance.turns, utterance.extra["roles"], strict=True)
     ):
@@ -63,10 +64,12 @@ def read_conversation(
             labels += own
             tokens[role == ASSISTANT] += len(own)
             continue
+
         labels.append(AUDIO_TURN)
         decoded = _decoded(turn, f"{utterance.key}/{number}", channel)
         tokens[role == ASSISTANT] += tokens_of_audio(_seconds(decoded), turn.seconds_of_token)
         heard.append(_through(operators, replace(decoded, random=random + number, speed=speed)))
+
     _check_tokens(chain, tokens[True], tokens[False])
     return Example(
         utterance.key,

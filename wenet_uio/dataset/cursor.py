@@ -103,6 +103,7 @@ class Cursor:
                 number: plan for number, plan in self._plans.items() if number == self.data_pass
             }
             self._plans = {**current, data_pass: found}
+
         return found
 
     def _planned(self, data_pass: int, division: Division) -> EpochPlan:
@@ -112,6 +113,7 @@ class Cursor:
         for plan in self._plans.values():
             if plan.corpus is corpus and plan.division == division:
                 return plan.of_epoch(seed, epoch)
+
         return EpochPlan(
             corpus,
             self.measure,
@@ -148,14 +150,17 @@ class Cursor:
             if position >= plan.num_batches:
                 data_pass, position = data_pass + 1, 0
                 plan = self.plan_of(data_pass)
+
             if not plan.num_batches:
                 raise ValueError(
                     f"{self.corpus.data_list}: pass {data_pass} has no batch; widen the filters"
                 )
+
             for work in islice(
                 works(plan, plan.step(position, self.world_size, self.rank)), yielded, None
             ):
                 yield (data_pass, position), work
+
             position, yielded = position + self.world_size, 0
 
     def yielded_of_step(self) -> list[Work]:
@@ -174,6 +179,7 @@ class Cursor:
         if not closes_step:
             self.micro_batches += 1
             return
+
         self.position, self.micro_batches, self.steps_done = (
             self.position + self.world_size,
             0,
@@ -248,6 +254,7 @@ class Cursor:
         state = {**IN_EARLIER_STATES, "reshuffle": self.reshuffle, **state}
         if "measure" in state and self.measure.has_digest(state["measure"]):
             state["measure"] = self.measure.digest()  # of an earlier version it may be another one
+
         changed = self._changes_since(state)
         inside = state["position"] or state["micro_batches"]
         if changed and inside and not allow_changes:
@@ -258,15 +265,18 @@ class Cursor:
                 "--allow_data_changes; or start a new "
                 "run from the weights with --checkpoint"
             )
+
         if state["micro_batches"] and not self._alone and not changed:
             raise ValueError(
                 "the data state was taken inside a step of one rank: resume it on one rank"
             )
+
         self.epoch, self.seed = state["epoch"], state["seed"]
         self._begin_pass(state["data_pass"])
         if inside and not changed:
             self.position, self.micro_batches = state["position"], state["micro_batches"]
             self.division = _division_of(state)
+
         self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
         self.passes = self.passes.starting_at(self.data_pass, state["offsets"])
         self._plans = {}
@@ -287,6 +297,7 @@ class Cursor:
                 "start a new run from "
                 "the weights with --checkpoint"
             )
+
         now = {**self._identity(), "planner": _division_of(state).planner}
         described = {
             "corpus": f"the data set {self.corpus.data_list}",

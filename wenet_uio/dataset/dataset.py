@@ -84,6 +84,7 @@ def build_loader(
     require_speaker(corpus, conf.operators, training=training)
     if corpus.has_features:
         check_features(corpus, conf, training=training)
+
     chains = Chains(
         build_chain(
             conf, labels, training=training, defer_features=options.defer_features, corpus=corpus
@@ -97,6 +98,7 @@ def build_loader(
     reader = BatchReader(corpus, conf, chains, keep_int16=keep_int16, collate=options.collate)
     if not training:
         options = replace(options, epoch_steps=None)
+
     cursor = Cursor(
         corpus,
         measure,
@@ -157,11 +159,13 @@ def build_chain(
     }
     if signal == "features":
         chain |= dict.fromkeys((*WAVEFORM_PLACES, "features"), ())
+
     for own in conf.operators:
         if (training or own.evaluation) and not (
             signal == "features" and own.after in WAVEFORM_PLACES
         ):
             chain[own.after] += (user_operator(own),)
+
     return _joined(chain, two_views=augments and conf.views.number == 2)
 
 

@@ -34,6 +34,7 @@ def token_rate_filters(
     ]
     if conf.max_tps is not None:
         filters.append(("max_tps", ratio * FILTER_FRAMES_PER_SECOND > conf.max_tps))
+
     return filters
 
 

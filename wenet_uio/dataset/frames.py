@@ -32,9 +32,11 @@ class FrameCount:
         num_samples = np.asarray(num_samples)
         if self.fixed_samples is not None:
             num_samples = np.full_like(num_samples, self.fixed_samples)
+
         num_samples = num_samples + self.padding
         if self.snip_edges:
             return np.maximum(0, 1 + (num_samples - self.window) // self.shift)
+
         return (num_samples + self.shift // 2) // self.shift
 
 
@@ -47,6 +49,7 @@ def frame_count(conf: DatasetConf) -> FrameCount:
         return FrameCount(
             rate, mel.hop_length, mel.hop_length, True, 0 if fixed else mel.padding, fixed
         )
+
     feats = conf.mfcc_conf if conf.feats_type == "mfcc" else conf.fbank_conf
     window, shift = (int(rate * ms * 0.001) for ms in (feats.frame_length, feats.frame_shift))
     return FrameCount(rate, window, shift, feats.snip_edges)

@@ -47,6 +47,7 @@ class Ledger:
             self._before = {
                 (line["list"], line["key"], line["reason"]) for line in read_lines(self.path)
             }
+
         if (data_list, key, reason) not in self._before:
             self.write(data_list, data_pass, batch, key, reason, detail)
 
@@ -62,6 +63,7 @@ class Ledger:
         """
         if not self.path.exists():
             return
+
         kept = "".join(
             json.dumps(line, ensure_ascii=False) + "\n"
             for line in read_lines(self.path)
@@ -90,6 +92,7 @@ def tally(batches: Iterable[Batch]) -> Counter[str]:
         )
         if batch.unreadable:
             counts["unreadable_noise"] += len(batch.unreadable)
+
     return counts
 
 
@@ -124,6 +127,7 @@ class Account:
             for reason, count in reasons.items()
         }
         noise = {"unreadable_noise": self.unreadable_noise} if self.unreadable_noise else {}
+
         return {"all": self.all, "read": self.read, **totals, **by_reason, **noise}
 
     def __str__(self) -> str:
@@ -131,8 +135,10 @@ class Account:
         for name, reasons in (("filtered", self.filtered), ("bad", self.bad)):
             named = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
             parts.append(f"{sum(reasons.values())} {name}" + (f" ({named})" if named else ""))
+
         if self.unreadable_noise:
             parts.append(f"unreadable noise was drawn {self.unreadable_noise} times")
+
         return ", ".join(parts)
 
 
@@ -163,4 +169,5 @@ def reconciled(counts: Mapping[str, int]) -> Account:
             "the counts of an epoch do not add up, which is a bug in wenet_uio; please report it: "
             f"{dict(counts)}"
         )
+
     return account

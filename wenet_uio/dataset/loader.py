@@ -67,11 +67,13 @@ class Loader:
         if self.corpus.bad:
             key, reason = self.corpus.bad[0]
             self._check(len(self.corpus.bad) / cursor.world_size, f"the first is {key}: {reason}")
+
         self._reading: object | None = None
         self.prefetch: Prefetch | None = None
         if self.corpus.is_remote:
             self.prefetch = Prefetch()
             weakref.finalize(self, self.prefetch.close)
+
         # The schedule does not refer to this loader: without a cycle of references, workers end
         # with their loader.
         self._options = options
@@ -107,14 +109,17 @@ class Loader:
         cursor = self.cursor
         if self._begins_again():
             cursor.set_epoch(cursor.epoch)
+
         reading = self._reading = object()
         bad = len(self.corpus.bad) / cursor.world_size
         if (cursor.rank, cursor.data_pass, cursor.position, cursor.micro_batches) == (0, 0, 0, 0):
             for key, reason in self.corpus.bad:
                 self._write(0, 0, key, NOT_INDEXED, reason)
+
         steps = len(cursor)
         if not steps:
             cursor.skip_epoch()
+
         batches = iter(self._workers) if steps else iter(())
         while steps:
             if self._reading is not reading:
@@ -123,6 +128,7 @@ class Loader:
                     "was set; a loader has "
                     "one iterator at a time"
                 )
+
             batch = next(batches)
             for sample in batch.skipped:
                 if not sample.filtered:
@@ -131,6 +137,7 @@ class Loader:
                         cursor.data_pass, batch.index, sample.key, sample.reason, sample.detail
                     )
                     self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
+
             self._name_unreadable(batch)
             cursor.advance(batch.closes_step)
             steps -= batch.closes_step
@@ -173,6 +180,7 @@ class Loader:
         cursor = self.cursor
         if cursor.epoch_steps is not None or cursor.epoch != epoch + 1:
             return Counter()
+
         corpus = cursor.passes.corpus_of(cursor.data_pass - 1)
         # A plain list leaves out the same in every pass
         if self._left_out is None or corpus is not self.corpus:
@@ -185,6 +193,7 @@ class Loader:
             self._left_out.update(
                 {"all": int(own.sum(dtype="int64")) + bad, f"bad/{NOT_INDEXED}": bad}
             )
+
         return self._left_out
 
     def data_record(self) -> dict[str, Any]:
@@ -221,6 +230,7 @@ class Loader:
             kept = {self.corpus.key(SampleRef(int(shard), int(row))) for shard, row in refs}
             if kept:
                 kept |= {key for key, _ in self.corpus.bad}
+
             self._ledger.forget(self.corpus.data_list, cursor.data_pass, cursor.position, kept)
 
     def _name_unreadable(self, batch: Batch) -> None:
@@ -242,6 +252,7 @@ class Loader:
     def _write(self, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
         if self._ledger is None:
             return
+
         if self.cursor.reshuffle:
             self._ledger.write(self.corpus.data_list, data_pass, batch, key, reason, detail)
         elif not data_pass:

@@ -66,6 +66,7 @@ def open_for(
     counting = training and needs_token_counts(conf, by_entry)
     if counting and tokenizer is None:
         tokenizer = build_tokenizer(config)
+
     _check_counting(tokenizer if counting else None)
     exact = tokenizer.exact_length if tokenizer is not None else makes_one_token_a_character(config)
     measure = measure_of(
@@ -130,6 +131,7 @@ def open_corpus(
     """
     if isinstance(data, str) and Path(data).suffix not in MIXTURE_SUFFIXES:
         return _counted(open_list(data, data_type), tokenizer)
+
     name, conf = (
         (data, load_mixture(data)) if isinstance(data, str) else ("data of the config", data)
     )
@@ -141,6 +143,7 @@ def open_corpus(
         for leaf, share in zip(leaves, shares, strict=True)
     ]
     per_pass = conf.utterances_per_epoch or sum(leaf.size for leaf in leaves)
+
     return Mixture(name, sources, per_pass, conf.per_batch)
 
 
@@ -231,11 +234,13 @@ def _shares(
     if conf.per_batch in ("round_robin", "zip"):
         shares = shares / of_entry[entries]
         of_entry = np.bincount(entries, shares)
+
     if conf.per_batch in ("weighted", "round_robin", "zip") and None not in measures:
         # The shares are of batches. The cheaper the utterances of an entry are, the more of them
         # fill a batch.
         costs = _mean_costs(leaves, measures, str(conf.per_batch))
         shares = shares / (np.bincount(entries, shares * costs) / of_entry)[entries]
+
     return list(shares / shares.sum())
 
 
@@ -257,6 +262,7 @@ def _mean_costs(
                 "share of the batches "
                 f"(per_batch: {per_batch}); widen the filters or remove the source"
             )
+
     return costs
 
 
@@ -288,16 +294,19 @@ def open_source(conf: SourceConf) -> list[Corpus]:
     """
     if conf.type == "txt":
         return [TextCorpus(path) for path in expanded(conf.files("paths"))]
+
     if conf.type == "multimodal_conversation":
         seconds, tag = conf.token_equivalent_duration or 0.08, conf.audio_locator_tag
         return [
             ConversationCorpus(path, seconds, tag)
             for path in expanded(conf.files("manifest_filepath"))
         ]
+
     if conf.type == "txt_pair":
         return _open_pairs(conf)
     if conf.type == "tts_text":
         return _open_tts_text(conf)
+
     return [open_list(*found) for found in lists_of(conf)]
 
 
@@ -313,6 +322,7 @@ def _open_pairs(conf: SourceConf) -> list[Corpus]:
     targets, sources = expanded(conf.files("target_paths")), expanded(conf.files("source_paths"))
     if len(targets) != len(sources):
         raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
+
     questions = questions_of(expanded(conf.questions_path)) if conf.questions_path else ()
     return [
         TextCorpus(target, source, questions)

@@ -45,5 +45,6 @@ class LoaderOptions:
             raise ValueError(
                 "collate needs features that the data workers compute: defer_features must be False"
             )
+
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank {self.rank} is outside a world of {self.world_size}")

@@ -27,6 +27,7 @@ def mix(values: np.ndarray) -> np.ndarray:
     values += U64(GOLDEN)
     values = (values ^ (values >> U64(30))) * U64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> U64(27))) * U64(0x94D049BB133111EB)
+
     return values ^ (values >> U64(31))
 
 
@@ -65,6 +66,7 @@ class Permutation:
         while len(outside):
             values[outside] = self._rounds(values[outside])
             outside = outside[values[outside] >= self._size]
+
         return values.astype(np.int64)
 
     def _rounds(self, values: np.ndarray) -> np.ndarray:

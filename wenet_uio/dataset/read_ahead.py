@@ -56,11 +56,13 @@ class ReadAhead:
         yielded = (self._cursor.data_pass, self._cursor.position)
         if data_pass != self._pass:
             self._enter(data_pass, position)
+
         for window in (self._groups, self._batches):
             for name, end in list(window):
                 if end <= yielded:
                     window.remove((name, end))
                     self._prefetch.drop(name)
+
         most = 2 * len(self._lanes) * self._plan.groups_of_a_row
         while len(self._groups) < most and (group := next(self._coming, None)):
             _, end, members = group
@@ -68,6 +70,7 @@ class ReadAhead:
             name = f"{data_pass} group {self._wanted}"
             self._prefetch.want(name, "shards", self._plan.corpus.remote_shards(members))
             self._groups.append((name, (data_pass, end)))
+
         if files := self._cursor.corpus.remote_files(work.shards, work.rows):
             self._handed_out += 1
             self._prefetch.want(f"batch {self._handed_out}", "files", files)

@@ -96,18 +96,22 @@ class BatchReader(Dataset[Batch]):
                 operators = iter(self.chains.of(example))
                 if example.to_speak is not None:
                     example = spoken(example, operators)
+
                 duration = seconds_of(example)
                 for operator in operators:
                     example = operator(example)
+
                 examples.append(example)
                 seconds += duration
             except SkipSample as skip:
                 skipped.append(
                     Skipped(self.corpus.key(ref), skip.reason, skip.detail, skip.filtered)
                 )
+
         batch = pad(examples if self.collate is None else (), self.feature_dim)
         if self.collate is not None:
             batch.collated = self.collate(examples)
+
         batch.index, batch.closes_step, batch.seconds = work.index, work.closes_step, seconds
         batch.skipped, batch.planned = tuple(skipped), len(work.rows)
         batch.unreadable = tuple(noise for example in examples for noise in unreadable_of(example))
@@ -140,10 +144,12 @@ class BatchReader(Dataset[Batch]):
                     self.chains.audio,
                     self.conf.singal_channel_conf.channel,
                 )
+
             if utterance.to_speak is not None:
                 return example_to_speak(
                     utterance, seed >> 1, ref.speed, _indexed_seconds(rows, ref)
                 )
+
             if utterance.audio is None:
                 return Example(
                     utterance.key,
@@ -154,6 +160,7 @@ class BatchReader(Dataset[Batch]):
                     source=utterance.source,
                     extra=utterance.extra,
                 )
+
             channel = utterance.extra.get("channel", self.channel)
             signal, rate = read_signal(
                 utterance.audio, utterance.start, utterance.end, channel, keep_int16=self.keep_int16
@@ -164,12 +171,15 @@ class BatchReader(Dataset[Batch]):
             if error.errno in OUT_OF_RESOURCES:
                 raise
             raise SkipSample("unreadable", str(error)) from None
+
         indexed, found = _indexed_seconds(rows, ref), len(signal) / rate
         if abs(indexed - found) > LENGTH_TOLERANCE:
             raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
+
         is_waveform, tensor = signal.ndim == 1, torch.from_numpy(signal)
         if not is_waveform and signal.shape[1] != self.feature_dim:
             raise SkipSample("feature_dim", wrong_width(signal.shape[1], self.feature_dim))
+
         return Example(
             utterance.key,
             utterance.text,

@@ -40,6 +40,7 @@ def example_to_speak(utterance: Utterance, random: int, speed: float, seconds: f
     extra = dict(utterance.extra)
     if extra.get("speaker") is None and utterance.speakers:
         extra["speaker"] = Random(f"speaker {random}").choice(utterance.speakers)
+
     speaker = extra.get("speaker")
     to_speak = ToSpeak(utterance.to_speak, None if speaker is None else str(speaker), seconds)
     return Example(
@@ -66,6 +67,7 @@ def spoken(example: Example, operators: Iterator[Operator]) -> Example:
     assert to_speak is not None
     while example.waveform is None and (operator := next(operators, None)) is not None:
         example = operator(example)
+
     seconds = waveform_of(example).numel() / example.sample_rate
     if seconds > to_speak.seconds:
         raise SkipSample(
@@ -74,4 +76,5 @@ def spoken(example: Example, operators: Iterator[Operator]) -> Example:
             "seconds_per_character of the source, "
             "or give the line a duration",
         )
+
     return example

@@ -33,6 +33,7 @@ def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None
     for each in corpora:
         if each.has_features:
             _check_width(each, conf)
+
     if names := ", ".join(_left_out(conf, training=training)):
         warn_once(
             f"{corpus.data_list}: stored features are read as they are; what needs audio is left "
@@ -55,6 +56,7 @@ def _check_width(corpus: Corpus, conf: DatasetConf) -> None:
         info = None if first.audio is None else audio_info(first.audio)
     except (AudioError, ListError, OSError):
         return  # reading counts it as bad
+
     if info is not None and info.is_features and info.channels != conf.feature_dim:
         found = wrong_width(info.channels, conf.feature_dim)
         raise ListError(f"{corpus.data_list}: {first.key}: {found}")

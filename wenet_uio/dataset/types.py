@@ -243,9 +243,11 @@ class Batch:
         """The batch with features in place of deferred ones, computed where the batch is."""
         if self.deferred is None:
             return self
+
         feats, others = self.feats.new_zeros(0, 0, self.deferred.dim), ()
         if len(self):  # else all utterances were removed after padding
             feats, *others = self.deferred.compute(self.feats_lengths, self.feats.size(1))
+
         return replace(self, feats=feats, other_feats=others[0] if others else None, deferred=None)
 
     def rows(self, rows: slice) -> Batch:
@@ -254,6 +256,7 @@ class Batch:
         for name in {"feats", "other_feats", "target", "source"} & tensors.keys():
             lengths = tensors[f"{name.removeprefix('other_')}_lengths"]
             tensors[name] = tensors[name][:, : int(lengths.max())]
+
         named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
         share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
         own = self._with(tensors)
@@ -289,6 +292,7 @@ class Batch:
             found.update(
                 (f"deferred.{name}", tensor) for name, tensor in self.deferred.tensors().items()
             )
+
         return found
 
     def _with(self, tensors: Mapping[str, torch.Tensor | None]) -> Batch:
@@ -300,6 +304,7 @@ class Batch:
                 name.partition(".")[2]: tensor for name, tensor in tensors.items() if "." in name
             }
             changes["deferred"] = self.deferred.with_tensors(others)
+
         return replace(self, **changes)
 
     def _copied(self, copy: Callable[[torch.Tensor], torch.Tensor]) -> Batch:

@@ -71,6 +71,7 @@ class Workers:
                     "a data worker crashed (%s): reading the batches in progress again, with care",
                     ended,
                 )
+
             self._loader = self._start()  # the other workers of the former loader end
             careful = self._data_loader(
                 sampler=_Sampler(self._work, self._in_progress), worker_init_fn=_start_careful
@@ -84,6 +85,7 @@ class Workers:
                     f"a data worker crashed ({ended}), and not in a decoder of audio: look at "
                     "operators of dataset_conf"
                 ) from None
+
             del careful  # ends its workers
 
     def _start(self) -> DataLoader:
@@ -129,6 +131,7 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
 
     if loader.num_workers and is_shared_memory_full():  # for the semaphores of torch's queues
         raise SharedMemoryError(NO_SHARED_MEMORY)
+
     try:
         batches = iter(loader)
         handle(before)
@@ -139,8 +142,10 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
                 batch = next(batches, None)
             finally:
                 handle(before)
+
             if batch is None:
                 return
+
             yield batch
     except GeneratorExit:  # as in Workers.__iter__
         raise
@@ -162,6 +167,7 @@ def _require_alive(loader: DataLoader) -> None:
     ends = [worker.exitcode for worker in getattr(loader._iterator, "_workers", [])]
     if crash := next(filter(has_crashed, ends), None):
         raise _WorkerEndedError(described(crash))
+
     if -signal.SIGKILL in ends:
         raise ChildProcessError(
             "a data worker was killed (SIGKILL), most likely because memory ran out: use fewer "
@@ -181,6 +187,7 @@ def _end_with_the_rank(_: int) -> None:
     """
     if not hasattr(signal, "sigwaitinfo"):  # macOS
         return
+
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     rank = os.getppid()
 

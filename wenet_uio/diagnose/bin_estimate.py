@@ -71,6 +71,7 @@ def estimate_bins(
         raise ValueError(
             f"no utterance with audio is left; the filters leave out: {reasons or 'none'}"
         )
+
     # The plan counts begun milliseconds: so the longest utterance fits, and no two bins have one
     # end.
     seconds = np.ceil(np.round(1000 * seconds, 6)) / 1000
@@ -82,6 +83,7 @@ def estimate_bins(
             0,
             filtered,
         )
+
     bins = token_bins(seconds, tokens, num_bins, num_token_bins)
     ends = [[round(end, 3), most] for end, most in bins.ends]
     max_tps = [math.ceil(100 * limit) / 100 for limit in bins.max_tps]
@@ -101,4 +103,5 @@ def _lengths(corpus: Corpus, measure: Measure) -> tuple[np.ndarray, np.ndarray, 
         kept = kept & (rows.sample_rate != TEXT_ONLY)
         seconds.append(rows.seconds[kept])
         tokens.append(rows.text_length[kept])
+
     return np.concatenate(seconds), np.concatenate(tokens), filtered

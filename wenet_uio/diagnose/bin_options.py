@@ -73,6 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max_duration", "-u", type=float, help="leave out longer utterances (seconds)"
     )
+
     for name, short in (("num_examples", "-n"), ("prompt_format", "-f"), ("prompt", "-p")):
         parser.add_argument(
             f"--{name}", f"--{name.replace('_', '-')}", short, help="of NeMo; changes nothing here"
@@ -87,14 +88,17 @@ def data_of(text: str) -> str | MixtureConf:
     """
     if not text.startswith("[") or Path(text).exists():
         return text
+
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError:
         found = None
+
     if not isinstance(found, list) or not found:
         raise ValueError(
             f"{text}: expected manifests with weights, such as [[a.json,0.7],[b.json,0.3]]"
         )
+
     sources = [_source(each, text) for each in found]
     return parse(MixtureConf, {"sources": sources}, "manifests")
 
@@ -109,6 +113,7 @@ def _source(each: Any, text: str) -> dict[str, Any]:
         raise ValueError(
             f"{text}: expected a manifest, or a manifest and its weight, found {each!r}"
         )
+
     return {"type": "nemo", "manifest_filepath": path, **({"weight": weight[0]} if weight else {})}
 
 
@@ -121,8 +126,10 @@ def config_of(options: argparse.Namespace) -> Config:
     for name, reason in NOT_NEEDED.items():
         if getattr(options, name) is not None:
             warn_once(f"--{name}: not needed here, because {reason}")
+
     if options.num_token_bins and not options.config and not options.tokenizer:
         raise ValueError("bins of tokens need --config with a tokenizer, or --tokenizer")
+
     overrides = [
         f"dataset_conf.filter_conf.{name}={getattr(options, name)}"
         for name in ("min_duration", "max_duration")
@@ -134,6 +141,7 @@ def config_of(options: argparse.Namespace) -> Config:
         return config.model_copy(
             update={"tokenizer_conf": config.tokenizer_conf.model_copy(update=own_field)}
         )
+
     own = parse_config(_tokenizer_keys(options), "--tokenizer")
     return config.model_copy(
         update={
@@ -156,6 +164,7 @@ def _defaults(options: argparse.Namespace) -> Config:
     bounds["min_output_input_ratio"] = 0
     given = {name: getattr(options, name) for name in ("min_duration", "max_duration")}
     found = {name: value for name, value in given.items() if value is not None}
+
     return parse_config({"dataset_conf": {"filter_conf": {**bounds, **found}}}, "defaults")
 
 
@@ -166,10 +175,12 @@ def _tokenizer_keys(options: argparse.Namespace) -> dict[str, Any]:
         if len(models) > 1:
             raise ValueError(f"--tokenizer names {len(models)} models: give as many --langs")
         return {"tokenizer": "sentencepiece", "tokenizer_conf": {"model_path": models[0]}}
+
     if len(options.langs) != len(models):
         raise ValueError(
             f"--tokenizer names {len(models)} models, --langs {len(options.langs)} languages"
         )
+
     languages = {
         language: {"tokenizer": "sentencepiece", "model_path": model}
         for language, model in zip(options.langs, models, strict=True)

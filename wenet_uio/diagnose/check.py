@@ -83,17 +83,21 @@ def check_corpus(
         report.add(finding)
     for finding in _duplicates(corpus):
         report.add(finding)
+
     _add_distributions(report, corpus)
     measure, planned = _planned(corpus, reading)
     if measure is not None:
         report.filtered += measure.filtered(planned)
+
     usual = {"seconds": usual_range(report.seconds), "speech": usual_range(report.speech)}
     checker = Checker(corpus, reading.conf, reading.tokenizer, measure, planned, audio, **usual)
     seen = _gather(report, _check_in_processes(checker, processes))
+
     if reading.tokenizer is not None and not isinstance(
         reading.tokenizer.splitter, OwnUnits | AggregateSplitter
     ):
         report.unseen = sorted(reading.tokenizer.symbols.keys() - seen - SPECIAL)
+
     return report
 
 
@@ -127,6 +131,7 @@ def _gather(report: Report, parts: Iterator[Part]) -> set[str]:
     for part in parts:
         for finding in part.findings:
             report.add(finding)
+
         report.rates.update(part.rates)
         report.unknown.update(part.unknown)
         report.filtered.update(part.filtered)
@@ -134,9 +139,11 @@ def _gather(report: Report, parts: Iterator[Part]) -> set[str]:
         seen |= part.seen
         for rate, findings in part.of_rate.items():
             of_rate[rate] = (of_rate.get(rate, []) + findings)[:RATE_EXAMPLES]
+
     for rate, count in report.rates.most_common()[1:]:
         report.findings.extend(of_rate[rate])
         report.counts["other_rate"] += count
+
     return seen
 
 
@@ -166,6 +173,7 @@ def _duplicates(corpus: Corpus) -> Iterator[Finding]:
         repeated = unique[counts > 1]
         if not len(repeated):
             continue
+
         met: set[str] = set()
         for shard in range(corpus.num_shards):
             rows = corpus.rows(shard)
@@ -178,6 +186,7 @@ def _duplicates(corpus: Corpus) -> Iterator[Finding]:
                         f"occurs again as sample {row} of shard {shard}",
                         (shard, row),
                     )
+
                 met.add(key)
 
 

@@ -23,9 +23,11 @@ def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
     columns, meta = next(filter(None, indexes), ({}, {}))
     if meta.get("type") != "shard" or meta["digest"] != digest_of(data_list):
         return []
+
     ends = columns["path_end"].astype(np.int64).tolist()
     paths = columns["paths"].tobytes()
     found = []
+
     for first, end, digest, samples in zip(
         [0, *ends], ends, columns["digest"], columns["samples"], strict=False
     ):
@@ -37,4 +39,5 @@ def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
         if rows.digest() != int(digest) and not bad:
             detail = f"{samples} samples when the list was indexed, {len(rows)} now, not the same"
             found.append(Finding("changed_shard", ShardFiles.parse(shard).tar, detail))
+
     return found

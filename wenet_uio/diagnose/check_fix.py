@@ -42,11 +42,13 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
     """
     if Path(out).resolve() == Path(data_list).resolve():
         raise ListError(f"--fix {out}: is the list itself; name another file")
+
     losses = [finding for finding in report.findings if finding.kind in LOSSES]
     lost: Lost = defaultdict(set)
     for finding in losses:
         if finding.place is not None:
             lost[finding.place[0]].add(finding.place[1])
+
     if isinstance(corpus, RawCorpus):
         if Path(out).parent.resolve() != Path(data_list).parent.resolve():
             raise ListError(
@@ -58,6 +60,7 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
         left = _write_shards(corpus, lost, out)
     else:
         raise ListError(f"--fix: {data_list} mixes several lists; clean each of them")
+
     _write_ledger(losses, f"{out}.left_out.jsonl")
     return left
 
@@ -70,9 +73,11 @@ def _write_raw(corpus: RawCorpus, lost: Lost, out: str) -> int:
             for row in range(len(rows)):
                 if row in lost[shard]:
                     continue
+
                 lines.seek(int(rows.audio_offset[row]))
                 file.write(lines.read(int(rows.audio_size[row])).rstrip(b"\n") + b"\n")
                 left += 1
+
     return left
 
 
@@ -86,15 +91,18 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
         }
         if not kept:
             continue
+
         left += len(rows) - len(lost[shard])
         if not lost[shard] and not index_shard(str(files), corpus.data_list, DEFAULT_LAYOUT)[1]:
             lines.append(f"{files}\n")
             continue
+
         if files.manifest or not files.is_plain:
             raise ListError(
                 f"--fix: {files.tar} is remote, compressed or has a manifest: repair the shard at "
                 "its source"
             )
+
         copy = Path(f"{out}.shards") / f"{shard:09d}_{Path(files.tar).name}"
         _copy_samples(
             objects.without_scheme(files.tar),
@@ -103,8 +111,10 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
             copy,
         )
         lines.append(f"{copy}\n")
+
     with written_aside(out, "w") as file:
         file.writelines(lines)
+
     return left
 
 

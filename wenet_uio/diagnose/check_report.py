@@ -39,6 +39,7 @@ def as_text(report: Report) -> str:
                 lines += [f"    {finding.key}: {finding.detail}" for finding in named[kind][:NAMED]]
                 if (more := report.counts[kind] - NAMED) > 0:
                     lines.append(f"    and {more} more")
+
     lines.append(
         f"training would lose {report.losses}" if report.losses else "training would lose nothing"
     )
@@ -52,9 +53,11 @@ def _figures(report: Report) -> Iterator[str]:
         if summary := histogram.summary():
             low, *_, high = summary.values()
             yield f"{name}: median {summary['0.5']:g} {unit}, 1 % below {low:g}, 1 % above {high:g}"
+
     if report.rates:
         rates = ", ".join(f"{count} at {rate} Hz" for rate, count in report.rates.most_common())
         yield f"sample rates: {rates}"
+
     if report.filtered:
         reasons = ", ".join(
             f"{count} {reason}" for reason, count in sorted(report.filtered.items())
@@ -128,13 +131,16 @@ def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
     """
     if finding.place is None:
         return None, ""
+
     ref = SampleRef(*finding.place)
     try:
         example = reader.example(ref, 0, partial(reader.corpus.read, ref))
     except SkipSample:
         return None, ""
+
     if example.waveform is None:
         return None, example.text
+
     waveform = example.waveform[: SECONDS_PLAYED * example.sample_rate].numpy()
     return data_uri(
         encode_audio(waveform[:, None], example.sample_rate, "wav"), "audio/wav"
@@ -158,6 +164,7 @@ def _histograms(report: Report) -> bytes:
                 histogram.counts[: used[-1] + 1], histogram.edges()[: used[-1] + 2], fill=True
             )
             axes.set(xscale="log", xlim=(histogram.quantile(0) / 1.2, histogram.quantile(1) * 1.2))
+
     figure.savefig(file := io.BytesIO(), format="png", dpi=110)
     return file.getvalue()
 

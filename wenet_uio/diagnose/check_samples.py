@@ -126,6 +126,7 @@ class Checker:
         part = Part()
         for span in job:
             self._check_span(part, reader, span)
+
         return part
 
     def _check_span(self, part: Part, reader: BatchReader, span: Span) -> None:
@@ -135,11 +136,13 @@ class Checker:
             part.rows += 1
             place, key = (span.shard, row), rows.key(row)
             seconds = float(rows.seconds[row]) if rows.sample_rate[row] != TEXT_ONLY else None
+
             try:
                 text, fields = self._check_audio(part, reader, SampleRef(*place))
             except SkipSample as skip:
                 part.findings.append(Finding(skip.reason, key, skip.detail, place))
                 continue
+
             self._check_text(part, place, key, text.strip(), seconds)
             if self.tokenizer is not None and text.strip():
                 tokens = self._tokens(part, place, key, text.strip(), fields)
@@ -156,6 +159,7 @@ class Checker:
         except UnknownLanguageError as error:
             part.findings.append(Finding("unknown_language", key, str(error), place))
             return []
+
         self._check_tokens(part, place, key, text, tokens)
         return tokens
 
@@ -167,6 +171,7 @@ class Checker:
         """
         if not self.audio:
             return self._text(ref)
+
         utterances: list[Utterance] = []
         example = reader.example(ref, 0, partial(self._read, utterances, ref))
         place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
@@ -174,6 +179,7 @@ class Checker:
             part.findings.append(Finding("past_the_end", key, reason, place))
         if example.waveform is None:
             return example.text, example.extra
+
         samples = np.abs(example.waveform.numpy()) / INT16_SCALE
         level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
         clipped = float(np.mean(samples >= FULL_SCALE))
@@ -184,10 +190,12 @@ class Checker:
         if level < SILENT:
             decibels = f"{20 * np.log10(level):.0f} dB" if level else "all samples are zero"
             part.findings.append(Finding("silent", key, decibels, place))
+
         if clipped > CLIPPED:
             part.findings.append(
                 Finding("clipped", key, f"{clipped:.1%} of the samples at full scale", place)
             )
+
         return example.text, example.extra
 
     def _read(self, utterances: list[Utterance], ref: SampleRef) -> Utterance:
@@ -214,6 +222,7 @@ class Checker:
             return
         if self.seconds.exclude(seconds):
             part.findings.append(Finding("duration", key, f"{seconds:.2f} s", place))
+
         speech = len(text) / max(seconds, 1e-3)
         if not text:
             part.findings.append(Finding("empty_text", key, f"{seconds:.2f} s of audio", place))
@@ -231,6 +240,7 @@ class Checker:
         part.unknown += unknown
         if unknown.pop(WORD_START, 0):
             part.findings.append(Finding("space_to_unknown", key, text[:SHOWN_TEXT], place))
+
         if unknown:
             named = " ".join(list(unknown)[:SHOWN_TOKENS])
             part.findings.append(
@@ -243,10 +253,12 @@ class Checker:
         """
         if self.measure is None or self.measure.text_length_is_tokens:
             return
+
         filters = token_count_filters(self.conf.filter_conf, tokens)
         if seconds is not None:
             filters += token_rate_filters(
                 self.conf.filter_conf, tokens, seconds * FILTER_FRAMES_PER_SECOND
             )
+
         if reason := next((reason for reason, is_out in filters if is_out), None):
             part.filtered[reason] += 1

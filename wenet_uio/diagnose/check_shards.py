@@ -50,10 +50,12 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         corpus = open_corpus(data_list, data_type)
         yield corpus, findings + _bad_of(corpus, [])
         return
+
     shards, bad_lines = _shards_of(data_list)
     checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
     changed = changed_shards(data_list, DEFAULT_LAYOUT)
     findings = _findings_of(checked, changed)
+
     with tempfile.TemporaryDirectory() as folder:
         opened = data_list
         # The index of the list stays as it is
@@ -63,6 +65,7 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
             findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
         else:
             _update_index(data_list, DEFAULT_LAYOUT, checked)
+
         corpus = open_corpus(opened, data_type)
         yield corpus, findings + _bad_of(corpus, shards)
 
@@ -79,6 +82,7 @@ def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_lis
         raise ListError(
             f"{data_list}: none of its shards can be read ({first.key}: {first.detail})"
         )
+
     Path(path).write_text("\n".join(whole), encoding="utf-8")
 
 
@@ -121,6 +125,7 @@ def _check_mixture(path: str) -> list[Finding]:
             checked = _check_shards(split_shard_list(data_list)[0], data_list, layout)
             findings += _findings_of(checked, changed_shards(data_list, layout))
             _update_index(data_list, layout, checked)
+
     return findings
 
 
@@ -151,10 +156,12 @@ def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
     except OSError as error:
         broken = Finding("broken_shard", files.tar, error.strerror or str(error))
         return _Checked([broken, *_lost_with(files)], is_broken=True)
+
     findings = [Finding("stale_index", key, reason) for key, reason in bad if reason == STALE]
     bad = [problem for problem in bad if problem[1] != STALE]
     if not len(rows) and not bad:
         findings.append(Finding("empty_shard", files.tar, "contains no sample"))
+
     return _Checked(findings, digest=rows.digest() if len(rows) else None, bad=bad)
 
 
@@ -172,6 +179,7 @@ def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> No
     """
     if any(shard.is_broken for shard in checked):
         return
+
     columns, meta = read_columns(ensure_index(data_list, "shard", layout))
     known = {(key, reason) for key, reason in meta["bad"]}
     is_same = columns["digest"].tolist() == [

@@ -29,9 +29,11 @@ def audio_of(data_list: str, data_type: DataType) -> Audio:
     def audio(key: str) -> tuple[np.ndarray, int] | None:
         if key not in places:
             return None
+
         utterance = corpus.read(places[key])
         if utterance.audio is None:
             return None
+
         return read_audio(utterance.audio, utterance.start, utterance.end)
 
     return audio

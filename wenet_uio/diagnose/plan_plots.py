@@ -90,6 +90,7 @@ class PlanCollector:
         skew = skew_of_steps(
             costs, [piece for batch in rest for piece in batch.pieces], self._world_size
         )
+
         return PlanSeries(
             np.concatenate(self._frames) * (shift / rate), padding, cost, mix, skew, names
         )
@@ -114,6 +115,7 @@ def write_plot(path: str, series: PlanSeries, figures: dict[str, object], title:
         with written_aside(path) as file:
             file.write(plots)
         return
+
     texts = {
         name: json.dumps(value) if isinstance(value, dict) else str(value)
         for name, value in figures.items()
@@ -131,6 +133,7 @@ def _plots(series: PlanSeries, title: str) -> bytes:
     figure = Figure(figsize=(14, 7.5), layout="constrained")
     figure.suptitle(title, parse_math=False)
     axes = figure.subplot_mosaic([["seconds", "padding", "cost"], ["mix", "names", "skew"]])
+
     for name, values, what, unit, counted in (
         ("seconds", series.seconds, "Length of utterances", "seconds", "utterances"),
         ("padding", series.padding, "Padding of batches", "% of frames", "batches"),
@@ -140,6 +143,7 @@ def _plots(series: PlanSeries, title: str) -> bytes:
         axes[name].hist(values, bins=60)
         axes[name].axvline(mean, color="black", linestyle="--")
         axes[name].set(title=f"{what}: mean {mean:.2f} {unit}", xlabel=unit, ylabel=counted)
+
     _plot_mix(series, axes["mix"], axes["names"])
     axes["skew"].set(
         title="Step skew: costliest rank / mean", xlabel="step", ylabel="ratio of costs"
@@ -147,6 +151,7 @@ def _plots(series: PlanSeries, title: str) -> bytes:
     axes["skew"].plot(series.skew, ".", markersize=3)
     axes["skew"].ticklabel_format(useOffset=False)
     figure.savefig(file := io.BytesIO(), format="png", dpi=110)
+
     return file.getvalue()
 
 

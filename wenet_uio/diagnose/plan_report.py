@@ -99,11 +99,13 @@ def report_plan(
     corpus = Passes(corpus).corpus_of(epoch)
     plan = EpochPlan(corpus, measure, seed=seed, epoch=epoch, division=divide(corpus, world_size))
     account = _Account(plan)
+
     for index in range(plan.num_batches):
         batch = plan.batch(index)
         account.add(batch)
         if on_batch is not None:
             on_batch(batch)
+
     whole = plan.num_batches // world_size * world_size
     rest = [piece for index in range(whole, plan.num_batches) for piece in plan.batch(index).pieces]
     skew = skew_of_steps(account.costs, rest, world_size)
@@ -168,6 +170,7 @@ class _Account:
             self.over_bound += piece.cost > self._bound
             refs = zip(piece.shards.tolist(), piece.rows.tolist(), strict=True)
             keys += [self._corpus.key(SampleRef(*ref)) for ref in refs]
+
         self.digest.update(("\n".join(keys) + "\n\n").encode())
         self.costs[batch.index] = batch.cost
         self.lengths[batch.index] = sum(int(piece.frames.sum()) for piece in batch.pieces) / max(
@@ -219,10 +222,12 @@ def _next_epoch(here: np.ndarray, following: EpochPlan) -> tuple[float, float]:
     for index in range(following.num_batches):
         for piece in following.batch(index).pieces:
             there[starts[piece.shards] + piece.rows] = index + 1
+
     places = np.stack([here, there])
     places = places[:, (places > 0).all(axis=0)]
     mates = _pairs(places[0])
     again = _pairs(places[0] * (following.num_batches + 1) + places[1])
+
     return _correlation(*places), again / max(1, mates)
 
 
@@ -262,5 +267,6 @@ def skew_of_steps(
     if rest:
         shares = share_out(rest, world_size)
         steps = np.vstack([steps, [sum(map(size_of, share)) for share in shares]])
+
     steps = steps[steps.any(axis=1)]
     return steps.max(axis=1) / steps.mean(axis=1)

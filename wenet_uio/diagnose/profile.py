@@ -101,8 +101,10 @@ class Profile:
             least, change = ADVICE.get(step.partition(":")[0], (1.0, ""))
             if seconds >= least * self.total:
                 lines.append(f"{step} takes {seconds / self.total:.0%}: {change}")
+
         if self.padding > MUCH_PADDING:
             lines.append(f"{self.padding:.0%} of the frames are padding: see plan_report.py")
+
         return lines
 
     def as_dict(self) -> dict[str, Any]:
@@ -127,6 +129,7 @@ class Profile:
         yield f"{'':<28}{'ms a batch':>11}{'share':>8}"
         for step, seconds in self.seconds.items():
             yield f"{step:<28}{1000 * seconds / self.batches:11.2f}{seconds / self.total:8.1%}"
+
         yield (
             f"{self.batches} batches, {self.audio_seconds / 3600:.2f} hours: {self.speed:.0f} "
             "audio seconds per second "
@@ -151,25 +154,30 @@ def profile(make_loader: Callable[[], Loader], batches: int, device: str = "cpu"
     planned = (work for _, work in loader.cursor.upcoming())
     if (work := next(planned, None)) is None:
         raise ValueError(f"{loader.corpus.data_list}: no batch to read")
+
     assert isinstance(loader.reader, BatchReader)
     loader.reader[work].to(device)
     first = time.perf_counter() - began
     clock = _Clock({PLAN: 0.0, READ: 0.0, DECODE: 0.0})
     reader = _TimedReader(loader.reader, clock)
     audio, count, frames, padded = 0.0, 0, 0, 0
+
     for work in clock.each(PLAN, islice(planned, batches)):
         with clock(PAD):
             batch = reader[work]
+
         batch = _compute_deferred(batch, device, clock)
         audio, count = audio + batch.seconds, count + 1
         frames, padded = (
             frames + int(batch.feats_lengths.sum()),
             padded + batch.feats.shape[0] * batch.feats.shape[1],
         )
+
     if not count:
         raise ValueError(
             f"{loader.corpus.data_list}: has only one batch; a profile needs two or more"
         )
+
     return Profile(count, audio, 1 - frames / max(1, padded), first, clock.seconds)
 
 
@@ -228,10 +236,12 @@ def _compute_deferred(batch: Batch, device: str, clock: _Clock) -> Batch:
     """Compute features that the loader deferred, and time it."""
     if batch.deferred is None:
         return batch
+
     with clock(DEVICE):
         batch = batch.to(device)
         if batch.feats.is_cuda:
             torch.cuda.synchronize()
+
     return batch
 
 

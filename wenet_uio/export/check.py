@@ -137,6 +137,7 @@ def recognise_all(
     chosen = list(islice(long_enough, limit))
     if options.decoding_chunk_size > 0:
         chosen = joined(chosen, _frames_to_check(model, options))
+
     references = []
     for key, feats in chosen:
         encoder_out, log_probs = _encode(model, feats, options)
@@ -144,11 +145,13 @@ def recognise_all(
         tokens = {mode: nbests[mode][0][0].tokens for mode in MODES}
         decoder_score = _decoder_score(model, encoder_out, tokens[RESCORING])
         references.append(Reference(key, feats, log_probs, decoder_score, tokens))
+
     if not references:
         raise ValueError(
             "no utterance to check the exported model with: give a --check_data with longer "
             "utterances"
         )
+
     return references
 
 
@@ -167,6 +170,7 @@ def joined(
         found.append(
             (f"{key} and {len(parts) - 1} more" if len(parts) > 1 else key, torch.cat(parts, dim=1))
         )
+
     return found
 
 
@@ -192,6 +196,7 @@ def compare(
                 f"{tuple(found.shape)}, the "
                 f"checkpoint {tuple(reference.log_probs.shape)}"
             )
+
         found_differences = [(reference.log_probs - found).abs().max().item()]
         recognised = {
             GREEDY: ctc_greedy_search(found, _lengths(found), exported.blank)[0][0].tokens
@@ -201,13 +206,16 @@ def compare(
             score = _decoder_score(exported, encoder_out, reference.tokens[RESCORING])
             found_differences.append(abs(reference.decoder_score - score))
             recognised[RESCORING] = _rescored(exported, encoder_out, found, options)
+
         for difference in found_differences:
             largest = _larger(largest, difference)
+
         for mode in modes:
             expected, others = reference.tokens[mode], recognised[mode]
             tokens += len(expected)
             if expected != others:
                 differences.append(Difference(reference.key, mode, expected, others))
+
     return Agreement(len(references), tuple(differences), largest, tokens)
 
 
@@ -236,8 +244,10 @@ def agreement_of(
         largest = _larger(largest, difference)
         tokens, checked = tokens + count, checked + 1
         differences += [other] if other else []
+
     if not checked:
         raise ValueError("no utterance to check the exported model with: give another --check_data")
+
     return Agreement(checked, tuple(differences), largest, tokens)
 
 
@@ -265,15 +275,18 @@ def judge(
         texts = [detokenize(tokens) for tokens in (first.checkpoint, first.exported)]
         line += f"; {agreement.token_errors:.2f} % of the tokens differ; "
         line += f"{first.key} in {first.mode}: {texts[0]!r} became {texts[1]!r}"
+
     if agreement.token_errors > limits.token_errors and not agreement.largest <= limits.tie:
         raise ValueError(
             f"{path}: not written: more than {limits.token_errors:g} % of the tokens differ: {line}"
         )
+
     if not agreement.largest <= limits.log_prob:
         raise ValueError(
             f"{path}: not written: log-probabilities differ by more than {limits.log_prob:g}: "
             f"{line}"
         )
+
     return f"{path}: {line}"
 
 

@@ -86,6 +86,7 @@ def streaming_chunks(
         if size is None:
             return None, str(error)
         raise
+
     return chunks, ""
 
 
@@ -131,6 +132,7 @@ def check_exportable(model: SpeechModel) -> None:
     if model.family.wenet_obstacle:
         advice = "; export it by export_onnx.py for sherpa-onnx" if model.family.sherpa else ""
         raise ValueError(model.family.wenet_obstacle + advice)
+
     if isinstance(model.encoder, SanmEncoder):
         raise ValueError(
             "a model with a SANM encoder has no export, except a paraformer for sherpa-onnx"
@@ -147,12 +149,14 @@ def load_trained(arguments: argparse.Namespace) -> Trained:
     """
     if arguments.num_check < 1:
         raise ValueError(f"--num_check: expected 1 or more, found {arguments.num_check}")
+
     config = load_model_config(arguments.config, trust_code=arguments.trust_code)
     if named := operators_of_decoding(config):
         print(
             f"warning: exported models have no operators; the runtime must do the same: {named}",
             file=sys.stderr,
         )
+
     model = build_trained(config, arguments.checkpoint).eval()
     if model.skips_blanks:
         print(
@@ -161,4 +165,5 @@ def load_trained(arguments: argparse.Namespace) -> Trained:
             file=sys.stderr,
         )
         model.skips_blanks = False
+
     return Trained(config, model, build_tokenizer(config), arguments)

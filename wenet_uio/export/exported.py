@@ -80,6 +80,7 @@ class ExportedModel:
         outputs: list[torch.Tensor] = []
         offset = 0
         keep = chunk_size * num_decoding_left_chunks if chunk_size > 0 else -1
+
         for window in windows(
             feats, chunk_size, runtime.subsampling_rate(), runtime.right_context()
         ):
@@ -88,6 +89,7 @@ class ExportedModel:
             )
             outputs.append(output)
             offset += output.size(1)
+
         return torch.cat(outputs, dim=1), torch.tensor([offset])
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
@@ -249,9 +251,11 @@ class SherpaOnnx:
         if decoding_chunk_size <= 0:
             log_probs, lengths = self.graph(x=feats, x_lens=feats_lengths)
             return log_probs[:, : int(lengths[0])], lengths
+
         cache, att_cache, cnn_cache = self.graph.start()
         outputs: list[torch.Tensor] = []
         offset = 0
+
         for window in windows(feats, decoding_chunk_size, self.rate, self.right_context):
             output, att_cache, cnn_cache = self.graph(
                 x=window,
@@ -263,6 +267,7 @@ class SherpaOnnx:
             )
             outputs.append(output)
             offset += output.size(1)
+
         return torch.cat(outputs, dim=1), torch.tensor([offset])
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:

@@ -66,6 +66,7 @@ def to_onnx(graph: Graph) -> bytes:
             opset_version=OPSET,
             dynamo=False,
         )
+
     model = onnx.load_from_string(content.getvalue())
     onnx.helper.set_model_props(model, {key: str(value) for key, value in graph.metadata.items()})
     onnx.checker.check_model(model)
@@ -75,6 +76,7 @@ def to_onnx(graph: Graph) -> bytes:
             f"the exported graph has the inputs {found}, but the runtime passes "
             f"{list(graph.inputs)}"
         )
+
     return model.SerializeToString()
 
 
@@ -97,6 +99,7 @@ def to_int8(content: bytes) -> bytes:
             )
         finally:
             logging.disable(logging.NOTSET)
+
         return path.read_bytes()
 
 
@@ -106,4 +109,5 @@ def open_session(content: bytes) -> InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
+
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

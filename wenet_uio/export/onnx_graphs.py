@@ -66,10 +66,12 @@ def check_chunks(model: ASRModel, chunks: Chunks) -> None:
         raise ValueError(f"--chunk_size: expected 1 or more encoder frames, found {chunks.size}")
     if encoder.obstacle:
         raise ValueError(encoder.obstacle)
+
     if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         raise ValueError(
             "this model was trained with full context only; train with use_dynamic_chunk: true"
         )
+
     static = encoder.static_chunk_size
     if static not in (0, chunks.size):
         raise ValueError(
@@ -91,17 +93,20 @@ def check_onnx_chunks(model: ASRModel, chunks: Chunks) -> None:
             "lowers the frame "
             "rate or joins frames to groups: stream with TorchScript"
         )
+
     if encoder.width != encoder.output_size:
         raise ValueError(
             f"runtimes create caches of the width of the encoder's output, {encoder.output_size}, "
             "but the layers of "
             f"this model have the width {encoder.width}: train with equal widths"
         )
+
     if encoder.heads * encoder.head_dim != encoder.width:
         raise ValueError(
             "runtimes create caches of all heads, but heads of this model share keys: train "
             "without n_kv_head"
         )
+
     if isinstance(encoder, SqueezeformerEncoder) and chunks.size % (
         rate := 2 ** len(encoder.reduce_before)
     ):
@@ -133,6 +138,7 @@ def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str,
     if chunks == OFFLINE:
         encoder = WholeModule(model)
         del chunk["offset"]
+
     frames = torch.randn(1, 9, model.encoder.output_size)
     hyps = {"hyps": torch.randint(model.vocab_size, (3, 5)), "hyps_lens": torch.tensor([5, 4, 2])}
     per_token = {0: "BEAM", 1: "L"}
@@ -195,11 +201,13 @@ def sherpa_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
             },
             metadata,
         )
+
     example = _chunk_example(model, feature_dim, chunks)
     names = ("x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask")
     inputs: dict[str, torch.Tensor] = dict(zip(names, example.values(), strict=True))
     for name in ("offset", "required_cache_size"):
         inputs[name] = inputs[name].reshape(1)
+
     return Graph(
         ChunkModule(model, ctc=True),
         inputs,

@@ -49,12 +49,14 @@ def tokens_file(tokenizer: Tokenizer, blank: int) -> str:
         raise ValueError(
             "tokens.txt of sherpa-onnx cannot hold the units of an aggregate tokenizer"
         )
+
     symbols = sorted(tokenizer.symbols.items(), key=lambda item: item[1])
     name = next((symbol for symbol, unit in symbols if unit == blank), None)
     if name not in BLANKS:
         raise ValueError(
             f"sherpa-onnx needs a blank named {', '.join(BLANKS)}; unit {blank} is {name!r}"
         )
+
     words = isinstance(tokenizer.splitter, CharSplitter) and tokenizer.splitter.split_with_space
     marks = {symbol: WORD_START if words and unit != blank else "" for symbol, unit in symbols}
     return "".join(f"{marks[symbol]}{symbol} {unit}\n" for symbol, unit in symbols)
@@ -66,6 +68,7 @@ def feature_differences(conf: DatasetConf, expected: FbankConf = FBANK) -> list[
     """
     if conf.feats_type != "fbank":
         return [f"feats_type: {conf.feats_type}, fbank in sherpa-onnx"]
+
     ours, theirs = conf.fbank_conf.model_dump(), expected.model_dump()
     return [
         f"fbank_conf.{key}: {ours[key]}, {value} in sherpa-onnx"

@@ -97,6 +97,7 @@ def to_torchscript(model: ASRModel, *, quantize: bool = False) -> bytes:
             f"{NO_CHUNKS}, or export whole utterances to ONNX: the runtime encodes chunks with "
             "caches"
         )
+
     runtime: nn.Module = RuntimeModel(model).eval()
     with warnings.catch_warnings():
         # torch recommends torch.export, but the runtime loads only TorchScript.
@@ -105,8 +106,10 @@ def to_torchscript(model: ASRModel, *, quantize: bool = False) -> bytes:
             runtime = torch.ao.quantization.quantize_dynamic(
                 runtime, {nn.Linear}, dtype=torch.qint8
             )
+
         content = io.BytesIO()
         torch.jit.save(torch.jit.script(runtime), content)
+
     return content.getvalue()
 
 

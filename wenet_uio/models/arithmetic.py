@@ -35,6 +35,7 @@ def dtype_for(dtype: str, device: torch.device) -> str:
         return dtype
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
+
     return "bf16" if gains_by_bf16(device) else "fp32"
 
 
@@ -68,4 +69,5 @@ def _cpu_gains() -> bool:
             began = time.perf_counter()
             linear(x, weight)
             least[dtype] = min(least[dtype], time.perf_counter() - began)
+
     return least[torch.bfloat16] < least[torch.float32]

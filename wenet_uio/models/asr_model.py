@@ -52,6 +52,7 @@ class ASRModel(TrainableModel):
             return [*idle, self.decoder]
         if self.reverse_weight == 0 and isinstance(self.decoder, BiTransformerDecoder):
             idle.append(self.decoder.right_decoder)
+
         return idle
 
     @property
@@ -77,6 +78,7 @@ class ASRModel(TrainableModel):
                 memory, memory_lengths, target, target_lengths, prompts
             )
             loss = loss + self.attention_weight * loss_att
+
         return {"loss": loss, "loss_att": loss_att, **losses, "th_accuracy": th_accuracy}
 
     def _text_loss(
@@ -87,6 +89,7 @@ class ASRModel(TrainableModel):
         lengths = torch.ones_like(target_lengths)
         loss_att, accuracy = self._attention_loss(nothing, lengths, target, target_lengths, prompts)
         loss = self.text_weight * loss_att
+
         return {"loss": loss, "loss_att": loss_att, "loss_ctc": None, "th_accuracy": accuracy}
 
     def _attention_loss(
@@ -116,6 +119,7 @@ class ASRModel(TrainableModel):
         if right.dim() == 3:
             reverse_loss = self.attention_loss(right, self._labels(backward, token_lengths))
             loss = (1.0 - self.reverse_weight) * loss + self.reverse_weight * reverse_loss
+
         counted = labels != self.ignore_id
         right_answers = (left.detach().argmax(dim=2) == labels) & counted
         return loss, right_answers.sum() / counted.sum().clamp(min=1)
@@ -141,8 +145,10 @@ class ASRModel(TrainableModel):
         """
         if not self.skips_blanks:
             return encoder_out, lengths
+
         with torch.no_grad():
             labels = self.ctc.log_softmax(encoder_out).argmax(dim=2)
+
         kept = (labels != self.blank) & length_mask(
             lengths.to(labels.device, non_blocking=True), encoder_out.size(1)
         )

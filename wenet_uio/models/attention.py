@@ -71,6 +71,7 @@ class MultiHeadedAttention(nn.Module):
             heads = attended_nearby(query, key, value, bias, self.context, dropout_rate, scale)
         else:
             heads = attended(query, key, value, bias, dropout_rate, scale)
+
         return self.linear_out(heads.transpose(1, 2).flatten(2))
 
     def attend_memory(
@@ -165,9 +166,11 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
         if self.needs_bias_without_gradient(x):
             query, key = with_term(query, key, term)
             return self.attend(query, key, value, bias, self.head_dim**-0.5), present
+
         position_bias = term.transpose(2, 3) * self.head_dim**-0.5
         if bias is not None:
             position_bias = position_bias + bias
+
         return self.attend(query, key, value, position_bias), present
 
     def needs_bias_without_gradient(self, x: torch.Tensor) -> bool:
@@ -209,6 +212,7 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         shifted = self.shift(scores, padded)[:, :, :, : key.size(2)] * self.head_dim**-0.5
         if bias is not None:
             shifted = shifted + bias
+
         query = self.split_heads(query + self.pos_bias_u.flatten())
         return self.attend(query, self.spread(key), self.spread(value), shifted), present
 
@@ -224,6 +228,7 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         flat = pad(scores, (1, 0)).flatten(2)
         if padded is None or not self.masks_padding:
             return flat[:, :, queries:].view(scores.shape)
+
         place = torch.arange(keys, device=scores.device)
         lengths = (~padded).sum(dim=1).unsqueeze(2)  # (B, 1, 1)
         before = place.unsqueeze(1) >= place
@@ -232,6 +237,7 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
             + place.unsqueeze(1) * keys
             + place
         )
+
         return flat.gather(2, start.flatten(1).unsqueeze(1).expand(-1, scores.size(1), -1)).view(
             scores.shape
         )

@@ -37,18 +37,22 @@ def build_model(config: Config) -> SpeechModel:
             f"model {config.model}: {family.build.use} returned {type(model).__name__}, expected "
             "a SpeechModel"
         )
+
     model.ctc.smoothing = config.ctc_label_smoothing
     if isinstance(model, TrainableModel):
         model.text_weight = config.text_weight
         model.cr_weight = config.cr_loss_scale
         if config.interctc_layer_idx:
             _add_inter_ctc(model, config)
+
     if not config.mask_padding:
         for part in model.modules():
             if "masks_padding" in vars(part):
                 vars(part)["masks_padding"] = False
+
     if config.use_lora:
         add_lora(model, config.lora_conf)
+
     return model
 
 
@@ -59,15 +63,18 @@ def _add_inter_ctc(model: TrainableModel, config: Config) -> None:
         raise ValueError(
             f"interctc_layer_idx: encoder {config.encoder} has no CTC loss in the middle"
         )
+
     if encoder.width != encoder.output_size:
         raise ValueError(
             f"interctc_layer_idx: the layers have the width {encoder.width} and the CTC layer "
             f"{encoder.output_size}; "
             "train with equal widths"
         )
+
     if config.interctc_conditioning:
         encoder.conditioning_layer = conditioning = nn.Linear(model.vocab_size, encoder.width)
         encoder.obstacle = encoder.obstacle or NO_CHUNKS
+
     encoder.inter_ctc = InterCtc(config.interctc_layer_idx or (), model.ctc, conditioning)
     model.interctc_weight = config.interctc_weight
 
@@ -89,6 +96,7 @@ def build_trained(config: Config, checkpoint: str | Path) -> SpeechModel:
             f"{checkpoint} has no low-rank weights (LoRA): they are merged, or were never trained"
         )
         config = config.model_copy(update={"use_lora": False, "only_optimize_lora": False})
+
     model = build_model(config)
     fill(model, weights, str(checkpoint))
     return model
@@ -143,13 +151,16 @@ def _encoder(config: Config) -> Encoder:
             f"encoder {config.encoder}: expected an Encoder of wenet_uio.models.encoder, but it "
             f"built {type(encoder).__name__}"
         )
+
     return encoder
 
 
 def _cmvn(config: Config) -> GlobalCMVN | None:
     if config.cmvn is None:
         return None
+
     conf = config.cmvn_conf
     if conf.cmvn_file is None:
         raise ValueError("cmvn is global_cmvn, but cmvn_conf.cmvn_file is missing")
+
     return load_cmvn(conf.cmvn_file, conf.is_json_cmvn, config.encoder_input_dim)

@@ -103,6 +103,7 @@ class ChunkEncoder:
             frames, *caches = encoder.forward_chunk(
                 feats, self.offset, self.required_cache_size, *self.caches
             )
+
         self.move_on(frames.size(1), (caches[0], caches[1]))
         return frames
 
@@ -114,9 +115,11 @@ class ChunkEncoder:
         self.put(feats)
         if last:
             self.end()
+
         outputs = []
         while not self.missing:
             outputs += encode_chunks([self])
+
         return (
             torch.cat(outputs, dim=1)
             if outputs
@@ -149,6 +152,7 @@ def _check_unit(encoder: Encoder, chunk_size: int) -> None:
             "of this encoder "
             f"divide the frame rate: use a multiple of {unit}"
         )
+
     if chunk_size % unit:
         warn_once(
             f"decoding_chunk_size {chunk_size} is not a multiple of {unit}: the attention of this "
@@ -173,6 +177,7 @@ def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
         group = [streams[place] for place in places]
         for place, output in zip(places, _encode(group), strict=True):
             outputs[place] = output
+
     return outputs
 
 
@@ -189,6 +194,7 @@ def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
     first = streams[0]
     if len(streams) == 1:
         return [first.encode()]
+
     together, presents = first.encoder.forward_chunks(
         torch.cat([stream.next_chunk() for stream in streams]),
         [stream.offset for stream in streams],
@@ -197,6 +203,7 @@ def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
     )
     for stream, caches in zip(streams, presents, strict=True):
         stream.move_on(together.size(1), caches)
+
     # Copies, because a part of the batch would keep the whole batch in memory.
     return [frames.clone() for frames in together.split(1)]
 
@@ -210,9 +217,11 @@ def joined_caches(
     like, layers = next(encoder.parameters()), len(encoder.encoders)
     att_cache = like.new_zeros(layers, len(caches), encoder.heads, longest, 2 * encoder.head_dim)
     cnn_cache = like.new_zeros(layers, len(caches), encoder.width, encoder.cnn_cache_frames)
+
     for row, (att, cnn) in enumerate(caches):
         if att.size(2):
             att_cache[:, row, :, longest - att.size(2) :] = att
         if cnn.size(0):
             cnn_cache[:, row] = cnn[:, 0]
+
     return att_cache, cnn_cache

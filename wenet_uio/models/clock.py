@@ -37,6 +37,7 @@ class Schedule:
                 share = (now - before[0]) / (after[0] - before[0]) if after[0] > before[0] else 0.0
                 return before[1] + share * (after[1] - before[1])
             before = after
+
         return before[1]
 
 

@@ -57,18 +57,21 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
             f"cmvn_file {path}: expected {kind} (is_json_cmvn: {str(is_json).lower()}), got "
             f"{error!r}"
         ) from None
+
     if count <= 0 or sums.shape != squares.shape:
         raise ValueError(
             f"cmvn_file {path}: expected frames, and as many sums as sums of squares; found "
             f"{count:g} frames, "
             f"{len(sums)} sums, {len(squares)} sums of squares"
         )
+
     if len(sums) != dim:
         raise ValueError(
             f"cmvn_file {path}: statistics of {len(sums)} bins, but the features have {dim}; "
             "compute the statistics "
             "with this config"
         )
+
     mean = sums / count
     variance = (squares / count - mean * mean).clamp(min=SMALLEST_VARIANCE)
     return GlobalCMVN(mean.float(), variance.rsqrt().float())

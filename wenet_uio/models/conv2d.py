@@ -47,6 +47,7 @@ def convolved(
         or torch.compiler.is_compiling()
     ):
         return conv2d(x, weight, bias, stride)
+
     return _Convolution.apply(x, weight, bias, stride)
 
 
@@ -126,4 +127,5 @@ def _weight_gradient(
     for row in range(height):
         windows = x[:, row:].as_strided((batch, rows, columns, width * channels), strides)
         result[:, row] = gradients @ windows.reshape(-1, width * channels)
+
     return result.view(channels_out, height, width, channels).permute(0, 3, 1, 2)

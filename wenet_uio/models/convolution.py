@@ -75,6 +75,7 @@ class DepthwiseConv(nn.Conv1d):
         """
         if padded is not None and self.masks_padding:
             x = x.masked_fill(padded, 0.0)
+
         # An image of one row with channels last is three times as fast on CPUs as conv1d.
         row = x.transpose(1, 2).unsqueeze(2)
         kernels, stride, padding = self.weight.unsqueeze(2), self.stride[0], (0, self.margin)
@@ -119,12 +120,14 @@ class ConvolutionModule(nn.Module):
         """
         if padded is not None and not self.depthwise_conv.masks_padding:
             x = x.masked_fill(padded, 0.0)
+
         x, present = self.depthwise_conv.remember(x, past)
         # A pointwise convolution is a matrix product on (B, T, D); this avoids the transpositions
         # of conv1d.
         x = glu(linear(x, self.pointwise_conv1.weight.squeeze(2), self.pointwise_conv1.bias), dim=2)
         x = self.depthwise_conv(x, padded)
         x = self.norm(x) if self.use_layer_norm else self.norm(x.flatten(0, 1)).view(x.shape)
+
         return linear(
             self.activation(x), self.pointwise_conv2.weight.squeeze(2), self.pointwise_conv2.bias
         ), present

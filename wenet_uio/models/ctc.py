@@ -82,6 +82,7 @@ class CTC(nn.Module):
             total = (1.0 - self.smoothing) * total + self.smoothing * divergence_from_uniform(
                 log_probs, lengths
             )
+
         return total / log_probs.size(0)
 
     @torch.jit.export

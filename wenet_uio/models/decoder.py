@@ -58,6 +58,7 @@ def reversed_hypotheses(hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> 
     backward = torch.gather(
         tokens, 1, torch.where(valid, count - 1 - place, torch.zeros_like(place))
     )
+
     return torch.cat(
         (hyps[:, :1], torch.where(valid, backward, torch.full_like(backward, eos))), dim=1
     )
@@ -97,6 +98,7 @@ class Decoder(nn.Module):
         )
         backward = reversed_hypotheses(hyps, hyps_lens, eos)
         left, right = self.forward(memory, memory_mask, hyps, hyps_lens, backward, reverse_weight)
+
         return left.float().log_softmax(dim=-1), right.float().log_softmax(dim=-1)
 
 
@@ -116,6 +118,7 @@ class TransformerDecoder(Decoder):
         self.output_layer = nn.Linear(dim, vocab_size)
         if conf.tie_word_embedding:
             self.output_layer.weight = embedding.weight
+
         self.decoders = nn.ModuleList([DecoderLayer(dim, conf) for _ in range(conf.num_blocks)])
         self.key_heads = conf.key_heads
         self.head_dim = conf.head_dim or dim // conf.attention_heads
@@ -163,6 +166,7 @@ class TransformerDecoder(Decoder):
         x, _ = self.embed(ys_in_pad)
         mask = length_mask(ys_in_lens, size).unsqueeze(1) & causal_mask(size, ys_in_pad.device)
         bias, memory_bias = additive(mask, x.dtype), additive(memory_mask, x.dtype)
+
         for layer in self.decoders:
             # torch documents is_scripting, but torch.jit.__all__ does not list it.
             if (
@@ -173,6 +177,7 @@ class TransformerDecoder(Decoder):
                 x = recomputed(layer, x, bias, memory, memory_bias)
             else:
                 x = layer(x, bias, memory, memory_bias)
+
         return self._output(x)
 
     def _output(self, x: torch.Tensor) -> torch.Tensor:
@@ -213,6 +218,7 @@ class TransformerDecoder(Decoder):
         for layer, past, source in zip(self._layers(), state.past, state.source, strict=True):
             x, past = layer.forward_one_step(x, past, source, state.memory_bias)
             pasts.append(past)
+
         return self._output(x).float().log_softmax(dim=-1), state._replace(past=pasts)
 
     @torch.jit.unused

@@ -41,6 +41,7 @@ class DecoderLayer(nn.Module):
         key, value = self.self_attn.project_memory(normed)
         x = self._after_self(x, self.self_attn.attend_memory(normed, key, value, bias))
         key, value = self.src_attn.project_memory(memory)
+
         return self._after_source(x, key, value, memory_bias)
 
     @torch.jit.unused
@@ -69,6 +70,7 @@ class DecoderLayer(nn.Module):
         assert present is not None
         attended = self.self_attn.attend_memory(token, key, value, None)
         x = self._after_self(x, attended.view(x.shape))
+
         return self._after_source(x, source[0], source[1], memory_bias), present
 
     def _after_self(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
@@ -84,5 +86,6 @@ class DecoderLayer(nn.Module):
         x = x + self.dropout(attended)
         if not self.normalize_before:
             x = self.norm2(x)
+
         x = x + self.dropout(self.feed_forward(self.norm3(x) if self.normalize_before else x))
         return x if self.normalize_before else self.norm3(x)

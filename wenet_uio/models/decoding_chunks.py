@@ -18,6 +18,7 @@ def check_decoding_chunk(encoder: Encoder, decoding_chunk_size: int) -> None:
         raise ValueError(
             "decoding_chunk_size 0: expected -1 (full context) or a number of encoder frames"
         )
+
     if decoding_chunk_size > 0 and not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
         raise ValueError(
             f"decoding_chunk_size {decoding_chunk_size}: this model was trained with full "

@@ -29,6 +29,7 @@ def dropped(x: torch.Tensor, rate: float) -> torch.Tensor:
     threshold = round(rate * STEPS)
     if x.device.type != "cpu" or threshold == STEPS or torch.compiler.is_compiling():
         return functional.dropout(x, rate)
+
     draws = (
         torch.empty(-(-x.numel() // 4), dtype=torch.int64)
         .random_(-(1 << 63), None)
@@ -63,6 +64,7 @@ def attended(
     fast = torch.jit.is_scripting() or bias is None or not bias.requires_grad  # pyright: ignore[reportPrivateImportUsage]
     if rate == 0.0 and fast:
         return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+
     return _attended_in_training(
         query, key, value, bias, rate, query.size(3) ** -0.5 if scale is None else scale
     )
@@ -81,6 +83,7 @@ def _attended_in_training(
         return scaled_dot_product_attention(
             query, key, value, attn_mask=bias, dropout_p=rate, scale=scale
         )
+
     scores = torch.matmul(query * scale, key.transpose(2, 3))
     weights = (scores if bias is None else scores + bias).softmax(dim=3)
     return torch.matmul(dropped(weights, rate) if rate > 0.0 else weights, value)

@@ -159,6 +159,7 @@ class LearnedPositionalEncoding(nn.Module):
                 "lower "
                 "dataset_conf.filter_conf.token_max_length to 440"
             )
+
         positions = self.pe[:, offset:end].to(x.dtype)
         return self.dropout(x + positions), self.dropout(positions)
 

@@ -103,8 +103,10 @@ class Encoder(nn.Module):
             window = (0, self.embed.right_context + 1 - feats.size(1))
             # Ids (B, T) have no features
             feats = pad(feats, (0, 0, *window) if feats.dim() == 3 else window)
+
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
+
         x, pos_emb, lengths = self.embed.forward_batch(feats, feats_lengths)
         valid = length_mask(lengths, x.size(1))
         bias = additive(self._attention_mask(valid, chunk_size, num_left_chunks), x.dtype)
@@ -112,6 +114,7 @@ class Encoder(nn.Module):
         lengths = torch.div(lengths + self.reduction - 1, self.reduction, rounding_mode="floor")
         if self.masks_padding:
             x = x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0)
+
         return x, lengths
 
     @torch.jit.unused
@@ -158,8 +161,10 @@ class Encoder(nn.Module):
             return x + 0.0 * sum(
                 weight.sum() for weight in layer.parameters() if weight.requires_grad
             )
+
         if self.gradient_checkpointing and self.training:
             return recomputed(layer, x, bias, pos_emb, padded)[0]
+
         return layer(x, bias, pos_emb, padded)[0]
 
     @torch.jit.unused
@@ -172,9 +177,11 @@ class Encoder(nn.Module):
             chunk_size, num_left_chunks = draw_chunk(size, self.use_dynamic_left_chunk)
         elif self.static_chunk_size > 0 and chunk_size != ALL_FRAMES:
             chunk_size = self.static_chunk_size
+
         mask = valid.unsqueeze(1)
         if 0 < chunk_size < size:
             mask = mask & chunk_mask(size, chunk_size, num_left_chunks, valid.device)
+
         return mask
 
     @torch.jit.export
@@ -210,6 +217,7 @@ class Encoder(nn.Module):
         bias: torch.Tensor | None = None
         if att_mask is not None:
             bias = additive(att_mask[:, :, : pos_emb.size(1)], x.dtype)
+
         x, att_pasts, cnn_pasts = self._chunk_blocks(
             x, bias, pos_emb, att_cache.unsqueeze(1), cnn_cache
         )
@@ -240,6 +248,7 @@ class Encoder(nn.Module):
             if att_present is not None:
                 att_pasts.append(att_present)
             cnn_pasts.append(cnn_cache[i] if cnn_present is None else cnn_present)
+
         return self.after_norm(x) if self.normalize_before else x, att_pasts, cnn_pasts
 
     @torch.jit.unused
@@ -263,6 +272,7 @@ class Encoder(nn.Module):
         """
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
+
         x = self.embed.project(xs)
         cached = [att_cache.size(2) for att_cache, _ in caches]
         longest = max(cached)
@@ -275,10 +285,12 @@ class Encoder(nn.Module):
         )
         x = self.embed.pos_enc.place(x, pos_emb[:, longest:])
         bias: torch.Tensor | None = None
+
         if min(cached) < longest:
             lengths = torch.tensor(cached, device=x.device).unsqueeze(1) + x.size(1)
             place = torch.arange(longest + x.size(1), device=x.device)
             bias = additive((place >= len(place) - lengths).unsqueeze(1), x.dtype)
+
         x, att_pasts, cnn_pasts = self._chunk_blocks(x, bias, pos_emb, att_cache, cnn_cache)
         presents: list[Caches] = []
         for row, frames in enumerate(cached):
@@ -286,6 +298,7 @@ class Encoder(nn.Module):
             first = longest - frames + frames_to_forget(seen, keep[row])
             att_cache = torch.stack([past[row, :, first:] for past in att_pasts])
             presents.append((att_cache, torch.stack([past[row : row + 1] for past in cnn_pasts])))
+
         return x, presents
 
     def _begin_chunk(
@@ -299,11 +312,13 @@ class Encoder(nn.Module):
         """
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
+
         x, _ = self.embed(xs, offset)
         if att_cache.size(0) == 0:
             att_cache = x.new_zeros(len(self.encoders), self.heads, 0, 2 * self.head_dim)
         if cnn_cache.size(0) == 0:
             cnn_cache = x.new_zeros(len(self.encoders), 1, self.width, self.cnn_cache_frames)
+
         cached = att_cache.size(2)
         return (
             x,

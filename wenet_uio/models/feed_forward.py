@@ -68,11 +68,13 @@ class MixtureOfExperts(nn.Module):
         scores, chosen = torch.topk(self.gate(frames), self.active, dim=1)
         weights = scores.float().softmax(dim=1).to(x.dtype)
         total = torch.zeros_like(frames)
+
         for number, expert in enumerate(self.experts):
             # An expert without frames is called too: all ranks exchange all gradients.
             rows, places = torch.where(chosen == number)
             share = weights[rows, places].unsqueeze(1) * expert(frames[rows])
             total = total.index_add(0, rows, share.to(total.dtype))
+
         return total.view(x.shape)
 
 
@@ -86,4 +88,5 @@ def build_feed_forward(dim: int, dropout_rate: float, conf: FeedForwardConf) -> 
 
     if conf.mlp_type == "moe":
         return MixtureOfExperts([one() for _ in range(conf.n_expert)], conf.n_expert_activated, dim)
+
     return one()

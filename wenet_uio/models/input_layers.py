@@ -47,5 +47,6 @@ def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
         return SeparableConv2dSubsampling8(
             input_size, conf.output_size, conf.subsampling_conv_channels, positions
         )
+
     layer = WITHOUT_CHANNELS[conf.input_layer]
     return layer(input_size, conf.output_size, conf.dropout_rate, positions)

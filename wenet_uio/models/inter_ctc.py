@@ -94,10 +94,12 @@ class InterCtc:
         """
         if place + 1 not in self.blocks or (self._collected is None and self.conditioning is None):
             return x
+
         frames = encoder.after_norm(x) if encoder.normalize_before else x
         if self._collected is not None:
             lengths = (~padded[:, :: encoder.strides[place]]).sum(dim=(1, 2))
             self._collected.append(Intermediate(frames, lengths))
         if self.conditioning is None:
             return x
+
         return x + self.conditioning(self.ctc.ctc_lo(frames).softmax(dim=2))

@@ -26,6 +26,7 @@ class LabelSmoothingLoss(nn.Module):
         self.constant = self.confidence * math.log(self.confidence)
         if smoothing > 0.0:
             self.constant += smoothing * math.log(self.spread)
+
         self.normalize_length = normalize_length
 
     def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -44,5 +45,6 @@ class LabelSmoothingLoss(nn.Module):
         loss = self.constant - (self.confidence - self.spread) * label
         if self.spread > 0.0:
             loss = loss - self.spread * log_probs.sum(dim=2)
+
         total = loss.masked_fill(~valid, 0.0).sum()
         return total / (valid.sum().clamp(min=1) if self.normalize_length else target.size(0))

@@ -33,6 +33,7 @@ def encoded(
             model.encoder.inter_ctc.use_lengths(
                 model.encoder, embedded_lengths(model.encoder, seen, feats.size(1))
             )
+
     return encoder_out, lengths
 
 

@@ -48,6 +48,7 @@ def attended_nearby(
     before = keys - queries
     places = torch.arange(keys, device=query.device)
     blocks: list[torch.Tensor] = []
+
     for start in range(0, queries, block):
         end = min(start + block, queries)
         first = 0 if left < 0 else max(before + start - left, 0)
@@ -58,10 +59,13 @@ def attended_nearby(
             seen = seen & (distance >= -left)
         if right >= 0:
             seen = seen & (distance <= right)
+
         scores = additive(seen.unsqueeze(0), query.dtype)
         if bias is not None:
             scores = scores + bias[:, :, :, first:last]
+
         near = key[:, :, first:last], value[:, :, first:last]
         blocks.append(attended(query[:, :, start:end], near[0], near[1], scores, rate, scale))
+
     # The ONNX exporter does not know how many dimensions a concatenated list has.
     return torch.cat(blocks, dim=2).view(query.size(0), query.size(1), queries, value.size(3))

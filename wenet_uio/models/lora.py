@@ -52,6 +52,7 @@ def merge_lora(weights: Mapping[str, torch.Tensor], conf: LoraConf) -> dict[str,
     layers = [name.removesuffix(".lora_A") for name in weights if name.endswith(".lora_A")]
     if not layers:
         raise ValueError("no low-rank weights to merge: the model was trained without use_lora")
+
     for layer in layers:
         low, high = weights[f"{layer}.lora_A"].double(), weights[f"{layer}.lora_B"].double()
         if len(low) != conf.lora_rank:
@@ -59,10 +60,12 @@ def merge_lora(weights: Mapping[str, torch.Tensor], conf: LoraConf) -> dict[str,
                 f"{layer}: the rank of its low-rank weights is {len(low)}, lora_rank is "
                 f"{conf.lora_rank}"
             )
+
         weight = merged[f"{layer}.weight"]
         merged[f"{layer}.weight"] = (
             weight.double() + conf.lora_alpha / conf.lora_rank * high @ low
         ).to(weight.dtype)
+
     return merged
 
 

@@ -33,6 +33,7 @@ def selected_frames(
     length = frames.size(1) if in_full_length else max(1, int(counts.max()))
     places = (~selected).int().argsort(dim=1, stable=True)[:, :length]
     kept = frames.gather(1, places.unsqueeze(2).expand(-1, -1, frames.size(2)))
+
     return kept * length_mask(counts, kept.size(1)).unsqueeze(2), counts
 
 
@@ -78,11 +79,14 @@ def draw_chunk(max_length: int, dynamic_left: bool) -> tuple[int, int]:
     """
     if max_length < 2:
         return max(max_length, 1), -1
+
     drawn = int(torch.randint(1, max_length, (1,)))
     if drawn > max_length // 2:
         return max_length, -1
+
     chunk_size = drawn % MAX_DYNAMIC_CHUNK + 1
     num_left_chunks = -1
     if dynamic_left:
         num_left_chunks = int(torch.randint(0, (max_length - 1) // chunk_size + 1, (1,)))
+
     return chunk_size, num_left_chunks

@@ -28,10 +28,12 @@ def one_pass_obstacle(encoder: nn.Module) -> str:
     layers = getattr(encoder, "encoders", None)
     if not layers or not all(isinstance(layer, LocalLayer) for layer in layers):
         return "its encoder is not a transformer or conformer"
+
     if not all(layer.reach() for layer in layers):
         return (
             "its frames see the whole audio; train with two limits of encoder_conf.att_context_size"
         )
+
     return cast("Encoder", encoder).embed.obstacle
 
 
@@ -58,6 +60,7 @@ class _LayerPass:
         if ready <= self._returned:
             self._inputs = inputs
             return x[:, :0]
+
         positions = self._encoder.embed.position_encoding(self._first, inputs.size(1), inputs)
         padded = torch.zeros(1, inputs.size(1), 1, dtype=torch.bool, device=x.device)
         outputs = self._encoder._block(self._place, inputs, None, positions, padded)[
@@ -67,6 +70,7 @@ class _LayerPass:
         self._inputs = inputs[:, forgotten:].clone()  # a view would keep all inputs in memory
         self._first += forgotten
         self._returned = ready - forgotten
+
         return outputs
 
 
@@ -86,6 +90,7 @@ class RecordingEncoder:
         """
         if obstacle := one_pass_obstacle(encoder):
             raise ValueError(f"the model cannot encode a recording in one pass: {obstacle}")
+
         self._encoder = encoder
         self._layers = [_LayerPass(encoder, place) for place in range(len(encoder.encoders))]
         self._feats: torch.Tensor | None = None
@@ -107,10 +112,12 @@ class RecordingEncoder:
             for start in range(0, ready, PIECE)
         ]
         self._feats = feats[:, ready * embed.subsampling_rate :].clone()
+
         if last:
             outputs.append(
                 self._through_layers(feats.new_zeros(1, 0, self._encoder.width), last=True)
             )
+
         return (
             torch.cat(outputs, dim=1)
             if outputs
@@ -126,6 +133,7 @@ class RecordingEncoder:
         ]
         if encoder.global_cmvn is not None:
             piece = encoder.global_cmvn(piece)
+
         x, _ = encoder.embed(piece, self._offset)
         self._offset += frames
         return self._through_layers(x, last=False)

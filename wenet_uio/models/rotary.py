@@ -37,4 +37,5 @@ class RotaryMultiHeadedAttention(MultiHeadedAttention):
         key, value = self.project_memory(x)
         key, value, present = self.append(turned(key, angles), value, past)
         query = turned(self.split_heads(self.linear_q(x)), angles)
+
         return self.attend(query, self.spread(key), self.spread(value), bias), present

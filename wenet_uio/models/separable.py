@@ -36,6 +36,7 @@ class SeparableConv2dSubsampling8(Subsampling):
         layers: list[nn.Module] = [nn.Conv2d(1, channels, *SHAPES[0]), nn.ReLU(inplace=True)]
         for kernel, stride in SHAPES[1:]:
             layers += _separable(channels, kernel, stride)
+
         self.conv = channels_last(nn.Sequential(*layers))
         self.out = nn.Linear(channels * width_after(input_size, SHAPES), output_size)
 

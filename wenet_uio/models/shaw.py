@@ -43,4 +43,5 @@ class ShawMultiHeadedAttention(MultiHeadedAttention):
         scores = torch.einsum("bhtd,tkd->bhtk", query, embedded) * self.head_dim**-0.5
         if bias is not None:
             scores = scores + bias
+
         return self.attend(query, self.spread(key), self.spread(value), scores), present

@@ -32,6 +32,7 @@ class SpeechModel(nn.Module):
         if decoder is not None:
             # States and optimizers list the weights in this order: encoder, decoder, CTC.
             self.add_module("decoder", decoder)
+
         self.ctc = CTC(vocabulary.size, encoder.output_size, vocabulary.blank)
         self.vocab_size = vocabulary.size
         self.sos, self.eos, self.blank = vocabulary.sos, vocabulary.eos, vocabulary.blank
@@ -106,6 +107,7 @@ class SpeechModel(nn.Module):
             return self._encode_streams(
                 feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks
             )
+
         return self.encoder(
             *self.inputs(feats, feats_lengths), decoding_chunk_size, num_decoding_left_chunks
         )
@@ -124,6 +126,7 @@ class SpeechModel(nn.Module):
             raise ValueError("simulate_streaming needs decoding_chunk_size > 0")
         if encoder.obstacle:
             raise ValueError(f"simulate_streaming: {encoder.obstacle}")
+
         outputs = [
             encoder.forward_chunk_by_chunk(
                 utterance[:length].unsqueeze(0), chunk_size, num_left_chunks

@@ -59,13 +59,16 @@ class Subsampling(nn.Module):
         """
         if self.piece == 0 or self.training or self.optional_context > 0:
             return self.project(x)
+
         frames = (x.size(1) - self.right_context - 1) // self.subsampling_rate + 1
         if frames <= self.piece:
             return self.project(x)
+
         pieces: list[torch.Tensor] = []
         for start in range(0, frames, self.piece):
             end = (start + self.piece - 1) * self.subsampling_rate + self.right_context + 1
             pieces.append(self.project(x[:, start * self.subsampling_rate : end]))
+
         return torch.cat(pieces, dim=1)
 
     @torch.jit.unused
@@ -119,6 +122,7 @@ def _convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) -> nn.S
     for kernel, stride in shapes:
         layers += [Conv2d(channels, output_size, kernel, stride), nn.ReLU(inplace=True)]
         channels = output_size
+
     return channels_last(nn.Sequential(*layers))
 
 
@@ -131,11 +135,13 @@ def width_after(width: int, shapes: tuple[tuple[int, int], ...]) -> int:
     left = width
     for kernel, stride in shapes:
         left = (left - kernel) // stride + 1
+
     if left < 1:
         raise ValueError(
             f"input_dim {width} is too narrow for the convolutions of input_layer; use more mel "
             "bins"
         )
+
     return left
 
 
@@ -207,6 +213,7 @@ class Conv2dSubsampling6(Subsampling):
         rate = 1
         for _, stride in self.SHAPES:
             rate *= stride
+
         super().__init__(pos_enc, subsampling_rate=rate, right_context=self.RIGHT_CONTEXT)
         self.conv = _convolutions(output_size, self.SHAPES)
         self.linear = nn.Linear(output_size * width_after(input_size, self.SHAPES), output_size)
@@ -276,10 +283,12 @@ class Conv1dSubsampling2(Subsampling):
         """
         if not self.masks_padding:
             return super().forward_batch(x, lengths)
+
         padded = ~length_mask(lengths, x.size(1)).unsqueeze(1)
         x = self.conv[:2](x.transpose(1, 2).masked_fill(padded, 0.0))
         x = self.conv[2:](x.masked_fill(padded, 0.0))
         frames, positions = self.pos_enc(x.transpose(1, 2))
+
         return frames, positions, self.output_lengths(lengths, frames.size(1), padded.size(2))
 
 

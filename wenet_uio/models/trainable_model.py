@@ -73,12 +73,15 @@ class TrainableModel(SpeechModel):
             prompts = target.new_full((len(target), 1), self.sos)
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths, prompts)
+
         if self.encoder.inter_ctc is None:
             return self._losses(
                 *encoded(self, feats, feats_lengths), target, target_lengths, prompts, views
             )
+
         with self.encoder.inter_ctc.collecting() as between:
             encoder_out, lengths = encoded(self, feats, feats_lengths)
+
         losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
         loss, loss_interctc = (
             losses["loss"],
@@ -86,6 +89,7 @@ class TrainableModel(SpeechModel):
         )
         assert loss is not None
         loss = loss + self.interctc_weight * self.ctc_weight * loss_interctc
+
         return {**losses, "loss": loss, "loss_interctc": loss_interctc}
 
     def prompts(
@@ -120,10 +124,12 @@ class TrainableModel(SpeechModel):
         loss = encoder_out.new_zeros((), dtype=torch.float32)
         if self.ctc_weight == 0.0:
             return loss, {"loss_ctc": None}
+
         weight = (1.0 - self.interctc_weight) * self.ctc_weight
         if views == 1:
             loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
             return loss + weight * loss_ctc, {"loss_ctc": loss_ctc}
+
         loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
         return loss + weight * loss_ctc + self.cr_weight * loss_cr, {
             "loss_ctc": loss_ctc,

@@ -65,9 +65,11 @@ def load_parts(model: torch.nn.Module, path: str | Path, modules: Sequence[str])
         if not part:
             tops = ", ".join(sorted({name.split(".")[0] for name in weights}))
             raise ValueError(f"{path}: no weights of {module!r}; the file has {tops}")
+
         rest = {name: value for name, value in wanted.items() if not name.startswith(prefix)}
         fill(model, rest | part, f"{module} of {path}")
         wanted = model.state_dict()
+
     return sum(name.startswith(tuple(f"{module}." for module in modules)) for name in wanted)
 
 
@@ -90,10 +92,12 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
         # torch raises RuntimeError, UnpicklingError, EOFError and more for a file that is truncated
         # or no checkpoint.
         raise ValueError(f"{path}: not the weights of a model ({type(error).__name__})") from None
+
     if not isinstance(weights, dict) or not all(
         isinstance(value, torch.Tensor) for value in weights.values()
     ):
         raise ValueError(f"{path}: expected a plain state dict, found {type(weights).__name__}")
+
     return weights
 
 
@@ -157,4 +161,5 @@ def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: st
         raise ValueError(
             f"{source}: not the weights of this model: {listed(problems, NAMED, '; ')}"
         )
+
     model.load_state_dict(weights)

@@ -58,6 +58,7 @@ def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -
     aside = folder.with_name(folder.name + ".unpacking")
     rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
+
     try:
         unpack_into(archive, aside)
         tops = list(aside.iterdir())
@@ -66,12 +67,14 @@ def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -
                 f"{archive}: expected one folder at the top, found "
                 f"{sorted(top.name for top in tops)}"
             )
+
         for pattern, expected in counts.items():
             matching_files = sum(1 for _ in tops[0].glob(pattern))
             if matching_files != expected:
                 raise ValueError(
                     f"{archive}: expected {expected} files {pattern}, found {matching_files}"
                 )
+
         tops[0].rename(folder)
     finally:
         rmtree(aside, ignore_errors=True)
@@ -129,10 +132,12 @@ def _write(members: Iterator[_Member], folder: Path) -> None:
         name = Path(member.name)
         if name.is_absolute() or ".." in name.parts:
             raise _RefusedError(f"{member.name!r} leads out of the folder of the archive")
+
         path = folder / name
         if member.folder:
             path.mkdir(parents=True, exist_ok=True)
             continue
+
         source = member.open()
         assert source is not None, "files have content"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,8 +184,10 @@ class _Header(tarfile.TarInfo):
             if len(block) == tarfile.BLOCKSIZE and not any(block):
                 raise  # the end mark
             raise tarfile.ReadError(f"{error}: neither a member nor an end mark") from None
+
         if header.size < 0 or (header.type in NAMING and header.size > LONGEST_NAMING):
             raise tarfile.ReadError(f"a header with a size of {header.size} bytes")
+
         return header
 
 
@@ -192,6 +199,7 @@ def _members_of_tar(archive: str | Path) -> Iterator[_Member]:
             if info.issparse() or not (info.isfile() or info.isdir()):
                 raise _RefusedError(f"{info.name!r} is not a file or folder")
             yield _Member(info.name, info.isdir(), lambda info=info: tar.extractfile(info))
+
         assert tar.fileobj is not None, "open until here"
         while tar.fileobj.read(CHUNK):  # a compressed archive is checked at its end
             pass

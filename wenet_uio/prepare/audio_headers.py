@@ -36,6 +36,7 @@ def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
             results.append(audio_info(wav))
         except AudioError as error:
             results.append(str(error))
+
     return results
 
 
@@ -57,6 +58,7 @@ def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> li
     wavs = list(dict.fromkeys(line.wav for line in lines if _is_part(line)))
     infos = dict(zip(wavs, read_headers(wavs, executor), strict=True)) if wavs else {}
     inside, outside = [], []
+
     for line in lines:
         info = infos.get(line.wav) if _is_part(line) else None
         cut = _cut(
@@ -66,11 +68,13 @@ def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> li
             inside.append(cut)
         else:
             outside.append(cut)
+
     if outside and not inside:
         raise ListError(
             f"{where}: no utterance is inside its audio: {outside[0]}; do the texts belong to this "
             "audio?"
         )
+
     tell_left_out(f"{where}: utterances that are not inside their audio", outside)
     return inside
 
@@ -87,6 +91,7 @@ def _cut(line: RawLine, length: float) -> RawLine | str:
     if end is not None and end - length <= min(LATE, (end - start) / 2):
         new_duration = {"duration": length - start} if "duration" in line.extra else {}
         return replace(line, end=length, extra=line.extra | new_duration)
+
     last = "the end" if end is None else f"{end:g} s"
     return f"{line.key} from {start:g} s to {last} of {line.wav}, which has {length:g} s"
 

@@ -81,6 +81,7 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
         files = files or by_name.get(whole.stem) or by_name.get(path.stem) or []
         files = [file for file in files if _ends_with(file, whole)] or files
         files_of[wav] = [file.absolute() for file in files]
+
     return files_of
 
 
@@ -97,4 +98,5 @@ def _names_in(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]
     for wav in audio_below(folder):
         by_path.setdefault(composed(str(wav.relative_to(folder).with_suffix(""))), []).append(wav)
         by_name.setdefault(composed(wav.stem), []).append(wav)
+
     return by_path, by_name

@@ -104,6 +104,7 @@ def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
         recordings = audio.get(_composed(path.parent / ".".join(pieces[:count])))
         if recordings:
             return TextFile(path, recordings, ".".join(pieces[count:]))
+
     return TextFile(path, [], pieces[-1])
 
 
@@ -120,6 +121,7 @@ def read_pairs(path: str, text_field: str | None = None) -> list[RawLine]:
             lines.append(RawLine(key_of_name(wav), wav, text, is_named_by_audio=True))
         else:
             empty.append(str(file))
+
     tell_left_out(f"{path}: files without a text", empty)
     return lines
 
@@ -150,6 +152,7 @@ def read_textgrid(path: str, text_field: str | None = None) -> list[RawLine]:
     are_words = all(tier.has_words for tier in tiers.values())
     if are_words:
         print(f"{path}: intervals are single words, and are joined up to pauses of {PAUSE} s")
+
     join = joined_words if are_words else list
     return _read_timed(path, "textgrid", None, lambda file: join(tiers[file].intervals))
 
@@ -163,12 +166,14 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
     """
     if text_field:
         raise ListError(f"{path}: a CTM has one text for each recording; leave --text_field out")
+
     lines = []
     for file in _of_form(files_of_corpus(Path(path)).texts, Path(path), "ctm", None):
         words = read_ctm(file.path)
         channels: dict[str, list[str]] = {}
         for recording, channel in words:
             channels.setdefault(recording, []).append(channel)
+
         for (recording, channel), channel_words in words.items():
             others = sorted(channels[recording])
             extra = {"channel": others.index(channel)} if len(others) > 1 else {}
@@ -176,6 +181,7 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
                 _timed_line(recording, utterance, extra)
                 for utterance in joined_words(channel_words)
             ]
+
     return lines
 
 
@@ -192,6 +198,7 @@ def _read_timed(
             _timed_line(wav, span, {"speaker": span.speaker} if span.speaker else {})
             for span in spans
         ]
+
     tell_left_out(f"{path}: files without a text", empty)
     return lines
 
@@ -229,6 +236,7 @@ def _why_not_one(tiers: Sequence[Tier], chosen: Sequence[Tier], text_field: str 
         return f"no tier {text_field or 'with a text'}; its tiers with texts: {names}"
     if len({tier.name for tier in chosen}) == 1:
         return f"{len(chosen)} tiers with texts are named {chosen[0].name}; rename one of them in Praat"
+
     return f"several tiers have texts ({names}); name one of them: --text_field {tiers[0].name}"
 
 
@@ -247,9 +255,11 @@ def _beside(path: Path, form: str, text_field: str | None) -> list[tuple[str, Pa
         return [
             (str(file.path.relative_to(root))[: -len(file.field) - 1], file.path) for file in texts
         ]
+
     _check_single(texts)
     if path.is_dir():
         _tell_unmatched(path, texts, audio)
+
     return [(str(file.audio), file.path) for file in texts if file.audio]
 
 
@@ -281,6 +291,7 @@ def _of_form(
     if not files:
         expected = text_field or " or ".join(f".{suffix}" for suffix in SUFFIXES[form])
         raise ListError(f"{path}: no file {expected} in it")
+
     return files
 
 

@@ -66,9 +66,11 @@ def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[JoinedTurn]:
         ):
             piece = JoinedTurn(piece.start, turn.end, f"{piece.text} {turn.text}")
             continue
+
         if piece:
             yield piece
         piece = JoinedTurn(turn.start, turn.end, turn.text) if turn.text else None
+
     if piece:
         yield piece
 
@@ -118,10 +120,13 @@ def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
     """
     if wav.exists() and wav.stat().st_mtime >= sphere.stat().st_mtime:
         return
+
     with open(sphere, "rb") as file:
         head = file.read(HEADER_BYTES)
+
     if not head.startswith(b"NIST_1A"):
         raise AudioError(f"{sphere}: not a sphere file (it does not begin with NIST_1A)")
+
     with written_aside(wav) as out:
         if b"shorten" in head:
             out.write(_sph2pipe(sphere, channel))
@@ -150,6 +155,7 @@ def _sph2pipe(sphere: Path, channel: int) -> bytes:
             f"{sphere}: compressed with shorten, which needs sph2pipe on PATH; "
             "get it at https://github.com/burrmill/sph2pipe"
         )
+
     done = subprocess.run(
         [program, "-f", "wav", "-p", "-c", str(channel + 1), str(sphere)],
         capture_output=True,
@@ -159,4 +165,5 @@ def _sph2pipe(sphere: Path, channel: int) -> bytes:
         raise AudioError(
             f"{sphere}: sph2pipe says: {' '.join(done.stderr.decode(errors='replace').split())}"
         )
+
     return done.stdout

@@ -48,12 +48,14 @@ def cmvn_statistics(
     total = np.zeros((2, conf.feature_dim))
     frames = 0
     failures: list[str] = []
+
     for sums, count, failed in executor.map(
         _sum, jobs, "cmvn", len(lines), lambda job: len(job[0])
     ):
         total += sums
         frames += count
         failures.extend(failed)
+
     if failures:
         message = f"{len(failures)} of {len(lines)} utterances have no features:\n  " + "\n  ".join(
             failures
@@ -61,6 +63,7 @@ def cmvn_statistics(
         if not allow_bad or not frames:
             raise AudioError(message)
         print(message, file=sys.stderr)
+
     return {"mean_stat": total[0].tolist(), "var_stat": total[1].tolist(), "frame_num": frames}
 
 
@@ -90,6 +93,7 @@ def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, l
     sums = np.zeros((2, conf.feature_dim))
     frames = 0
     failures: list[str] = []
+
     for line in lines:
         try:
             feats = _features(line, conf, chains)
@@ -98,6 +102,7 @@ def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, l
             continue
         sums += np.stack([feats.sum(0).numpy(), feats.square().sum(0).numpy()])
         frames += len(feats)
+
     return sums, frames, failures
 
 
@@ -111,7 +116,9 @@ def _features(line: RawLine, conf: DatasetConf, chains: tuple[Chain, Chain]) -> 
     example = replace(example, feats=tensor) if is_stored else replace(example, waveform=tensor)
     for operator in chains[is_stored]:
         example = operator(example)
+
     feats = feats_of(example)
     if feats.size(1) != conf.feature_dim:
         raise AudioError(wrong_width(feats.size(1), conf.feature_dim))
+
     return feats.double()

@@ -77,6 +77,7 @@ def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
         if place in entered:
             folders.clear()
             continue
+
         entered.add(place)
         yield from (
             Path(root, name)
@@ -111,11 +112,13 @@ def audio_files(
                     "them with --data"
                 )
             path_of[name] = path
+
     if not path_of:
         raise ValueError(
             f"no {' or '.join(stem + suffix for suffix in suffixes)} below {folder}: "
             "name the corpus with --data, or run stage -1 if the recipe has one"
         )
+
     return path_of
 
 
@@ -163,6 +166,7 @@ def split_by(
             draw -= share
         else:
             parts["train"].append(item)
+
     return parts
 
 
@@ -191,15 +195,19 @@ def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Record
     ordered = sorted(recordings, key=lambda recording: by_key(recording.key))
     if not ordered:
         raise ValueError(f"{part}: no utterance was found for this part; is the corpus complete?")
+
     existing: set[Path] = set()
     for recording, following in zip(ordered, [*ordered[1:], None], strict=True):
         key, wav = recording.key, recording.wav
         if following and key == following.key:
             raise ValueError(f"{key}: two recordings, {wav} and {following.wav}")
+
         _check_fields(recording)
         if wav not in existing and not wav.is_file():
             raise ValueError(f"{key}: has text, but its audio {wav} is missing")
+
         existing.add(wav)
+
     return ordered
 
 
@@ -209,10 +217,12 @@ def _check_fields(recording: Recording) -> None:
         raise ValueError(
             f"{key!r}: the key of {wav} is empty or has spaces, which tables cannot have; rename it"
         )
+
     if not text.strip():
         raise ValueError(f"{key}: {wav} has no text")
     if "\n" in text:
         raise ValueError(f"{key}: the text of {wav} has a line break, {text!r}; make it one line")
+
     if start < 0 or (end is not None and start >= end):
         raise ValueError(
             f"{key}: from {start} s to {end} s of {wav}: start must be 0 or later, and before end"

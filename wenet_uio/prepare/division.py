@@ -51,6 +51,7 @@ def _as_told(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
     parts: dict[str, list[RawLine]] = {"train": [], "dev": [], "test": []}
     for line in lines:
         parts[_told_part(line, lines)].append(line)
+
     empty = [part for part, members in parts.items() if not members]
     if empty == ["dev"]:
         parts |= _split(parts["train"], {"dev": SHARES["dev"]})
@@ -66,6 +67,7 @@ def _as_told(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
             f"no utterance is for {' and '.join(empty)}: set the field {PART_COLUMNS}, or give "
             f"{files}"
         )
+
     return parts
 
 
@@ -76,8 +78,10 @@ def _told_part(line: RawLine, lines: Sequence[RawLine]) -> str:
         raise ListError(
             f"{line.key}: no part, but {other} has one; name the part of all utterances, or of none"
         )
+
     if name.lower() not in PARTS:
         raise ListError(f"{line.key}: {PART_COLUMNS} says {name!r}; known: {', '.join(PARTS)}")
+
     return PARTS[name.lower()]
 
 
@@ -91,14 +95,17 @@ def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, l
             f"{len(groups)} utterances cannot be divided into {parts}: add utterances, or name the "
             "part of each"
         )
+
     parts = split_by(lambda line: group_of[line.key], lines, shares)
     if all(parts.values()):
         return parts
+
     part_of_group: dict[str, str] = {}
     for part, share in shares.items():
         first = len(part_of_group)
         count = max(1, round(len(groups) * share / 100))
         part_of_group |= dict.fromkeys(groups[first : first + count], part)
+
     return {
         part: [line for line in lines if part_of_group.get(group_of[line.key], "train") == part]
         for part in parts
@@ -113,6 +120,7 @@ def _groups(lines: Sequence[RawLine]) -> dict[str, str]:
     speakers = len(set(group_of.values()))
     if speakers >= min(FEW_SPEAKERS, len(lines)):
         return group_of
+
     print(
         f"only {speakers} speakers: utterances are divided, and speakers occur in several parts",
         file=sys.stderr,

@@ -56,12 +56,14 @@ def download(
     path = Path(path)
     part = path.with_name(path.name + ".part")
     path.parent.mkdir(parents=True, exist_ok=True)
+
     with locked(path.with_name(path.name + ".lock"), create=True):
         if not path.exists():
             _fetch(url, part, attempts, pause)
             _check(part, url, size, sha256)
             part.rename(path)
             return path
+
     _check(path, url, size, sha256)
     return path
 
@@ -82,13 +84,16 @@ def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:
             problem = f"{error.code} {error.reason}"
         except (OSError, http.client.HTTPException) as error:
             problem = str(error) or type(error).__name__
+
         if part.exists() and part.stat().st_size > before:
             backoff.reset()
+
         seconds = backoff.next_pause()
         if backoff.failures >= attempts:
             raise OSError(
                 f"{url}: gave up after {attempts} attempts ({problem}); run again to resume"
             )
+
         print(f"{url}: {problem}; trying again", file=sys.stderr)
         time.sleep(seconds)
 
@@ -104,10 +109,12 @@ def _fetch_rest(url: str, part: Path) -> None:
             raise
         if error.headers.get("Content-Range") == f"bytes */{have}":
             return
+
         part.unlink()
         raise _CutShortError(
             "the partial file does not fit the file on the server; starting over"
         ) from None
+
     with response:
         resumed = response.status == PARTIAL_CONTENT
         length = response.headers.get("Content-Length")
@@ -115,6 +122,7 @@ def _fetch_rest(url: str, part: Path) -> None:
             received = _copy(
                 response, file, already=have if resumed else 0, length=length and int(length)
             )
+
     if length and received < int(length):
         raise _CutShortError(f"the connection ended after {received} of {length} bytes")
 
@@ -130,6 +138,7 @@ def _copy(source: IO[bytes], file: IO[bytes], already: int, length: int | None) 
             file.write(chunk)
             received += len(chunk)
             progress.update(len(chunk))
+
     return received
 
 
@@ -138,6 +147,7 @@ def _check(path: Path, url: str, size: int | None, sha256: str | None) -> None:
     if size is not None and actual_size != size:
         path.unlink()
         raise ValueError(f"{url}: expected {size} bytes, found {actual_size}; {path} is removed")
+
     if sha256 is not None:
         digest = digest_of(path)
         if digest != sha256:

@@ -67,16 +67,20 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
     files = parquet_files(files_below(Path(path))) if Path(path).is_dir() else [Path(path)]
     if not files:
         raise ListError(f"{path}: no {SUFFIX} in it")
+
     parts = _parts(files, Path(path))
     rows_with_audio: list[tuple[str, RawLine]] = []
     without_text: list[str] = []
     columns: set[str] = set()
+
     for file, part in zip(files, parts, strict=True):
         extra = {"part": part} if part else {}
         rows = _lines_of_file(file, text_field, without_text, columns)
         rows_with_audio += [(wav, replace(line, extra=line.extra | extra)) for wav, line in rows]
+
     if without_text and not rows_with_audio:
         raise ListError(without_text[0])
+
     tell_left_out(f"{path}: rows without a text", without_text)
     tell_text_column(path, columns, text_field)
     lines = with_distinct_keys([line for _, line in rows_with_audio])
@@ -113,11 +117,13 @@ def _lines_of_file(
             binary, groups = parquet_file.texts_of(opened)
         except ValueError as error:
             raise StorageError(f"{file}: {error}") from None
+
         audio = audio_column(binary, None)
         if audio is None:
             raise ListError(
                 f"{file}: several columns hold audio ({', '.join(binary)}); keep one of them"
             )
+
         for part, rows in enumerate(groups):
             columns.update(*rows[:1])
             for row, values in enumerate(rows):
@@ -130,8 +136,10 @@ def _lines_of_file(
                 except ListError as error:
                     bad.append(f"{file}: {name}: {error}")
                     continue
+
                 suffix = line.wav.rpartition(".")[2].lower()
                 lines.append((f"{place}.{suffix if suffix in AUDIO_SUFFIXES else UNKNOWN}", line))
+
     return lines
 
 
@@ -155,6 +163,7 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
             rows_of_group.setdefault((place.file, place.part), {})[place.row] = (wav, key, place)
         else:
             path_of[wav] = wav
+
     without: list[str] = []
     for (file, part), rows in rows_of_group.items():
         with open(file, "rb") as opened:
@@ -166,10 +175,12 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
                     path_of[wav] = _write(data, folder / f"{_as_name(key)}.{place.suffix}")
                 else:
                     without.append(f"{file}: {key}")
+
     if without and not path_of:
         raise ListError(
             f"{without[0]}: no audio in its row, only a path; save the set with its audio"
         )
+
     tell_left_out(f"{folder}: rows without audio", without)
     return path_of
 
@@ -199,6 +210,7 @@ def with_audio(
             for recording in recordings
             if str(recording.wav) in written
         ]
+
     return recordings_of
 
 

@@ -52,6 +52,7 @@ class Sample:
                 headers[suffix] = audio_info(self.members[suffix])
             except AudioError as error:
                 headers[suffix] = str(error)
+
         return headers
 
     def as_row(self) -> str:
@@ -76,6 +77,7 @@ class Sample:
                 values[suffix] = {"bytes": len(data), **details}
             else:
                 values[suffix] = _text_or_size(data)
+
         return json.dumps(values, ensure_ascii=False)
 
 
@@ -96,6 +98,7 @@ def read_samples(path: str, keys: Sequence[str] = ()) -> Iterator[Sample]:
         for sample in _grouped(plain, members, bad):
             if not keys or any(fnmatchcase(sample.key, pattern) for pattern in keys):
                 yield sample
+
     if bad:
         reasons = [reason if name == path else f"{name}: {reason}" for name, reason in bad]
         hint = "" if members else "; expected a tar, not a list of tars"
@@ -123,10 +126,12 @@ def _unpacked(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """
     with open(path, "rb") as file:
         head = file.read(max(map(len, COMPRESSED)))
+
     unpack = next((unpack for mark, unpack in COMPRESSED.items() if head.startswith(mark)), None)
     if unpack is None:
         yield path, []
         return
+
     bad: list[tuple[str, str]] = []
     with tempfile.NamedTemporaryFile() as plain:
         try:
@@ -137,6 +142,7 @@ def _unpacked(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # a full disk; errors of gzip and bz2 have no number
             bad.append((path, f"cut short or damaged ({error})"))
+
         plain.flush()
         yield plain.name, bad
 
@@ -150,8 +156,10 @@ def _grouped(path: str, members: Sequence[Member], bad: list[tuple[str, str]]) -
                 suffix = _key_and_suffix(member.name)[1]
                 if suffix in sample.members:
                     bad.append((member.name, "occurs more than once; the last is given"))
+
                 file.seek(member.offset)
                 sample.members[suffix] = file.read(member.size)
+
             yield sample
 
 

@@ -45,6 +45,7 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
         jobs = [(shard, data_list, layout) for shard in shards]
         for _ in executor.map(_index, jobs, data_list, len(jobs), unit="shard"):
             continue
+
     _, meta = read_columns(ensure_index(data_list, data_type, layout))
     return IndexedList(data_list, Summary(**meta["summary"]), [tuple(item) for item in meta["bad"]])
 

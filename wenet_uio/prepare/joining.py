@@ -52,6 +52,7 @@ class Joining:
         shortest, longest = self.pauses
         if not self.longest > 0:
             raise ValueError(f"longest: expected above 0 seconds, found {self.longest:g}")
+
         if not 0 <= shortest <= longest:
             raise ValueError(
                 f"pauses: expected 0 or more seconds, the shortest first; found {shortest:g} "
@@ -88,6 +89,7 @@ def join_utterances(
     joined = list(plan(lines, _seconds(lines, executor), folder.resolve() / "wav", joining))
     for _ in executor.map(write, joined, "join", len(joined)):
         pass
+
     write_table(
         folder / "text",
         ((each.key, joining.separator.join(part.text for part in each.parts)) for each in joined),
@@ -110,6 +112,7 @@ def plan(
     parts: list[RawLine] = []
     pauses: list[float] = []
     length, target_length, number = 0.0, draw.uniform(joining.longest / 4, joining.longest), 0
+
     for place in [*order, None]:
         pause = draw.uniform(*joining.pauses)
         if parts and (place is None or length + pause + seconds[place] > target_length):
@@ -122,6 +125,7 @@ def plan(
                 number + 1,
             )
             parts, pauses = [], []
+
         if place is not None:
             parts.append(lines[place])
             pauses.append(pause)
@@ -137,6 +141,7 @@ def write(joined: Joined) -> None:
     for part, pause in zip(joined.parts, joined.pauses, strict=True):
         waveform, rate = read_audio(part.wav, part.start, part.end)
         pieces += [draw.normal(0, level, round(pause * rate)), waveform]
+
     with written_aside(joined.wav) as file:
         file.write(encode_audio(np.concatenate(pieces)[:, None], rate, "wav"))
 
@@ -150,6 +155,7 @@ def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
     measured: list[MeasuredLine] = []
     for measured_lines in executor.map(_measured, jobs, "measure", len(lines), len):
         measured += measured_lines
+
     rates = {
         measurement.sample_rate: line.key for line, measurement in zip(lines, measured, strict=True)
     }
@@ -159,6 +165,7 @@ def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
             f"utterances of several sample rates ({shown}); resample them, or join those of one "
             "rate"
         )
+
     return [measurement.seconds for measurement in measured]
 
 

@@ -55,13 +55,16 @@ def read_filled_table(path: str) -> dict[str, str]:
         if twice := [key for key in more if key in table]:
             raise ValueError(f"{other}: {listed(twice, NAMED)} also in an earlier file of {path}")
         table |= more
+
     if not table:
         raise ListError(f"{path}: empty")
+
     for key in table:
         if as_word(key) != key:
             raise ListError(
                 f"{path}: the key {key!r} holds a control character; write {as_word(key)!r}"
             )
+
     return table
 
 
@@ -79,6 +82,7 @@ def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]
     wavs = _read_files(wav_scp)
     if segments is None:
         return [RawLine(key, wav, "") for key, wav in wavs.items()]
+
     spans = {key: _span(segments, key, value) for key, value in read_filled_table(segments).items()}
     if _are_cut(wavs, spans):
         print(
@@ -86,9 +90,11 @@ def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]
             file=sys.stderr,
         )
         return [RawLine(key, wav, "") for key, wav in wavs.items()]
+
     lost = [key for key, (recording, _, _) in spans.items() if recording not in wavs]
     if lost:
         raise ListError(f"{segments}: {listed(lost, NAMED)} without a recording in {wav_scp}")
+
     return [
         RawLine(key, wavs[recording], "", start, end)
         for key, (recording, start, end) in spans.items()
@@ -115,11 +121,13 @@ def read_utterances(
             f"{text}: {listed(missing, NAMED)} without audio in {source}; take them out of the "
             "text or add the audio"
         )
+
     silent = len(lines) - len(texts)
     if silent:
         print(
             f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr
         )
+
     # Pop: memory holds a line once
     found = [replace(lines.pop(key), text=line) for key, line in texts.items()]
     return _with_languages(found, text, utt2lang) if utt2lang else found
@@ -136,6 +144,7 @@ def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[
         raise ListError(
             f"{utt2lang}: {listed(missing, NAMED)} of {text} without a language; add the lines"
         )
+
     return [replace(line, extra={"language": languages[line.key]}) for line in lines]
 
 
@@ -148,6 +157,7 @@ def _read_files(wav_scp: str) -> dict[str, str]:
             f"{wav_scp}: commands are not run ({listed(piped, NAMED)} end in '|'); convert the "
             "audio to files first"
         )
+
     return wavs
 
 
@@ -200,6 +210,7 @@ def write_audio_tables(
             folder / "wav.scp", ((utterance.key, wav_of(utterance)) for utterance in utterances)
         )
         return
+
     names = recording_names(wav_of(utterance) for utterance in utterances)
     recordings = ((name, wav) for wav, name in names.items())
     write_table(folder / "wav.scp", sorted(recordings, key=lambda row: by_key(row[0])))
@@ -232,8 +243,10 @@ def recording_names(wavs: Iterable[str]) -> dict[str, str]:
         while name in taken:
             number += 1
             name = f"{stem}-{number}"
+
         taken.add(name)
         names[wav] = name
+
     return names
 
 
@@ -248,8 +261,10 @@ def _span(segments: str, key: str, value: str) -> tuple[str, float, float | None
         raise ListError(
             f"{segments}: {key}: expected `recording start end`, found {value!r}"
         ) from None
+
     if first >= 0 and last == TO_THE_END:
         return recording, first, None
     if not 0 <= first < last:
         raise ListError(f"{segments}: {key}: starts at {start} s and ends at {end} s")
+
     return recording, first, last

@@ -49,6 +49,7 @@ def make_raw_list(
     """
     with written_aside(data_list, "w") as file:
         file.writelines(utterance.to_json() + "\n" for utterance in utterances)
+
     index, bad = build_index(data_list, "raw", per_run, executor)
     summary = read_columns(index)[1]["summary"]
     totals = {
@@ -57,6 +58,7 @@ def make_raw_list(
         "bad": len(bad),
     }
     _write_manifest(data_list, {"totals": totals, "bad": bad})
+
     return bad
 
 
@@ -102,11 +104,14 @@ def make_shard_list(
         bad = [*plan.bad, *((key, reason) for receipt in receipts for key, reason in receipt.bad)]
         if not shards:
             raise ValueError(f"{data_list}: not one utterance could be packed; {_why(bad, plan)}")
+
         remove_stale(folder, options.prefix, names, {shard["path"] for shard in shards})
         listed = [{**shard, "path": str(folder / shard["path"])} for shard in shards]
         with written_aside(data_list, "w") as file:
             file.writelines(f"{shard['path']}\n" for shard in listed)
+
         build_index(data_list, "shard")
+
     lists = {"bad": bad, "outside": plan.outside, "shards": listed}
     _write_manifest(
         data_list, {"totals": _totals(shards, bad, plan), "options": _as_json(options), **lists}
@@ -123,16 +128,19 @@ def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int
     totals = json.loads(manifest_of(data_list).read_text(encoding="utf-8"))["totals"]
     for key, reason in bad[:NAMED]:
         print(f"error: {key}: {reason}", file=sys.stderr)
+
     if len(bad) > NAMED:
         print(
             f"error: and {len(bad) - NAMED} more, all of them in {manifest_of(data_list)}",
             file=sys.stderr,
         )
+
     counts = [f"{totals['utterances']} utterances", f"{totals['seconds'] / 3600:.2f} hours"]
     counts += [f"{totals[name]} {name}" for name in ("shards", "bytes") if name in totals]
     counts.append(f"{len(bad)} bad")
     if totals.get("outside"):
         counts.append(f"{totals['outside']} in no group")
+
     print(f"{data_list}: {', '.join(counts)}", file=sys.stderr)
     if bad and not allow_bad:
         print(
@@ -140,6 +148,7 @@ def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int
             file=sys.stderr,
         )
         return 1
+
     return 0
 
 
@@ -152,6 +161,7 @@ def _pack_all(jobs: Sequence[ShardJob], executor: Executor) -> list[Receipt]:
             f"{jobs[0].folder}: {kept_shards} of {len(jobs)} shards were there already",
             file=sys.stderr,
         )
+
     return [receipt for receipt, _ in outcomes]
 
 
@@ -195,5 +205,7 @@ def _write_manifest(data_list: str, manifest: dict[str, Any]) -> None:
                     + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value)
                     + "\n]"
                 )
+
             fields.append(f"{json.dumps(name)}: {text}")
+
         file.write("{\n" + ",\n".join(fields) + "\n}\n")

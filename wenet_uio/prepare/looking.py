@@ -56,11 +56,13 @@ def form_of(path: Path) -> str:
     """
     if path.is_dir():
         return _form_of_folder(path)
+
     suffix = path.suffix.lower()
     if suffix == ".gz" and path.stem.lower().endswith(".jsonl"):
         return "lhotse"
     if is_transcripts(path):
         return "transcripts"
+
     by_suffix: dict[str, Callable[[Path], str]] = {
         ".tsv": lambda path: "tsv",
         ".csv": _form_of_table,
@@ -76,6 +78,7 @@ def form_of(path: Path) -> str:
         raise ListError(
             f"{path}: the name does not say the form of the file; give --form {', '.join(MEANINGS)}"
         )
+
     return by_suffix[suffix](path)
 
 
@@ -108,24 +111,29 @@ def _has_bars(path: Path) -> bool:
 def _form_of_folder(folder: Path) -> str:
     if (folder / "wav.scp").exists():
         return "kaldi"
+
     form_files: dict[str, str] = {}
     table = table_of(folder)
     if table:
         form_files[form_of(table)] = table.name
+
     files = list(files_below(folder))
     if transcripts := next(filter(is_transcripts, files), None):
         form_files["transcripts"] = str(transcripts.relative_to(folder))
     if parquet := next(iter(parquet_files(files)), None):
         form_files["parquet"] = str(parquet.relative_to(folder))
+
     beside = files_of_corpus(folder)
     form_files |= _forms_beside(beside)
     if len(form_files) > 1:
         raise _two_readings(folder, form_files)
+
     if not form_files:
         raise ListError(
             f"{folder}: no form of corpus is recognised: {_contents(beside, files)}; "
             f"{_forms(files)}"
         )
+
     return next(iter(form_files))
 
 
@@ -156,6 +164,7 @@ def _may_be_apart(file: TextFile, files: FilesOfFolder) -> bool:
 def _contents(files: FilesOfFolder, all_files: Sequence[Path]) -> str:
     if not all_files:
         return "it has no file"
+
     suffixes = Counter(path.suffix or path.name for path in all_files).most_common(4)
     listed = ", ".join(f"{count} {suffix}" for suffix, count in suffixes)
     return (
@@ -190,6 +199,7 @@ def with_parts_of_folders(lines: Sequence[RawLine], folder: Path) -> list[RawLin
     parts = [_part_of_folder(line.wav, folder) for line in lines]
     if None in parts or not {"train", "test"} <= set(parts) or any(map(part_of, lines)):
         return list(lines)
+
     return [
         replace(line, extra=line.extra | {"part": part})
         for line, part in zip(lines, parts, strict=True)
@@ -213,6 +223,7 @@ def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
         f"; parts: {', '.join(f'{part} {count}' for part, count in parts.items())}" if parts else ""
     )
     recordings = len({line.wav for line in lines})
+
     return (
         f"{path}: {MEANINGS[form]} (--form {form}); {len(lines)} utterances in {recordings} audio "
         f"files{parts_shown}\n"

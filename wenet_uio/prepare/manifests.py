@@ -76,6 +76,7 @@ def convert_manifest(
     written = write_audio([(line.wav, line.key) for line in lines], folder.absolute())
     lines = [replace(line, wav=written[line.wav]) for line in lines if line.wav in written]
     WRITERS[write_as](lines, target, executor)
+
     return len(lines)
 
 
@@ -115,6 +116,7 @@ def write_nemo(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
             }
             if line.start or line.end is not None:
                 values["offset"] = round(line.start, DIGITS)
+
             values["key"] = line.key
             file.write(json.dumps(line.extra | values, ensure_ascii=False) + "\n")
 
@@ -137,6 +139,7 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
     span_of = _kaldi_span(ordered, executor) if has_parts else None
     for stale in KALDI_TABLES.keys() - fields:
         (into / stale).unlink(missing_ok=True)
+
     write_table(into / "text", ((line.key, line.text) for line in ordered))
     write_audio_tables(into, ordered, lambda line: line.wav, span_of)
     for table, field in fields.items():
@@ -195,11 +198,13 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
         raise ListError(
             f"{path}: the name of a file of Lhotse cuts must end in .jsonl or .jsonl.gz"
         )
+
     try:
         from lhotse import MonoCut, Recording, SupervisionSegment
         from lhotse.audio import AudioSource
     except ModuleNotFoundError:
         raise ListError(f"{path}: writing cuts needs lhotse; pip install lhotse") from None
+
     infos = _infos([line.wav for line in lines], executor)
     names = recording_names([line.wav for line in lines])
 
@@ -220,6 +225,7 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
         said = SupervisionSegment(
             line.key, name, 0.0, duration, channel, line.text, custom=custom or None, **known
         )
+
         return MonoCut(
             line.key, round(line.start, DIGITS), duration, channel, [said], recording=recording
         )
@@ -239,15 +245,18 @@ def _infos(wavs: Sequence[str], executor: Executor) -> dict[str, AudioInfo]:
     distinct = list(dict.fromkeys(wavs))
     infos: dict[str, AudioInfo] = {}
     bad: list[str] = []
+
     for wav, info in zip(distinct, read_headers(distinct, executor), strict=True):
         if isinstance(info, str):
             bad.append(f"{wav}: {info}")
         else:
             infos[wav] = info
+
     if bad:
         raise ListError(
             "\n  ".join([f"{len(bad)} of {len(distinct)} audio files cannot be read:", *bad])
         )
+
     return infos
 
 
@@ -262,8 +271,10 @@ def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
             return round(info.samples_between(line.start, line.end) / info.sample_rate, DIGITS)
         except AudioError as error:
             raise ListError(f"{line.key}: {line.wav}: {error}") from None
+
     if line.end is not None:
         return round(line.end - line.start, DIGITS)
+
     return float(line.extra["duration"])
 
 

@@ -47,6 +47,7 @@ def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
         raise ListError(f"{path}: empty")
     if names_of_columns(rows[0][1]):
         return read_separated(path, BAR, text_field)
+
     return _lines(_texts_of_rows(path, rows, text_field), Path(path).parent)
 
 
@@ -60,6 +61,7 @@ def _texts_of_rows(
     without = [f"{path}:{number}" for number, text in texts.items() if not text]
     if len(without) == len(rows):
         raise ListError(f"{without[0]}: no text in column {column + 1}")
+
     tell_left_out(f"{path}: rows without a text in column {column + 1}", without)
     return [(row[0].strip(), texts[number]) for number, row in rows if texts[number]]
 
@@ -79,12 +81,14 @@ def _column(path: str, count: int, text_field: str | None) -> int:
         raise ListError(
             f"{path}: expected name|text or name|text|normalized text, found {count} columns"
         )
+
     column = TEXT_COLUMNS.get(text_field, count) if text_field else count - 1
     if column == 2 and not text_field:
         print(f"{path}: the texts are the third column; --text_field raw takes the second")
     if column >= count:
         names = ", ".join(name for name, place in TEXT_COLUMNS.items() if place < count)
         raise ListError(f"{path}: no column {text_field}; --text_field can be {names}")
+
     return column
 
 
@@ -99,6 +103,7 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
     """
     if text_field:
         raise ListError(f"{path}: has one text for each name; leave --text_field out")
+
     files = (
         list(filter(is_transcripts, files_below(Path(path))))
         if Path(path).is_dir()
@@ -106,6 +111,7 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
     )
     if not files:
         raise ListError(f"{path}: no file {' or '.join(NAMES)} in it")
+
     return [line for file in files for line in _lines(_named_texts(file), file.parent)]
 
 
@@ -113,11 +119,13 @@ def _named_texts(path: Path) -> list[NamedText]:
     rows = [(number, line.strip()) for number, line in lines_of_table(path) if line.strip()]
     separator = next((mark for mark in ("\t", BAR) if all(mark in line for _, line in rows)), None)
     named_texts = []
+
     for number, line in rows:
         name, text = [*(piece.strip() for piece in line.split(separator, 1)), ""][:2]
         if not text:
             raise ListError(f"{path}:{number}: expected a name and a text, found {line[:40]!r}")
         named_texts.append((name, text))
+
     return named_texts
 
 

@@ -69,9 +69,11 @@ def read(folder: Path) -> Metadata:
         raise ValueError(
             f"{path}: not found; give --target_dir of a set that convert_to_tarred.py or NeMo made"
         )
+
     metadata = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(metadata, dict) or not isinstance(metadata.get("dataset_config"), dict):
         raise ValueError(f"{path}: not the metadata of a tarred set; expected dataset_config in it")
+
     return metadata
 
 

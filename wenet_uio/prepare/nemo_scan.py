@@ -66,6 +66,7 @@ def scan_manifest(path: str) -> Scanned:
     # Keys of all lines without one, usable or not, as in the index of a raw list
     named = array("Q")
     bad: list[Failure] = []
+
     for number, (offset, text) in enumerate(lines_of(path), 1):
         if not text.strip():
             continue
@@ -76,14 +77,18 @@ def scan_manifest(path: str) -> Scanned:
                 named.append(key)
             if reason := reason_to_skip(line.extra):
                 raise ListError(reason)
+
             row = (offset, len(text), _seconds(line, path), key, _hash(line.wav))
         except (ListError, AudioError) as error:
             bad.append((f"{path}:{number}", str(error)))
             continue
+
         for column, value in zip(columns, row, strict=True):
             column.append(value)
+
     if not columns[0]:
         raise ListError(f"{path}: no entry can be used" + (f"; {': '.join(bad[0])}" if bad else ""))
+
     offsets, sizes, seconds, keys, wavs = map(np.asarray, columns)
     return Scanned(
         offsets, sizes, seconds, keys, wavs, bad, clash=len(np.unique(named)) < len(named)
@@ -100,6 +105,7 @@ def _seconds(line: RawLine, path: str) -> float:
         return float(stated)
     if line.end is not None:
         return line.end - line.start
+
     info = audio_info(locate(line.wav, path))
     return info.samples_between(line.start, line.end) / info.sample_rate
 
@@ -130,6 +136,7 @@ def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray
         within = f"{options.min_duration or 0:g} to {options.max_duration or np.inf:g} s"
         mend = f"give --num_shards 1 to {len(chosen)}" if len(chosen) else "give other durations"
         raise ValueError(f"{len(chosen)} entries of {within} for {options.num_shards} tars: {mend}")
+
     if options.shuffle_seed is not None:
         by = scanned.audio_hash if options.keep_files_together else scanned.key_hash
         chosen = chosen[np.argsort(draw(key_of(options.shuffle_seed), by[chosen]), kind="stable")]
@@ -138,10 +145,12 @@ def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray
             scanned.audio_hash[chosen], return_index=True, return_inverse=True
         )
         chosen = chosen[np.argsort(first[place], kind="stable")]
+
     cuts = len(chosen) * np.arange(1, options.num_shards) // options.num_shards
     if options.keep_files_together:
         starts = np.flatnonzero(np.diff(scanned.audio_hash[chosen])) + 1
         cuts = np.append(starts, len(chosen))[np.searchsorted(starts, cuts)]
+
     return np.split(chosen, cuts)
 
 
@@ -163,6 +172,7 @@ def keys_of(scanned: Scanned, manifest: str) -> list[str]:
         except ListError:
             continue  # blank, or already among the bad lines
         parsed[offset] = line.key, line.audio_of_key
+
     keys = distinct_keys(
         [key for key, _ in parsed.values()], [audio for _, audio in parsed.values()]
     )

@@ -130,10 +130,12 @@ def pack_nemo_shard(job: NemoShardJob) -> tuple[Receipt, bool]:
     lines = list(_lines(job))
     if job.storing.sort_in_shards:
         lines.sort(key=lambda line: (line.wav, line.start))
+
     fingerprint = _fingerprint(job, lines)
     earlier = read_receipt(job.receipt)
     if earlier and earlier.fingerprint == fingerprint and _is_there(job, earlier):
         return earlier, False
+
     receipt = _Packing(job).pack(lines, fingerprint)
     write_receipt(job.receipt, receipt)
     return receipt, True
@@ -192,9 +194,12 @@ class _Packing:
                     bad.append((line.key, why_bad(line, error)))
                     temporary |= is_temporary(error)
                     continue
+
                 seconds += entry["duration"]
                 manifest.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
             tar.write(b"\0" * END_BYTES)
+
         done = {
             "path": self._job.tar.name,
             "utterances": len(lines) - len(bad),
@@ -208,6 +213,7 @@ class _Packing:
         stored = replace(line, wav=locate(line.wav, self._job.manifest))
         if not is_slice:
             stored = replace(stored, start=0.0, end=None)
+
         part = f"{stored.wav} {stored.start} {stored.end}"
         sample = None if part in self._members else encode_sample(stored, self._storing)
         seconds = (
@@ -219,9 +225,11 @@ class _Packing:
         _check_end(line, duration, seconds if is_slice else seconds - line.start)
         if sample is not None:
             self._store(sample, line, part, tar)
+
         entry = {"audio_filepath": self._name_of_entry(self._members[part]), "duration": duration}
         if is_cut(line) and not is_slice:
             entry["offset"] = line.start
+
         own = {"text": line.text, "shard_id": self._job.number, "key": line.key}
         return {
             **entry,
@@ -241,6 +249,7 @@ class _Packing:
         seconds = sample.num_samples / sample.sample_rate
         if is_cut(line) and self._job.storing.slice_with_offset:
             base = f"{base}_{line.start:.{DIGITS}g}_{seconds:.{DIGITS}g}".replace(".", "_")
+
         keeps_format = self._job.storing.force_codec is None and not (
             is_cut(line) and self._job.storing.slice_with_offset
         )
@@ -249,6 +258,7 @@ class _Packing:
         while name in self._entries:  # another path with the same flat name
             number += 1
             name = f"{base}_{number}{suffix}"
+
         tar.append(name, sample.audio)
         self._members[part], self._entries[name], self._seconds[name] = name, 0, seconds
 
@@ -262,8 +272,10 @@ class _Packing:
                 if stated is not None and abs(length - float(stated)) < 1e-6
                 else round(length, DIGITS)
             )
+
         if stated is not None and not line.start:
             return float(stated)
+
         return round(stored if is_slice else stored - line.start, DIGITS)
 
 

@@ -68,6 +68,7 @@ def make_nemo_tars(
         _remove_stale(into, options.num_shards)
         _join_manifests(into, options, range(options.num_shards))
         metadata.write(into, metadata.of_new_set(options, _count_lines(into / MANIFEST)))
+
     return bad
 
 
@@ -93,6 +94,7 @@ def add_to_set(
             if metadata.holds(known, manifest):
                 print(f"{manifest}: is in the set already; nothing to do", file=sys.stderr)
                 continue
+
             options, first = metadata.options_of(known), metadata.num_shards(known)
             scanned = scan_manifest(manifest)
             count = max(
@@ -103,6 +105,7 @@ def add_to_set(
             bad += _pack(scanned, manifest, into, options, executor, first=first)
             _join_manifests(into, options, range(first, first + count), keep_below=first)
             metadata.write(into, metadata.with_addition(known, manifest, count))
+
     return bad
 
 
@@ -120,6 +123,7 @@ def _pack(
     for folder in (into, into / MANIFESTS, into / RECEIPTS):  # of a killed run
         for temporary in (*folder.glob(".audio_*.tmp"), *folder.glob(".manifest_*.tmp")):
             temporary.unlink()
+
     keys = keys_of(scanned, manifest) if scanned.clash else None
 
     def jobs() -> Iterator[NemoShardJob]:
@@ -142,13 +146,16 @@ def _pack(
     ):
         bad += receipt.bad
         kept_tars += not is_new
+
     if kept_tars:
         print(f"{into}: {kept_tars} of {len(shards)} tars were there already", file=sys.stderr)
+
     with written_aside(into / LEFT_OUT, "w") as file:
         file.writelines(
             json.dumps({"key": key, "reason": reason}, ensure_ascii=False) + "\n"
             for key, reason in bad
         )
+
     return bad
 
 
@@ -169,11 +176,13 @@ def _take_over(into: Path, manifest: str, *, overwrite: bool) -> None:
     mend = "give another --target_dir, or --overwrite to lose these tars"
     if tars and not note.is_file():  # a killed run has left a note, though perhaps not all receipts
         raise ValueError(f"{into}: {tars[0].name} was made by another tool; {mend}")
+
     owner = note.read_text(encoding="utf-8") if note.is_file() else manifest_path
     if tars and owner != manifest_path:
         raise ValueError(f"{into}: {len(tars)} tars were made from {owner}; {mend}")
     if tars and (into / metadata.NAME).is_file() and metadata.read(into).get("history"):
         raise ValueError(f"{into}: manifests were added to this set, and would be lost; {mend}")
+
     with written_aside(note, "w") as file:
         file.write(manifest_path)
 

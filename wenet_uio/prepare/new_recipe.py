@@ -24,8 +24,10 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
         raise ValueError(
             f"{name!r} is not a valid folder name: expected letters, digits, '_', '-', '.'"
         )
+
     if folder.exists():
         raise ValueError(f"{folder} exists already: remove it, or choose another name")
+
     aside = folder.with_name(f".{folder.name}.new")
     rmtree(aside, ignore_errors=True)
     copytree(template, aside, ignore=ignore_patterns("data", "exp", "__pycache__"))
@@ -35,16 +37,19 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
         r"(?ms)^# .*?(?=^# Stages: )", header, script.read_text(encoding="utf-8"), count=1
     )
     assert count == 1, script
+
     for option, value in options.items():
         text, count = re.subn(
             rf"(?m)^{option}=\S*", f"{option}={shlex.quote(value)}".replace("\\", r"\\"), text
         )
         assert count == 1, option
+
     # A recipe outside of this project uses its path.sh
     if not (folder.absolute().parents[2] / "path.sh").exists():
         text = text.replace(
             ". ../../../path.sh", f". {shlex.quote(str(template.resolve().parents[2] / 'path.sh'))}"
         )
+
     script.write_text(text, encoding="utf-8")
     configs = sorted(path.name for path in aside.glob("conf/*.yaml"))
     (aside / "README.md").write_text(_readme(name, options, configs), encoding="utf-8")

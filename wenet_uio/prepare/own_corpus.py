@@ -129,9 +129,11 @@ def read_corpus(
     lines = read_transcripts(transcripts, options)
     if (dev or test) and not any(part_of(line) for line in lines):
         lines = _of_part("train", lines, transcripts)
+
     for part, path in (("dev", dev), ("test", test)):
         if path:
             lines += _of_part(part, read_transcripts(path, options), path)
+
     return into_parts(inside_audio(lines, str(transcripts), THREADS), text)
 
 
@@ -162,6 +164,7 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
     lines = _with_audio(lines, path, form, options) if form not in EMBEDDED_AUDIO else lines
     if path.is_dir() and form in NAMING_TABLES:
         _tell_unused(lines, path, options.audio or path)
+
     lines = with_parts_of_folders(lines, path) if path.is_dir() and form != "kaldi" else lines
     print(description(path, form, lines), flush=True)
     return lines
@@ -187,17 +190,20 @@ def _with_audio(
         raise ListError(
             f"{path}: {line.key}: audio {line.wav} {place}; {_hint(line, may_be_header)}"
         )
+
     return [replace(line, wav=str(found[line.wav][0])) for line in lines]
 
 
 def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
     if not path.exists():
         raise ListError(f"{path}: not there; name a file of transcripts, or a folder")
+
     form = options.form or form_of(path)
     table = table_of(path) if path.is_dir() and form in TABLE_FORMS else None
     lines = READERS[form](str(table or path), options.text_field)
     if not lines:
         raise ListError(f"{path}: no utterance in it")
+
     return lines, form
 
 
@@ -231,6 +237,7 @@ def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]
     for line in lines:
         if (channel := line.extra.get("channel")) not in (None, "", 0, "0"):
             raise ListError(f"{line.key}: channel {channel}; save the channel as a file of its own")
+
     normalize = TEXTS[text]
     return {
         part: [
@@ -267,5 +274,7 @@ def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
                     "them"
                 )
             raise ListError(f"{short.key}: two utterances have this key, of {other} and {line.wav}")
+
         wav_of[same] = wav_of[line.key] = line.wav
+
     return named

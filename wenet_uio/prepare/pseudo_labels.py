@@ -64,10 +64,12 @@ class Limits:
         for name, bound in bounds.items():
             if not 0 <= bound < math.inf:
                 raise ValueError(f"{name}: expected a number of at least 0, found {bound}")
+
         if bounds.get("min_confidence", 0) > 1:
             raise ValueError(
                 f"min_confidence: expected a number from 0 to 1, found {self.min_confidence}"
             )
+
         for what in ("seconds", "rate"):
             least, most = bounds.get(f"min_{what}", 0), bounds.get(f"max_{what}", math.inf)
             if least > most:
@@ -94,6 +96,7 @@ def read_labels(results: str | Path) -> dict[str, Label]:
     path = Path(results, "nbest.jsonl")
     if not path.exists():
         return {key: Label(text) for key, text in read_table(Path(results, "text")).items()}
+
     labels = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         try:
@@ -105,6 +108,7 @@ def read_labels(results: str | Path) -> dict[str, Label]:
             raise ValueError(
                 f"{path}:{number}: not a line of recognize.py ({error!r}); decode again"
             ) from None
+
     return labels
 
 
@@ -129,6 +133,7 @@ def choose(
     times = Counter(each.key for each in utterances)
     texts: dict[str, str] = {}
     left_out: dict[str, LeftOut] = {}
+
     for speech in utterances:
         label = labels.get(speech.key)
         if times[speech.key] > 1:
@@ -145,6 +150,7 @@ def choose(
             left_out[speech.key] = reason
         else:
             texts[speech.key] = label.text
+
     return Choice(texts, left_out)
 
 
@@ -153,6 +159,7 @@ def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Lab
         raise ValueError(
             "max_cer and the results of a second model belong together: give both, or neither"
         )
+
     spoken = [label for label in labels.values() if label.text]
     if (
         limits.min_confidence is not None
@@ -171,6 +178,7 @@ def _reason(speech: Speech, label: Label, limits: Limits) -> LeftOut | None:
     characters = sum(not char.isspace() for char in label.text)
     if not characters:
         return LeftOut("empty", "nothing was recognised")
+
     rate = characters / speech.seconds if speech.seconds else math.inf
     bounds = (
         ("short", speech.seconds, limits.min_seconds, None, "s"),
@@ -182,6 +190,7 @@ def _reason(speech: Speech, label: Label, limits: Limits) -> LeftOut | None:
     for reason, value, least, most, unit in bounds:
         if (least is not None and value < least) or (most is not None and value > most):
             return LeftOut(reason, f"{value:.4g} {unit}".strip())
+
     return None
 
 
@@ -193,9 +202,11 @@ def _disagreement(
         return None
     if key not in others:
         return LeftOut("not_recognised", "no result of the second model")
+
     rate = Counts.of(align(_CHARACTERS(label.text), _CHARACTERS(others[key].text))).rate
     if rate <= limits.max_cer:
         return None
+
     return LeftOut(
         "disagreement", f"CER {rate:.4g} %; the second model recognised: {others[key].text}"
     )

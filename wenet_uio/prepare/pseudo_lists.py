@@ -57,6 +57,7 @@ def write_unlabelled(data_list: str, data_type: DataType, out: str) -> None:
     lines = list(write(data_list, out))
     if not lines:
         raise ListError(f"{data_list}: the list is empty")
+
     with written_aside(out, "w") as file:
         file.writelines(f"{line}\n" for line in lines)
 
@@ -65,14 +66,17 @@ def _raw_without_texts(data_list: str, _out: str) -> Iterator[str]:
     for number, line in enumerate(Path(data_list).read_bytes().split(b"\n"), 1):
         if not line.strip():
             continue
+
         try:
             values = values_of(line)
         except ListError as error:
             raise ListError(f"{data_list}:{number}: {error}") from None
+
         values = {name: value for name, value in values.items() if name not in TEXT}
         for name in AUDIO:
             if isinstance(values.get(name), str):
                 values[name] = _absolute(locate(values[name], data_list))
+
         yield json.dumps(values | {"txt": ""}, ensure_ascii=False)
 
 
@@ -85,8 +89,10 @@ def _shards_without_texts(data_list: str, out: str) -> Iterator[str]:
         if files.manifest:
             yield str(files)
             continue
+
         with objects.held_path(files.tar) as path:
             names = [member.name for member in read_members(path, files.tar)[0]]
+
         entries = [
             {"key": as_word(split_name(name, "last")[0]), "audio_filepath": name, "text": ""}
             for name in names
@@ -141,6 +147,7 @@ def write_labelled(
     )
     counts = _counts(corpus, choice) | {"limits": asdict(limits)}
     _write_left_out(corpus, choice, f"{out}.left_out.jsonl")
+
     if not choice.texts:
         reasons = ", ".join(
             f"{reason} {each['utterances']}" for reason, each in counts["left_out"].items()
@@ -149,6 +156,7 @@ def write_labelled(
             f"{data_list}: no utterance gets a label ({reasons}); see {out}.left_out.jsonl, widen "
             "a limit"
         )
+
     lines = (
         _raw_lines(corpus, choice)
         if isinstance(corpus, RawCorpus)
@@ -158,6 +166,7 @@ def write_labelled(
         file.writelines(f"{line}\n" for line in lines)
     with written_aside(f"{out}.json", "w") as file:
         file.write(json.dumps(counts, ensure_ascii=False, indent=2) + "\n")
+
     return counts
 
 
@@ -178,6 +187,7 @@ def _counts(corpus: Corpus, choice: Choice) -> dict[str, Any]:
         reason = "" if key in choice.texts else choice.left_out[key].reason
         number[reason] += 1
         seconds[reason] += length
+
     kept = {"utterances": number.pop("", 0), "seconds": round(seconds.pop("", 0.0), 3)}
     return {
         "utterances": corpus.num_samples + len(corpus.bad),
@@ -248,6 +258,7 @@ def _entry(record: list[Any], choice: Choice) -> dict[str, Any]:
     entry.pop("shard_id", None)  # each tar has a manifest of its own
     if start or end is not None:
         entry |= {"offset": start} | ({} if end is None else {"duration": end - start})
+
     return (
         entry
         if key in choice.texts
@@ -275,6 +286,7 @@ def write_mixture(
             "share of the labelled utterances: expected a number above 0 and below 1, found "
             f"{share}"
         )
+
     sources: list[dict[str, Any]] = [
         {"type": data_type, "data_list": labelled},
         {"type": data_type, "data_list": pseudo},
@@ -282,13 +294,16 @@ def write_mixture(
     if Path(labelled).suffix in (".yaml", ".yml"):
         load_mixture(labelled)
         sources[0] = {"type": "group", "input_cfg": labelled}
+
     for path in (labelled, pseudo):
         if not Path(path).is_file():
             raise FileNotFoundError(f"{path}: no such data list")
+
     if share is not None:
         sources = [
             source | {"weight": part}
             for source, part in zip(sources, (share, round(1 - share, 9)), strict=True)
         ]
+
     with written_aside(out, "w") as file:
         file.write(yaml.safe_dump(sources, sort_keys=False, allow_unicode=True))

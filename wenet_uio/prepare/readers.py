@@ -66,6 +66,7 @@ def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
             except ListError as error:
                 raise ListError(f"{path}:{number}: {error}") from None
             lines.append(replace(line, wav=locate(line.wav, path)))
+
     return lines
 
 
@@ -81,6 +82,7 @@ def read_kaldi(folder: str, text_field: str | None = None) -> list[RawLine]:
         raise ListError(
             f"{folder}: no such folder; expected a Kaldi directory with wav.scp and text"
         )
+
     segments = Path(folder, "segments")
     lines = read_utterances(
         str(Path(folder, "wav.scp")),
@@ -98,6 +100,7 @@ def read_kaldi(folder: str, text_field: str | None = None) -> list[RawLine]:
                 else line
                 for line in lines
             ]
+
     return lines
 
 
@@ -115,8 +118,10 @@ def read_lhotse(path: str, text_field: str | None = None) -> list[RawLine]:
             lines.append(utterance_of(cut))
         except ListError as error:
             raise ListError(f"{path}: cut {cut.id}: {error}") from None
+
     if bad:
         raise ListError(": ".join(bad[0]))
+
     return lines
 
 

@@ -63,6 +63,7 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
     rows = list(_rows(path, delimiter))
     if not rows:
         raise ListError(f"{path}: empty")
+
     names = names_of_columns(rows[0][1], text_field)
     if names is None:
         _check_first_row(f"{path}:{rows[0][0]}", rows[0][1], delimiter, text_field)
@@ -74,6 +75,7 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
                 f"{path}:{rows[0][0]}: two columns are named as {twice}; remove one of them"
             )
         rows = rows[1:]
+
     lines = []
     for number, row in rows:
         if len(row) != len(names):
@@ -82,6 +84,7 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
             lines.append(_line(dict(zip(names, row, strict=True)), path))
         except ValueError as error:
             raise ListError(f"{path}:{number}: {error}") from None
+
     return lines
 
 
@@ -91,10 +94,12 @@ def _check_first_row(
     """Raises: ListError: a first row without names of columns is not one of audio and text."""
     if text_field:
         raise ListError(f"{place}: the first row names no column {text_field} beside one of audio")
+
     if len(row) == 1:
         raise ListError(
             f"{place}: one field, {row[0]!r}; fields are separated by {NAME_OF[delimiter]}"
         )
+
     if len(row) != 2:
         raise ListError(
             f"{place}: expected names of columns ({KNOWN_COLUMNS}), or rows of audio and text"
@@ -106,19 +111,23 @@ def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     lines = (line for _, line in lines_of_table(path))
     quoting = csv.QUOTE_MINIMAL if delimiter == COMMA else csv.QUOTE_NONE
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+
     while True:
         number = rows.line_num + 1
         try:
             row = next(rows, None)
         except csv.Error as error:
             raise ListError(f"{path}:{number}: {error}; is a quote left open?") from None
+
         if row is None:
             return
+
         if rows.line_num > number:
             raise ListError(
                 f"{path}:{number}: a field continues in the next line; make it one line, or close "
                 "its quote"
             )
+
         if any(field.strip() for field in row):
             yield number, row
 
@@ -149,8 +158,10 @@ def names_of_columns(header: list[str], text_field: str | None = None) -> list[s
         spelling = next((candidate for candidate in spellings if candidate in lowered), None)
         if spelling is not None:
             ours[spelling] = name
+
     if not {"wav", "text"} <= set(ours.values()):
         return None
+
     return [ours.get(name, f"other_{name}" if name in ours.values() else name) for name in lowered]
 
 
@@ -187,6 +198,7 @@ def _line(fields: dict[str, str], path: str) -> RawLine:
         raise ListError("no audio")
     if not text:
         raise ListError("no text")
+
     start, end, duration = _times(fields)
     channel = _number(fields, "channel")
     stated = fields.pop("key", "").strip()
@@ -196,6 +208,7 @@ def _line(fields: dict[str, str], path: str) -> RawLine:
         extra["duration"] = duration
     if channel is not None:
         extra["channel"] = int(channel)
+
     place = os.path.expanduser(wav)  # noqa: PTH111 - a Path would spoil URIs
     return RawLine(key, locate(place, path), text, start, end, extra, is_named_by_audio=not stated)
 
@@ -214,6 +227,7 @@ def _times(fields: dict[str, str]) -> tuple[float, float | None, float | None]:
         end = start + duration
     if start < 0 or (end is not None and start >= end):
         raise ListError(f"starts at {start} s and ends at {end} s")
+
     return start, end, duration
 
 
@@ -223,6 +237,8 @@ def _number(fields: dict[str, str], name: str) -> float | None:
         number = float(value) if value else None
     except ValueError:
         number = math.nan
+
     if number is not None and not math.isfinite(number):
         raise ListError(f"{name}: expected a number, found {value!r}")
+
     return number

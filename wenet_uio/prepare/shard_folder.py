@@ -62,6 +62,7 @@ def take_over(
     owner = note.read_text(encoding="utf-8").rstrip("\n") if note.is_file() else None
     if owner == list_path:
         return
+
     lost = [] if overwrite else _lost(folder, prefix, jobs)
     # Earlier versions left no note. A list that names the shards is then their owner.
     if lost and not (owner is None and _names_any(data_list, lost)):
@@ -76,6 +77,7 @@ def take_over(
             f"{lost[0].name}. Give another folder or another --prefix, or --overwrite to lose "
             "these shards"
         )
+
     with written_aside(note, "w") as file:
         file.write(f"{list_path}\n")
 
@@ -114,6 +116,7 @@ def _files_of(folder: Path, prefix: str) -> list[tuple[Path, Path]]:
             start = len(Path(prefix).name)
             if match := FILE.fullmatch(path.name, start):
                 files.append((path, path.with_name(path.name[: match.end("whole")])))
+
     return files
 
 

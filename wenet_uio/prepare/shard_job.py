@@ -133,6 +133,7 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
         info = audio_info(source)
         if info.is_features:
             return _packed_features(utterance, storing, source)
+
         require_whole(source)
         if is_copied(utterance, storing, info.sample_rate):
             suffix = _suffix(utterance)
@@ -140,9 +141,11 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
             return PackedSample(
                 utterance.key, utterance.text, source, suffix, info.num_samples, info.sample_rate
             )
+
     samples, rate = _read_channels(source, utterance, info.channels)
     if storing.resample_rate not in (None, rate):
         samples, rate = _resample(samples, rate, storing.resample_rate), storing.resample_rate
+
     encoding = "wav" if storing.audio_format == "keep" else storing.audio_format
     audio = encode_audio(samples, rate, encoding)
     return PackedSample(utterance.key, utterance.text, audio, encoding, len(samples), rate)
@@ -159,12 +162,14 @@ def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) 
         raise AudioError(
             "stored features are packed as they are; leave out --audio_format and --resample"
         )
+
     matrix, rate = read_signal(source, utterance.start, utterance.end)
     data, suffix = (
         (npy_of(matrix), "npy") if isinstance(source, str) else (source, _suffix(utterance))
     )
     if data.startswith(KALDI):
         suffix = "ark"
+
     suffix = suffix if suffix in ARRAY_SUFFIXES else "npy"  # readers go by the content
     return PackedSample(utterance.key, utterance.text, data, suffix, len(matrix), rate)
 
@@ -227,6 +232,7 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
                 "sha256": sha256,
             }
         )
+
     assert sum(shard["utterances"] for shard in shards) + len(bad) == len(job.utterances)
     return Receipt(None if may_be_temporary else fingerprint, shards, bad)
 
@@ -267,6 +273,7 @@ def _fingerprint(job: ShardJob) -> str:
         state.update(
             repr((line.key, line.wav, line.text, line.start, line.end, version, *others)).encode()
         )
+
     return state.hexdigest()
 
 

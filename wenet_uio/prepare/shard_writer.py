@@ -58,6 +58,7 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
     entries: list[Entry] = []
     records: list[bytes] = []
     has_fields = False
+
     with written_aside(path) as file:
         tar = TarWriter(file)
         for sample in samples:
@@ -68,6 +69,7 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
             if sample.extra:
                 tar.append(f"{sample.key}.json", _json(sample.extra))
                 has_fields = True
+
             records.append(
                 record_of(RawLine(sample.key, name, sample.text, extra=dict(sample.extra)), name)
             )
@@ -83,7 +85,9 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
                     text_size=len(text),
                 )
             )
+
         tar.write(b"\0" * END_BYTES)
+
     rows = replace(
         _with_records(entries, records) if has_fields else rows_of(entries),
         tar_pages=pages_of(path),
@@ -133,6 +137,7 @@ class TarWriter:
         offset = self.size
         self.write(data)
         self.write(b"\0" * (-len(data) % BLOCK))
+
         return offset
 
     def write(self, data: bytes) -> None:

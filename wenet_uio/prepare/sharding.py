@@ -119,6 +119,7 @@ def plan_shards(
     if not options.groups and options.max_bytes is None:
         folders = {"": range(len(utterances))}
         return ShardPlan(_shards(utterances, folders, [0] * len(utterances), options), [], [])
+
     measured = _measure_all(utterances, executor)
     bad = [
         (line.key, measurement)
@@ -126,10 +127,12 @@ def plan_shards(
         if isinstance(measurement, str)
     ]
     folders, outside = _by_folder(utterances, measured, options.groups)
+
     if options.max_bytes is None:
         sizes = [0] * len(utterances)
     else:
         sizes = _sizes(utterances, measured, options.storing, executor)
+
     return ShardPlan(_shards(utterances, folders, sizes, options), bad, outside)
 
 
@@ -147,8 +150,10 @@ def parse_group(text: str, unit: Unit = "seconds") -> DurationGroup:
         raise ValueError(
             f"a group is SHORTEST:LONGEST in {unit}, such as {example}, not {text!r}"
         ) from None
+
     if not 0 <= group.shortest < group.longest:
         raise ValueError(f"group {text}: SHORTEST must be 0 or more, and below LONGEST")
+
     return group
 
 
@@ -187,12 +192,14 @@ def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
             count = info.samples_between(line.start, line.end)
             if not count:
                 raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
+
             size = encoded_size(line.wav)
             measurements.append(
                 MeasuredLine(count / info.sample_rate, count, info.sample_rate, info.channels, size)
             )
         except AudioError as error:
             measurements.append(str(error))
+
     return measurements
 
 
@@ -220,6 +227,7 @@ def _by_folder(
             outside.append((utterances[number].key, round(measurement.seconds, 3)))
         else:
             folders[folder].append(number)
+
     return folders, outside
 
 
@@ -272,6 +280,7 @@ def _sizes(
             return NPY_HEADER_BYTES + 4 * measurement.channels * measurement.num_samples
         if expected is not None:
             return math.ceil(MARGIN * expected(measurement.num_samples * measurement.channels))
+
         rate = storing.resample_rate or measurement.sample_rate
         return WAV_HEADER_BYTES + 2 * measurement.channels * math.ceil(
             measurement.num_samples * rate / measurement.sample_rate
@@ -319,8 +328,10 @@ def _runs(
         if run and full:
             yield run
             run, size = [], END_BYTES
+
         run.append(number)
         size += sizes[number]
+
     if run:
         yield run
 

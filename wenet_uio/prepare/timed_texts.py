@@ -78,8 +78,10 @@ def text_of_file(path: str | Path) -> str:
     except UnicodeDecodeError as error:
         place = data[: error.start].count(b"\n") + 1
         raise ListError(f"{path}:{place}: not UTF-8; convert the file with iconv") from None
+
     if "\0" in text:
         raise ListError(f"{path}: {HAS_NUL}")
+
     return text
 
 
@@ -98,6 +100,7 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
         raise ListError(
             f"{path}: no subtitle in it, such as 00:00:01,000 --> 00:00:02,500 and a text"
         )
+
     return [cue for cue in cues if cue.text]
 
 
@@ -125,6 +128,7 @@ def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
             raise ListError(
                 f"{path}:{number}: expected the number or the times of a cue, found {line[:40]!r}"
             )
+
     return cues
 
 
@@ -151,6 +155,7 @@ def _cue(start: float, end: float, texts: Sequence[str], is_vtt: bool) -> TimedT
     voice = VOICE.search(text) if is_vtt else None
     plain = TAG.sub("", text)
     plain = unescape(plain) if is_vtt else plain
+
     return TimedText(start, end, " ".join(plain.split()), voice[1].strip() if voice else None)
 
 
@@ -163,6 +168,7 @@ def read_textgrid(path: str | Path) -> list[Tier]:
     text = text_of_file(path)
     if '"TextGrid"' not in text[:200]:
         raise ListError(f"{path}: not a TextGrid of Praat")
+
     tokens = _tokens(text)
     try:
         # "ooTextFile", "TextGrid", xmin, xmax, number of tiers
@@ -172,6 +178,7 @@ def read_textgrid(path: str | Path) -> list[Tier]:
         raise ListError(
             f"{path}: a TextGrid that is cut short or damaged; save it again in Praat"
         ) from None
+
     return [tier for tier in tiers if tier.intervals]
 
 
@@ -187,6 +194,7 @@ def _tier(tokens: Iterator[str]) -> Tier:
     rows = [[next(tokens) for _ in range(fields)] for _ in range(int(count))]
     if kind != "IntervalTier":
         return Tier(name, [])  # points have no duration
+
     texts = ((float(start), float(end), " ".join(label.split())) for start, end, label in rows)
     return Tier(
         name, [TimedText(*interval) for interval in texts if interval[2].lower() not in SILENCES]
@@ -205,6 +213,7 @@ def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
         fields = line.split()
         if not fields or line.startswith(";;"):
             continue
+
         try:
             recording, channel, first, length, word = fields[:5]
             start, duration = float(first), float(length)
@@ -212,11 +221,14 @@ def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
             raise ListError(
                 f"{path}:{number}: expected recording channel start duration word, found {line!r}"
             ) from None
+
         if not (0 <= start < math.inf and 0 <= duration < math.inf):
             raise ListError(f"{path}:{number}: starts at {start} s and lasts {duration} s")
+
         of_recording = words.setdefault((recording, channel), [])
         if word.lower() not in SILENCES:
             of_recording.append(TimedText(start, start + duration, word))
+
     return {
         name: sorted(channel_words, key=lambda word: word.start)
         for name, channel_words in words.items()
@@ -234,4 +246,5 @@ def joined_words(words: Sequence[TimedText]) -> list[TimedText]:
             joined[-1] = TimedText(last.start, max(last.end, word.end), f"{last.text} {word.text}")
         else:
             joined.append(word)
+
     return joined

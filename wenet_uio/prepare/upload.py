@@ -62,10 +62,12 @@ def put_shards(
             f"{data_list}: two shards have the same file name; upload them as separate lists, each "
             "to its own folder"
         )
+
     jobs = [(shard, uri) for shard, uri in zip(shards, uris, strict=True)]
     copied = sum(executor.map(_put_shard, jobs, "upload", len(jobs), unit="shard"))
     with written_aside(remote_list, "w") as file:
         file.writelines(f"{uri}\n" for uri in uris)
+
     return len(uris), copied
 
 
@@ -97,6 +99,7 @@ def _put(path: str, uri: str) -> bool:
                 here, timezone.utc
             ):
                 return False
+
         store.put_file(path, name)
         return True
 

@@ -75,6 +75,7 @@ def _rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: int) -> np
         drawn_errors = errors[:, utterances].sum(axis=2)
         drawn_words = words[utterances].sum(axis=1).clip(1)
         rates[:, first : first + block] = 100.0 * drawn_errors / drawn_words
+
     return rates
 
 

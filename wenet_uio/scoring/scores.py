@@ -118,6 +118,7 @@ def _write_totals(scores: Scores, file: IO[str], resamples: int) -> None:
         file.write(
             f"Missing: {len(scores.missing)} without hypothesis, counted as deleted: {named}\n"
         )
+
     if scores.extra:
         named = listed(scores.extra, _NAMED)
         file.write(f"Extra: {len(scores.extra)} without reference, not scored: {named}\n")

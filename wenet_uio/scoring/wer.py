@@ -32,6 +32,7 @@ class Counts:
                 correct += 1
             else:
                 substituted += 1
+
         return cls(correct, substituted, deleted, inserted)
 
     def __add__(self, other: Counts) -> Counts:
@@ -130,4 +131,5 @@ def _differences(
         down_plus = (right_minus << 1 | ~(diagonal_zero | shifted_plus)) & all_rows
         down_minus = shifted_plus & diagonal_zero & all_rows
         rises_down.append(down_plus)
+
     return rises_down, rises_right

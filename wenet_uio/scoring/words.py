@@ -56,6 +56,7 @@ class WordRules:
         words = _ideographs_and_words(text) if self.unit == "auto" else text.split()
         words = [word for word in map(self._folded, words) if word not in self.ignored]
         words = [word for word in map(self._without_tags, words) if word]
+
         return _characters(words) if self.unit == "char" else words
 
     def _folded(self, word: str) -> str:
@@ -74,6 +75,7 @@ def _characters(words: list[str]) -> list[str]:
         ):
             characters.append(_WORD_SPACE)
         characters.extend(word)
+
     return characters
 
 

@@ -87,6 +87,7 @@ def align_batches(
                 _align_batch(alignments, model, batch, tokenizer, clock, device)
             alignments.skipped.extend(batch.skipped)
             bar.update(len(batch) + len(batch.skipped))
+
     return alignments
 
 
@@ -132,6 +133,7 @@ def align(
     aligned = align_tokens(log_probs, labels, blank)
     if aligned is None:
         return None
+
     path, log_prob = aligned
 
     tokens = tuple(

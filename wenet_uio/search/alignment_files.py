@@ -26,6 +26,7 @@ def write_alignments(
     """
     for tier in ("words", "tokens"):
         write_ctm(by_key, Path(result_dir, f"{tier}.ctm"), tier)
+
     with written_aside(Path(result_dir, "scores"), "w") as file:
         file.writelines(f"{key} {alignment.score:.4f}\n" for key, alignment in by_key.items())
     with written_aside(Path(result_dir, "poor"), "w") as file:
@@ -63,6 +64,7 @@ def write_textgrid(alignment: Alignment, file: IO[str]) -> None:
             f"        xmin = 0\n        xmax = {end:.3f}\n        intervals: size = "
             f"{len(intervals)}\n"
         )
+
         for interval_number, (start, stop, text) in enumerate(intervals, 1):
             file.write(
                 f"        intervals [{interval_number}]:\n            xmin = {start:.3f}\n            xmax = "
@@ -83,6 +85,7 @@ def _without_gaps(intervals: Iterable[Interval], end: float) -> list[tuple[float
 
     if end > filled_until:
         filled.append((filled_until, end, ""))
+
     return filled
 
 
@@ -110,4 +113,5 @@ def write_clean_list(data_list: str | Path, path: str | Path, poor: Mapping[str,
     ]
     with written_aside(path, "w") as file:
         file.writelines(line.rstrip("\n") + "\n" for line in kept)
+
     return len(kept)

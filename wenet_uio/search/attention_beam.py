@@ -44,6 +44,7 @@ def attention_beam_search(
     *earlier, tokens = prompts.tokens.split(1, dim=1)
     for token in earlier:
         _, state = model.decoder.forward_one_step(state, token)
+
     scores = torch.zeros(batch, 1, device=device)
     most = min(frames, model.decoder.max_tokens or frames)
     limits = (lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)).clamp(
@@ -53,10 +54,12 @@ def attention_beam_search(
     # An utterance without frames has no tokens
     ended = ((lengths == 0) | (limits <= 0)).unsqueeze(1)
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
+
     for step in range(1, most - len(earlier) + 1):
         log_probs, state = model.decoder.forward_one_step(state, tokens)
         if prompts.rules is not None:
             log_probs = prompts.rules.apply(log_probs, history)
+
         if ctc is None:
             best, candidates = log_probs.topk(min(beam_size, log_probs.size(2)), dim=2)  # (B, K, N)
         else:
@@ -64,6 +67,7 @@ def attention_beam_search(
                 log_probs, min(_CANDIDATES * beam_size, log_probs.size(2)), model.eos
             )
             best = ctc.combine(best, candidates, tokens)
+
         best, candidates = _only_eos(best, candidates, ended, model.eos)
         sums = (scores.unsqueeze(2) + best).flatten(1)
         scores, choice = sums.topk(min(beam_size, sums.size(1)), dim=1)
@@ -72,10 +76,12 @@ def attention_beam_search(
         state = state.reorder(parents)
         if ctc is not None:
             ctc.choose(choice)
+
         history = torch.cat((_rows(history, parents), tokens.unsqueeze(2)), dim=2)
         ended = (tokens == model.eos) | (step >= limits).unsqueeze(1)
         if bool(ended.all()):
             break
+
     return _ranked(history, scores, model.eos, options.length_penalty)
 
 
@@ -109,6 +115,7 @@ def _ranked(
     values = scores / lengths.clamp(min=1) ** length_penalty
     values, order = values.sort(dim=1, descending=True, stable=True)
     rows = _rows(history, order).cpu().numpy()
+
     return [
         [
             Hypothesis(tuple(row[row != eos].tolist()), value)

@@ -51,6 +51,7 @@ class ChunkStream(LiveStream):
             raise ValueError(
                 f"decoding_chunk_size {chunk_size}: a stream needs 1 or more encoder frames"
             )
+
         self._encoder = ChunkEncoder(
             self._model.encoder, chunk_size, search.options.num_decoding_left_chunks
         )
@@ -135,12 +136,14 @@ class ChunkStream(LiveStream):
             if label not in (self._label, self._model.blank):
                 self._units.append(label)
             self._label = label
+
         self._rule = self._endpointer.accept(silent, bool(self._units)) or ""
 
     def _settle(self) -> None:
         """Produce the Partial or the Final."""
         if self._audio.empty and self._encoder.missing:
             self._rule = END
+
         if self._rule:
             self._finish_utterance()
         elif self._partial_beam and self._beam is not None:
@@ -156,12 +159,14 @@ class ChunkStream(LiveStream):
             self._audio.seconds if rule == END else clock.edge(self._begin + self._frames),
         )
         tokens, texts = [], []
+
         if self._frames:
             nbest = self._decode()
             tokens = self._transcriber.tokens(
                 nbest[0], Segment(self._begin * clock.step, segment.end)
             )
             texts = self._texts(nbest)
+
         self._begin += self._frames
         self._start_utterance()
         self._conclude(segment, tokens, texts, rule)
@@ -173,6 +178,7 @@ class ChunkStream(LiveStream):
         ((nbest,),) = decode_encoded(
             self._model, (encoded, lengths), self._search, prefixes
         ).values()
+
         return nbest
 
     def _texts(self, nbest: NBest) -> list[str]:
@@ -189,10 +195,12 @@ def _search_chunks(chunks: Sequence[tuple[ChunkStream, torch.Tensor]]) -> None:
     log_probs = model.ctc_log_probs(torch.cat(outputs), options.blank_penalty)
     labels = log_probs.argmax(dim=2).tolist()
     blanks = log_probs[:, :, model.blank : model.blank + 1].cpu().numpy()
+
     for row, (stream, output) in enumerate(chunks):
         stream._hear(
             output, labels[row], silent_by_blank(blanks[row], threshold=stream._silent_above)
         )
+
     beams = [(row, stream._beam) for row, stream in enumerate(streams) if stream._beam is not None]
     for places in places_of_equal(beam.kind for _, beam in beams):
         group = [beams[place] for place in places]

@@ -91,6 +91,7 @@ def tokenize_phrases(
                 phrases.append([tokenizer.symbols[token] for token in tokens])
             else:
                 unknown.append(line.strip())
+
     return phrases, unknown
 
 
@@ -114,6 +115,7 @@ def _trie(phrases: Sequence[Sequence[int]]) -> tuple[list[dict[int, int]], list[
             node = children[node][token]
 
         ends[node] = depth[node]
+
     return children, depth, ends
 
 
@@ -146,6 +148,7 @@ def _automaton(phrases: Sequence[Sequence[int]]) -> tuple[dict[int, tuple[int, i
             target_number = state_numbers.setdefault(state, len(states))
             if target_number == len(states):
                 states.append(state)
+
             transitions[number << 32 | token] = target_number, counted.bit_count()
 
     transitions[_NO_KEY] = 0, 0
@@ -169,6 +172,7 @@ def _next_nodes(
         ends[node] = max(ends[node], ends[fail[node]])
         if node:
             next_nodes[node] = next_nodes[fail[node]] | children[node]
+
         for token, child in children[node].items():
             if node:
                 fail[child] = next_nodes[fail[node]].get(token, children[0].get(token, 0))

@@ -26,6 +26,7 @@ def ctc_greedy_search(
     outside = torch.arange(scores.size(1), device=scores.device) >= lengths.unsqueeze(1)
     totals = scores.masked_fill(outside, 0.0).sum(dim=1).tolist()
     paths = collapse(labels, scores, lengths, blank)
+
     return [
         [Hypothesis(path.tokens, total, path.peaks, tuple(map(math.exp, path.scores)))]
         for path, total in zip(paths, totals, strict=True)

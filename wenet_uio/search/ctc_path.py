@@ -67,6 +67,7 @@ def collapse(
         start + length[run],
     )
     rows = zip(*(column.cpu().split(tokens_per_row) for column in columns), strict=True)
+
     return [CtcPath(*(tuple(column.tolist()) for column in row)) for row in rows]
 
 

@@ -105,6 +105,7 @@ class PrefixBeam:
         for tokens, scores, blank_scores in per_frame:
             self._beam, parent, token = _advance(self._beam, tokens, scores, blank_scores, scorer)
             history.append((parent, token))
+
         if history:
             self._prefixes = _extended(self._prefixes, history)
 
@@ -186,6 +187,7 @@ def _allowed_labels(
 
     if lengths is None:
         lengths = torch.full((len(tokens),), tokens.size(1), device=tokens.device)
+
     outside = torch.arange(tokens.size(1), device=tokens.device) >= lengths.unsqueeze(1)
     blank_scores = scores.masked_fill(~is_blank, -torch.inf).amax(dim=-1).masked_fill(outside, 0.0)
     token_scores = scores.masked_fill(is_blank | outside.unsqueeze(-1), -torch.inf)
@@ -198,6 +200,7 @@ def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) 
     ends_in_blank[:, 0] = 0.0
     zeros = torch.zeros(batch, size, dtype=torch.int64, device=device)
     states = torch.zeros(batch, size, state_size, dtype=torch.int64, device=device)
+
     return _Beam(
         ends_in_blank,
         nothing,

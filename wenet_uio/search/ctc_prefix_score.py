@@ -84,6 +84,7 @@ class CtcPrefixScore:
         self._new_prefix = prefix.masked_fill(candidates == self._blank, -torch.inf)
         prefix = self._prefix.unsqueeze(2)
         gain = torch.where(prefix > -torch.inf, self._new_prefix - prefix, -torch.inf)
+
         return (1.0 - self._weight) * best + self._weight * gain.to(best.dtype)
 
     def choose(self, choice: torch.Tensor) -> None:

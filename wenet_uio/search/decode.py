@@ -76,6 +76,7 @@ def decode_encoded(
     batch = Decoding(model, encoded, options, scorers)
     if ctc_prefixes is not None:
         batch.ctc_prefixes = ctc_prefixes
+
     searches = {mode.name: mode.search for mode in model.family.modes}
     return {
         mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(searches[mode](batch))]
@@ -98,6 +99,7 @@ def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
     nbest = nbest[: batch.options.nbest]
     if not batch.options.token_times or batch.model.ctc_weight == 0 < batch.model.attention_weight:
         return nbest  # CTC that is not trained knows no times
+
     return [
         _timed(hypothesis, batch.ctc_log_probs[row, : batch.lengths[row]], batch.model.blank)
         for hypothesis in nbest
@@ -110,8 +112,10 @@ def _timed(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypot
     """
     if hypothesis.frames is not None:
         return hypothesis
+
     aligned = align_tokens(log_probs, hypothesis.tokens, blank)
     if aligned is None:
         return hypothesis
+
     path, _ = aligned
     return replace(hypothesis, frames=path.peaks, confidences=tuple(map(math.exp, path.scores)))

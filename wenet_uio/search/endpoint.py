@@ -94,6 +94,7 @@ class Endpointer:
         rule = self._first_rule_met(has_words)
         if rule is not None:
             self._length = self._silence = 0
+
         return rule
 
     def _first_rule_met(self, has_words: bool) -> str | None:

@@ -75,6 +75,7 @@ class LanguageModel:
         keys = (states << 32 | tokens.unsqueeze(1)).flatten()[rows].tolist()
         next_states = torch.zeros(wanted.numel(), dtype=torch.int64, device=states.device)
         gains = torch.zeros(wanted.numel(), dtype=torch.float64, device=states.device)
+
         if keys:
             # `map` calls the table in C: Python code runs for extensions that are not in it.
             with self._lock:
@@ -141,6 +142,7 @@ class LanguageModel:
         unit = self._splitter.join([word])
         if unit:
             context, gain = self._score(context, unit)
+
         # `_score` adds the bonus for a unit, which </s> is not.
         return gain + self._score(context, "</s>")[1] - self._bonus
 
@@ -171,8 +173,10 @@ def _load(path: str | Path) -> kenlm.Model:
         raise ValueError(
             "--lm_path needs the package kenlm: pip install kenlm (or wenet_uio[lm])"
         ) from None
+
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such language model")
+
     status = Path(path).stat()
     return _loaded(str(path), status.st_mtime_ns, status.st_size)
 

@@ -79,6 +79,7 @@ def refuse_mode(model: DecodingModel, mode: str, weight: str) -> NoReturn:
     reason = model.family.lacks.get(weight, "")
     if mode not in model.family.modes_by_name:
         reason = reason or known_modes()[mode].lack
+
     raise ValueError(
         f"decode mode {mode}: {reason or f'the model was trained with {weight} 0'}; it can do "
         f"{', '.join(possible_modes(model))}"
@@ -95,6 +96,7 @@ def check_options(family: Family, options: DecodeOptions) -> None:
     }
     # An option is explained by the first family that has it, with the others of that family.
     explained = set(family.options)
+
     for other in families():
         names = [name for name in other.options if name not in explained]
         if used.intersection(names):

@@ -26,6 +26,7 @@ def check_one_pass(model: DecodingModel, conf: DatasetConf, options: DecodeOptio
     obstacle = one_pass_obstacle(model.encoder) or features_obstacle(conf)
     if obstacle:
         raise ValueError(f"one_pass: {obstacle}")
+
     if options.decoding_chunk_size > 0 or options.simulate_streaming:
         raise ValueError(
             "one_pass: the encoder sees the whole recording, so decoding_chunk_size has no meaning"
@@ -77,6 +78,7 @@ class RecordingFrames:
         )
         while not self._ended and self._first + self._kept.size(1) < end:
             self._read(keep=first)
+
         first = max(first, self._first)
         return first, self._kept[0, first - self._first : max(first, end) - self._first]
 
@@ -96,6 +98,7 @@ class RecordingFrames:
         if self._ended:
             no_feats = self._kept.new_zeros(1, 0, self._features.dim)
             parts.append(self._encoder.accept(no_feats, last=True))
+
         frames = torch.cat([part.to(self._kept.dtype) for part in parts], dim=1)
 
         dropped = min(max(0, keep - self._first), frames.size(1))

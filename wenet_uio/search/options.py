@@ -82,6 +82,7 @@ def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
         values["transducer_weight"] = _share_of_transducer(
             args.search_ctc_weight, args.search_transducer_weight
         )
+
     return DecodeOptions(**values)
 
 
@@ -93,6 +94,7 @@ def _share_of_transducer(ctc: float | None, transducer: float | None) -> float:
             f"--search_ctc_weight {ctc:g} --search_transducer_weight {transducer:g}: expected 0 or "
             "more, and above 0"
         )
+
     return transducer / (ctc + transducer)
 
 
@@ -110,6 +112,7 @@ def scorer_options(args: argparse.Namespace) -> ScorerOptions:
             raise ValueError(
                 f"{args.context_list_path}: no phrase in it; expected one phrase per line"
             )
+
     return ScorerOptions(phrases, **values_of(ScorerOptions, args, *SCORERS))
 
 
@@ -140,10 +143,12 @@ def build_scorers(
             f"{unused} is not used by {', '.join(modes)}; add one of these modes: "
             f"{', '.join(SCORED)}"
         )
+
     if options.hot_words:
         phrases, unknown = tokenize_phrases(options.hot_words, tokenizer)
         if not phrases:
             raise ValueError(f"{names[0]}: the units can spell no phrase: {listed(unknown, 5)}")
+
         if unknown and warn:
             log.warning(
                 "%s: skipped %d phrases that the units cannot spell: %s",
@@ -151,7 +156,9 @@ def build_scorers(
                 len(unknown),
                 listed(unknown, 5),
             )
+
         scorers.append(ContextGraph(phrases, options.hot_word_score, device))
+
     if options.language_model:
         scorers.append(
             LanguageModel(
@@ -162,4 +169,5 @@ def build_scorers(
                 options.lm_unit,
             )
         )
+
     return scorers

@@ -74,6 +74,7 @@ def load_model_config(
             f"{path}: encoder_conf.input_layer: embed takes label ids, so this model recognises no "
             "audio"
         )
+
     named = operators_of_decoding(config)
     if named and not trust_code:
         raise ConfigError(
@@ -81,6 +82,7 @@ def load_model_config(
             "trust the author of "
             "the model, add --trust_code"
         )
+
     return config
 
 
@@ -107,6 +109,7 @@ def load_recogniser(
             raise FileNotFoundError(
                 f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint"
             )
+
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
     tokenizer = build_tokenizer(config)
     return Recogniser(config, tokenizer, build_trained(config, checkpoint))
@@ -131,6 +134,7 @@ def with_static_batches(config: Config, batch_size: int) -> Config:
     """
     if batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {batch_size}")
+
     batches = BatchConf(batch_type="static", batch_size=batch_size)
     return config.model_copy(
         update={"dataset_conf": config.dataset_conf.model_copy(update={"batch_conf": batches})}

@@ -42,6 +42,7 @@ class Recognition:
             self.texts.setdefault(mode, {}).update(texts)
         for mode, nbests in other.nbests.items():
             self.nbests.setdefault(mode, {}).update(nbests)
+
         self.skipped += other.skipped
         self.seconds += other.seconds
 
@@ -72,6 +73,7 @@ def recognize(
         {mode: {} for mode in search.modes}, {mode: {} for mode in search.modes if nbests}
     )
     model.to(device).eval()
+
     with tqdm(
         total=utterances, desc="decoding", unit="utt", disable=utterances is None or None
     ) as bar:
@@ -83,9 +85,11 @@ def recognize(
                 )
                 decoded = decode(model, moved.feats, moved.feats_lengths, *asked)
                 _add(recognition, batch.keys, decoded, tokenizer, clock)
+
             recognition.skipped.extend(batch.skipped)
             recognition.seconds += batch.seconds
             bar.update(len(batch) + len(batch.skipped))
+
     return recognition
 
 
@@ -134,6 +138,7 @@ def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> 
     }
     if hypothesis.language is not None:
         values["language"] = hypothesis.language
+
     if hypothesis.spans is not None:
         values["segments"] = [
             {
@@ -143,6 +148,7 @@ def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> 
             }
             for span in hypothesis.spans
         ]
+
     if hypothesis.frames is not None:
         assert hypothesis.confidences is not None, "frames and confidences come together"
         if hypothesis.confidence is not None:
@@ -157,6 +163,7 @@ def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> 
                 hypothesis.tokens, hypothesis.frames, hypothesis.confidences, strict=True
             )
         ]
+
     return values
 
 
@@ -173,6 +180,7 @@ def write_recognition(
     for mode, texts in recognition.texts.items():
         with written_aside(result_dir / mode / "text", "w") as file:
             file.writelines(f"{key} {texts[key]}".rstrip() + "\n" for key in keys if key in texts)
+
     for mode, nbests in recognition.nbests.items():
         with written_aside(result_dir / mode / "nbest.jsonl", "w") as file:
             for key in keys:
@@ -181,6 +189,7 @@ def write_recognition(
                         json.dumps({"key": key, "hypotheses": nbests[key]}, ensure_ascii=False)
                         + "\n"
                     )
+
     with written_aside(result_dir / "skipped", "w") as file:
         file.writelines(
             shown(f"{sample.key} {sample.reason}: {sample.detail}\n")

@@ -42,19 +42,23 @@ def attention_rescoring(
             f"reverse_weight {reverse_weight} needs decoder bitransformer; set it to 0 for this "
             "model"
         )
+
     encoder_out, lengths = encoded
     starts = _starts(model, lengths, prompts)
     owners = [utterance for utterance, nbest in enumerate(nbests) for _ in nbest]
     hypotheses = [hypothesis for nbest in nbests for hypothesis in nbest]
     scores: list[float] = []
+
     for start in range(0, len(owners), _ROWS):
         rows = torch.tensor(owners[start : start + _ROWS], device=encoder_out.device)
         tokens = [hypothesis.tokens for hypothesis in hypotheses[start : start + _ROWS]]
         memory = encoder_out[rows], lengths[rows]
         scores += _decoder_scores(model, tokens, memory, reverse_weight, starts[rows]).tolist()
+
     rescored: list[NBest] = [[] for _ in nbests]
     for owner, hypothesis, score in zip(owners, hypotheses, scores, strict=True):
         rescored[owner].append(replace(hypothesis, score=score + ctc_weight * hypothesis.score))
+
     return [
         sorted(nbest, key=lambda hypothesis: hypothesis.score, reverse=True) for nbest in rescored
     ]
@@ -88,10 +92,12 @@ def _decoder_scores(
     left, right = model.decoder(memory, memory_mask, hyps, lengths, reverse, reverse_weight)
     known = prompts.size(1) - 1
     scores = _sum_of_next(left[:, known:], hyps[:, known:], lengths - known, model.eos)
+
     if reverse_weight > 0:
         scores = (1 - reverse_weight) * scores + reverse_weight * _sum_of_next(
             right, reverse, lengths, model.eos
         )
+
     return scores
 
 

@@ -35,6 +35,7 @@ def joint_ctc_attention(batch: Decoding[ASRModel]) -> list[NBest]:
     options, model = batch.options, batch.model
     if options.ctc_weight == 0:
         return attention(batch)
+
     ctc = CtcPrefixScore(
         batch.ctc_log_probs, batch.lengths, options.ctc_weight, model.blank, model.eos
     )
@@ -47,6 +48,7 @@ def _attended(batch: Decoding[ASRModel], ctc: CtcPrefixScore | None) -> list[NBe
     )
     if (rules := batch.prompts.rules) is not None:
         nbests = [[rules.finish(hypothesis) for hypothesis in nbest] for nbest in nbests]
+
     return _with_languages(nbests, batch.prompts.languages)
 
 

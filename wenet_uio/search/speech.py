@@ -185,6 +185,7 @@ def noise_floor(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rise_of_block = RISE + min(UNREST[0] * (quiet - lowest), UNREST[1])
         rise[part] = np.where(quiet > floor[part], rise_of_block, rise[part])
         floor[part] = np.maximum(floor[part], quiet)
+
     return floor, rise
 
 
@@ -205,6 +206,7 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
         present = levels > np.maximum(SILENCE, floor + rise)
     else:
         present = (levels > least) & (voice >= CONFIRMED)
+
     present = _mask(_long_enough(_runs(present)), len(levels))
 
     speech, fade = np.full_like(levels, np.inf), np.full_like(levels, np.inf)
@@ -215,6 +217,7 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
             above = max(0.0, np.percentile((levels - floor)[block][present[block]], LOUD))
             speech[block] = np.maximum(least[block], floor[block] + THRESHOLD * above)
             fade[block] = floor[block] + FADE * above
+
     return speech, fade
 
 
@@ -295,6 +298,7 @@ def _between_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np
             ranges += [(cut, last), (first, cut)]
         else:
             joined.append((runs[first, 0], runs[last - 1, 1]))
+
     return np.array(joined)
 
 

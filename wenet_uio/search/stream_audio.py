@@ -73,6 +73,7 @@ class StreamAudio:
         """
         if source_rate < 1:
             raise ValueError(f"sample_rate: expected above 0 Hz, found {source_rate}")
+
         self.rate = target_rate
         """Sample rate of what `take` returns, in Hz."""
         self.ratio = source_rate / target_rate
@@ -146,10 +147,12 @@ def _checked(samples: np.ndarray | torch.Tensor) -> torch.Tensor:
 
     if waveform.dim() != 1:
         raise ValueError(f"samples: expected one channel (N,), found shape {tuple(waveform.shape)}")
+
     if waveform.is_floating_point():
         waveform = waveform.float() * INT16_SCALE
         if not bool(torch.isfinite(waveform).all()):
             raise ValueError("samples: not all are numbers")
     elif waveform.dtype != torch.int16:
         raise ValueError(f"samples: expected {KINDS}; found {waveform.dtype}")
+
     return waveform

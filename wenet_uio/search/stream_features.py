@@ -51,8 +51,10 @@ class StreamFeatures:
         self._samples = samples[frames * self._frame.shift :].clone()
         if not frames:
             return None
+
         used = samples[: (frames - 1) * self._frame.shift + self._frame.window]
         example = self._compute("", used, self._frame.sample_rate)
         assert example is not None, "the samples make frames"
         assert example.feats is not None, "the chain computes features"
+
         return example.feats.unsqueeze(0)

@@ -66,6 +66,7 @@ class Stream:
     def _advance(self) -> None:
         while self._live.ready:
             advance([self._live])
+
         for event in self._live.take():
             if isinstance(event, Failed):
                 raise event.error
@@ -87,6 +88,7 @@ def obstacle_of(model: DecodingModel, conf: DatasetConf) -> str:
         return encoder.obstacle
     if model.ctc_weight == 0:
         return "the model was trained with ctc_weight 0, and partial texts come from CTC"
+
     return features_obstacle(conf)
 
 

@@ -39,9 +39,12 @@ def cues_of(text: str, words: Sequence[tuple[str, float, float]]) -> list[Cue]:
             wide = places[last + 1][1] - places[first][0] > WIDEST
             if wide or end - words[first][1] > LONGEST or start - words[last][2] > GAP:
                 break
+
             last += 1
+
         cues.append(Cue(words[first][1], words[last][2], text[places[first][0] : places[last][1]]))
         first = last + 1
+
     return cues
 
 
@@ -67,6 +70,7 @@ def _places(text: str, words: Iterable[tuple[str, float, float]]) -> list[tuple[
         start = max(text.find(word, end), end)
         end = start + len(word)
         places.append((start, end))
+
     return places
 
 

@@ -35,6 +35,7 @@ class FrameClock:
             max(0.0, (seen - step) / 2 / count.sample_rate)
             - model.leading_frames * step / count.sample_rate
         )
+
         return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
 
     def edge(self, frame: float) -> float:

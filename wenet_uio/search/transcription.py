@@ -76,10 +76,12 @@ class Cutting:
             raise ValueError(
                 f"overlap: expected above 0 and at most half the window, found {self.overlap}"
             )
+
         if self.detector not in DETECTORS:
             raise ValueError(f"detector: expected {', '.join(DETECTORS)}, found {self.detector}")
         if self.detector == "silero" and not is_installed():
             raise ValueError(f"detector silero: not installed; {INSTALL}")
+
         for name in ("pause", "usual"):
             seconds = getattr(self, name)
             if seconds is not None and seconds <= 0:
@@ -93,6 +95,7 @@ class Cutting:
         seconds = recorded_utterance_seconds(folder)
         if not seconds or not seconds["most"]:
             return cls()
+
         window = min(seconds["longest"], cls.window)
         return cls(
             usual=min(seconds["most"], cls.usual),
@@ -170,14 +173,17 @@ class Transcriber:
         batches = iter(lambda: list(islice(pieces, self._batch_size)), [])
         heard = (each for batch in batches for each in self._hear(batch))
         failed = -1
+
         for (number, _), group in groupby(heard, key=lambda piece: piece[:2]):
             first, *others = group
             if number == failed:
                 continue
+
             if error := next((piece.error for piece in (first, *others) if piece.error), None):
                 failed = number
                 yield number, error
                 continue
+
             tokens, (start, end) = first.tokens, first.segment
             for piece in others:
                 tokens = join(tokens, piece.tokens, Segment(piece.segment.start, end))
@@ -205,6 +211,7 @@ class Transcriber:
         ]
         language = passage.tokens[0].language if passage.tokens else None
         text = self.tokenizer.detokenize(units)
+
         return TranscriptSegment(*passage.segment, text, tuple(words), tuple(tokens), language)
 
     def _pieces(
@@ -223,6 +230,7 @@ class Transcriber:
         """Recognise pieces together."""
         if self._one_pass:
             return self._hear_frames(pieces)
+
         pieces = list(pieces)
         examples = []
         for place, piece in enumerate(pieces):
@@ -231,11 +239,13 @@ class Transcriber:
                     examples.append(self._example(piece.source, place, piece.segment))
                 except (AudioError, OSError) as error:
                     pieces[place] = piece._replace(error=error)
+
         for key, nbest in self.decode(
             [example for example in examples if example is not None]
         ).items():
             piece = pieces[int(key)]
             pieces[int(key)] = piece._replace(tokens=self.tokens(nbest[0], piece.segment))
+
         return pieces
 
     def _frames(self, source: Source) -> RecordingFrames:
@@ -265,12 +275,14 @@ class Transcriber:
                     encoded.append(frames)
             for (place, segment), nbest in zip(spoken, self._search_frames(encoded), strict=True):
                 heard[place] = pieces[place]._replace(tokens=self.tokens(nbest[0], segment))
+
         return heard
 
     def _search_frames(self, encoded: list[torch.Tensor]) -> list[NBest]:
         """Hypotheses of segments, from their encoder frames (T', D)."""
         if not encoded:
             return []
+
         lengths = torch.tensor([len(frames) for frames in encoded], device=self._device)
         batch = pad_sequence(encoded, batch_first=True)
         (nbests,) = decode_encoded(self._model, (batch, lengths), self._search).values()
@@ -281,6 +293,7 @@ class Transcriber:
         batch = pad(examples, self.feature_dim).to(self._device)
         if not len(batch):
             return {}
+
         feats = functional.pad(batch.feats, (0, 0, 0, -batch.feats.size(1) % self._multiple))
         (nbests,) = decode(self._model, feats, batch.feats_lengths, *self._search).values()
         return dict(zip(batch.keys, nbests, strict=True))
@@ -301,6 +314,7 @@ class Transcriber:
                 example = operator(example)
         except SkipSample:
             return None
+
         return example
 
     def tokens(self, hypothesis: Hypothesis, segment: Segment) -> list[Token]:
@@ -315,11 +329,13 @@ class Transcriber:
                 for (_, _, first, last), place in parts
                 for unit, time in evenly(hypothesis.tokens[first:last], place)
             ]
+
         if hypothesis.frames is None or hypothesis.confidences is None:
             return [
                 Token(unit, time, 0.0, None, language)
                 for unit, time in evenly(hypothesis.tokens, segment)
             ]
+
         times = [segment.start + self.clock.middle(frame) for frame in hypothesis.frames]
         return [
             Token(unit, time, sure, None, language)

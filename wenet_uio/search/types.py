@@ -121,12 +121,15 @@ class DecodeOptions(RequestOptions):
             count = getattr(self, name)
             if count is not None and count < 1:
                 raise ValueError(f"{name}: expected 1 or more, found {count}")
+
         for name in ("ctc_weight", "reverse_weight"):
             weight = getattr(self, name)
             if weight is not None and not 0 <= weight <= 1:
                 raise ValueError(f"{name}: expected 0 to 1, found {weight}")
+
         if self.dtype not in (None, *DTYPES):
             raise ValueError(f"dtype: expected {', '.join(DTYPES)}, found {self.dtype}")
+
         if not 0 < self.transducer_weight <= 1:
             raise ValueError(
                 f"transducer_weight: expected above 0 and up to 1, found {self.transducer_weight}"

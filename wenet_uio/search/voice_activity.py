@@ -101,6 +101,7 @@ class VoiceDetector:
             self._run(torch.nn.functional.pad(self._waiting, (0, missing)))
             self._probabilities[-1] = self._probabilities[-1][: -(-remaining // WINDOW)]
             self._waiting = self._waiting[:0]
+
         return (
             np.concatenate(self._probabilities) if self._probabilities else np.zeros(0, np.float32)
         )

@@ -70,6 +70,7 @@ class WindowStream(LiveStream):
         self._voice: VoiceStream | None = None
         if self._rules and is_installed():
             self._voice, self._to_voice = VoiceStream(), StreamResampler(rate, RATE)
+
         self._endpointer = Endpointer(WINDOW / RATE, options.endpoints)
         self._start_utterance()
 
@@ -112,6 +113,7 @@ class WindowStream(LiveStream):
         for stream in streams:
             if attempt([stream], stream._absorb):
                 groups[stream._key].append(stream)
+
         for group in groups.values():
             examples = [
                 replace(stream._example, key=str(place))
@@ -130,12 +132,15 @@ class WindowStream(LiveStream):
             self._done = self._heard
             self._start += self._most - self._overlap
             self._window = self._window[self._most - self._overlap :]
+
         room = self._most - len(self._window)
         if self._rules:  # small steps, so that the end of an utterance is found where it is
             room = min(room, round(STEP * self._rate))
+
         # At least once: only `take` finds that the audio is empty.
         while len(self._rest) < max(1, room) and (samples := self._audio.take(1)) is not None:
             self._rest = torch.cat((self._rest, samples))
+
         self._fresh = self._rest[:room]
         self._window = torch.cat((self._window, self._fresh))
         self._rest = self._rest[room:]
@@ -148,6 +153,7 @@ class WindowStream(LiveStream):
         if self._start > self._begin:
             shared = Segment(seconds.start, seconds.start + self._overlap / self._rate)
             tokens = join(self._done, tokens, shared)
+
         self._heard = tokens
         texts = [self._transcriber.tokenizer.detokenize(token.unit for token in tokens)]
         rule = self._endpointer.accept(self._silent(), bool(tokens))
@@ -156,6 +162,7 @@ class WindowStream(LiveStream):
         if not rule:
             self._show(texts)
             return
+
         segment = Segment(self._begin / self._rate, seconds.end)
         self._begin = self._end
         self._start_utterance()
@@ -166,6 +173,7 @@ class WindowStream(LiveStream):
         if self._voice is not None:
             voices = self._voice.accept(self._to_voice.accept(self._fresh).numpy())
             return voices < VOICE
+
         frames = int((self._end - self._begin) / self._rate * RATE / WINDOW)
         times = self._begin / self._rate + np.arange(self._checked, frames) * (WINDOW / RATE)
         self._checked = frames

@@ -164,6 +164,7 @@ class Server:
             answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
         if is_post:
             self._metrics.transcriptions.labels(str(answer.status)).inc()
+
         return answer
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
@@ -214,6 +215,7 @@ class Server:
     def _static_file(self, name: str) -> web.Response:
         if name not in self._static:
             raise web.HTTPNotFound
+
         kind = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
         return web.Response(
             body=self._static[name], content_type=kind, charset="utf-8", headers=PAGE_HEADERS
@@ -235,6 +237,7 @@ class Server:
             )
         else:
             self._sessions.add(session)
+
         self._metrics.clients.set(len(self._sessions))
 
         try:
@@ -259,6 +262,7 @@ class Server:
             raise RefusedError(
                 f"hot_words: the units can spell no phrase: {listed(start.hot_words, 5)}"
             )
+
         if known:
             options["hot_words"] = [*options.get("hot_words", ()), *known]
         if start.hot_word_score is not None:

@@ -126,6 +126,7 @@ class Engine(threading.Thread):
 
             for seat, job in jobs:
                 self._guarded(seat, job)
+
             self._step()
 
     def _has_work(self) -> bool:
@@ -167,6 +168,7 @@ class Engine(threading.Thread):
         seats = [seat for seat, stream in self._streams.items() if stream.ready][: self._batch]
         if not seats:
             return
+
         start_time = time.perf_counter()
         advance([self._streams[seat] for seat in seats])
         self._metrics.step_seconds.observe(time.perf_counter() - start_time)
@@ -174,6 +176,7 @@ class Engine(threading.Thread):
 
         for seat in seats:
             self._deliver_events(seat)
+
         self._metrics.waiting.set(
             max((stream.waiting for stream in self._streams.values()), default=0.0)
         )

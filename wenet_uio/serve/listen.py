@@ -49,6 +49,7 @@ async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | 
             raise OSError(
                 f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}"
             ) from None
+
         stopping, at_once = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, stopping.set)

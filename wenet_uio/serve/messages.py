@@ -61,6 +61,7 @@ def signal_of(text: str) -> tuple[str, dict[str, Any]]:
     signal = message.get("signal") if isinstance(message, dict) else None
     if signal not in ("start", "end"):
         raise RefusedError('a text message needs "signal": "start" or "end"')
+
     return signal, message
 
 
@@ -101,10 +102,12 @@ def phrases_of(value: Any) -> tuple[str, ...]:
 
     if len(phrases) > MOST_PHRASES:
         raise RefusedError(f"hot_words: at most {MOST_PHRASES} phrases, found {len(phrases)}")
+
     if longest > MOST_PHRASE_CHARACTERS:
         raise RefusedError(
             f"hot_words: a phrase may have {MOST_PHRASE_CHARACTERS} characters, found {longest}"
         )
+
     if total > MOST_TOTAL_CHARACTERS:
         raise RefusedError(
             f"hot_words: all phrases may have {MOST_TOTAL_CHARACTERS} characters, found {total}"
@@ -129,6 +132,7 @@ def ready(
     }
     if warnings:
         our_fields["warnings"] = list(warnings)
+
     return {"status": "ok", "type": "server_ready", **our_fields}
 
 
@@ -188,10 +192,12 @@ def _whole(
     value = _number(message, name, default)
     if value is None:
         return None
+
     if value != int(value) or not allowed[0] <= value <= allowed[1]:
         raise RefusedError(
             f"{name}: expected a whole number from {allowed[0]} to {allowed[1]}, found {value}"
         )
+
     return int(value)
 
 
@@ -201,6 +207,7 @@ def _number(message: dict[str, Any], name: str, default: float | None) -> float 
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e9:
         raise RefusedError(f"{name}: expected a number, found {value!r:.40}")
+
     return value
 
 

@@ -70,6 +70,7 @@ class ServeOptions:
     def __post_init__(self) -> None:
         if self.stream_batch < 1:
             raise ValueError(f"--stream_batch: expected 1 or more, found {self.stream_batch}")
+
         for origin in self.origins:
             if origin not in ("*", "null") and not re.fullmatch(
                 r"[a-z][a-z0-9+.-]*://[^/\s]+", origin

@@ -141,8 +141,10 @@ class Session:
             while self._unsent:
                 text = json.dumps(self._unsent.popleft(), ensure_ascii=False)
                 await asyncio.wait_for(socket.send_str(text), self._limits.send_seconds)
+
             if self._finished:
                 return
+
             self._news.clear()
             await self._news.wait()
 
@@ -161,6 +163,7 @@ class Session:
                     if self._ending or self._waiting > 0:
                         continue
                     raise LimitError("idle_seconds", f"no message for {idle:g} s") from None
+
                 if message.type == WSMsgType.TEXT:
                     await self._take_signal(message.data)
                 elif message.type == WSMsgType.BINARY:
@@ -205,6 +208,7 @@ class Session:
             raise RefusedError("the signal start comes before audio")
         if self._ending or not data:
             return
+
         if len(data) % 2:
             raise RefusedError(
                 f"audio: expected 16-bit samples, found a message of {len(data)} bytes"
@@ -214,6 +218,7 @@ class Session:
         self._received += seconds
         self._waiting += seconds
         self._metrics.audio.labels("stream").inc(seconds)
+
         if self._received > self._limits.max_seconds:
             raise LimitError(
                 "max_seconds",
@@ -243,8 +248,10 @@ class Session:
         if news.opened:
             fields = {**self._ready, "sample_rate": self._rate}
             self._put(messages.ready(**fields, warnings=self._warnings))
+
         for event in news.events:
             self._take_event(event)
+
         if news.finished and not self._finished:
             self._put(messages.speech_end())
             self._finish()
@@ -255,6 +262,7 @@ class Session:
         if isinstance(event, Failed):
             self.refuse(event.error)
             return
+
         if isinstance(event, Partial):
             if event.texts[0]:
                 self._put(messages.partial_result(event.texts))

@@ -60,6 +60,7 @@ class Upload:
         """
         if self.response_format not in FORMATS:
             raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
+
         if self.fields.get("stream", "").lower() in ("true", "1"):
             raise RefusedError(
                 "stream: not supported here; texts while somebody speaks come over the WebSocket"
@@ -101,9 +102,11 @@ class Transcriptions:
             raise LimitError(
                 "max_uploads", f"{self.busy} recordings are in work or wait; try again later"
             )
+
         self.busy += 1
         self._metrics.uploads.set(self.busy)
         gone = threading.Event()
+
         try:
             upload = await read_upload(
                 request, self._limits.max_upload_bytes, self._limits.idle_seconds
@@ -114,11 +117,13 @@ class Transcriptions:
             while not (await asyncio.wait((work,), timeout=1.0))[0]:
                 if request.transport is None or request.transport.is_closing():
                     gone.set()
+
             transcript, warnings = await work
         finally:
             gone.set()
             self.busy -= 1
             self._metrics.uploads.set(self.busy)
+
         self._metrics.audio.labels("recording").inc(transcript.seconds)
         return written(transcript, warnings, upload, self._recogniser)
 
@@ -130,6 +135,7 @@ class Transcriptions:
             raise LimitError(
                 "max_seconds", f"a recording may have {self._limits.max_seconds:g} s of audio"
             )
+
         segments: list[TranscriptSegment] = []
         for _, segment in self._recogniser.iterate([recording], options):
             if isinstance(segment, Exception):
@@ -137,6 +143,7 @@ class Transcriptions:
             if gone.is_set():
                 raise GoneError
             segments.append(segment)
+
         return Transcript(tuple(segments), recording.seconds), warnings
 
     def _options_of(self, fields: Mapping[str, str]) -> tuple[TranscribeOptions, list[str]]:
@@ -148,6 +155,7 @@ class Transcriptions:
         prompted, long = _prompted(fields.get("prompt", ""))
         if not (wanted or prompted or long):
             return options, []
+
         mode = options.mode or self._recogniser.usual_mode(scored=True)
         if mode not in SCORED:
             if wanted:
@@ -155,11 +163,13 @@ class Transcriptions:
                     f"hot_words: not used in the mode {mode}, in which this server recognises"
                 )
             return options, [f"prompt: not used in the mode {mode}"]
+
         known, warnings = spelled(wanted + prompted, self._recogniser)
         if long:
             warnings.append(
                 f"prompt: left out {long} phrases of more than {MOST_PHRASE_CHARACTERS} characters"
             )
+
         return replace(options, hot_words=[*options.hot_words, *known]), warnings
 
     def _with_language(self, language: str | None) -> TranscribeOptions:
@@ -171,6 +181,7 @@ class Transcriptions:
             return self._options
         if language not in languages:
             raise RefusedError(f"language {language!r}: this model knows {', '.join(languages)}")
+
         return replace(self._options, decoding={**self._options.decoding, "language": language})
 
 
@@ -204,6 +215,7 @@ async def read_upload(request: web.Request, most: int, idle: float) -> Upload:
     """
     if not request.content_type.startswith("multipart/"):
         raise RefusedError("expected a multipart form with the field file")
+
     parts: dict[str, bytes] = {}
     try:
         reader = await request.multipart()
@@ -217,9 +229,11 @@ async def read_upload(request: web.Request, most: int, idle: float) -> Upload:
         raise LimitError("idle_seconds", f"no data for {idle:g} s") from None
     except (ValueError, AssertionError) as error:
         raise RefusedError(f"the form cannot be read: {error}") from None
+
     audio = parts.pop("file", b"")
     if not audio:
         raise RefusedError("file: missing or empty")
+
     upload = Upload(
         audio,
         {name.removesuffix("[]"): text.decode("utf-8", "replace") for name, text in parts.items()},
@@ -234,6 +248,7 @@ async def _content(part: BodyPartReader, most: int, idle: float) -> bytes:
         content += chunk
         if len(content) > most:
             raise LimitError("max_upload_bytes", f"{part.name}: at most {most} bytes")
+
     return bytes(content)
 
 
@@ -248,6 +263,7 @@ def written(
         return web.Response(text=f"{transcript.to_srt()}\n", content_type="application/x-subrip")
     if kind == "vtt":
         return web.Response(text=f"{transcript.to_vtt()}\n", content_type="text/vtt")
+
     content: dict[str, Any] = {"text": transcript.text}
     given = upload.fields.get("language", "")
     if kind == "verbose_json":
@@ -264,8 +280,10 @@ def written(
             ],
             "words": [word.to_dict() for word in transcript.words],
         }
+
     if warnings:
         content["warnings"] = warnings
+
     return web.Response(
         text=json.dumps(content, ensure_ascii=False), content_type="application/json"
     )

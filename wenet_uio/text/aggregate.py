@@ -119,7 +119,9 @@ class AggregateSplitter:
             joined = splitter.join(run)
             if text and joined and splitter.starts_word("", run[0]) and not is_ideograph(joined[0]):
                 text += " "
+
             text += joined
+
         return text
 
     def _runs(self, tokens: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -170,6 +172,7 @@ class AggregateTokenizer(Tokenizer):
                 unit_name(language, token): first + unit for token, unit in part.symbols.items()
             }
             first += part.vocab_size
+
         super().__init__(
             AggregateSplitter(dict(parts)), symbols | {BLANK: first, SOS_EOS: first + 1}
         )
@@ -193,11 +196,13 @@ class AggregateTokenizer(Tokenizer):
         found = next((str(stated[name]) for name in names if stated.get(name)), None)
         if found in self._of_language:
             return self._of_language[found]
+
         known = ", ".join(self._of_language)
         if found is None:
             raise UnknownLanguageError(
                 f"none of the fields {', '.join(names)} says the language; known: {known}"
             )
+
         raise UnknownLanguageError(f"language {found!r} has no tokenizer; known: {known}")
 
     def with_tags(self, tags: Mapping[str, Any]) -> Tokenizer:

@@ -54,6 +54,7 @@ class BpeSplitter:
                 continue
             for run in split_ideographs(part.upper() if self._upper else part):
                 tokens.extend([run] if is_ideograph(run) else pieces_of(run))
+
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
@@ -126,6 +127,7 @@ class SentencepieceSplitter(OwnUnits):
                 raise ValueError(f"non-language symbol {part!r} is no piece of {self.path}")
             units = [self.symbols[part]] if is_symbol else units_of(part)
             tokens.extend(self._model.id_to_piece(unit) for unit in units)
+
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
@@ -164,6 +166,7 @@ def _load(path: str) -> SentencePieceProcessor:
         raise FileNotFoundError(
             f"{path}: no such sentencepiece model; train it with tools/spm_train.py"
         )
+
     try:
         return SentencePieceProcessor(model_file=path)
     except RuntimeError as error:

@@ -23,8 +23,10 @@ def name_of(token: bytes) -> str:
         text = token.decode()
     except UnicodeDecodeError:
         text = ""
+
     if text.isprintable() and text and not any(mark in text for mark in RESERVED):
         return text.replace(" ", WORD_START)
+
     return "".join(f"<0x{byte:02X}>" for byte in token) or "<0x>"
 
 

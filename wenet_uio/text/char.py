@@ -36,6 +36,7 @@ class CharSplitter:
                 tokens.extend(part.split())
             else:
                 tokens.extend(WORD_START if char.isspace() else char for char in part.strip())
+
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
@@ -62,6 +63,7 @@ def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool
         if text:
             yield text, False
         return
+
     spelling = {symbol.casefold(): symbol for symbol in symbols}
     longest_first = sorted(symbols, key=len, reverse=True)
     pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})", re.IGNORECASE)

@@ -56,6 +56,7 @@ class HuggingFaceSplitter(OwnUnits):
                 tokens.append(part)
             else:
                 raise ValueError(f"non-language symbol {part!r} is no token of {self.path}")
+
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
@@ -66,10 +67,12 @@ class HuggingFaceSplitter(OwnUnits):
             return True
         if self._of_bytes:
             return starts_word(self._bytes(previous), self._bytes(token) or b" ")
+
         if token.startswith(WORD_START) or any(
             is_ideograph(part[:1]) for part in (previous[-1:], token)
         ):
             return True
+
         return self._of_bert and not token.startswith(CONTINUES)
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -77,6 +80,7 @@ class HuggingFaceSplitter(OwnUnits):
         if self._of_bytes:
             parts = (self._bytes(token) for token in tokens if token not in self._special)
             return b"".join(parts).decode(errors="replace").strip()
+
         rest = [token for token in tokens if token not in self._special]
         if self._of_bert:  # a token may be a word whose pieces have been put together
             rest = [
@@ -84,6 +88,7 @@ class HuggingFaceSplitter(OwnUnits):
                 for token in rest
                 for piece in token.replace(CONTINUES, f" {CONTINUES}").split()
             ]
+
         decoder = self._model.decoder
         return (" ".join(rest) if decoder is None else decoder.decode(rest)).strip()
 
@@ -131,15 +136,18 @@ class HuggingFaceSplitter(OwnUnits):
                 "tokenizer huggingface needs the package tokenizers: pip install tokenizers (or "
                 "wenet_uio[huggingface])"
             ) from None
+
         if not Path(self.path).is_file():
             raise FileNotFoundError(
                 f"{self.path}: no such {FILE}; transformers writes it: "
                 "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
             )
+
         try:
             model = Tokenizer.from_file(self.path)
         except Exception as error:  # the package raises plain exceptions
             raise ValueError(f"{self.path}: not a {FILE} of Hugging Face ({error})") from None
+
         model.no_truncation()  # the file may have the limits of a text model
         model.no_padding()
         return model

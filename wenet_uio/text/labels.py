@@ -115,12 +115,14 @@ class Tokenizer:
             tokens = splitter.sampled(text, random)
         else:
             tokens = splitter(text)
+
         ids = [self.symbols.get(token, self._unknown) for token in tokens]
         if _NO_ID in ids:
             token = tokens[ids.index(_NO_ID)]
             raise ValueError(
                 f"{token!r} of text {text!r} is not a unit, and the units file has no {UNKNOWN}"
             )
+
         return tokens, ids
 
     def spellings(self, phrase: str) -> list[list[str]]:
@@ -159,11 +161,13 @@ class Tokenizer:
         tokens = [self.symbol(unit) for unit in ids]
         starts: list[int] = []
         word = ""
+
         for place, token in enumerate(tokens):
             if place == 0 or self.splitter.starts_word(word, token):
                 starts.append(place)
                 word = ""
             word += token
+
         words = [
             (self.splitter.join(tokens[first:last]), first, last)
             for first, last in pairwise([*starts, len(tokens)])

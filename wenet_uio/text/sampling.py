@@ -65,11 +65,13 @@ class PieceSampler:
                 "tokenizer_conf.sample_alpha needs a sentencepiece model whose words begin with "
                 f"{WORD_START} and whose pieces do not span words; this model has others"
             )
+
         try:
             model.nbest_encode_as_proto("a", 1)
             self._merges = False
         except RuntimeError:
             self._merges = True
+
         if self._merges and self.sampling.alpha > 1:
             raise ValueError(
                 f"tokenizer_conf.sample_alpha {self.sampling.alpha}: expected a probability from 0 "
@@ -90,6 +92,7 @@ class PieceSampler:
                 pieces.extend(self._merged(found, random))
             else:
                 pieces.extend(random.choices(found.pieces, cum_weights=found.weights)[0])
+
         return pieces
 
     def _segmentations(self, word: str) -> _Segmentations | str:
@@ -101,6 +104,7 @@ class PieceSampler:
             ]
             pieces = [tuple(piece.piece for piece in each.pieces) for each in nbests]
             return _Segmentations(pieces, list(accumulate(weights)))
+
         fixed = self.model.encode(word, out_type=str)
         normalised = self.model.normalize(word)
         # Words with bytes or symbols of the user are not made by merges alone: they keep their
@@ -125,5 +129,6 @@ class PieceSampler:
             ]
             if not merges:
                 return pieces
+
             place = -max(merges)[1]
             pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]

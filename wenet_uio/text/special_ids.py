@@ -33,6 +33,7 @@ def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
                 "vocabulary: remove "
                 "special_tokens, or correct num_languages (99, or 100 since large-v3) or bpe_path"
             )
+
     return {**stated, **ids, **sos_and_eos(conf, symbols, size)}
 
 
@@ -53,11 +54,14 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
             f"{config.tokenizer_conf.symbol_table_path}; "
             "remove the key, or write the units file again"
         )
+
     if given is not None:
         return given
+
     published = published_tokens(symbols)
     if published is not None and published.blank is not None:
         unit = published.blank
+
     if unit is None and config.tokenizer in OWN_UNITS:
         size = max(symbols.values()) + 1
         raise ValueError(
@@ -65,6 +69,7 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
             "give an id that no "
             f"text has, such as {size} with output_dim {size + 1}"
         )
+
     return unit or 0
 
 
@@ -82,4 +87,5 @@ def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
     units = {SOS: unit, EOS: unit}
     if published is not None:
         units = {SOS: published.sos, EOS: unit if published.eos is None else published.eos}
+
     return units | {name: stated[name] for name in units if name in stated}

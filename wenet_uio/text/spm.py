@@ -58,6 +58,7 @@ def train_sentencepiece(
         raise ValueError(
             "nothing to train a sentencepiece model on: the text is empty or all Chinese characters"
         )
+
     set_random_generator_seed(options.seed)
     model = io.BytesIO()
     try:
@@ -73,6 +74,7 @@ def train_sentencepiece(
         )
     except (RuntimeError, OSError) as error:
         raise ValueError(_explain(str(error), options.vocab_size)) from None
+
     trained = SentencePieceProcessor(model_proto=model.getvalue())
     with written_aside(f"{model_prefix}.vocab", "w") as file:
         for unit in range(trained.get_piece_size()):
@@ -93,10 +95,12 @@ def _runs(texts: Iterable[str], non_lang_syms: tuple[str, ...]) -> Iterable[str]
 def _explain(message: str, vocab_size: int) -> str:
     if too_large := _TOO_LARGE.search(message):
         return f"vocab_size {vocab_size} is too large for this text: at most {too_large[1]}"
+
     if too_small := _TOO_SMALL.search(message):
         return (
             f"vocab_size {vocab_size} is too small: the characters of the text alone need "
             f"{too_small[1]}; "
             "raise it or lower character_coverage"
         )
+
     return f"sentencepiece cannot train: {' '.join(message.split())}"

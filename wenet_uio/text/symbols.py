@@ -30,25 +30,32 @@ def read_symbols(path: str | Path) -> dict[str, int]:
     """
     if not Path(path).exists():
         raise FileNotFoundError(f"{path}: no such units file; write it with tools/make_dict.py")
+
     symbols: dict[str, int] = {}
     line_of: dict[int, int] = {}
     for number, line in numbered_lines(path):
         if not line:
             continue
+
         match = _UNIT_LINE.fullmatch(line)
         if match is None:
             raise ValueError(f"{path}:{number}: expected `symbol id`, found {line!r}")
+
         symbol, unit = match[1], int(match[2])
         if symbol in symbols:
             raise ValueError(
                 f"{path}:{number}: symbol {symbol!r} is already on line {line_of[symbols[symbol]]}"
             )
+
         if unit in line_of:
             raise ValueError(f"{path}:{number}: id {unit} is already on line {line_of[unit]}")
+
         symbols[symbol] = unit
         line_of[unit] = number
+
     if not symbols:
         raise ValueError(f"{path}: the file has no units; write it with tools/make_dict.py")
+
     return symbols
 
 
@@ -79,5 +86,7 @@ def read_non_lang_syms(path: str | Path) -> tuple[str, ...]:
             continue
         if len(symbol.split()) != 1:
             raise ValueError(f"{path}:{number}: expected one symbol without spaces, found {line!r}")
+
         symbols.append(symbol)
+
     return tuple(symbols)

@@ -20,12 +20,15 @@ def read_table(path: str | Path) -> dict[str, str]:
     for number, line in numbered_lines(path):
         if not line.strip():
             continue
+
         key, text = [*line.split(maxsplit=1), ""][:2]
         if key in table:
             raise ValueError(
                 f"{path}:{number}: utterance {key!r} is there twice; remove one of the lines"
             )
+
         table[key] = text.strip()
+
     return table
 
 

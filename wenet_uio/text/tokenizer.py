@@ -121,11 +121,13 @@ def build_tokenizer(config: Config) -> Tokenizer:
         )
     else:
         tokenizer, units = _build_part(config.tokenizer, config.tokenizer_conf)
+
     outputs = config.vocabulary_size or tokenizer.vocab_size
     if outputs < tokenizer.vocab_size:
         raise ValueError(
             f"output_dim {outputs} has no room for the {tokenizer.vocab_size} units of {units}"
         )
+
     return tokenizer
 
 
@@ -135,11 +137,13 @@ def _build_aggregate(conf: TokenizerConf) -> AggregateTokenizer:
         raise ValueError(
             "tokenizer_conf.sample_alpha: an aggregate has this key in each section of languages"
         )
+
     for language, part in languages_of(conf).items():
         try:
             parts[language] = _build_part(part.tokenizer, part)[0]
         except ValueError as error:
             raise ValueError(f"tokenizer_conf.languages.{language}: {error}") from None
+
     return AggregateTokenizer(parts, conf.lang_field)
 
 
@@ -165,14 +169,17 @@ def _build_part(kind: str, conf: PartConf) -> tuple[Tokenizer, str]:
             f"tokenizer_conf.sample_alpha: tokenizer {kind} has no sampling; "
             f"{' and '.join(SAMPLING)} have"
         )
+
     if kind in OWN_UNITS:
         splitter: OwnUnits = _splitter(kind, conf)
         return Tokenizer(splitter, splitter.symbols), f"tokenizer {kind}"
     if not conf.symbol_table_path:
         raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is missing")
+
     splitter = _splitter(kind, conf)
     if isinstance(splitter, BpeSplitter):
         splitter = replace(splitter, sampling=_sampling(conf))
+
     return Tokenizer(splitter, read_symbols(conf.symbol_table_path)), conf.symbol_table_path
 
 
@@ -187,6 +194,7 @@ def files_of(config: Config) -> dict[str, Any]:
     """
     if config.tokenizer != AGGREGATE:
         return _files_of_part(config.tokenizer, config.tokenizer_conf)
+
     parts = languages_of(config.tokenizer_conf)
     return {
         "languages": {

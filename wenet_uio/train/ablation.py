@@ -65,6 +65,7 @@ class Part:
         groups: dict[str, list[str]] = {}
         for key, language in languages.items():
             groups.setdefault(language, []).append(key)
+
         return cls(name, read_table(folder / "text"), groups if len(groups) > 1 else {})
 
 
@@ -84,9 +85,11 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
         json.dump([_summary(line, parts) for line in lines], file, indent=1, ensure_ascii=False)
     with written_aside(folder / "table.png", "wb") as file:
         file.write(_plot(lines, parts[0]))
+
     path = folder / "table.md"
     with written_aside(path, "w") as file:
         file.write("\n".join(tables))
+
     return path
 
 
@@ -98,6 +101,7 @@ def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
     runs = sorted(set.intersection(*scored))
     if not runs:
         return []
+
     model = untrained(load_config(runs[0] / TRAIN_CONFIG, of_model=True))
     parameters = sum(weight.numel() for weight in model.parameters())
     epochs = sum(len(list(run.glob("epoch_*.yaml"))) for run in runs) / len(runs)
@@ -105,6 +109,7 @@ def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
         runs
     )
     lines: dict[tuple[str, str], Line] = {}
+
     for (averaged, folder), run, part in product(AVERAGES, runs, parts):
         results = run / folder
         for text in sorted((results / part.name).glob("*/text")):
@@ -114,6 +119,7 @@ def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
             )
             for unit in UNITS:
                 line.errors.setdefault((part.name, unit), {})[run.name] = _errors(part, text, unit)
+
     return list(lines.values())
 
 
@@ -135,6 +141,7 @@ def _rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, float, 
     for group, keys in {"all": list(part.references), **part.groups}.items():
         counts = _sum(seeds, keys)
         found[group] = (sum(counts, Counts()).rate, *interval(counts, RESAMPLES))
+
     return found
 
 
@@ -146,6 +153,7 @@ def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
     common = sorted(ours.keys() & theirs.keys())
     if line is base or not common:
         return ""
+
     first, second = (
         _sum((each[seed] for seed in common), part.references) for each in (theirs, ours)
     )
@@ -170,6 +178,7 @@ def _table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) -> str:
             *(f"{part.name} {group}" for group in part.groups),
             f"{part.name} against the first row",
         ]
+
     cells = [[f"{RATE[unit]}, % ({LEVEL} % interval)", *heads[1:]], ["---"] * len(heads)]
     for line in lines:
         numbers = [f"{line.parameters / 1e6:.2f}", f"{line.epochs:g}", f"{line.cpu_minutes:.1f}"]
@@ -178,6 +187,7 @@ def _table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) -> str:
             rates = _rates(line, part, unit).values()
             cells[-1] += [f"{rate:.2f} ({low:.2f}–{high:.2f})" for rate, low, high in rates]
             cells[-1].append(_against(line, _base(line, lines), part, unit))
+
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
@@ -209,5 +219,6 @@ def _plot(lines: Sequence[Line], part: Part) -> bytes:
         line, (rate, low, high) = min(points, key=lambda point: point[1][0])
         axes.errorbar(line.cpu_minutes, rate, [[rate - low], [high - rate]], fmt="o", capsize=3)
         axes.annotate(f" {row}", (line.cpu_minutes, rate))
+
     figure.savefig(file := io.BytesIO(), format="png", dpi=90)
     return file.getvalue()

@@ -70,6 +70,7 @@ def choose_epochs(
             f"{folder}: no epoch_N.pt to average (N in {min_epoch}..{upper}), {len(found)} in all; "
             "train first"
         )
+
     return chosen[:num]
 
 
@@ -90,6 +91,7 @@ def _validation_loss(weights: Path) -> float:
     record = record if isinstance(record, dict) else {}
     losses = record.get("loss_dict")
     loss: Any = losses.get("loss") if isinstance(losses, dict) else record.get("cv_loss")
+
     try:
         return float(loss)
     except (TypeError, ValueError):
@@ -117,8 +119,10 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
                 f"{path}: not of the same model as {paths[0]}; names or shapes of the weights "
                 "differ"
             )
+
         for name, total in sums.items():
             total += weights[name]
+
     means = {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
     return {**first, **means}
 
@@ -134,6 +138,7 @@ def usual_range(folder: str | Path, last: int) -> int | None:
     record = _record(folder, last)
     if record["decay"] is not None or record.get("since"):  # earlier versions did not write `since`
         return None
+
     kept = [epoch for epoch, _ in numbered(folder, f"{RUNNING}_*.pt") if epoch <= last - EPOCHS]
     return last - max(kept) if kept else None
 
@@ -156,21 +161,25 @@ def running_weights(
     before = -1 if num is None else last - num
     if before < 0:
         return weights
+
     if record["decay"] is not None:
         raise ValueError(
             f"{folder}: model_avg.decay {record['decay']}: an exponential average has no ranges of "
             "epochs; leave out "
             "--num"
         )
+
     earlier, record_before = _running(folder, before)
     total, past = record["count"], record_before["count"]
     if not past:
         return weights
+
     if total <= past:
         raise ValueError(
             f"{folder}: no weights were averaged in epochs {before + 1} to {last}; give a larger "
             "--num"
         )
+
     share = past / (total - past)
     means = {
         name: (value.double() + share * (value.double() - earlier[name])).to(value.dtype)
@@ -212,6 +221,7 @@ def newest_running(folder: str | Path, min_epoch: int = 0, max_epoch: int | None
             f"{folder}: no {RUNNING}_N.pt; train with model_avg, with an interval of fewer steps "
             "than an epoch has"
         )
+
     return max(found)
 
 

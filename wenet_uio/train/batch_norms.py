@@ -18,6 +18,7 @@ class Statistics:
         for module in model.modules():
             for value in module.buffers() if isinstance(module, nn.BatchNorm1d) else ():
                 alike[value.dtype].append(value)
+
         self._values = list(alike.values())
         self._kept = [[value.clone() for value in values] for values in self._values]
 

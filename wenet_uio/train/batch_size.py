@@ -59,9 +59,11 @@ def largest_batch(trial: Trial, shape: Shape, start: int) -> Found | None:
             too_many = size
         else:
             best = Found(size, peak)
+
         low = best.utterances if best else 0
         if too_many - low <= max(1, PRECISION * low):
             return best
+
         unknown_above = too_many > shape.utterances and best is not None
         size = min(2 * size, shape.utterances) if unknown_above else (low + too_many) // 2
 
@@ -86,6 +88,7 @@ def train_on(
     if with_ddp and not dist.is_initialized():
         backend = "nccl" if world.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+
     engine = DdpEngine(build_trainable(config), config, world, seed=1)
     engine.size_limit = Unsplit(config.dataset_conf)
     engine.connect()
@@ -94,6 +97,7 @@ def train_on(
     batch = batch_of(shape, utterances, config.feature_dim, config.vocab_size)
     if config.dataset_conf.views.number == 2:
         batch.other_feats = torch.randn_like(batch.feats)
+
     for number in range(1, STEPS + 1):
         engine.step([batch], number, {})
 
@@ -128,13 +132,16 @@ def limited_process(work: Callable[[], None], memory: int) -> int | None:
     )
     process.start()
     sender.close()
+
     try:
         peak, failure = receiver.recv()
     except EOFError:  # killed by a signal: some C++ libraries abort when an allocation fails
         peak, failure = None, ""
+
     process.join()
     if failure:
         raise RuntimeError(failure)
+
     return peak if peak is not None and peak <= memory else None
 
 
@@ -143,9 +150,11 @@ def _limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
     more = memory - _status("VmRSS")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     peak, failure = None, ""
+
     try:
         if more <= 0:
             raise MemoryError
+
         allowed = _status("VmData") + more
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
         work()
@@ -153,6 +162,7 @@ def _limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
     except Exception as error:
         if not is_out_of_memory(error):
             failure = f"{type(error).__name__}: {error}"
+
     sender.send((peak, failure))
     os._exit(0)  # skips clean-up handlers, which belong to the parent
 
@@ -195,6 +205,7 @@ def cuda_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
+
         gc.collect()
         torch.cuda.empty_cache()
         return peak

@@ -30,12 +30,14 @@ def largest_batches(
     found: list[Found | None] = [None] * len(shapes)
     start = 1
     ends = [f"up to {end / 1000:g} s" for end, _ in policy.ends] + ["longer"]
+
     for bucket in tqdm(
         reversed(range(len(shapes))), total=len(shapes), unit="bucket", disable=None
     ):
         shape = shapes[bucket]
         if shape is None:
             continue
+
         largest = largest_batch(trial, shape, start)
         if largest is None:
             raise ValueError(
@@ -43,6 +45,7 @@ def largest_batches(
                 "tokens trains in "
                 f"{memory / 1e9:.2f} GB; lower filter_conf.max_length, or use a smaller model"
             )
+
         found[bucket] = largest
         start = largest.utterances  # a shorter bucket takes at least as many
         tqdm.write(
@@ -51,6 +54,7 @@ def largest_batches(
             f"{largest.peak / 1e9:.2f} GB",
             file=sys.stderr,
         )
+
     return found
 
 
@@ -78,6 +82,7 @@ def batch_conf_yaml(
         batch_conf["bucket_choice"] = "lenient"
     if policy.max_tps:
         batch_conf["max_tps"] = list(policy.max_tps)
+
     frames = min(
         each.utterances * shape.frames
         for each, shape in zip(found, shapes, strict=True)
@@ -93,4 +98,5 @@ def _sizes(found: Sequence[Found | None]) -> list[int]:
     for each in reversed(found):
         size = each.utterances if each else size
         sizes.insert(0, size)
+
     return sizes

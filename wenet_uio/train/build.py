@@ -34,8 +34,10 @@ def build_engine(
         from wenet_uio.train.engine_fsdp import FsdpEngine  # slow to import
 
         return FsdpEngine(model, config, world, seed)
+
     if config.train_engine == "deepspeed":
         from wenet_uio.train.engine_deepspeed import DeepspeedEngine
 
         return DeepspeedEngine(model, config, world, seed, deepspeed_config)
+
     return DdpEngine(model, config, world, seed)

@@ -66,9 +66,11 @@ class RunFolder:
         """
         if self._lock is not None:
             return
+
         self.path.mkdir(parents=True, exist_ok=True)
         lock = (self.path / LOCK).open("a+", encoding="utf-8")
         lock.seek(0)
+
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
@@ -85,6 +87,7 @@ class RunFolder:
                 self.path,
                 error.strerror,
             )
+
         lock.truncate(0)
         lock.write(
             f"process {os.getpid()} of {platform.node()}, since "
@@ -109,10 +112,12 @@ class RunFolder:
             raise ValueError(
                 f"{states[0]}: another run has begun here meanwhile; start again to resume it"
             )
+
         for name in () if resumed else (ENVIRONMENT, LEDGER, TOO_LARGE):
             (self.path / name).unlink(missing_ok=True)
         for left_over in self.path.glob(".*.tmp"):
             left_over.unlink()
+
         save_config(copy_files(config, self.path), self.path / TRAIN_CONFIG)
 
     def note_start(self, environment: Mapping[str, Any]) -> None:
@@ -155,6 +160,7 @@ class RunFolder:
             measured = {**measured, "model_avg": average.record()}
             if average.count:
                 self.save_weights(f"{RUNNING}_{epoch}", average.weights(weights))
+
         self.save_weights(tag, weights)
         record = {
             "epoch": epoch,
@@ -175,6 +181,7 @@ class RunFolder:
         if (writing := self._writing) is not None:
             self._writing = None
             writing.result()
+
         if meanwhile:
             self._writing = self._writer.submit(self._write_state, step, state)
         else:
@@ -209,11 +216,13 @@ class RunFolder:
                 # torch raises RuntimeError, UnpicklingError, EOFError and others for an incomplete
                 # file.
                 log.warning("%s cannot be read and is skipped: %s", path, first_sentence(error))
+
         if states:
             raise ValueError(
                 f"{self.path}: no state_*.pt can be read; delete them and epoch_* to start a new "
                 "run"
             )
+
         return None
 
     def keep(self, last: int | None, best: int) -> None:
@@ -224,12 +233,14 @@ class RunFolder:
         """
         if last is None:
             return
+
         measured = self._epochs()
         newest = sorted(measured, reverse=True)[:last]
         lowest = sorted(measured, key=lambda epoch: (math.isnan(measured[epoch]), measured[epoch]))[
             :best
         ]
         final = (self.path / FINAL_WEIGHTS).resolve().name
+
         for epoch in set(measured) - set(newest) - set(lowest):
             if final != f"epoch_{epoch}.pt":
                 (self.path / f"epoch_{epoch}.yaml").unlink()
@@ -277,4 +288,5 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str =
             found += differences(old, new, f"{prefix}{key}.")
         elif old != new:
             found.append(f"{prefix}{key}: {old} -> {new}")
+
     return found

@@ -53,6 +53,7 @@ def warm_up(
     heard = next((batch for batch in micro_batches if len(batch) and not batch.text_only), None)
     if heard is None:
         return False
+
     failure = None
     try:
         one = on_device(heard.rows(slice(1)), device)
@@ -62,6 +63,7 @@ def warm_up(
                 run(batch)
     except (RuntimeError, MemoryError) as error:
         failure = Failure.of(error)
+
     # Outside of the handler, because the error holds the memory of the pass
     if failure is not None:
         log.warning(
@@ -73,4 +75,5 @@ def warm_up(
             failure.said,
         )
         free_cached()
+
     return True

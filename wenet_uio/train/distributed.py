@@ -58,12 +58,14 @@ class World:
         kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else kind
         if kind not in ("cpu", "cuda") or (first and not (kind == "cuda" and first.isdecimal())):
             raise ValueError(f"--device {device}: unknown; known: auto, cpu, cuda, cuda:N")
+
         number = local_rank + int(first or 0)
         if kind == "cuda" and torch.cuda.device_count() <= number:
             raise ValueError(
                 f"--device {device}: local rank {local_rank} needs a GPU of its own, "
                 f"{torch.cuda.device_count()} found; start fewer processes or use --device cpu"
             )
+
         return cls(
             device=torch.device(kind, number) if kind == "cuda" else torch.device(kind),
             rank=int(environment.get("RANK", 0)),
@@ -76,6 +78,7 @@ class World:
         """Connect to the other ranks. `timeout` (seconds) limits this and every later exchange."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+
         if self.size > 1:
             # DDP imports this module. If it is imported after the group is made, it keeps the group
             # alive until exit.
@@ -83,6 +86,7 @@ class World:
             backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
             if backend == "nccl":  # hosts exchange numbers that an accelerator need not know
                 backend = "cpu:gloo,cuda:nccl"
+
             limit = timedelta(seconds=timeout)
             hosts_store = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(
                 True
@@ -159,6 +163,7 @@ def end_with_launcher(environment: Mapping[str, str] = os.environ) -> None:
     """
     if sys.platform != "linux" or "TORCHELASTIC_RUN_ID" not in environment:
         return
+
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     # Killed before this call
     if LAUNCHER in environment and not Path("/proc", environment[LAUNCHER]).exists():
@@ -189,7 +194,9 @@ def report_failure_once(world: World) -> Iterator[None]:
                 # The store is gone as well if the other rank hosted it
                 with suppress(dist.DistError):
                     again = world.notice_board("failures").check(["again"])
+
                 sys.exit(AGAIN if again else 1)
+
             board = world.notice_board("failures")
             if isinstance(error, StartAgainError):
                 board.set("again", "")

@@ -90,10 +90,12 @@ class Engine:
         """
         if self.cold:
             compile_layers(self.model)
+
         train_mode(self.model)
         self.wrap()
         self.optimizer = build_optimizer(self.model, self.config)
         self.scaler = GradScaler(self.world.device.type, enabled=self.config.dtype == "fp16")
+
         if self.saved is not None:
             load_optimizer_state(self.model, self.optimizer, self.saved["optimizer"])
             self.scaler.load_state_dict(self.saved["scaler"])
@@ -142,16 +144,19 @@ class Engine:
         """
         if self.cold and not self.in_step:
             self._warm_up(micro_batches)
+
         counts = {**count(micro_batches), **also}
         reduced = self.world.sum(self.vector(list(counts.values())))
         lrs = self.lrs(number)
         for group, lr in zip(self.optimizer.param_groups, lrs, strict=True):
             group["lr"] = lr
+
         self.statistics.keep()
         totals = dict(zip(counts, reduced, strict=True))
         while (reading := self._attempt(micro_batches, number, totals)) is None:
             self.start_over()
             self.statistics.restore()
+
         return LaunchedStep(number, reading, (*counts, *self.names), lrs, self.per_utterance)
 
     def _warm_up(self, micro_batches: Sequence[Batch]) -> None:
@@ -179,6 +184,7 @@ class Engine:
         losses, too_large = self._gradients(micro_batches, number, of_all)
         if self._refused(too_large):
             return None
+
         sums = [torch.stack([*totals.values()]), self.world.sum(losses)]
         return self._update(
             number, lambda norm: Reading(torch.cat([*sums, norm.to(losses).reshape(1)]))
@@ -192,6 +198,7 @@ class Engine:
             return too_large is not None
         if not self.world.largest(torch.tensor([float(too_large is not None)])):
             return False
+
         self.size_limit.too_large.update(filter(None, self.world.gather(too_large)))
         return True
 
@@ -209,6 +216,7 @@ class Engine:
         device, most_frames = self.world.device, self.config.join_micro_batches
         passes = self._filled_up(self.size_limit.passes(micro_batches, number, device, most_frames))
         losses, too_large = torch.zeros(len(self.names), dtype=torch.float64, device=device), None
+
         for place, group in enumerate(passes, 1):
             last, failure = place == len(passes) and self.exchanges_meanwhile, None
             try:
@@ -221,6 +229,7 @@ class Engine:
                 self.optimizer.zero_grad(set_to_none=True)
                 too_large = self.note(group, number, failure)
                 break
+
         self.end_exchange(passes[0][0], of_all, broken_off=too_large is not None)
         return losses, too_large
 
@@ -240,6 +249,7 @@ class Engine:
                 "run the same command again: training resumes from the newest state with such "
                 "batches split"
             )
+
         return noted
 
     def end_exchange(
@@ -274,12 +284,14 @@ class Engine:
             unit: counts[unit] * self.world.size / of_all[unit] for unit in ("utterances", "tokens")
         }
         loss = losses["loss"] * share["utterances"].to(losses["loss"].dtype)
+
         if "loss_att" in self.of_tokens and len(batch) and self.model.attention_weight > 0:
             more = (share["tokens"] - share["utterances"]).to(loss.dtype)
             weight = (
                 self.model.text_weight if batch.text_only else self.model.loss_weights["loss_att"]
             )
             loss = loss + weight * losses["loss_att"] * more
+
         self.backward(loss, last)
         return loss_sums(losses, batch, self.names, self.of_tokens)
 
@@ -314,10 +326,12 @@ class Engine:
         """
         if "loss_att" in self.of_tokens and "loss_att" in sums:
             sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
+
         if "loss_att" in self.of_tokens and not sums["texts"] and "loss_att" in sums:
             sums["loss"] = sum(
                 weight * sums.get(name, 0.0) for name, weight in self.model.loss_weights.items()
             )
+
         return sums
 
     def vector(self, values: Sequence[float]) -> torch.Tensor:

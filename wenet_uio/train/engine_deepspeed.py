@@ -54,6 +54,7 @@ class DeepspeedEngine(Engine):
                 "train_engine deepspeed: dtype fp16 is for torch_ddp and torch_fsdp; use bf16 or "
                 "fp32"
             )
+
         self.settings = read_settings(json_path, config)
         os.environ.setdefault("DS_ACCELERATOR", world.device.type)
         try:
@@ -62,6 +63,7 @@ class DeepspeedEngine(Engine):
             raise ValueError(
                 "train_engine deepspeed: not installed; pip install -e .[deepspeed]"
             ) from None
+
         self.deepspeed: Any = deepspeed
 
     def connect(self) -> None:
@@ -70,6 +72,7 @@ class DeepspeedEngine(Engine):
             raise ValueError(
                 "train_engine deepspeed: needs several processes (torchrun); use torch_ddp for one"
             )
+
         saved, self.saved = self.saved, None
         super().connect()
         self.deepspeed.utils.logger.setLevel(logging.WARNING)
@@ -116,21 +119,25 @@ class DeepspeedEngine(Engine):
         share = next((share for share in self._shares() if share in self.optimizer.state), None)
         if share is None:
             return {}
+
         memory = self.optimizer.state[share]
         whole_keys = [key for key, value in memory.items() if value.shape == share.shape]
         others = {key: value.clone() for key, value in memory.items() if key not in whole_keys}
         get = self.deepspeed.utils.safe_get_full_optimizer_state
         found = {}
+
         for name, weight in self._trained().items():
             found[name] = on_rank_0(
                 {**others, **{key: get(weight, key) for key in whole_keys}}, self.world.rank
             )
+
         return {} if self.world.rank else found
 
     def _load_optimizer(self, saved: dict[str, dict[str, torch.Tensor]]) -> None:
         """Set the flat shares of this rank from the state of each weight."""
         if not saved:
             return
+
         example = next(iter(saved.values()))
         keys = [key for key, value in example.items() if value.dim()]
         for members, share in zip(self.zero.bit16_groups, self._shares(), strict=True):
@@ -144,6 +151,7 @@ class DeepspeedEngine(Engine):
             self.deepspeed.utils.lazy_init_hp_params_optimizer_state(
                 members, share, self.optimizer.state
             )
+
         known = {name: weight for name, weight in self._trained().items() if name in saved}
         for (name, weight), key in product(known.items(), keys):
             value = saved[name][key].to(self.world.device)
@@ -170,6 +178,7 @@ def read_settings(path: str | Path, config: Config) -> dict[str, Any]:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: not json: {error}") from None
+
     if not isinstance(settings, dict) or settings.get("zero_optimization", {}).get("stage") not in (
         1,
         2,
@@ -178,6 +187,7 @@ def read_settings(path: str | Path, config: Config) -> dict[str, Any]:
             f"{path}: zero_optimization.stage must be 1 or 2; to share the weights as well (stage "
             "3), use torch_fsdp"
         )
+
     values: dict[str, Any] = dict(zip(OURS[1:], (1, 1, config.grad_clip), strict=True))
     for key in (*OURS, "optimizer", "scheduler", "fp16", "bf16"):
         found = settings.pop(key, None)
@@ -186,4 +196,5 @@ def read_settings(path: str | Path, config: Config) -> dict[str, Any]:
         )
         if enabled and enabled not in ("auto", values.get(key)):
             log.info("%s: %s %s is ignored: train.yaml sets it", path, key, found)
+
     return {"steps_per_print": 10**9, **settings, **values, "zero_allow_untested_optimizer": True}

@@ -34,12 +34,14 @@ class FsdpEngine(Engine):
         """
         if self.world.size == 1:
             return
+
         if alone := next(
             (name for name, weight in self.model.named_parameters() if not weight.dim()), None
         ):
             raise ValueError(
                 f"train_engine torch_fsdp cannot share {alone}, a single number: use torch_ddp"
             )
+
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
         # Weights and gradients are exchanged in fp32, and autocast chooses the types of operations,
         # as with torch_ddp. An exchange in 16 bits would also round the weights of norms and
@@ -55,6 +57,7 @@ class FsdpEngine(Engine):
         if not isinstance(self.model, FSDPModule):
             yield
             return
+
         self.model.set_requires_gradient_sync(False)
         try:
             yield

@@ -66,6 +66,7 @@ def _commit() -> str:
         done = subprocess.run(git, capture_output=True, text=True)
     except FileNotFoundError:  # git is not installed
         return "unknown"
+
     return done.stdout.strip() or "unknown"
 
 

@@ -40,10 +40,12 @@ class Exchange:
         assert dist.group.WORLD is not None
         future = allreduce_hook(dist.group.WORLD, bucket)
         self._sent.append((torch.empty_like(bucket.buffer(), device="meta"), future))
+
         if bucket.is_last():
             self._buckets = [sent for sent, _ in self._sent]
             self._sent = []
             self.passes += 1
+
         return future
 
     def complete(self, device: torch.device) -> None:

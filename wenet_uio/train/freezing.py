@@ -22,6 +22,7 @@ def freeze(model: TrainableModel, config: TrainKeys) -> None:
     for name, weight in model.named_parameters():
         if name in frozen or (config.only_optimize_lora and not is_lora(name)):
             weight.requires_grad_(False)
+
     if not any(weight.requires_grad for weight in model.parameters()):
         raise ValueError("freeze_modules leaves no weight to train; remove a module from it")
 

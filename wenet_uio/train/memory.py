@@ -114,6 +114,7 @@ class SizeLimit:
             found = {
                 TooLarge(*(line[name] for name in TooLarge._fields)) for line in read_lines(path)
             }
+
         self.too_large = world.gather(found)[0]
         if self.too_large and world.rank == 0:
             log.info(
@@ -136,9 +137,11 @@ class SizeLimit:
         known = TooLarge(number, *_size(batches))
         if known.utterances < 2:
             raise ValueError(refusal)
+
         self.too_large.add(known)
         if self._path is not None:
             append_line(self._path, {**known._asdict(), "said": refusal})
+
         log.warning(
             "%s; %s",
             refusal,
@@ -160,6 +163,7 @@ class SizeLimit:
             passes += (
                 [group] if len(group) > 1 else [[part] for part in self.parts(group[0], number)]
             )
+
         return passes
 
     def fits(self, batches: Sequence[Batch], number: int) -> bool:
@@ -191,11 +195,13 @@ class SizeLimit:
                 f"filter_conf.max_length (now {self.conf.filter_conf.max_length} frames of 10 ms)"
             )
             return f"one utterance of {frames} frames and {tokens} tokens: lower {lower}"
+
         held = f"{utterances} utterances of up to {frames} frames and {tokens} tokens: lower "
         if batches[0].text_only:
             return held + f"batch_conf.batch_tokens (now {self.conf.batch_conf.batch_tokens})"
         if len(batches) > 1:
             return held + "join_micro_batches"
+
         count = frame_count(self.conf)
         return (
             held
@@ -212,6 +218,7 @@ def knob(conf: BatchConf, frames: int, seconds: float) -> str:
     if conf.batch_type == "dynamic":
         name = "max_frames_in_batch" if conf.batch_duration is None else "batch_duration"
         return f"{name} (now {getattr(conf, name)})"
+
     if conf.bucket_duration_bins is None:
         name, ends, sizes, unit = (
             "bucket_batch_sizes",
@@ -225,6 +232,7 @@ def knob(conf: BatchConf, frames: int, seconds: float) -> str:
         assert sizes is not None, "BatchConf checks that bins and sizes come together"
         ends = [end[0] if isinstance(end, tuple) else end for end in conf.bucket_duration_bins]
         bucket = min(int(np.searchsorted(ends, seconds, side="left")), len(sizes) - 1)
+
     length = f"up to {ends[bucket]}" if bucket < len(ends) else f"above {ends[-1]}"
     return f"{name}[{bucket}] (now {sizes[bucket]}, for utterances of {length} {unit})"
 

@@ -49,10 +49,12 @@ def loss_sums(
     """
     if not len(batch):
         return torch.zeros(len(names), dtype=torch.float64, device=losses["loss"].device)
+
     weights = [_tokens(batch) if name in of_tokens else len(batch) for name in names]
     zero = losses["loss"].new_zeros(())
     found = [losses.get(name) for name in names]
     means = [(zero if each is None else each).detach().to(torch.float64) for each in found]
+
     # A tensor of the weights would be a copy to the device.
     return torch.stack([mean * weight for mean, weight in zip(means, weights, strict=True)])
 

@@ -57,6 +57,7 @@ def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
     left = len(batches)
     held: list[Batch] = []
     closed = 0
+
     for batch in batches:
         held.append(batch)
         closed += batch.closes_step
@@ -82,6 +83,7 @@ def _on_gpu(batch: Batch, device: torch.device) -> Batch:
     copying, computing = _copy_stream(device), torch.cuda.current_stream(device)
     with torch.cuda.stream(copying):
         moved = batch.copied_to(device)
+
     computing.wait_stream(copying)
     moved.used_on(computing)
     return moved.with_features()
@@ -112,6 +114,7 @@ def grouped(
             groups[-1] = group
         else:
             groups.append([batch])
+
     return groups
 
 
@@ -144,6 +147,7 @@ def join(batches: Sequence[Batch]) -> Batch:
     }
     if batches[0].other_feats is not None:
         tensors["other_feats"] = _padded(each("other_feats"), 0)[rows]
+
     return replace(
         batches[-1],
         feats_lengths=lengths[order],
@@ -172,6 +176,7 @@ def _padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:
     for tensor in tensors:
         result[first : first + len(tensor), : tensor.size(1)] = tensor
         first += len(tensor)
+
     return result
 
 

@@ -67,10 +67,12 @@ def write_model_card(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> Pat
     except ValueError as error:
         log.warning("%s; the model card is not written. Move the file away to get it", error)
         return None
+
     config = load_config(folder / TRAIN_CONFIG, of_model=True)
     card = _Card(folder, config, _front_matter(config, kept, facts))
     with written_aside(path, "w") as file:
         file.write(card.text())
+
     return path
 
 
@@ -82,13 +84,16 @@ def _front_matter_of(path: Path) -> dict[str, Any]:
     """
     if not path.exists():
         return {}
+
     text = path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
     if MARKER not in text.splitlines():
         raise ValueError(f"{path}: not written by this tool (its marker line is missing)")
+
     found = FRONT_MATTER.match(text)
     values = parse_yaml(found[1], str(path)) if found else {}
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: its front matter is not `key: value` lines")
+
     return values
 
 
@@ -99,8 +104,10 @@ def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> 
         given["language"] = (
             list(facts.languages) if len(facts.languages) > 1 else facts.languages[0]
         )
+
     if facts.metric:
         given["metrics"] = [facts.metric]
+
     own = {
         "library_name": "wenet_uio",
         "pipeline_tag": "automatic-speech-recognition",
@@ -150,6 +157,7 @@ class _Card:
             if any((self.folder / name).exists() for name in CHECKPOINTS)
             else " Training is not complete."
         )
+
         return (
             f"# {_cell(self.name)}\n\nA speech recogniser{of} with a {self.config.encoder} encoder "
             "and "
@@ -184,6 +192,7 @@ class _Card:
         table = error_rates(self.folder, unit)
         if not table.rows:
             return "## Error rates\n\nNo decoded text is scored yet."
+
         return "## Error rates\n\n" + _table(table.head, table.rows)
 
     def _data(self) -> str:
@@ -198,6 +207,7 @@ class _Card:
                         f"{record['hours']:.4g}",
                     ]
                 )
+
         found = [_table(("set", "data list", "utterances", "hours"), rows)] if rows else []
         if seconds := self.start.get("utterance_seconds"):
             found.append(
@@ -205,12 +215,14 @@ class _Card:
                 "s at the 95th "
                 f"percentile, and {seconds['longest']} s at most."
             )
+
         if samples := self.last_epoch.get("samples"):
             left = {**samples["filtered"], **samples["bad"]}
             reasons = ", ".join(f"{count} {reason}" for reason, count in left.items()) or "none"
             found.append(
                 f"Utterances read in the last epoch: {samples['read']}. Left out: {_cell(reasons)}."
             )
+
         return "\n\n".join(["## Data", *found]) if found else ""
 
     def _config(self) -> str:
@@ -245,6 +257,7 @@ class _Card:
             ("decode modes", ", ".join(possible_modes(self.model))),
         ]
         known = [row for row in rows if row[1]]
+
         return f"## Model\n\n{_table(('', ''), known)}\n\n`{TRAIN_CONFIG}` has the whole config."
 
     def _training(self) -> str:
@@ -290,6 +303,7 @@ class _Card:
             f"speech{languages} than "
             "those of the training data is not known.",
         ]
+
         return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits)
 
 

@@ -33,6 +33,7 @@ class Objective(nn.Module):
         """
         if not len(batch):
             return {"loss": self._zero_loss(batch)}
+
         losses = self._losses(batch)
         return (
             {**losses, "loss": losses["loss"] + self._zero_loss(batch)}
@@ -47,6 +48,7 @@ class Objective(nn.Module):
         losses = self._losses(_silence(batch))
         if training:
             train_mode(self.model)
+
         return losses["loss"] * 0.0
 
     def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
@@ -61,6 +63,7 @@ class Objective(nn.Module):
                 )
                 prompts = None if prompts is None else torch.cat((prompts, prompts))
                 return self.model(*tensors, prompts, views=2)
+
             return self.model(*tensors) if prompts is None else self.model(*tensors, prompts)
 
 

@@ -62,6 +62,7 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
     """
     if engine.world.rank and not engine.in_step:
         return None
+
     model = engine.model
     model.eval()
     eager = (
@@ -69,14 +70,17 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
     )
     with eager, _watched(model) as seen:
         engine.objective(batch.to(engine.world.device))
+
     train_mode(model)
     if engine.world.rank or not len(batch):
         return None
+
     logits = seen.pop("ctc", None)
     heard: tuple[int, ...] = ()
     if logits is not None:
         lengths = torch.tensor([logits.size(0)], device=logits.device)
         heard = ctc_greedy_search(logits.log_softmax(-1)[None], lengths, model.blank)[0][0].tokens
+
     posteriors = None if logits is None else logits.softmax(-1).cpu().numpy()
     attention = {name: weights.float().cpu().numpy() for name, weights in seen.items()}
     return Observation(batch.keys[0], "".join(batch.texts[:1]), attention, posteriors, heard)
@@ -91,6 +95,7 @@ def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     parts = _attentions(model)
     for name, attention in parts.items():
         attention.attend = _recording(attention, name, seen)
+
     ctc = getattr(model, "ctc", None)
     handle = ctc and ctc.ctc_lo.register_forward_hook(
         lambda *call: seen.update(ctc=call[-1][0].float())

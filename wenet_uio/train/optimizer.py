@@ -41,14 +41,17 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
     for module, lr in zip((*conf.modules, ""), conf.rates, strict=True):
         members = [named.pop(name) for name in parts_of(model, [module]) if name in named]
         groups.append({"params": members, "lr": lr, "base_lr": lr})
+
     values = conf.model_dump(exclude={"lr", "modules"})
     if isinstance(decays := values.get("weight_decay"), tuple):
         values["weight_decay"] = decays[-1]
         for group, decay in zip(groups, decays, strict=True):
             group["weight_decay"] = decay
+
     groups = [group for group in groups if group["params"]]
     if config.optim == "scaled_adam":
         return ScaledAdam(groups, lr=conf.rates[-1], **values)
+
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     return kinds[config.optim](groups, fused=True, **values)
 
@@ -69,6 +72,7 @@ def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
             children = ", ".join(name for name, _ in model.named_children())
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {children}"
             raise ValueError(f"the model has no module {module!r}; {hint}")
+
     return [
         name
         for name, _ in model.named_parameters()
@@ -108,6 +112,7 @@ def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch
         complete = _collected(cast("DTensor", value), rank) if _is_shared(value) else value
         if complete is not None and not rank:
             found[name] = complete.cpu()
+
     return found
 
 
@@ -122,6 +127,7 @@ def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
     block = own.new_zeros(rows, *shared.shape[1:])
     if own.numel():
         block[: len(own)] = own
+
     blocks = None if rank else [torch.empty_like(block) for _ in range(mesh.size())]
     dist.gather(block, blocks, group=mesh.get_group())
     return None if blocks is None else torch.cat([each.cpu() for each in blocks])[: shared.size(0)]
@@ -159,6 +165,7 @@ def _dealt(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
         shared = cast("DTensor", weight)
         return distribute_tensor(value, shared.device_mesh, shared.placements)
+
     return value.clone()
 
 
@@ -221,6 +228,7 @@ def _noam_hold_annealing(
             return 1.0
         if done > conf.max_steps:
             return lowest
+
         return max(lowest, (conf.warmup / (done - conf.hold)) ** conf.decay_rate)
 
     return multiple

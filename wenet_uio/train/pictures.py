@@ -25,6 +25,7 @@ def pictures(observation: Observation) -> dict[str, np.ndarray]:
     }
     if observation.posteriors is not None:
         drawn["ctc"] = _posteriors(observation.posteriors)
+
     return drawn
 
 
@@ -33,12 +34,14 @@ def _attention(weights: np.ndarray, part: str) -> np.ndarray:
     columns = min(4, len(weights))
     rows = -(-len(weights) // columns)
     figure = figure_of(3.2 * columns, 2.6 * rows, rows, columns)
+
     for head, values in enumerate(weights):
         axes = figure.add_subplot(rows, columns, head + 1)
         # Without y, matplotlib draws all labels twice to find a place
         axes.set_title(f"head {head}", y=1.0)
         axes.imshow(values, origin="lower", aspect="auto", interpolation="nearest")
         axes.set(xlabel="encoder frame", ylabel="encoder frame" if part == "encoder" else "token")
+
     return _array(figure)
 
 
@@ -52,6 +55,7 @@ def _posteriors(posteriors: np.ndarray) -> np.ndarray:
     )
     axes.set_yticks(range(len(units)), [str(unit) for unit in units], fontsize=6)
     figure.colorbar(picture, label="probability", pad=0.02)
+
     return _array(figure)
 
 

@@ -67,6 +67,7 @@ class Progress:
             return f"max_steps {config.max_steps} is reached"
         if config.patience is not None and self.epochs_since_best >= config.patience:
             return f"no lower validation loss in {config.patience} epochs (patience)"
+
         return ""
 
     def end_epoch(self, loss: float) -> None:
@@ -78,9 +79,11 @@ class Progress:
         if self.inside_pass:
             self.trained = False
             return
+
         self.epochs_since_best += 1
         if loss < self.best_loss:
             self.best_loss, self.epochs_since_best = loss, 0
+
         self.epoch += 1
         self.epoch_step = self.nonfinite_in_epoch = 0
         self.trained = False

@@ -53,6 +53,7 @@ class Reporter:
         """
         if not self.enabled:
             return
+
         if mark is not None:
             self._run = mark["run"]
             for path in self._files():
@@ -61,6 +62,7 @@ class Reporter:
                     path.unlink()
                 else:
                     os.truncate(path, min(length, path.stat().st_size))
+
         # Takes a second to import; only one rank needs it
         from torch.utils.tensorboard import (
             SummaryWriter,
@@ -91,9 +93,11 @@ class Reporter:
         """
         if not self.enabled:
             return
+
         self._epoch, self._steps, self._done, self._done_before = epoch, steps, done, done
         self._step = step
         self._began = time.monotonic()
+
         if sys.stderr.isatty():
             self._bar = tqdm(
                 total=steps,
@@ -116,6 +120,7 @@ class Reporter:
         """Show the means since the last call, and write them as train/*."""
         if not self.enabled:
             return
+
         self._write("train", scalars, step)
         if self._bar is not None:
             self._bar.set_postfix_str(f"{_brief(scalars)}, {self._remaining()} to go")
@@ -139,6 +144,7 @@ class Reporter:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
         self._write("cv", cv, step)
         self._write("data", account.scalars(), step)
         self._write_costs(costs, step)
@@ -150,9 +156,11 @@ class Reporter:
         """Write pictures and texts of an observation as dev/*."""
         if not self.enabled or observation is None:
             return
+
         assert self._board is not None, "open() comes first"
         for name, picture in pictures(observation).items():
             self._board.add_image(f"dev/{name}", picture, step, dataformats="HWC")
+
         if observation.posteriors is not None:
             try:
                 heard = self.detokenize(observation.heard)
@@ -160,6 +168,7 @@ class Reporter:
                 heard = str(observation.heard)
             said = f"{observation.key}\n\nreference: {observation.text}\n\nheard: {heard}"
             self._board.add_text("dev/text", said, step)
+
         self._board.flush()
 
     def _write_costs(self, costs: Mapping[int, int], step: int) -> None:
@@ -167,6 +176,7 @@ class Reporter:
         assert self._board is not None, "open() comes first"
         if not costs:
             return
+
         # TensorBoard draws bars from the end of the first bin
         bins = range(min(costs) - 1, max(costs) + 1)
         ends, counts = (

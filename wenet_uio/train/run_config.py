@@ -38,6 +38,7 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
     config = load_config(path, overrides)
     if config.family.training_obstacle:
         raise ValueError(f"{path}: model: {config.family.training_obstacle}")
+
     tokenizer = build_tokenizer(config)
     features = config.dataset_conf.feature_dim
     if config.feature_dim != features:
@@ -45,6 +46,7 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
             f"{path}: input_dim {config.input_dim}, but dataset_conf gives {features} features a "
             "frame"
         )
+
     conf, symbols = config.tokenizer_conf, tokenizer.symbols
     output_dim = config.vocabulary_size or tokenizer.vocab_size
     derived: dict[str, Any] = {
@@ -58,6 +60,7 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
     }
     if config.use_amp and config.dtype == "fp32":
         derived["dtype"] = "bf16"
+
     return config.model_copy(update=derived), tokenizer
 
 
@@ -73,6 +76,7 @@ def with_dtype(config: Config, device: torch.device, run: Path | None = None) ->
     dtype = kept or dtype_for(config.dtype, device)
     if dtype == config.dtype:
         return config
+
     why = (
         ", as the run began"
         if kept
@@ -107,5 +111,6 @@ def check_text_is_trainable(data_list: str, config: Config) -> None:
             f"{data_list}: text without audio trains the attention decoder, whose weight in the "
             f"loss is 0; {config.family.text_advice}"
         )
+
     if config.train_engine != "torch_ddp":
         raise ValueError(f"{data_list}: text without audio needs train_engine torch_ddp")

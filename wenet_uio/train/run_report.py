@@ -81,6 +81,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
     config = folder / TRAIN_CONFIG
     if not config.exists():
         raise ValueError(f"{folder}: no run here, the folder has no train.yaml")
+
     events = _events(Path(tensorboard_dir or folder / "tensorboard"))
     series = _series(events)
     bad = read_lines(folder / LEDGER)
@@ -102,6 +103,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
     path = folder / "report.html"
     with written_aside(path, "w") as file:
         file.writelines(page)
+
     return path
 
 
@@ -118,6 +120,7 @@ def _events(folder: Path) -> EventAccumulator:
     logging.getLogger("tensorboard").setLevel(logging.WARNING)
     if folder.is_dir():
         events.Reload()
+
     return events
 
 
@@ -134,6 +137,7 @@ def _summary(folder: Path, series: Series) -> str:
     losses = series.get("cv/loss", [])
     if not losses:
         return "No epoch is complete yet."
+
     best = min(range(len(losses)), key=lambda epoch: losses[epoch][1])
     state = "Complete" if (folder / FINAL_WEIGHTS).exists() else "Not complete"
     return (
@@ -163,6 +167,7 @@ def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
                     *counts,
                 ]
             )
+
     head = (
         "decode mode",
         f"{unit}, %",
@@ -218,6 +223,7 @@ def _environment(folder: Path) -> Table:
     shown = list(enumerate(starts, 1))
     if len(shown) > SHOWN_STARTS:
         shown = [shown[0], *shown[1 - SHOWN_STARTS :]]
+
     head = ("", *(f"start {number} of {len(starts)}" for number, _ in shown))
     return Table(
         head, [[name, *(str(start.get(name, "")) for _, start in shown)] for name in names]
@@ -253,6 +259,7 @@ def _curves(series: Mapping[str, Any]) -> bytes:
     shown = [(title, tags) for title, tags in shown if tags]
     rows = max(1, (len(shown) + 1) // 2)
     figure = figure_of(13, 2.8 * rows, rows, 2)
+
     for number, (title, tags) in enumerate(shown, 1):
         axes = figure.add_subplot(rows, 2, number, xlabel="step")
         axes.set_title(title, y=1.0)  # without y, matplotlib draws all labels twice to find a place
@@ -260,6 +267,8 @@ def _curves(series: Mapping[str, Any]) -> bytes:
         for tag in tags:
             points = series[tag][:: 1 + len(series[tag]) // SHOWN_POINTS]
             axes.plot(*zip(*points, strict=True), ".-", markersize=3, linewidth=1, label=tag)
+
         axes.legend()
+
     figure.savefig(file := io.BytesIO(), format="png", dpi=90)
     return file.getvalue()

@@ -36,6 +36,7 @@ class RunningAverage:
         share = 1.0 / self.count
         if self.conf.decay is not None and self.count > 1:
             share = 1.0 - self.conf.decay
+
         for name, value in weights.items():
             if not value.is_floating_point() or self.count == 1:
                 self._means[name] = value.to(
@@ -66,6 +67,7 @@ class RunningAverage:
         """
         if state is None:
             return
+
         conf = self.conf.model_dump()
         saved = state.get("conf", conf)  # older states lack it
         if saved != conf:
@@ -74,6 +76,7 @@ class RunningAverage:
                 f"{_listed(conf)}; an average "
                 "cannot go on in another way: give the former values, or train in another folder"
             )
+
         self.count, self._means = state["count"], dict(state["means"])
 
 

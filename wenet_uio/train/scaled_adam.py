@@ -68,6 +68,7 @@ class ScaledAdam(torch.optim.Optimizer):
             self.state.get(stack.weights[0]) is not stack.first for stack in self._stacks
         ):
             self._stacks = [stack for group in self.param_groups for stack in self._stacked(group)]
+
         for group in self.param_groups:
             self._step_group([stack for stack in self._stacks if stack.group is group])
 
@@ -95,18 +96,21 @@ class ScaledAdam(torch.optim.Optimizer):
             rms = _rms(values)
             tensors |= {"param_rms": rms, "scale_exp_avg_sq": torch.zeros_like(rms)}
             tensors["scale_grads"] = rms.new_zeros(len(weights), group["size_update_period"])
+
         step = torch.tensor(float(done))
         for row, weight in enumerate(weights):
             known = self.state[weight]
             for key, tensor in tensors.items():
                 if key in known:
                     tensor[row] = known[key]
+
             others = {key: value for key, value in known.items() if key.startswith("model_norm")}
             self.state[weight] = {
                 "step": step,
                 **{key: tensor[row] for key, tensor in tensors.items()},
                 **others,
             }
+
         return _Stack(weights, group, step, tensors, self.state[weights[0]])
 
     def _clipping_factor(
@@ -119,6 +123,7 @@ class ScaledAdam(torch.optim.Optimizer):
         scale, period = group["clipping_scale"], group["clipping_update_period"]
         if scale is None or done == 0:
             return None
+
         norm = (
             torch.stack(
                 [_relative_sum_of_squares(*pair) for pair in zip(stacks, grads, strict=True)]
@@ -128,10 +133,12 @@ class ScaledAdam(torch.optim.Optimizer):
         )
         if "model_norms" not in first:
             first["model_norms"] = norm.new_zeros(period)
+
         norms = first["model_norms"]
         norms[done % period] = norm
         if (median := _median(norms, done)) is not None:
             first["model_norm_threshold"] = median * scale
+
         threshold = first.get("model_norm_threshold")
         return None if threshold is None else (threshold / (norm + TINY)).clamp(max=1.0)
 
@@ -144,6 +151,7 @@ def _median(norms: torch.Tensor, done: int) -> torch.Tensor | None:
     early = done in FIRST_ESTIMATES and done < period
     if not early and done % period:
         return None
+
     known = norms.sort().values[-done:] if early else norms.sort().values
     return known[min(len(known) - 1, len(known) // 4 * 2)] * (FIRST_ALLOWANCE if early else 1.0)
 
@@ -176,10 +184,12 @@ def _step(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
     delta.mul_(beta1)
     if not stack.is_scalar:
         _learn_scale(stack, values, grad)
+
     squares = stack.tensors["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
     seen = 1 - beta2 ** (done + 1)  # share of the average that gradients have filled
     if seen < 0.99 or stack.is_scalar:
         squares = squares / seen
+
     change = grad / squares.sqrt().add_(group["eps"])
     if stack.is_scalar:
         delta.add_(change, alpha=-group["lr"] * group["scalar_lr_scale"] * (1 - beta1))
@@ -187,6 +197,7 @@ def _step(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
     else:
         scale = stack.tensors["param_rms"].clamp(min=group["param_min_rms"])
         delta.addcmul_(change, _of_each(scale, change), value=-group["lr"] * (1 - beta1))
+
     values.add_(delta)
     stack.step.add_(1)
 
@@ -200,9 +211,11 @@ def _learn_scale(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> Non
     tensors["scale_grads"][:, done % period] = (values * grad).flatten(1).sum(dim=1)
     if done % period != period - 1:
         return
+
     rms = tensors["param_rms"].copy_(_rms(values))
     if done == 0:
         return
+
     decay = beta2**period
     squares = tensors["scale_exp_avg_sq"]
     squares.mul_(decay).add_(tensors["scale_grads"].square().mean(dim=1), alpha=1 - decay)

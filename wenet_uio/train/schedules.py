@@ -30,6 +30,7 @@ def tri_stage(conf: TriStageConf) -> Callable[[int], float]:
         done = step - 1
         if done < conf.warmup_steps:
             return conf.init_lr_scale + (1.0 - conf.init_lr_scale) * done / conf.warmup_steps
+
         falling = min(max(0, done - conf.warmup_steps - conf.hold_steps), conf.decay_steps)
         return conf.final_lr_scale ** (falling / conf.decay_steps)
 

@@ -96,6 +96,7 @@ class Trainer:
             return False
         if complete:
             log.info("%s: complete, %s", self.folder.path, complete)
+
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
             self.folder.finish(self.progress.newest_weights)
@@ -103,7 +104,9 @@ class Trainer:
                 log.info(
                     "report: %s", write_run_report(self.folder.path, self.reporter.tensorboard_dir)
                 )
+
             write_model_card(self.folder.path)
+
         return True
 
     def save(self, *, meanwhile: bool = False) -> None:
@@ -115,10 +118,12 @@ class Trainer:
         progress.samples, progress.costs = self.world.add_up(progress.samples, progress.costs)
         if self.world.rank:
             progress.samples, progress.costs = Counter(), Counter()
+
         state = self.engine.state_dict()
         if self.world.rank == 0:
             if meanwhile and self.world.device.type == "cpu":
                 state = deepcopy(state)  # it has the weights that the next step changes
+
             state |= {
                 "data": self.train.state_dict(),
                 "progress": self.progress.state_dict(),
@@ -127,6 +132,7 @@ class Trainer:
             }
             if self.average:
                 state["model_avg"] = self.average.state_dict()
+
             self.folder.save_state(self.progress.step, state, meanwhile=meanwhile)
 
     def load(self, state: dict[str, Any], *, allow_data_changes: bool = False) -> None:
@@ -145,11 +151,13 @@ class Trainer:
         starts_pass_over = self.train.state_dict()["position"] != state["data"]["position"]
         for change in changes_since(state, self.config, seed):
             log.info("changed since the run began: %s", change)
+
         self.progress = Progress.from_state_dict(state["progress"])
         if self.world.rank or starts_pass_over:
             self.progress.samples, self.progress.costs = Counter(), Counter()
         if self.average and not self.world.rank:
             self.average.load_state_dict(state.get("model_avg"))
+
         self.written = state["tensorboard"]
         log.info("resuming after step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
@@ -164,6 +172,7 @@ class Trainer:
                 if not ((self.progress.trained or self._train_epoch()) and self._end_epoch()):
                     log.info("SIGTERM received: state saved after step %d", self.progress.step)
                     return False
+
             log.info("training ends: %s", reason)
             return True
         finally:
@@ -179,15 +188,18 @@ class Trainer:
                 f"{self.folder.path}: the newest states that the ranks find are of different steps "
                 f"({', '.join(map(str, found))}); use a --model_dir that all machines share"
             )
+
         self.watchdog.start()
         self.engine.connect()
         resumed = self.written is not None
+
         if self.world.rank == 0:
             self.folder.open(self.config, resumed=resumed)
             data = {"train_data": self.train.data_record(), "cv_data": self.cv.data_record()}
             data["utterance_seconds"] = self.train.utterance_seconds()
             self.folder.note_start(environment(self.world, self.progress.step + 1) | data)
             self.reporter.open(self.progress.step + 1, self.written)
+
         self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
         if not resumed:
             self._save_weights("init")
@@ -216,6 +228,7 @@ class Trainer:
             False,
         )
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
+
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
             self._launch(micro_batches, {"wait": wait, "stop": float(self.stop.asked)})
@@ -235,7 +248,9 @@ class Trainer:
                 return False
             if progress.trained:
                 break
+
             self.watchdog.beat(f"reading the data of step {progress.step + 1}")
+
         progress.trained = True
         return True
 
@@ -257,6 +272,7 @@ class Trainer:
             now = time.perf_counter()
             self.read_at, outcome.sums["elapsed"] = now, (now - self.read_at) * self.world.size
             self._account(outcome, micro_batches)
+
         return stop
 
     def _account(self, outcome: StepOutcome, micro_batches: list[Batch]) -> None:
@@ -268,6 +284,7 @@ class Trainer:
             progress.total.add(outcome.sums)
         else:
             self._skip(number, micro_batches)
+
         if number % self.config.log_interval == 0:
             scalars = {
                 **self._means(progress.interval),
@@ -289,6 +306,7 @@ class Trainer:
         self.progress.nonfinite_in_epoch += 1
         keys = " ".join(key for batch in micro_batches for key in batch.keys[:3])
         log.warning("step %d skipped: its gradient is not finite (utterances: %s …)", number, keys)
+
         if self.progress.nonfinite > self.config.max_nonfinite_steps:
             raise ValueError(
                 f"step {number}: {self.progress.nonfinite} steps in a row without a finite "
@@ -308,6 +326,7 @@ class Trainer:
         if sums is None:
             self.save()
             return False
+
         validation = Totals(sums)
         lrs = self.engine.lrs(progress.step)
         train = {**self._means(progress.total), "lr": lrs[-1]}
@@ -316,10 +335,12 @@ class Trainer:
         )
         account = reconciled(samples)
         self.reporter.end_epoch(progress.step, train, self._means(validation), account, costs)
+
         if self.config.observe_interval and progress.epoch % self.config.observe_interval == 0:
             self.watchdog.beat(f"pictures after step {progress.step}")
             assert cv.batch is not None, "a loader without batches is refused before training"
             self.reporter.observed(progress.step, observe(self.engine, cv.batch))
+
         loss = validation.losses()["loss"]
         weights = self.engine.weights()
         if self.world.rank == 0:
@@ -332,10 +353,12 @@ class Trainer:
                 "nonfinite_steps": progress.nonfinite_in_epoch,
             }
             self.folder.save_epoch(progress.epoch, weights, measured, self.average)
+
         progress.end_epoch(loss)
         self.save()
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
+
         return True
 
     def _asked_in_validation(self) -> bool:

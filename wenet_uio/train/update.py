@@ -41,6 +41,7 @@ def clip_and_apply(
         [weight.grad for weight in weights if weight.grad is not None]
     )
     norm = whole(own_norm)
+
     if optimizer.defaults.get("fused") and not scaler.is_enabled():
         nn.utils.clip_grads_with_norm_(weights, largest_norm, own_norm)
         # torch's fused optimizers read it
@@ -48,9 +49,11 @@ def clip_and_apply(
         optimizer.step()
         del vars(optimizer)["found_inf"]
         return read(norm)
+
     reading = read(norm)
     if math.isfinite(reading.values[-1]):
         nn.utils.clip_grads_with_norm_(weights, largest_norm, own_norm)
         optimizer.step()
+
     scaler.update()
     return reading

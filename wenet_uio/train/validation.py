@@ -40,6 +40,7 @@ def validate(
     names = [name for name in engine.names if name not in OF_TRAINING]
     losses = torch.zeros(len(names), dtype=torch.float64, device=world.device)
     too_large: list[TooLarge] = []
+
     for whole_batches, wait in timed(steps(batches, 1)):
         micro_batches = [
             part for batch in whole_batches for part in engine.size_limit.parts(batch, next_step)
@@ -47,19 +48,23 @@ def validate(
         most, stop = world.largest(engine.vector([len(micro_batches), asked_to_stop()])).tolist()
         if stop:
             return None
+
         sums["wait"] += wait
         for name, value in count(whole_batches).items():
             sums[name] += value
+
         filler = (
             [emptied(micro_batches[0])] * (int(most) - len(micro_batches)) if engine.in_step else []
         )
         for batch in (*micro_batches, *filler):
             if len(batch) or engine.in_step:
                 losses += _losses(engine, batch, names, (next_step, too_large))
+
     train_mode(engine.model)
     engine.size_limit.too_large.update(*world.gather(too_large))
     sums["elapsed"] = time.perf_counter() - began
     values = world.sum(torch.cat([engine.vector(list(sums.values())), losses]))
+
     return engine.per_utterance(dict(zip((*sums, *names), values.tolist(), strict=True)))
 
 
@@ -76,6 +81,7 @@ def _losses(
         )
     except (RuntimeError, MemoryError) as error:
         failure = Failure.of(error)
+
     # Outside of the handler, because the error holds the memory of the batch.
     too_large.append(engine.note([batch], number, failure))
     parts = [_losses(engine, part, names, notes) for part in engine.size_limit.parts(batch, number)]

@@ -82,21 +82,25 @@ class Watchdog:
         interval = min(self.seconds / 4, 5.0)
         own = str(self.world.rank)
         reported: Post | None = None
+
         while not self._ended.wait(interval):
             post = self._post
             if post is reported:
                 continue
             if reported is not None and board is not None:
                 board.delete_key(own)
+
             reported = None
             if time.monotonic() - self._last < self.seconds:
                 continue
+
             reported = post
             posts = {self.world.rank: replace(post, stack=self._stack())}
             if board is not None:
                 board.set(own, json.dumps(asdict(posts[self.world.rank])))
                 self._ended.wait(interval + GRACE)
                 posts = self._posts_on(board)
+
             if post is self._post and min(posts) == self.world.rank:
                 log.error("%s", describe(self.seconds, posts, self.world.size))
 
@@ -124,6 +128,7 @@ def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:
     lines = [f"no progress for {seconds:g} s"]
     if silent:
         lines.append(f"rank {silent} does not answer: its process is stopped or dead")
+
     for rank, post in sorted(posts.items()):
         if post.place == behind and not (silent and behind == furthest.place):
             others = f", others at: {furthest.doing}" if behind < furthest.place else ""
@@ -131,4 +136,5 @@ def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:
                 f"rank {rank} ({post.process}) is at: {post.doing}{others}; "
                 f"stack:\n{post.stack.rstrip()}"
             )
+
     return "\n".join(lines)

@@ -66,6 +66,7 @@ class SpecSub:
             start = random.randrange(frames)
             end = min(frames, start + random.randint(1, self.conf.max_t))
             copied.append(Copied(start, end, random.randint(0, start)))
+
         return copied
 
     def __call__(self, example: Example) -> Example:
@@ -117,15 +118,18 @@ class SpecAug:
         ):
             starts = ((random.randrange(size), random.randint(1, longest)) for _ in range(number))
             masks.append([Stretch(start, start + length) for start, length in starts])
+
         return masks[0], masks[1]
 
     def draw_warps(self, seed: int, frames: int) -> tuple[Warp, ...]:
         """The time warp, if it is on. A short utterance has a warp that moves nothing."""
         if not self.warps_time:
             return ()
+
         random, most = Random(f"time_warp {seed}"), self.conf.max_w
         if frames <= 2 * most:
             return (Warp(1, 1, frames),)
+
         center = random.randrange(most, frames - most)
         return (Warp(center, center + random.randint(1 - most, most - 1), frames),)
 
@@ -134,11 +138,13 @@ class SpecAug:
         feats = feats_of(example).clone()
         for warp in self.draw_warps(example.random, len(feats)):
             feats = warped(feats[None], torch.tensor([warp]))[0]
+
         times, bands = self.draw(seed_of_view(example.random, example.view), *feats.shape)
         for first, end in times:
             feats[first:end] = 0
         for first, end in bands:
             feats[:, first:end] = 0
+
         return replace(example, feats=feats)
 
 
@@ -155,6 +161,7 @@ def warped(feats: torch.Tensor, warps: torch.Tensor) -> torch.Tensor:
     right = torch.minimum(left + 1, frames - 1)
     share = (source - left).to(feats.dtype)[:, :, None]
     rows = [feats.gather(1, place.long()[:, :, None].expand_as(feats)) for place in (left, right)]
+
     return torch.lerp(rows[0], rows[1], share)
 
 
@@ -170,9 +177,11 @@ def augmentations(conf: DatasetConf, *, training: bool) -> Augmentations:
     """The operators that `conf` switches on; evaluation has none."""
     if not training:
         return Augmentations()
+
     masks = {"num_t_mask": round(conf.views.time_mask_ratio * conf.spec_aug_conf.num_t_mask)}
     if not conf.spec_aug:
         masks = {"num_t_mask": 0, "num_f_mask": 0}
+
     spec_aug = SpecAug(conf.spec_aug_conf.model_copy(update=masks), conf.time_warp)
     return Augmentations(
         spec_aug if conf.spec_aug or conf.time_warp else None,

@@ -28,12 +28,14 @@ class LossyCodec:
         random = Random(f"codec {example.random}")
         if random.random() >= self.conf.prob:
             return example
+
         waveform, rate = waveform_of(example), example.sample_rate
         codec = random.choice(self.conf.codecs)
         if codec == "band_limit":
             changed = _at_rate(waveform, rate, random.choice(self.conf.band_rates), None)
         else:
             changed = _at_rate(waveform, rate, TELEPHONE if codec == "mulaw" else rate, codec)
+
         return replace(example, waveform=changed)
 
 
@@ -47,6 +49,7 @@ def _at_rate(waveform: torch.Tensor, rate: int, lower: int, codec: Lossy | None)
         changed = torch.from_numpy(read_audio(encoded)[0])
     if lower < rate:
         changed = resample(changed, lower, rate)
+
     missing = len(waveform) - len(changed)
     return (
         torch.nn.functional.pad(changed, (0, missing)) if missing > 0 else changed[: len(waveform)]

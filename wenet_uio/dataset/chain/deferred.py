@@ -121,6 +121,7 @@ class Defer:
         )
         if self.augment.spec_trim:
             frames -= self.augment.spec_trim.draw(example.random, frames)
+
         return replace(example, deferred=ExampleDraws(self.settings, frames, views, warps))
 
     def _view(self, seed: int, frames: int) -> ViewDraws:
@@ -182,9 +183,11 @@ class PaddedWaveforms:
             )
             sample = torch.arange(waveforms.size(1), device=waveforms.device)
             waveforms.masked_fill_(sample >= self.lengths[:, None], 0)
+
         feats = _batch_features(self.settings, waveforms, self.lengths)
         for warps in self.warps.unbind(1):
             feats = warped(feats, warps)
+
         feats = feats[:, :frames]
         return tuple(
             self._augmented(feats, feats_lengths, view) for view in range(self.times.size(1))
@@ -199,12 +202,14 @@ class PaddedWaveforms:
             | _within(bin_, self.bands[:, view])[:, None]
         )
         feats = feats.masked_fill(masked, 0)
+
         if self.copied.size(2):
             source = frame.expand(len(feats), -1)
             for copied in self.copied[:, view].unbind(1):
                 first, end, back = copied[..., None].unbind(1)
                 source = torch.where((frame >= first) & (frame < end), frame - back, source)
             feats = feats.gather(1, source[:, :, None].expand_as(feats))
+
         return feats.masked_fill_((frame >= feats_lengths[:, None])[:, :, None], 0)
 
 
@@ -222,6 +227,7 @@ def defer_batch(examples: Sequence[Example]) -> PaddedWaveforms:
     for name, columns in (("times", 2), ("bands", 2), ("copied", 3)):
         numbers[name] = [[getattr(view, name) for view in each.views] for each in draws]
         shapes[name] = (*rows, len(numbers[name][0]), len(numbers[name][0][0]), columns)
+
     numbers["warps"] = [each.warps for each in draws]
     shapes["warps"] = (*rows, len(draws[0].warps), 3)
     dtype = (
@@ -236,6 +242,7 @@ def defer_batch(examples: Sequence[Example]) -> PaddedWaveforms:
     _fill_waveforms(tensors["waveforms"], waveforms)
     for name, values in numbers.items():
         tensors[name].copy_(torch.tensor(values, dtype=torch.int64).view(tensors[name].shape))
+
     return PaddedWaveforms(draws[0].settings, **tensors)
 
 
@@ -258,6 +265,7 @@ def _batch_features(
         return batch_log_mel_spectrogram(waveforms, lengths, rate, conf)
     if isinstance(conf, MfccConf):  # before FbankConf, its base class
         return batch_mfcc(waveforms, lengths, rate, conf)
+
     return batch_fbank(waveforms, lengths, rate, conf)
 
 

@@ -26,6 +26,7 @@ def white_noise(seeds: torch.Tensor, samples: int) -> torch.Tensor:
         # >> fills with the sign bit
         numbers ^= (numbers >> shift).bitwise_and_((1 << (64 - shift)) - 1)
         numbers *= _signed(factor)
+
     numbers ^= (numbers >> 31).bitwise_and_((1 << 33) - 1)
     level = numbers.view(torch.int16).flatten().to(torch.int32).add_(LEVELS // 2)
     return _quantiles(seeds.device).index_select(0, level).view(len(seeds), -1)[:, :samples]

@@ -56,6 +56,7 @@ def fbank(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Te
     """
     if conf.snip_edges:
         return _energies(waveform, sample_rate, conf)
+
     lengths = torch.full((1,), len(waveform), device=waveform.device)
     shift = window_and_shift(sample_rate, conf)[1]
     frames = (len(waveform) + shift // 2) // shift
@@ -79,6 +80,7 @@ def batch_fbank(
     """
     if not conf.snip_edges:
         waveforms = _kaldi_edges(waveforms, lengths, sample_rate, conf)
+
     size, shift = window_and_shift(sample_rate, conf)
     return _energies(_joined(waveforms, size, shift), sample_rate, conf).view(
         len(waveforms), -1, conf.num_mel_bins
@@ -91,6 +93,7 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
     size = len(tables.window)
     if len(waveform) < size:
         return waveform.new_empty(0, conf.num_mel_bins)
+
     emphasis = conf.preemphasis_coefficient
     emphasised = torch.empty_like(waveform)
     emphasised[0] = waveform[0] * (1 - emphasis)
@@ -99,6 +102,7 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
     energies = waveform.new_empty(len(frames), conf.num_mel_bins)
     step = _chunk_frames(waveform)
     buffer = waveform.new_zeros(min(step, len(frames)), tables.fft_size)
+
     for first in range(0, len(frames), step):
         chunk = slice(first, first + step)
         windowed = buffer[: len(frames[chunk])]
@@ -109,7 +113,9 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
         spectrum = _spectrum(windowed)
         if conf.remove_dc_offset:
             spectrum.addr_(raw[chunk].mean(1), tables.mean_spectrum, alpha=-1)
+
         mel_energies(spectrum, tables.mel, energies[chunk])
+
     return energies.clamp_(min=EPSILON).log_()
 
 
@@ -160,6 +166,7 @@ def batch_log_mel_spectrogram(
         lengths = torch.full_like(lengths, width)
     else:
         width, lengths = width + conf.padding, lengths + conf.padding
+
     waveforms = torch.nn.functional.pad(waveforms / INT16_SCALE, (0, width - waveforms.size(1)))
     half = conf.n_fft // 2
     mirrored = _mirror_edges(waveforms, lengths, half, half, repeat=False)
@@ -172,10 +179,12 @@ def batch_log_mel_spectrogram(
         chunk = slice(first, first + step)
         spectrum = _spectrum(frames[chunk] * window)
         mel_energies(spectrum, mel, energies[chunk])
+
     energies = energies.clamp_(min=1e-10).log10_().view(rows, -1, conf.num_mel_bins)
     frame = torch.arange(energies.size(1), device=energies.device)
     beyond = frame >= (lengths // conf.hop_length)[:, None]
     loudest = energies.amax(2).masked_fill_(beyond, -math.inf).amax(1)
+
     return torch.maximum(energies, loudest[:, None, None] - 8.0).add_(4.0).div_(4.0)
 
 
@@ -192,6 +201,7 @@ def _joined(waveforms: torch.Tensor, size: int, shift: int) -> torch.Tensor:
     padded = -(-width // shift) * shift
     joined = waveforms.new_zeros(rows * padded + max(0, size - shift))
     joined[: rows * padded].view(rows, padded)[:, :width] = waveforms
+
     return joined
 
 
@@ -215,6 +225,7 @@ def _spectrum(windowed: torch.Tensor) -> torch.Tensor:
         windowed = torch.nn.functional.pad(
             windowed, (0, 0, 0, (1 << (frames - 1).bit_length()) - frames)
         )
+
     return torch.view_as_real(torch.fft.rfft(windowed)).flatten(1)[:frames]
 
 
@@ -227,6 +238,7 @@ def _tables(sample_rate: int, conf: FbankConf, device: torch.device) -> _Tables:
     window, mean = (
         table.float().to(device) for table in (window, torch.view_as_real(mean).flatten())
     )
+
     return _Tables(
         window, mean, mel_bands(mel_matrix(sample_rate, fft_size, conf), device), shift, fft_size
     )
@@ -240,6 +252,7 @@ def _window(kind: str, size: int) -> torch.Tensor:
         return 0.54 - 0.46 * phase.cos()
     if kind == "blackman":
         return 0.42 - 0.5 * phase.cos() + 0.08 * (2 * phase).cos()
+
     hann = 0.5 - 0.5 * phase.cos()
     return hann.pow(0.85) if kind == "povey" else hann
 
@@ -269,6 +282,7 @@ def _mirror_edges(
     period = 2 * ends if repeat else (2 * ends - 2).clamp(min=1)
     folded = place.remainder(period)
     folded = torch.minimum(folded, period - 1 - folded if repeat else period - folded)
+
     return extended.scatter_(1, place + left, waveforms.gather(1, folded))
 
 
@@ -285,6 +299,7 @@ def _cepstra(conf: MfccConf, device: torch.device) -> torch.Tensor:
     matrix[:, 0] = math.sqrt(1.0 / conf.num_mel_bins)
     if conf.cepstral_lifter:
         matrix *= 1 + 0.5 * conf.cepstral_lifter * torch.sin(math.pi * order / conf.cepstral_lifter)
+
     return matrix.float().to(device)
 
 

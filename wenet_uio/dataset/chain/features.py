@@ -70,11 +70,13 @@ def feature_operators(
     """The operators that compute the features which `conf` selects; only training adds dither."""
     if conf.feats_type == "log_mel_spectrogram":
         return (ComputeLogMelSpectrogram(conf.log_mel_spectrogram_conf),)
+
     compute = (
         ComputeMfcc(conf.mfcc_conf) if conf.feats_type == "mfcc" else ComputeFbank(conf.fbank_conf)
     )
     if training and compute.conf.dither:
         return Dither(compute.conf.dither), compute
+
     return (compute,)
 
 

@@ -44,6 +44,7 @@ def exact_products(x: torch.Tensor) -> Iterator[None]:
         with torch.autocast("cpu", enabled=False):
             yield
         return
+
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
@@ -69,6 +70,7 @@ def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor
             f"{sample_rate} Hz: "
             f"the band must lie between 0 and {nyquist:g} Hz"
         )
+
     edges = torch.linspace(
         _mel(conf.low_freq), _mel(high), conf.num_mel_bins + 2, dtype=torch.float64
     )
@@ -80,6 +82,7 @@ def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor
         (mels - left) / (centre - left), (right - mels) / (right - centre)
     ).clamp_(min=0)
     weights[-1] = 0  # Kaldi ignores the bin at half the sample rate
+
     return weights
 
 
@@ -91,11 +94,13 @@ def mel_bands(matrix: torch.Tensor, device: torch.device) -> tuple[MelBand, ...]
     bins = weights.size(1)
     step = BAND_BINS if device.type == "cpu" else bins
     bands = []
+
     for first in range(0, bins, step):
         part = weights[:, first : first + step]
         used = part.any(1).nonzero().flatten().tolist() or [0]
         rows = slice(used[0], used[-1] + 1)
         bands.append(MelBand(rows, slice(first, first + step), part[rows].contiguous().to(device)))
+
     return tuple(bands)
 
 

@@ -45,10 +45,12 @@ class AddNoise:
         random = Random(f"noise {example.random}")
         if random.random() >= self.conf.prob:
             return example
+
         ratio = random.uniform(*self.conf.snr)
         noise, unreadable = random.choice(self.sources)(example, random)
         if noise is not None:
             example = replace(example, waveform=mixed(waveform_of(example), noise, ratio))
+
         return (
             replace(example, unreadable=example.unreadable + unreadable) if unreadable else example
         )
@@ -84,6 +86,7 @@ class Babble:
             if voice is not None and loudness:
                 scale = INT16_SCALE / loudness
                 babble = voice * scale if babble is None else babble.add_(voice, alpha=scale)
+
         return Excerpt(babble, unreadable)
 
 
@@ -107,6 +110,7 @@ def coloured_noise(exponent: int) -> torch.Tensor:
     spectrum[lowest:] /= np.arange(lowest, len(spectrum)) ** (exponent / 2)
     spectrum[:lowest] = 0
     noise = np.fft.irfft(spectrum, TABLE)
+
     return torch.from_numpy((noise / noise.std()).astype(np.float32))
 
 
@@ -124,6 +128,7 @@ class Overlap:
         random = Random(f"overlap {example.random}")
         if random.random() >= self.conf.prob:
             return example
+
         waveform, ratio = waveform_of(example), random.uniform(*self.conf.ratio)
         start = random.randrange(len(waveform))
         second, unreadable = self.recordings.part(
@@ -135,6 +140,7 @@ class Overlap:
             waveform[start : start + len(second)].add_(
                 second, alpha=_factor(first_power, second_power, ratio)
             )
+
         return replace(example, waveform=waveform, unreadable=example.unreadable + unreadable)
 
 

@@ -31,6 +31,7 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
         raise ValueError(
             f"audio and stored features in one batch (of {names}) need feature_device: worker"
         )
+
     labels = _labels(examples)
     size = len(examples)
     shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
@@ -42,16 +43,20 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
     }
     if heard and heard[0].other_feats is not None:
         shapes["other_feats"] = shapes["feats"]
+
     for name, rows in labels.items():
         shapes[name] = ((size, max(map(len, rows), default=0)), torch.int64)
         shapes[f"{name}_lengths"] = ((size,), torch.int64)
+
     tensors = empty_tensors(shapes)
     for name in ("feats", "other_feats"):
         if name in tensors:
             _fill_feats(tensors[name], [getattr(example, name) for example in heard])
+
     tensors["feats_lengths"].copy_(torch.tensor(lengths, dtype=torch.int64))
     for name, rows in labels.items():
         _fill_labels(tensors[name], tensors[f"{name}_lengths"], rows)
+
     return Batch(
         keys=tuple(example.key for example in examples),
         feats=tensors["feats"],

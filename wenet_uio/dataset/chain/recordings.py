@@ -93,6 +93,7 @@ class Recordings:
             ref = self._ref(random.randrange(len(self)))
             if self.corpus.key(ref) == other_than:
                 continue
+
             try:
                 waveform = self._read(ref, samples, random.random() if place is None else place)
             except (AudioError, ListError, OSError) as error:
@@ -100,13 +101,16 @@ class Recordings:
                     raise
                 unreadable.append(Skipped(self.corpus.key(ref), "unreadable_noise", str(error)))
                 continue
+
             if waveform is not None:
                 return Excerpt(waveform, tuple(unreadable))
+
         if len(unreadable) == TRIES:
             raise ListError(
                 f"{self.corpus.data_list}: none of {TRIES} recordings can be read; "
                 f"{unreadable[-1].detail}"
             )
+
         return Excerpt(None, tuple(unreadable))
 
     def _ref(self, number: int) -> SampleRef:
@@ -122,12 +126,14 @@ class Recordings:
         if self._kept is None:
             found = self._decoded(ref, samples / self.rate + MARGIN, place)
             return None if found is None else found[:samples]
+
         whole = self._kept.get(ref)
         if whole is None:
             whole = self._decoded(ref, math.inf, place)
             if whole is None:
                 return None
             self._kept[ref] = whole
+
         first = int(place * max(0, len(whole) - samples))
         return whole[first : first + samples]
 
@@ -138,12 +144,14 @@ class Recordings:
         utterance = self.corpus.read(ref)
         if utterance.audio is None:
             return None
+
         rows = self.corpus.rows(ref.shard)
         seconds = int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row])
         start, end = utterance.start, utterance.end
         if seconds > needed:
             start += place * (seconds - needed)
             end = start + needed
+
         waveform, rate = read_audio(
             utterance.audio, start, end, utterance.extra.get("channel", self.channel)
         )

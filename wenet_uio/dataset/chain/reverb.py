@@ -47,6 +47,7 @@ class Reverb:
         random = Random(f"reverb {example.random}")
         if random.random() >= self.conf.prob:
             return example
+
         waveform = waveform_of(example)
         response, unreadable = self.rooms(example.sample_rate, random)
         if response is not None:
@@ -55,6 +56,7 @@ class Reverb:
             )
             before, after = power(waveform), power(heard)
             waveform = heard.mul_((before / after) ** 0.5) if after else waveform
+
         return replace(example, waveform=waveform, unreadable=example.unreadable + unreadable)
 
 
@@ -122,6 +124,7 @@ def shoebox(
     volume, surface = size.prod(), 2 * (size * np.roll(size, 1)).sum()
     reflected = -np.exp(-0.161 * volume / (2 * surface * rt60))  # amplitude that a wall reflects
     squared, bounces = np.zeros((1, 1, 1)), np.zeros((1, 1, 1), dtype=np.int64)
+
     for axis in range(3):
         most = math.ceil(SOUND * rt60 / (2 * size[axis])) + 1
         copies = np.arange(-most, most + 1)
@@ -130,6 +133,7 @@ def shoebox(
         shape = np.roll((places.size, 1, 1), axis)
         squared = squared + (places**2).reshape(shape)
         bounces = bounces + (np.abs(copies - mirrored) + np.abs(copies)).reshape(shape)
+
     direct = float(np.linalg.norm(speaker - microphone))
     heard = squared < (direct + SOUND * rt60) ** 2
     distance, amplitudes = np.sqrt(squared[heard]), reflected ** np.arange(bounces.max() + 1)
@@ -140,6 +144,7 @@ def shoebox(
     whole = delay.astype(np.int64)
     late = delay - whole  # a delay between two samples is shared by both
     response = np.bincount(whole, loudness * (1 - late), int(rt60 * rate) + 2)
+
     return (response + np.bincount(whole + 1, loudness * late, len(response))).astype(np.float32)
 
 
@@ -153,4 +158,5 @@ def convolved(waveform: np.ndarray, response: ImpulseResponse) -> np.ndarray:
     blocks.ravel()[: len(waveform)] = waveform
     heard = np.fft.irfft(np.fft.rfft(blocks, size) * np.fft.rfft(response, size), size)
     heard[1:, : size - step] += heard[:-1, step:]  # the tail of a block lies in the next one
+
     return heard[:, :step].ravel()[: len(waveform)].astype(np.float32)

@@ -50,6 +50,7 @@ class Tokenize:
                 )
         except UnknownLanguageError as error:
             raise SkipSample("unknown_language", str(error)) from None
+
         return replace(
             example, tokens=tuple(tokens), labels=tuple(labels), source_labels=source_labels
         )
@@ -75,11 +76,13 @@ class Filter:
             frames = seconds_of(example) * FILTER_FRAMES_PER_SECOND
             filters += token_rate_filters(self.conf, count, frames)
             detail += f", {frames:.0f} frames"
+
         if example.source_labels:
             filters += token_ratio_filters(
                 self.conf, len(example.labels), len(example.source_labels)
             )
             detail += f", {len(example.source_labels)} of them in the first text"
+
         _skip_if(filters, detail)
         return example
 

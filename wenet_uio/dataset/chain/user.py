@@ -38,11 +38,13 @@ class UserOperator:
             raise OperatorError(
                 f"{self.use} failed on {example.key}: {type(error).__name__}: {error}"
             ) from error
+
         if not isinstance(changed, Example):
             found = type(changed).__name__
             raise OperatorError(
                 f"{self.use} returned {found} for {example.key}; it must return an Example"
             )
+
         return changed
 
 
@@ -57,15 +59,18 @@ def user_operator(conf: OperatorConf) -> UserOperator:
     factory = named_object(conf.use, where, missing=" that can be called")
     if not callable(factory):
         raise ConfigError(f"{where}: {name} cannot be called")
+
     try:
         inspect.signature(factory).bind(**conf.conf)
     except TypeError as error:
         raise ConfigError(
             f"{where}: conf does not fit {name}{inspect.signature(factory)}: {error}"
         ) from None
+
     operator = factory(**conf.conf)
     if not callable(operator):
         raise ConfigError(
             f"{where}: returned {type(operator).__name__}, which cannot be called with an Example"
         )
+
     return UserOperator(conf.use, operator)

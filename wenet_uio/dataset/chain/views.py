@@ -31,6 +31,7 @@ class TwoViews:
                 "operator after spec_aug "
                 "that changes the length must not depend on Example.view or on the features"
             )
+
         return replace(first, other_feats=feats_of(second))
 
     def _view(self, example: Example, view: int) -> Example:

@@ -40,6 +40,7 @@ class SpeedPerturb:
         """Change `waveform`; its length is divided by `speed`."""
         if example.speed == 1.0:
             return example
+
         speed = Fraction(example.speed).limit_denominator(1000)
         return replace(
             example, waveform=resample(waveform_of(example), speed.numerator, speed.denominator)
@@ -60,6 +61,7 @@ def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torc
     padded = torch.zeros((blocks - 1) * source + len(filters))
     room = padded[width : width + len(waveform)]
     room.copy_(waveform[: len(room)])
+
     return torch.mm(padded.unfold(0, len(filters), source), filters).flatten()[:length]
 
 
@@ -77,4 +79,5 @@ def _filters(source_rate: int, target_rate: int) -> tuple[torch.Tensor, int, int
     ratio = Fraction(source_rate, target_rate).limit_denominator(most)
     made = SincResample(ratio.numerator, ratio.denominator)
     kernel: torch.Tensor = made.kernel  # pyright: ignore[reportAssignmentType] - a buffer of the module
+
     return kernel[:, 0].T.contiguous(), made.width, ratio.numerator, ratio.denominator

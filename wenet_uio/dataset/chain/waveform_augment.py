@@ -49,16 +49,19 @@ def waveform_augmentations(
         return chain
     if conf.reverb_conf:
         chain["reverb"] = (Reverb(conf.reverb_conf, _rooms(conf.reverb_conf, conf)),)
+
     if conf.overlap_conf:
         chain["overlap"] = (
             Overlap(conf.overlap_conf, _other_utterances("overlap_conf", conf, corpus)),
         )
+
     if conf.noise_conf:
         chain["noise"] = (AddNoise(conf.noise_conf, _noise_sources(conf.noise_conf, conf, corpus)),)
     if conf.codec_conf:
         chain["codec"] = (_lossy(conf.codec_conf, conf.resample_conf.resample_rate),)
     if conf.gain_conf:
         chain["gain"] = (Gain(conf.gain_conf),)
+
     return chain
 
 
@@ -88,6 +91,7 @@ def _noise_sources(
     if noise.data_list is not None:
         recordings = recordings_of_list("noise_conf", noise.data_list, noise.data_type, conf)
         sources.append(RecordedNoise(recordings))
+
     for kind in noise.made:
         if kind == "babble":
             sources.append(
@@ -95,6 +99,7 @@ def _noise_sources(
             )
         else:
             sources.append(ColouredNoise(EXPONENTS[kind]))
+
     return tuple(sources)
 
 
@@ -111,27 +116,32 @@ def recordings_of_list(
         corpus = open_list(data_list, data_type)
     except (ListError, FileNotFoundError) as error:
         raise ListError(f"dataset_conf.{section}.data_list: {error}") from None
+
     if corpus.bad:
         named = listed([f"{key}: {reason}" for key, reason in corpus.bad], NAMED, "; ")
         total = corpus.num_samples + len(corpus.bad)
         warn_once(f"{data_list}: {len(corpus.bad)} of {total} recordings are left out: {named}")
+
     return Recordings(corpus, conf.resample_conf.resample_rate, channel, by_key=True)
 
 
 def _other_utterances(key: str, conf: DatasetConf, corpus: Corpus | None) -> Recordings:
     if corpus is None:
         raise ConfigError(f"dataset_conf.{key}: the chain was built without the training data")
+
     if corpus.has_features:
         raise ConfigError(
             f"dataset_conf.{key}: it needs audio, and {corpus.data_list} has stored features; give "
             "a list"
         )
+
     if corpus.is_remote:
         raise ConfigError(
             f"dataset_conf.{key}: it reads utterances of {corpus.data_list} in random order, which "
             "is slow because "
             "their audio is remote; give a data_list, or copy the audio to a local disk"
         )
+
     return Recordings(
         corpus, conf.resample_conf.resample_rate, conf.singal_channel_conf.channel, by_key=False
     )

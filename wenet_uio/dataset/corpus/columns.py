@@ -37,9 +37,11 @@ def write_columns(
     for name, array in columns.items():
         entries[name][2] = offset
         offset = _aligned(offset + array.nbytes)
+
     header = _header(entries, meta)
     file.write(header)
     position = len(header)
+
     for name, array in columns.items():
         file.write(b"\0" * (entries[name][2] - position))
         file.write(np.ascontiguousarray(array).data)
@@ -57,6 +59,7 @@ def find_columns(
     """
     if not os.path.isfile(path):  # noqa: PTH113 - runs for every shard; pathlib is slower
         return None
+
     try:
         return read_columns(path, one_of_many=one_of_many)
     except (FileNotFoundError, PermissionError, ValueError):
@@ -82,18 +85,21 @@ def read_columns(
             raise ValueError(
                 f"{path}: not an index, or of another version; delete it to have it rebuilt"
             )
+
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(prefix[8:], "little")
         if len(prefix) < 16 or 16 + length > size:
             raise ValueError(
                 f"{path}: cut short inside its header ({size} bytes); delete it to have it rebuilt"
             )
+
         try:
             entries, meta = _parse_header(file.read(length))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{path}: its header is damaged ({error}); delete it to have it rebuilt"
             ) from None
+
         for name, (dtype, count, offset) in entries.items():
             end = offset + count * dtype.itemsize
             if end > size:
@@ -101,7 +107,9 @@ def read_columns(
                     f"{path}: cut short ({size} bytes, column {name} ends at {end}); delete it to "
                     "have it rebuilt"
                 )
+
         data = _map_without_descriptor(file, size) if one_of_many else map_file(file)
+
     columns = {
         name: data[offset : offset + count * dtype.itemsize].view(dtype)
         for name, (dtype, count, offset) in entries.items()
@@ -145,11 +153,13 @@ def _map_without_descriptor(file: BinaryIO, size: int) -> np.ndarray:
     address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), file.name)
+
     memory = (ctypes.c_uint8 * size).from_address(address)
     # Arrays may be used after it
     weakref.finalize(memory, libc.munmap, address, size).atexit = False
     data = np.frombuffer(memoryview(memory), np.uint8)
     data.flags.writeable = False
+
     return data
 
 
@@ -159,6 +169,7 @@ def _libc() -> ctypes.CDLL:
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
     libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
     return libc
 
 
@@ -182,6 +193,7 @@ def release_pages(array: np.ndarray) -> None:
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
+
     if isinstance(base, memoryview):
         base = base.obj
     if isinstance(base, mmap.mmap):
@@ -204,7 +216,9 @@ def _parse_header(text: bytes) -> tuple[dict[str, tuple[np.dtype, int, int]], di
             or min(count, offset) < 0
         ):
             raise ValueError(f"column {name}: {code}, {count}, {offset}")
+
         entries[name] = (dtype, count, offset)
+
     return entries, dict(header["meta"])
 
 

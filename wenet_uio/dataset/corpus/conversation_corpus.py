@@ -50,6 +50,7 @@ class ConversationCorpus(LineCorpus):
         """
         if not Path(path).is_file():
             raise ListError(f"{path}: no such file of conversations")
+
         self._seconds_of_token, self._tag = token_equivalent_duration, audio_locator_tag
         entries = partial(_entries, path, token_equivalent_duration)
         super().__init__(*indexed_lines(path, f"{path}.{token_equivalent_duration:g}.idx", entries))
@@ -88,6 +89,7 @@ class ConversationCorpus(LineCorpus):
     def _turn(self, turn: Turn) -> str | AudioTurn:
         if turn.text is not None:
             return turn.text
+
         path = locate(turn.audio, self.data_list)
         end = None if turn.seconds is None else turn.start + turn.seconds
         audio = path if objects.is_plain(path) else objects.read_bytes(path)
@@ -104,6 +106,7 @@ def _tokens(turn: Turn, path: str, seconds_of_token: float) -> int:
         wav = locate(turn.audio, path)
         info = audio_info(wav if objects.is_plain(wav) else objects.read_bytes(wav))
         seconds = info.samples_between(turn.start, None) / info.sample_rate
+
     return tokens_of_audio(seconds, seconds_of_token)
 
 
@@ -120,4 +123,5 @@ def _entries(path: str, seconds_of_token: float, bad: list[Problem]) -> Iterator
         except (ListError, AudioError, OSError) as error:
             bad.append((f"{path}:{number}", str(error)))
             continue
+
         yield Entry(found.key, 0, TEXT_ONLY, length, 0, 0, offset, len(line))

@@ -271,6 +271,7 @@ def summary_of(table: Mapping[str, np.ndarray]) -> Summary:
     state = hashlib.blake2b(digest_size=16)
     for name in ("samples", "digest"):
         state.update(np.ascontiguousarray(table[name]).data)
+
     return Summary(
         int(table["samples"].sum(dtype=np.int64)), float(table["seconds"].sum()), state.hexdigest()
     )

@@ -80,9 +80,11 @@ def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_L
         raise ListError(
             f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them"
         )
+
     found = _current_index(data_list, data_type, layout)
     if found is not None:
         return found
+
     with locked(data_list):
         return (
             _current_index(data_list, data_type, layout)
@@ -159,6 +161,7 @@ def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Probl
     table["first_row"] = np.cumsum(table["samples"], dtype=np.int64) - table["samples"]
     table |= lengths.arrays()
     table["path_end"] = np.cumsum([len(path) for path in used], dtype=np.uint64)
+
     return table, bad, is_remote
 
 
@@ -197,6 +200,7 @@ def entries_outside(shards: Sequence[str]) -> list[Problem]:
     for shard in map(ShardFiles.parse, shards):
         if shard.shard_id is not None:
             tars[shard.manifest].append(shard.shard_id)
+
     return [
         problem for manifest, ids in tars.items() for problem in entries_without_tar(manifest, ids)
     ]
@@ -220,9 +224,11 @@ def _is_current(meta: Mapping[str, Any], data_list: str, data_type: DataType) ->
     if meta["type"] != data_type:
         check_type(data_list, data_type)
         return False
+
     found = _fingerprint(data_list)
     if found["bytes"] != meta["bytes"]:
         return False
+
     return found["mtime_ns"] == meta["mtime_ns"] or digest_of(data_list) == meta["digest"]
 
 

@@ -41,9 +41,11 @@ class LineFile:
         if state != self._checked:
             self._is_same = digest_of(self.path) == self._digest
             self._checked = state
+
         if not self._is_same:
             raise ListError(
                 f"{self.path}: changed since it was indexed; start again, so that it is indexed "
                 "again"
             )
+
         return os.pread(self._file.fileno(), size, offset)

@@ -58,6 +58,7 @@ def _made(
     summary, digest = summary_of(columns), digest_of(path)
     values = {**asdict(summary), "digest": f"{summary.digest} {digest}"}
     meta = {"file": file, "digest": digest, "bad": bad, "summary": values}
+
     return read_columns(
         write_kept(places_of(index), lambda stored: write_columns(stored, columns, meta))
     )

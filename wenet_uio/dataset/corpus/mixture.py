@@ -177,6 +177,7 @@ class Mixture(Corpus):
         for identity in (source.corpus.identity[:16] for source in self.sources):
             names.append(f"{identity}/{counts[identity]}" if counts[identity] else identity)
             counts[identity] += 1
+
         return names
 
     def rows(self, shard: int) -> Rows:
@@ -254,6 +255,7 @@ class Mixture(Corpus):
         corpus, first_shard = self.sources[number].corpus, int(self._first_shard[number])
         size = corpus.num_samples
         rounds = []
+
         while count:
             round_, start = divmod(offset, size)
             order = Permutation(corpus.num_shards, key_of(self._stream_keys[number], round_))(
@@ -271,6 +273,7 @@ class Mixture(Corpus):
             shards = (order[low : high + 1] + first_shard).astype(np.int32)
             rounds.append(Runs(shards, first, last, np.full(len(shards), round_, np.int32)))
             offset, count = offset + taken, count - taken
+
         return Runs(*map(np.concatenate, zip(*rounds, strict=True))) if rounds else NO_RUNS
 
     def __reduce__(self) -> tuple[Callable, tuple]:
@@ -312,6 +315,7 @@ class MixedPass(Corpus):
         is_cut = np.append(self._cut, -1)[place] == runs
         for name, column in found._asdict().items():
             column[is_cut] = self._table_of_cut[name][place[is_cut]]
+
         return found
 
     def rows(self, shard: int) -> Rows:
@@ -323,6 +327,7 @@ class MixedPass(Corpus):
         )
         if not self.rounds[shard]:
             return rows
+
         # A pass may take an utterance twice; speed and augmentation must be drawn twice.
         return replace(rows, key_hash=draw(key_of(int(self.rounds[shard])), rows.key_hash))
 
@@ -332,6 +337,7 @@ class MixedPass(Corpus):
         place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         first, last = (np.repeat(edge[shards], counts) for edge in (self.first, self.last))
         taken = (place >= first) & (place < last)
+
         return Stored(*(column[taken] for column in self.mixture.lengths(self.shards[shards])))
 
     def read(self, ref: SampleRef) -> Utterance:

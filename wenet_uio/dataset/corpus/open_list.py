@@ -35,4 +35,5 @@ def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYO
     if not corpus.num_samples:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in corpus.bad[:3])
         raise ListError(f"{data_list}: no usable utterance" + (f" ({reasons})" if reasons else ""))
+
     return corpus

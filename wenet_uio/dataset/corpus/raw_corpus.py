@@ -89,6 +89,7 @@ class RawCorpus(LineCorpus):
                 audio = objects.read_bytes(path)
         else:
             audio = objects.read_bytes(path)
+
         # The index may have put folders in front of the key, if other lines have audio of the same
         # name.
         key = self.key(ref) if line.is_named_by_audio else line.key

@@ -91,8 +91,10 @@ def entry_of(
     else:
         info = audio_info(_header_source(locate(line.wav, data_list)))
         rate, count = info.sample_rate, info.samples_between(line.start, line.end)
+
     if count <= 0:
         raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
+
     return Entry(line.key, count, rate, len(line.text.strip()), offset, size)
 
 
@@ -101,14 +103,17 @@ def _stated_rate(line: RawLine) -> int | None:
     stated = line.extra.get("sampling_rate")
     if not stated:
         return None
+
     try:
         rate = int(stated)
     except (TypeError, ValueError, OverflowError):
         rate = 0
+
     if not SAMPLE_RATES[0] <= rate <= SAMPLE_RATES[1]:
         raise ListError(
             f"sampling_rate must be {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz, found {stated!r}"
         )
+
     return rate
 
 
@@ -128,6 +133,7 @@ def nominal_rate_of(data_list: str, first_lines: Sequence[bytes], layout: Layout
                 return rate
         except ListError:  # will be among the bad lines
             continue
+
         path = locate(line.wav, data_list)
         try:
             if objects.is_remote(path):
@@ -152,10 +158,12 @@ def _check_answer(uri: str) -> None:
 def _header_source(path: str) -> str | bytes:
     if objects.is_plain(path):
         return path
+
     if place_of(path).offset is not None:
         raise AudioError(
             f"{path}: archives of features in a store are not read by byte; pack them into shards"
         )
+
     try:
         return objects.read_bytes(path)
     except (OSError, ValueError) as error:  # ValueError: no such transport, or not a URI
@@ -216,12 +224,14 @@ def _gather(
         rows = rows_of([outcome for _, outcome in some if isinstance(outcome, Entry)])
         columns.append(replace(rows, key_end=rows.key_end + np.uint64(keys_end)))
         keys_end += len(rows.keys)
+
         for number, outcome in some:
             used.extend([0] * (number // per_run + 1 - len(used)))
             if isinstance(outcome, Entry):
                 used[-1] += 1
             else:
                 bad.append(outcome)
+
     return Rows.of_columns(columns.arrays()), bad, used
 
 
@@ -307,6 +317,7 @@ def _index_lines(job: _Job) -> _Answer:
             skip = reason_to_skip(line.extra)
             if skip:
                 return key, skip
+
             return entry_of(line, job.data_list, offset, len(text), job.nominal_rate)
         except (ListError, AudioError) as error:
             return key, str(error)

@@ -43,6 +43,7 @@ def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, V
             f"{files.tar}: its index in {folder} was removed; delete the index of the list to redo "
             "it"
         )
+
     newest = max(places, key=lambda place: place.stat().st_mtime_ns)
     rows, _, meta = read_index(newest, one_of_many=True)
     return rows, Version(*meta["version"])
@@ -65,15 +66,18 @@ def update_kept_index(
     )
     before: StoredIndex | None = None
     is_current = False
+
     for found in filter(None, map(find_index, places_of(path))):
         is_current = _is_of(found.meta, version, manifest)
         if is_current and compare != "all":
             return found.rows, found.bad
         before = found
+
     beside = None if compare == "all" else _from_sidecar(files, layout, version)
     rows, bad = beside or _scanned(files, layout, version)
     bad += lost_since(before, rows, bad, files.tar)
     write_index(places_of(path), rows, bad, {"version": astuple(version), "manifest": manifest})
+
     return rows, bad + stale(before if is_current else None, rows, files.tar, compare)
 
 
@@ -89,10 +93,13 @@ def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexe
     sidecar = objects.beside(files.tar, f"{layout.suffix}.idx")
     if files.manifest or objects.file_of(files.tar) != files.tar or not objects.exists(sidecar):
         return None
+
     with objects.held_path(sidecar) as path:
         found = find_index(path)
+
     if found is None:
         return None
+
     rows, bad, meta = found
     return (rows, bad) if meta["tar_bytes"] == version.size else None
 

@@ -20,6 +20,7 @@ def local_manifest(path: str) -> str:
     """
     if not objects.is_remote(path):
         return path
+
     digest = hashlib.blake2b(path.encode(), digest_size=8).hexdigest()
     copy = (
         cache.directory()
@@ -31,10 +32,12 @@ def local_manifest(path: str) -> str:
         gzip.open(stored) if _is_gz(path) else stored as file,
     ):
         lines = b"".join(_with_absolute_audio(line, path) for line in file)
+
     copy.parent.mkdir(parents=True, exist_ok=True)
     if not copy.is_file() or copy.read_bytes() != lines:  # an equal copy keeps its index
         with written_aside(copy) as file:
             file.write(lines)
+
     return str(copy)
 
 
@@ -52,9 +55,11 @@ def _with_absolute_audio(line: bytes, uri: str) -> bytes:
         values = values_of(line)
     except ListError:
         return line
+
     folder = without_query(uri).rpartition("/")[0]
     for name in AUDIO:
         wav = values.get(name)
         if isinstance(wav, str) and not objects.is_remote(wav) and not wav.startswith("/"):
             values[name] = f"{folder}/{wav}"
+
     return json.dumps(values, ensure_ascii=False).encode() + b"\n"

@@ -113,6 +113,7 @@ class ShardCorpus(Corpus):
         rows = self.rows(ref.shard)
         if rows.records is not None:
             return self._read_recorded(ref, rows, rows.records)
+
         key = rows.key(ref.row)
         audio_at = _place(rows.audio_offset, rows.audio_size, ref.row)
         text_at = _place(rows.text_offset, rows.text_size, ref.row)
@@ -123,6 +124,7 @@ class ShardCorpus(Corpus):
         audio, text = ((start - first, end - first) for start, end in (audio_at, text_at))
         if not is_member_of(key, data, *audio) or not is_member_of(key, data, *text):
             raise self._changed(ref)
+
         try:
             return Utterance(key, data[slice(*audio)], str(data[slice(*text)], "utf-8"))
         except UnicodeDecodeError:
@@ -136,6 +138,7 @@ class ShardCorpus(Corpus):
         start, end = _place(rows.audio_offset, rows.audio_size, ref.row)
         data, first = self._bytes(ref.shard, start, end)
         found, size = member_before(data[: start - first])
+
         try:
             record = json.loads(
                 bytes(records[slice(*_place(rows.text_offset, rows.text_size, ref.row))])
@@ -143,12 +146,15 @@ class ShardCorpus(Corpus):
             text, *segment, extra = record[:4]
         except ValueError:
             raise self._changed(ref) from None
+
         if len(record) > 4:
             is_own = record[4:] == [key, plain_name(found)]
         else:  # of an earlier version; a manifest may use other names than the tar
             is_own = bool(self.files(ref.shard).manifest) or key in keys_of(plain_name(found))
+
         if not is_own or size != end - start:
             raise self._changed(ref)
+
         return Utterance(key, data[start - first :], text, *segment, extra=extra)
 
     def _bytes(self, shard: int, start: int, end: int) -> tuple[memoryview, int]:
@@ -161,6 +167,7 @@ class ShardCorpus(Corpus):
                     "indexed"
                 )
             return memoryview(tar.read(first, end)), first
+
         # Not in the cache yet
         data = objects.read_range(self.files(shard).tar, first, end, self._version(shard))
         return memoryview(data), first
@@ -184,12 +191,14 @@ class ShardCorpus(Corpus):
             rows, _ = shard_index(str(files), kept_folder(self.data_list), self._layout, "size")
         else:
             rows, _ = kept_index(files, self._layout, kept_folder(self.data_list))
+
         if rows.digest() != int(self._digest[shard]):
             raise ListError(
                 f"{files.tar}: not the shard that was indexed; delete {self._index} to redo it, or "
                 "copy the list to "
                 "another folder"
             )
+
         return rows
 
     def _tar(self, shard: int) -> _Tar | None:
@@ -197,11 +206,13 @@ class ShardCorpus(Corpus):
         tar = _open_tars.get((self._owner, shard))
         if tar is not None:
             return tar
+
         tar = self._open_tar(shard)
         if tar is not None:
             _open_tars.put((self._owner, shard), tar)
         else:  # the cache may lack room, and does not evict copies that this process has open
             _open_tars.drop_oldest()
+
         return tar
 
     def _open_tar(self, shard: int) -> _Tar | None:
@@ -213,6 +224,7 @@ class ShardCorpus(Corpus):
         )
         if file is None:
             return None
+
         with file:
             if shard not in self._compared and self.rows(shard).tar_pages not in (
                 "",
@@ -222,6 +234,7 @@ class ShardCorpus(Corpus):
                     f"{path}: changed since it was indexed; delete the indexes of tar and list to "
                     "redo them"
                 )
+
             self._compared.add(shard)
             return _Tar(file)
 

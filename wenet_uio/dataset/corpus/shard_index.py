@@ -71,15 +71,18 @@ def shard_index(
     )
     files = files._replace(tar=tar, manifest=manifest)
     stored: list[tuple[bool, StoredIndex | None]] = []
+
     for is_current, found in _stored_indexes(files, folder, layout):
         if is_current and _is_as_indexed(found.rows, tar, compare):
             return found.rows, found.bad
         stored.append((is_current, found))
+
     was_current, before = max(stored, key=itemgetter(0), default=(False, None))
     rows, bad = scan_shard(files, layout, tar)
     bad += lost_since(before, rows, bad, files.tar)
     if before is None or not was_current or before.bad != bad or not same_rows(before.rows, rows):
         write_index(_places(files, folder, layout), rows, bad, _state_of(files))
+
     return rows, bad + stale(before if was_current else None, rows, files.tar, compare)
 
 
@@ -159,6 +162,7 @@ def _is_sound(rows: Rows) -> bool:
 def _keys(rows: Rows) -> list[str]:
     if not _is_sound(rows):
         return []
+
     starts = [0, *rows.key_end.tolist()]
     keys = rows.keys.tobytes()
     return [

@@ -50,9 +50,11 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
             for name, count in names.items()
             if count > 1
         ]
+
     bad = in_tar(found, files.tar)
     if not members and not files.manifest:
         return replace(rows_of([]), tar_pages=tar_pages), bad
+
     with _mapped(tar) as data:
 
         def read(member: Member) -> bytes:
@@ -70,6 +72,7 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
             samples, problems = find_entries(
                 members, files.manifest, files.shard_id, layout, info_of
             )
+
         rows = _rows_of_samples(samples, info_of, problems)
         bad += problems if files.manifest else in_tar(problems, files.tar)
         return replace(rows, tar_pages=tar_pages), bad
@@ -125,6 +128,7 @@ def _rows_of_samples(
     with_records = any(map(_needs_record, samples))
     entries: list[Entry] = []
     records = bytearray()
+
     for line, audio, text in samples:
         try:
             count, rate = _length(info_of(audio), line.start, line.end)
@@ -132,13 +136,16 @@ def _rows_of_samples(
         except (AudioError, ListError) as error:
             bad.append((line.key, str(error)))
             continue
+
         text_at = (text.offset, text.size) if text else (0, 0)
         if with_records:
             text_at = len(records), len(record)
             records += record
+
         entries.append(
             Entry(line.key, count, rate, len(line.text.strip()), audio.offset, audio.size, *text_at)
         )
+
     rows = rows_of(entries)
     return replace(rows, records=np.frombuffer(bytes(records), np.uint8)) if with_records else rows
 

@@ -51,6 +51,7 @@ def lists_of_sources(sources: Sequence[SourceConf]) -> list[SourceList]:
             lists.extend(
                 lists_of_sources(conf.members()) if conf.type == "group" else lists_of(conf)
             )
+
     return list(dict.fromkeys(lists))
 
 
@@ -102,6 +103,7 @@ def _list_of_tarred(conf: SourceConf) -> str:
     assert first is not None
     remote = objects.is_remote(first)
     folder = cache.directory() / "lists" if remote else Path(objects.without_scheme(first)).parent
+
     return _written(folder, shards)
 
 
@@ -123,6 +125,7 @@ def _list_of_shar(folder: str) -> str:
             f"{folder}: expected as many recording.*.tar as cuts.*.jsonl.gz of Lhotse's Shar, "
             f"found {len(tars)} and {len(cuts)}"
         )
+
     return _written(folder_beside_shar(cuts[0]), pair_manifests(tars, cuts))
 
 
@@ -163,6 +166,7 @@ def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:
     digest = hashlib.blake2b("".join(lines).encode(), digest_size=6).hexdigest()
     path = folder / f"shards.{digest}.list"
     found = next((place for place in places_of(path) if place.exists()), None)
+
     return str(
         found or write_kept(places_of(path), lambda file: file.write("".join(lines).encode()))
     )

@@ -45,6 +45,7 @@ class TextCorpus(LineCorpus):
         for name in filter(None, (path, source_path)):
             if not os.path.isfile(name):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
                 raise ListError(f"{name}: no such text file")
+
         self._source_path, self._questions = source_path, tuple(questions)
         columns, meta = _read_or_build(path, source_path)
         digests = meta["summary"]["digest"].split()[1:]
@@ -63,9 +64,11 @@ class TextCorpus(LineCorpus):
         source = None
         for lines in self._sources:
             source = _text(lines, rows.audio_offset[ref.row], rows.audio_size[ref.row])
+
         extra = {}
         if self._questions:
             extra["question"] = self._questions[int(rows.key_hash[ref.row]) % len(self._questions)]
+
         return Utterance(rows.key(ref.row), None, text, source=source, extra=extra)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
@@ -88,9 +91,11 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
             ]
         except (OSError, UnicodeDecodeError) as error:
             raise ListError(f"{path}: questions cannot be read ({error})") from None
+
         if not found:
             raise ListError(f"{path}: holds no question; write one a line")
         questions += found
+
     return tuple(questions)
 
 
@@ -110,6 +115,7 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
             columns, meta = find_columns(place) or ({}, {})
             if meta.get("files") == fingerprint:
                 return columns, meta
+
         columns, bad = _index(path, source_path)
         # The digest of rows covers lengths only. Texts of equal length with other words must give
         # another digest.
@@ -125,6 +131,7 @@ def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
     name = Path(path).name
     entries: list[Entry] = []
     bad: list[Problem] = []
+
     for number, line, source in _pairs(path, source_path):
         key = f"{name}:{number}"
         (offset, text), (source_offset, source_text) = line, source or (0, b"")
@@ -132,10 +139,12 @@ def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
             if text.strip() or source_text.strip():
                 bad.append((key, "blank in one file of the pair"))
             continue
+
         length = len(text.decode().strip()) + len(source_text.decode().strip())
         entries.append(
             Entry(key, 0, TEXT_ONLY, length, source_offset, len(source_text), offset, len(text))
         )
+
     rows = rows_of(entries)
     first = np.arange(0, len(rows), UTTERANCES_PER_RUN)
     return table_of_runs(rows, first, np.minimum(first + UTTERANCES_PER_RUN, len(rows))), bad
@@ -153,6 +162,7 @@ def _pairs(
         for number, line in enumerate(lines_of(path), 1):
             yield number, line, None
         return
+
     for number, (line, source) in enumerate(zip_longest(lines_of(path), lines_of(source_path)), 1):
         if line is None or source is None:
             ended, other = (path, source_path) if line is None else (source_path, path)

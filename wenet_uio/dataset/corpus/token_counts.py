@@ -99,6 +99,7 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer) -> np.ndarray:
             columns, meta = find_columns(place) or ({}, {})
             if meta.get("corpus") == corpus.digest:
                 return columns["tokens"]
+
         counts = np.fromiter(_count(corpus, tokenizer), np.uint32, corpus.num_samples)
         write_kept(
             places_of(path),

@@ -53,6 +53,7 @@ class TtsTextCorpus(LineCorpus):
         """
         if not Path(path).is_file():
             raise ListError(f"{path}: no such file of texts to speak")
+
         self._per_character, self._speakers = seconds_per_character, tuple(speakers)
         first = next((line for _, line in lines_of(path) if line.strip()), b"")
         self._is_manifest = is_manifest(first)
@@ -60,11 +61,13 @@ class TtsTextCorpus(LineCorpus):
         super().__init__(
             *indexed_lines(path, f"{path}.spoken-{seconds_per_character:g}.idx", entries)
         )
+
         if not self.num_samples:
             reasons = "; ".join(f"{key}: {reason}" for key, reason in self.bad[:3])
             raise ListError(
                 f"{path}: holds no text to speak" + (f" ({reasons})" if reasons else "")
             )
+
         if speakers:
             self.digest += (
                 " " + hashlib.blake2b(repr(self._speakers).encode(), digest_size=8).hexdigest()
@@ -110,6 +113,7 @@ def speakers_of(paths: Sequence[str]) -> tuple[str, ...]:
             raise ListError(f"{path}: speakers cannot be read ({error})") from None
         if not found[-1]:
             raise ListError(f"{path}: names no speaker; write one a line")
+
     return tuple(dict.fromkeys(itertools.chain(*found)))
 
 
@@ -120,6 +124,7 @@ def _entries(
     for number, (offset, line) in enumerate(lines_of(path), 1):
         if not line.strip():
             continue
+
         try:
             found = parse_tts_text(line, manifest=manifest)
             seconds = found.seconds or SECONDS_OF_TEXT + seconds_per_character * len(found.to_speak)
@@ -131,5 +136,6 @@ def _entries(
         except ListError as error:
             bad.append((f"{path}:{number}", str(error)))
             continue
+
         key = found.key or f"{name}:{number}"
         yield Entry(key, milliseconds, PLANNED_RATE, len(found.text), 0, 0, offset, len(line))

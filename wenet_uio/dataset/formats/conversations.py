@@ -57,9 +57,11 @@ def parse_conversation(line: bytes | str) -> Conversation:
     turns = values.pop("conversations", None)
     if not isinstance(turns, list) or not turns:
         raise ListError(f"needs a list of turns under conversations, found {turns!r}")
+
     key = values.pop("id", None)
     if not isinstance(key, (str, int)):
         raise ListError(f"needs id, a string, found {key!r}")
+
     return Conversation(
         one_word(str(key)),
         tuple(_turn(number, turn) for number, turn in enumerate(turns, 1)),
@@ -70,11 +72,13 @@ def parse_conversation(line: bytes | str) -> Conversation:
 def _turn(number: int, turn: Any) -> Turn:
     if not isinstance(turn, dict) or not isinstance(turn.get("value"), str):
         raise ListError(f"turn {number}: needs a string under value, found {turn!r}")
+
     role, kind = str(turn.get("from", "")), turn.get("type", "text")
     if kind == "text":
         return Turn(role, turn["value"].strip())
     if kind != "audio":
         raise ListError(f"turn {number}: type is text or audio, found {kind!r}")
+
     return Turn(role, None, turn["value"], *_times(number, turn))
 
 
@@ -87,10 +91,12 @@ def _times(number: int, turn: dict[str, Any]) -> tuple[float, float | None]:
         raise ListError(
             f"turn {number}: offset and duration must be seconds, found {turn!r}"
         ) from None
+
     if not (0 <= start < math.inf and (seconds is None or 0 < seconds < math.inf)):
         raise ListError(
             f"turn {number}: offset and duration must be seconds, found {start} and {seconds}"
         )
+
     return start, seconds
 
 

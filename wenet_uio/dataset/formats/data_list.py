@@ -76,6 +76,7 @@ class RawLine:
             or not self.extra.keys().isdisjoint(("start", "end", "offset"))
         ):
             values |= {"start": self.start, "end": self.end}
+
         rest = {name: value for name, value in self.extra.items() if name not in values}
         return json.dumps(values | rest, ensure_ascii=False)
 
@@ -123,17 +124,21 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
         needed = ((AUDIO, wav), (text_names, text))
         missing = " and ".join(names[0] for names, value in needed if not isinstance(value, str))
         raise ListError(f"needs strings wav and {text_names[0]}, lacks {missing}{_hint(values)}")
+
     key = _take(values, KEY)
     try:
         start, end = _segment(values)
     except (TypeError, ValueError, OverflowError) as error:
         raise ListError(f"start, end, offset and duration must be seconds ({error})") from None
+
     if key is None:
         return RawLine(
             key_of_audio(wav, start), wav, text, start, end, values, is_named_by_audio=True
         )
+
     if not isinstance(key, (str, int, float)):
         raise ListError(f"key must be a string, found {type(key).__name__}")
+
     return RawLine(one_word(str(key)), wav, text, start, end, values)
 
 
@@ -166,11 +171,13 @@ def values_of(line: bytes | str) -> dict[str, Any]:
         raise ListError(f"not JSON ({error})") from None
     except RecursionError:
         raise ListError("not usable: its values are nested too deeply") from None
+
     if not isinstance(values, dict):
         raise ListError(f"expected an object of JSON, found {type(values).__name__}")
     # Searching strings first is faster: lists may have all characters beyond ASCII as escapes.
     if "\\u0000" in text or "\\ud" in text or "\\uD" in text:
         _check_characters(text, values)
+
     return values
 
 
@@ -178,12 +185,14 @@ def _check_characters(text: str, values: dict[str, Any]) -> None:
     """Raises: ListError: a value has a character that no file can hold."""
     if not UNUSABLE.search(text):
         return
+
     try:
         json.dumps(values, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ListError(
             "holds half of a surrogate pair (\\ud800 to \\udfff), which is no character"
         ) from None
+
     for name, value in values.items():
         if isinstance(value, str) and "\0" in value:
             raise ListError(f"{name} holds a NUL character (\\u0000)")
@@ -200,10 +209,12 @@ def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
     )
     if first is None and end is None and duration is None:
         return 0.0, None
+
     duration = None if duration is None else float(duration)
     start = float(first or 0.0)
     if end is None and first is not None and duration is not None:
         end = start + duration
+
     end = None if end is None else float(end)
     _check_times(start, end, duration)
     return start, end
@@ -272,6 +283,7 @@ def shards_of(path: str | Path, lines: Iterable[bytes]) -> tuple[list[str], list
             raise MissingFileError(f"{path}:{number}: {error}") from None
         except ListError as error:
             bad.append((f"{path}:{number}", str(error)))
+
     return shards, bad
 
 
@@ -283,13 +295,16 @@ def _shards_of_line(fields: list[str]) -> list[ShardFiles]:
         return [ShardFiles(part) for tar in expand(fields[0]) for part in objects.parts_of(tar)]
     if len(fields) == 2:
         return pair_manifests(expand(fields[0]), expand(fields[1]))
+
     if len(fields) > 3 or not fields[2].isdecimal():
         raise ListError(
             "expected a tar, a manifest and a shard_id (a number), separated by tabs, found "
             f"{fields}"
         )
+
     if len(fields[2]) > MOST_DIGITS:
         raise ListError(f"shard_id {fields[2][:MOST_DIGITS]}… has more than {MOST_DIGITS} digits")
+
     return [ShardFiles(fields[0], fields[1], int(fields[2]))]
 
 
@@ -301,11 +316,13 @@ def pair_manifests(tars: Sequence[str], manifests: Sequence[str]) -> list[ShardF
     """
     if len(manifests) == 1 and len(tars) > 1:
         return [ShardFiles(tar, manifests[0], _number_of(tar)) for tar in tars]
+
     if len(tars) != len(manifests):
         raise ListError(
             f"{len(tars)} tars and {len(manifests)} manifests: give one manifest for each tar, or "
             "one for all"
         )
+
     return [ShardFiles(tar, manifest) for tar, manifest in zip(tars, manifests, strict=True)]
 
 
@@ -316,6 +333,7 @@ def _number_of(tar: str) -> int:
             f"{tar}: its name has no number, which is needed as the shard_id of its entries in the "
             "manifest"
         )
+
     return int(number[1])
 
 
@@ -342,9 +360,11 @@ def locate(wav: str, data_list: str | Path) -> str:
     # os.path, because this runs for every sample that is read
     if objects.is_remote(wav):
         return wav
+
     wav = objects.without_scheme(wav)
     if os.path.isabs(wav) or os.path.exists(place_of(wav).path):  # noqa: PTH110, PTH117
         return wav
+
     beside = os.path.join(os.path.dirname(data_list), wav)  # noqa: PTH118, PTH120
     return beside if os.path.exists(place_of(beside).path) else wav  # noqa: PTH110
 

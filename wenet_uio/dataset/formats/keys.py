@@ -49,15 +49,18 @@ def one_word(key: str) -> str:
     """
     if key.isprintable() and " " not in key and key:
         return key
+
     try:
         key.encode()
     except UnicodeEncodeError:
         raise ListError(
             f"the key {key!r} holds half of a surrogate pair, which is no character"
         ) from None
+
     word = as_word(key)
     if not word:
         raise ListError("the key is empty")
+
     return word
 
 
@@ -85,6 +88,7 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
     named = {number: each for number, each in enumerate(audio) if each is not None}
     if len({keys[number] for number in named}) == len(named):
         return keys
+
     longer = list(keys)
     if not _are_of_one_audio(longer, named):
         heads = _heads([wav for wav, _, _ in named.values()])
@@ -94,6 +98,7 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
         if not _are_of_one_audio(longer, named):
             for (number, (wav, start, _)), head in zip(named.items(), heads, strict=True):
                 longer[number] = one_word(head + key_of_audio(wav, start, ALL_DIGITS))
+
     _add_ends(longer, named)
     _add_numbers(longer, named)
     return longer
@@ -128,6 +133,7 @@ def _add_numbers(keys: list[str], named: Mapping[int, Audio]) -> None:
             longer = f"{key}-sub{repeats[key]}"
             if longer not in used:
                 keys[number] = longer
+
         seen.add(keys[number])
         used.add(keys[number])
 

@@ -51,6 +51,7 @@ def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
         import lhotse.serialization
     except ImportError:
         raise ListError(f"{path}: reading cuts needs lhotse; pip install lhotse") from None
+
     is_packed = path.partition("?")[0].lower().endswith(".gz")
     with objects.open_or_hold(path) as stored, gzip.open(stored) if is_packed else stored as file:
         try:
@@ -119,6 +120,7 @@ def list_of_cuts(cuts_path: str) -> str:
     for place in places_of(data_list):
         if place.is_file() and place.stat().st_mtime_ns == made_at:
             return str(place)
+
     written = write_kept(
         places_of(data_list), lambda file: file.writelines(_lines_of_cuts(cuts_path))
     )
@@ -134,6 +136,7 @@ def _lines_of_cuts(cuts_path: str) -> Iterator[bytes]:
             yield (utterance_of(cut).to_json() + "\n").encode()
         except ListError as error:
             bad.append((str(cut.id), str(error)))
+
     for key, reason in bad:
         yield (RawLine(key, "", "", extra={SKIP: reason}).to_json() + "\n").encode()
 
@@ -156,6 +159,7 @@ def find_cuts(
     samples: list[FoundSample] = []
     bad: list[tuple[str, str]] = []
     named = set()
+
     for cut in read_cuts(cuts_path, bad):
         key = str(cut.id)
         named.add(key)
@@ -164,6 +168,7 @@ def find_cuts(
                 samples.append(_sample_of(cut, by_key.get(key), info_of))
         except (ListError, AudioError) as error:
             bad.append((key, str(error)))
+
     bad.extend((key, f"no cut of {cuts_path} names it") for key in by_key if key not in named)
     return samples, bad
 
@@ -173,10 +178,12 @@ def _sample_of(
 ) -> FoundSample:
     if member is None or member.name.endswith(".nodata"):
         raise ListError("its audio is not in the tar of recordings")
+
     _check_plain(cut)
     info = info_of(member)
     start, end = _span(cut, info.num_samples / info.sample_rate)
     extra = _extra(cut, _channel(cut))
+
     return FoundSample(
         RawLine(one_word(str(cut.id)), member.name, _text(cut), start, end, extra), member, None
     )
@@ -188,6 +195,7 @@ def _check_plain(cut: Any) -> None:
         raise ListError(f"a {kind}: save its audio as a recording with cut.save_audio")
     if not cut.has_recording:
         raise ListError("a cut without a recording; stored features cannot be used")
+
     if cut.recording.transforms:
         raise ListError(
             "its recording has transforms: save the transformed audio with cut.save_audio"
@@ -205,6 +213,7 @@ def _source(cut: Any) -> tuple[str, int | None]:
             f"{found} for channel {channel} of recording {cut.recording.id}; expected a file or a "
             "URL"
         )
+
     return str(source.source), None if len(source.channels) == 1 else source.channels.index(channel)
 
 
@@ -216,9 +225,11 @@ def _channel(cut: Any, *, always: bool = False) -> int | None:
     channels = cut.channel if isinstance(cut.channel, list) else [cut.channel]
     if len(channels) != 1:
         raise ListError(f"{len(channels)} channels in one cut; make a cut for each channel")
+
     recorded = cut.recording.channel_ids
     if always:
         return channels[0]
+
     return None if len(recorded) < 2 else recorded.index(channels[0])
 
 
@@ -237,6 +248,7 @@ def _text(cut: Any) -> str:
     ]
     if not texts:
         raise ListError("no supervision with a text")
+
     return " ".join(texts)
 
 
@@ -249,9 +261,11 @@ def _extra(cut: Any, channel: int | None) -> dict[str, Any]:
         values = {getattr(part, name) for part in cut.supervisions}
         if len(values) == 1 and None not in values:
             extra[name] = values.pop()
+
     custom = {**(cut.custom or {})}
     if len(cut.supervisions) == 1:
         custom |= cut.supervisions[0].custom or {}
+
     extra |= {
         name: value
         for name, value in custom.items()

@@ -46,6 +46,7 @@ class DataList:
         self._digest: str | None = None
         self._raw = _HashedFile(path)
         self._file = io.BufferedReader(self._raw, BLOCK)
+
         try:
             # The state is taken before the first read: a list that is written meanwhile differs.
             status = os.fstat(self._raw.fileno())
@@ -79,6 +80,7 @@ class DataList:
         for line in itertools.chain(self._head, self._file):
             yield offset, line
             offset += len(line)
+
         # Fixed here: a list that grows later has lines that were not given.
         self._digest = self._raw.state.hexdigest()
 
@@ -95,6 +97,7 @@ class DataList:
         while filled < TYPE_LINES and (line := self._file.readline()):
             head.append(line)
             filled += bool(_stripped(line))
+
         return head
 
     def _refuse_shard(self) -> None:
@@ -106,6 +109,7 @@ class DataList:
             kind = "a tar"
         else:
             return
+
         raise ListError(
             f"{self.path}: {kind}, not a data list; write its path as a line of a file, and name "
             "that file with data_type shard"
@@ -122,10 +126,12 @@ class DataList:
         are_json = [line.startswith(b"{") and line.endswith(b"}") for line in lines]
         if (data_type == "raw") in are_json:
             return
+
         if data_type == "raw":
             content, fitting = "paths of shards", "shard"
         else:
             content, fitting = "JSON lines", "raw"
+
         raise ListError(
             f"{self.path}: holds {content}, which is data_type {fitting}, not {data_type}"
         )

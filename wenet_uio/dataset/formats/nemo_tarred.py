@@ -72,15 +72,18 @@ def find_entries(
             name = line.wav if line.wav in by_name else SUB.sub("", line.wav)
             if name not in by_name:
                 raise ListError(f"{line.wav} is not in the tar")
+
             named.add(name)
             skip = reason_to_skip(line.extra)
             if skip:
                 raise ListError(skip)
+
             samples.append(
                 FoundSample(_segment(line, name, info_of(by_name[name])), by_name[name], None)
             )
         except (ListError, AudioError) as error:
             bad.append((key, str(error)))
+
     # Texts beside the audio are replaced by the manifest.
     unnamed = (name for name in by_name if name not in named and not name.lower().endswith(_TEXTS))
     bad.extend((name, f"no entry of {manifest} names it") for name in unnamed)
@@ -106,6 +109,7 @@ def entries_without_tar(manifest: str, shard_ids: Sequence[int]) -> list[tuple[s
                     f"{len(lines)} entries of shard {shard_id}, whose tar is not in the list",
                 )
             )
+
     return bad
 
 
@@ -120,6 +124,7 @@ def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
         return replace(line, start=0.0, end=None)
     if line.start and line.is_named_by_audio:
         line = replace(line, key=key_of_audio(name, line.start))
+
     return replace(line, end=None if duration is None else line.start + float(duration))
 
 
@@ -142,6 +147,7 @@ def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[
         except (ValueError, TypeError, KeyError, RecursionError):
             shard_id = None
         lines[shard_id if isinstance(shard_id, int) else None].append((number, line))
+
     return dict(lines)
 
 

@@ -33,15 +33,18 @@ def expand(pattern: str) -> list[str]:
     """
     if "\0" in pattern:
         raise ListError(f"{pattern!r} holds a NUL character")
+
     has_alternatives = "," in pattern and _first_alternatives(pattern) is not None
     if has_alternatives or RANGE.search(pattern):
         path = objects.without_scheme(pattern)
         if os.path.exists(path):  # noqa: PTH110
             return [pattern]
+
     paths: list[str] = []
     for name in _expand_ranges(pattern):
         for alternative in _expand_alternatives(name):
             paths.extend(_files_of(alternative))
+
     # A range inside of an alternative gives the other alternatives once for each number.
     return list(dict.fromkeys(paths)) if "," in pattern else paths
 
@@ -55,15 +58,18 @@ def _expand_alternatives(name: str) -> Iterator[str]:
     if "," not in name:
         yield name
         return
+
     count = math.prod(found[1].count(",") + 1 for found in BRACES.finditer(name))
     if count > MOST_PATHS:
         raise ListError(
             f"{name[:80]}: its alternatives stand for {count} paths; {MOST_PATHS} is the limit"
         )
+
     found = _first_alternatives(name)
     if found is None:
         yield name
         return
+
     for part in found[1].split(","):
         yield from _expand_alternatives(name[: found.start()] + part + name[found.end() :])
 
@@ -81,9 +87,11 @@ def _files_of(name: str) -> list[str]:
         return [name]
     if not remote and os.path.exists(path):  # noqa: PTH110
         return [name]
+
     matches = objects.matches(name) if remote else sorted(glob.glob(path))  # noqa: PTH207 - a pattern may be absolute
     if not matches:
         raise MissingFileError(f"{name} matches no file")
+
     return matches
 
 
@@ -92,6 +100,7 @@ def _expand_ranges(pattern: str) -> Iterator[str]:
     literals, bounds = pieces[::3], list(zip(pieces[1::3], pieces[2::3], strict=True))
     if any(max(map(len, pair)) > MOST_DIGITS for pair in bounds):
         raise ListError(f"a range of {pattern[:80]} has a number of more than {MOST_DIGITS} digits")
+
     ranges = [range(int(first), int(last) + 1) for first, last in bounds]
     count = math.prod(map(len, ranges))
     if not 0 < count <= MOST_PATHS:
@@ -101,6 +110,7 @@ def _expand_ranges(pattern: str) -> Iterator[str]:
             else f"stand for {count} paths; {MOST_PATHS} is the limit"
         )
         raise ListError(f"{pattern}: its ranges {found}")
+
     widths = [len(first) for first, _ in bounds]
     for numbers in itertools.product(*ranges):
         named = zip(numbers, widths, literals[1:], strict=True)

@@ -52,6 +52,7 @@ def find_rows(
     for member in members:
         number, _, column = member.name.partition(".")
         rows.setdefault(number, {})[column] = member
+
     samples, bad = [], []
     for number, columns in rows.items():
         name = f"{_name_of(part)}_{int(number):06d}"
@@ -60,6 +61,7 @@ def find_rows(
             samples.append(_sample(name, values, columns, layout))
         except (ListError, ValueError, KeyError) as error:
             bad.append((name, str(error)))
+
     lines = with_distinct_keys([sample.line for sample in samples])
     return [sample._replace(line=line) for sample, line in zip(samples, lines, strict=True)], bad
 
@@ -104,10 +106,12 @@ def line_of_row(
     text_column = next((column for column in wanted if column in values), None)
     if text_column is None or not isinstance(values[text_column], str):
         raise ListError(f"no text in a column {' or '.join(wanted)} (columns: {', '.join(values)})")
+
     key_column = next((column for column in KEY_COLUMNS if _is_filled(values.get(column))), None)
     wav = _path_of_audio(values, audio) or name
     extra = _others(values, {audio, text_column, key_column})
     key = one_word(values[key_column]) if key_column else _key_of_path(wav)
+
     return RawLine(key, wav, values[text_column], extra=extra, is_named_by_audio=key_column is None)
 
 

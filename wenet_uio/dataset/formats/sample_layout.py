@@ -130,6 +130,7 @@ def find_samples(
     ways = ("last", "first") if layout.key_ends == "auto" else (layout.key_ends,)
     groups = max((list(_grouped(members, way)) for way in ways), key=_wholeness)
     samples, bad = [], []
+
     for key, fields, twice in groups:
         try:
             if twice:
@@ -137,6 +138,7 @@ def find_samples(
             samples.append(_sample(key, fields, layout, read))
         except ListError as error:
             bad.append((key.strip() or next(iter(fields.values())).name, str(error)))
+
     return samples, bad
 
 
@@ -150,10 +152,13 @@ def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields,
         if own != key and fields:
             yield key, fields, twice
             fields, twice = {}, ""
+
         key = own
         if field in fields:
             twice = field
+
         fields[field] = member
+
     if fields:
         yield key, fields, twice
 
@@ -192,6 +197,7 @@ def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
         )
         if is_own and data[header + 124 : header + 135] == b"%011o" % size:
             return True
+
     name, stated = member_before(data[max(0, start - LOOK_BACK) : start])
     return stated == size and key in keys_of(plain_name(name))
 
@@ -222,8 +228,10 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
             f"{audio} is an array at {max(rates)} Hz; arrays are read at {RATE} Hz: store it as "
             "flac or wav"
         )
+
     if text is None:
         raise ListError(f"no text among its members: {', '.join(fields)}")
+
     extra = _renamed(extra, layout.rename)
     return FoundSample(
         RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member
@@ -254,10 +262,13 @@ def _audio_field(fields: Fields, layout: Layout) -> str:
         found = next((field for field in wanted if field in fields), None)
         if found is None:
             raise ListError(f"no {' or '.join(wanted)} among its members: {', '.join(fields)}")
+
         return found
+
     audio = sorted(filter(is_audio, fields), key=lambda field: (_is_array(field), "." in field))
     if not audio:
         raise ListError(f"no audio among its members: {', '.join(fields)}")
+
     return audio[0]
 
 
@@ -273,6 +284,7 @@ def _text(
         for name in [field] if wanted else JSON_TEXT:
             if isinstance(extra.get(name), str):
                 return extra.pop(name), None
+
     return None, None
 
 
@@ -297,6 +309,7 @@ def _extra(fields: Fields, audio: str, read: ReadMember) -> dict[str, Any]:
                 extra[field] = _decoded(member, read)
             except ListError:
                 continue  # a small binary member
+
     return extra
 
 

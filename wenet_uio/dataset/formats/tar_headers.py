@@ -91,13 +91,17 @@ class HeaderReader:
                     self._problem = ""
                     raise HeaderError("no member behind an extended header")
                 return None
+
             header = parse_header(block)
             self.position += BLOCK
             if header.kind not in EXTENDED:
                 break
+
             self._read_extended(header, own)
+
         if header.kind == SPARSE:
             self._skip_sparse_map(block)
+
         return self._placed(_described(header, self._common | own))
 
     def resume(self) -> int | None:
@@ -116,6 +120,7 @@ class HeaderReader:
             self.position -= BLOCK
             self._problem = f"the extended header before it states a size of {header.size} bytes"
             raise HeaderError(f"an extended header that states a size of {header.size} bytes")
+
         content = self._data[self.position : min(end, self.position + MOST_EXTENDED)]
         self.position += padded(header.size)
         if header.size > MOST_EXTENDED:
@@ -138,6 +143,7 @@ class HeaderReader:
         if 0 <= size <= there:
             self.position += padded(size)
             return header._replace(offset=start, problem=problem)
+
         problem = (
             f"cut short: {there} of {size} bytes are there"
             if size > 0
@@ -146,6 +152,7 @@ class HeaderReader:
         found = self._next_header(self.position)
         self.position = len(self._data) + BLOCK if found is None else found
         behind = "" if found is None else f"; the next member that can be read is at byte {found}"
+
         return header._replace(offset=start, problem=problem + behind)
 
     def _skip_sparse_map(self, header: bytes) -> None:
@@ -166,7 +173,9 @@ class HeaderReader:
                     return at - MAGIC_AT
                 except HeaderError:
                     pass
+
             at = self._data.find(MAGIC, at + 1)
+
         return None
 
 
@@ -178,6 +187,7 @@ def parse_header(block: bytes) -> Header:
     """
     if len(block) < BLOCK:
         raise HeaderError("no header of a member")
+
     stated = _number(block[148:156])
     unsigned = sum(block) - sum(block[148:156]) + 8 * ord(" ")
     # Old programs summed signed bytes.
@@ -185,6 +195,7 @@ def parse_header(block: bytes) -> Header:
         byte > 127 for byte in block[:148] + block[156:]
     ):
         raise HeaderError("no header of a member")
+
     return _values(block)
 
 
@@ -192,9 +203,11 @@ def _values(block: bytes) -> Header:
     name = block[:100].partition(b"\0")[0]
     if block[MAGIC_AT : MAGIC_AT + 6] == b"ustar\0" and block[345]:
         name = block[345:500].partition(b"\0")[0] + b"/" + name
+
     kind = block[156:157]
     if kind == b"\0" and name.endswith(b"/"):
         kind = b"5"  # before 1988, folders had no type of their own
+
     return Header(
         kind, _text(name), _number(block[124:136]), _text(block[157:257].partition(b"\0")[0])
     )
@@ -213,6 +226,7 @@ def member_before(before: bytes | memoryview) -> tuple[str, int]:
     before = bytes(before)
     if len(before) < BLOCK:
         return "", -1
+
     header = _values(before[-BLOCK:])
     for at in range(len(before) - 3 * BLOCK, -1, -BLOCK):
         if (
@@ -220,17 +234,21 @@ def member_before(before: bytes | memoryview) -> tuple[str, int]:
             or before[at + MAGIC_AT : at + MAGIC_AT + 5] != MAGIC
         ):
             continue
+
         try:
             extended = parse_header(before[at : at + BLOCK])
             if at + BLOCK + padded(extended.size) != len(before) - BLOCK:
                 continue
+
             content = before[at + BLOCK : at + BLOCK + extended.size]
             is_name = extended.kind in LONG_NAME
             values = {"path": content.partition(b"\0")[0]} if is_name else _pax_values(content)
         except HeaderError:
             continue
+
         header = _described(header, values)
         break
+
     return header.name, header.size
 
 
@@ -251,6 +269,7 @@ def _described(header: Header, values: dict[str, bytes]) -> Header:
         header = header._replace(size=_number(values["size"], 10))
     if "GNU.sparse.name" in values:
         header = header._replace(name=_text(values["GNU.sparse.name"]))
+
     return header._replace(kind=SPARSE) if "sparse" in values else header
 
 
@@ -267,12 +286,15 @@ def _pax_values(content: bytes) -> dict[str, bytes]:
         end = at + int(start[1]) if start else 0
         if start is None or end <= start.end() or content[end - 1 : end] != b"\n":
             raise HeaderError(f"its pax header is damaged at byte {at}")
+
         key = _text(start[2])
         if key in PAX_KEYS:
             values[key] = content[start.end() : end - 1]
         if key.startswith("GNU.sparse."):
             values["sparse"] = b""
+
         at = end
+
     return values
 
 
@@ -282,9 +304,11 @@ def _number(field: bytes, base: int = 8) -> int:
     """
     if field[:1] == b"\x80":
         return int.from_bytes(field[1:], "big")
+
     digits = field.partition(b"\0")[0].strip(b" ")
     if not digits:
         return 0
+
     try:
         return int(digits, base) if digits.isdigit() and len(digits) <= 20 else -1
     except ValueError:

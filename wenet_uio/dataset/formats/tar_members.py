@@ -66,12 +66,14 @@ def read_members(path: str, name: str | None = None) -> tuple[list[Member], list
     name = name or path
     if not Path(path).stat().st_size:
         return [], [(name, "an empty file")]
+
     found: list[Member | Header] = []
     bad: list[tuple[str, str]] = []
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         _scan(data, name, found, bad)
         if not found and data[: len(GZIP)] == GZIP:
             return [], [(name, "compressed with gzip; name it .tar.gz, or unpack it")]
+
     return _without_links(found, bad), bad
 
 
@@ -88,9 +90,11 @@ def _scan(
             header = reader.next()
         except HeaderError as raised:
             header, error = None, str(raised)
+
         if header is not None:
             _take(header, found, bad)
             continue
+
         place = reader.position
         resumed = reader.resume()
         damage = _damage(data, place, error, resumed)
@@ -125,6 +129,7 @@ def _problem(header: Header) -> str:
         return f"larger than 4 GiB ({header.size} bytes)"
     if _printable(header.name) != header.name:
         return "its name is not UTF-8"
+
     return (
         ""
         if plain_name(header.name) and "\0" not in header.name
@@ -149,6 +154,7 @@ def _damage(data: mmap.mmap, stopped: int, error: str, next_header: int | None) 
         return f"ends at byte {len(data)}, in the padding of its last member: it may be cut short"
     if stopped == len(data):
         return f"ends at byte {stopped} without an end mark: it may be cut short"
+
     return _damage_behind(data, stopped)
 
 
@@ -166,13 +172,16 @@ def _damage_behind(data: mmap.mmap, end: int) -> str:
             return (
                 f"damaged at byte {other} (no header of a member, behind an end mark at byte {end})"
             )
+
     zeros, records = len(data) - end, [RECORD_BYTES]
     if len(data) % RECORD_BYTES:
         records = OTHER_RECORDS
+
     if zeros <= END_BYTES or any(
         len(data) % record == 0 and zeros < record + END_BYTES for record in records
     ):
         return ""
+
     return f"{zeros} bytes of zeros at its end, from byte {end}: it may have been downloaded or written in part"
 
 
@@ -196,6 +205,7 @@ def _without_links(found: list[Member | Header], bad: list[tuple[str, str]]) -> 
             )
         else:
             members.append(target._replace(name=plain_name(item.name), target=target.name))
+
     return members
 
 
@@ -207,6 +217,7 @@ def _target(link: Header, by_name: dict[str, Member | Header]) -> Member | None:
             break
         folder = posixpath.dirname(item.name) if item.kind == LINKS[1:] else ""
         item = by_name.get(plain_name(posixpath.normpath(posixpath.join(folder, item.link))))
+
     return item if isinstance(item, Member) else None
 
 

@@ -50,6 +50,7 @@ def parse_tts_text(line: bytes, *, manifest: bool) -> TtsText:
     values = values_of(line) if manifest else {"text": _plain(line)}
     if reason := reason_to_skip(values):
         raise ListError(reason)
+
     key, duration = (
         next((values.pop(name) for name in KEY if name in values), None),
         values.pop("duration", None),
@@ -60,6 +61,7 @@ def parse_tts_text(line: bytes, *, manifest: bool) -> TtsText:
     text, to_speak = _checked(text, "text"), _checked(to_speak, spoken)
     if not isinstance(values.get("speaker"), (str, int, type(None))):
         raise ListError(f"speaker must be a string or a number, found {values['speaker']!r}")
+
     return TtsText(
         None if key is None else one_word(str(key)), text, to_speak, _seconds(duration), values
     )
@@ -83,10 +85,13 @@ def _plain(line: bytes) -> str:
 def _seconds(duration: Any) -> float | None:
     if duration is None:
         return None
+
     try:
         seconds = float(duration)
     except (TypeError, ValueError):
         seconds = math.nan
+
     if not 0 < seconds < math.inf:
         raise ListError(f"duration must be seconds, found {duration!r}")
+
     return seconds

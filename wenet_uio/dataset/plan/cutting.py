@@ -35,6 +35,7 @@ def cut(units: np.ndarray, count: int, bound: int) -> list[Run]:
         return [(min(i, len(values)), min(i + 1, len(values))) for i in range(count)]
     if count <= 0:
         raise ValueError(f"{len(values)} samples cannot be cut into {count} batches")
+
     low, high = max(values[-1], sum(values) // count) - 1, values[-1] * -(-len(values) // count)
     best = _runs(values, high)
     if low < bound < high:
@@ -43,6 +44,7 @@ def cut(units: np.ndarray, count: int, bound: int) -> list[Run]:
             low = bound
         else:
             best, high = runs, bound
+
     while high - low > max(1, low // 1000):
         middle = (low + high) // 2
         runs = _runs(values, middle, at_most=count)
@@ -50,8 +52,10 @@ def cut(units: np.ndarray, count: int, bound: int) -> list[Run]:
             low = middle
         else:
             best, high = runs, middle
+
     while len(best) < count:
         _halve_largest(best, values)
+
     return best
 
 
@@ -81,6 +85,7 @@ def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[Run] 
     while first < end:
         if len(runs) == at_most:
             return None
+
         # Bisect for the first run that costs too much: cost(last) = (last - first) * values[last -
         # 1] rises with last.
         reach = min(end, first + cap // values[first])
@@ -94,6 +99,7 @@ def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[Run] 
         last = max(last, first + 1)
         runs.append((first, last))
         first = last
+
     return runs
 
 

@@ -49,6 +49,7 @@ def token_bins(seconds: np.ndarray, tokens: np.ndarray, count: int, per_bin: int
     ends: list[tuple[float, int]] = []
     limits: list[float] = []
     outliers, low = 0, -np.inf
+
     for end in duration_bins(seconds, count):
         inside = (seconds > low) & (seconds <= end)
         rate = tokens[inside] / seconds[inside]
@@ -58,6 +59,7 @@ def token_bins(seconds: np.ndarray, tokens: np.ndarray, count: int, per_bin: int
         limits.append(float(rate[kept].max()))
         outliers += int(np.count_nonzero(~kept))
         low = end
+
     return TokenBins(tuple(ends), tuple(limits), outliers)
 
 

@@ -93,6 +93,7 @@ class EntryPolicy(Policy):
         for number in np.unique(lengths.entries).tolist():
             own = lengths.entries == number
             found[own] = getattr(self.policies[number], name)(lengths.of(own))
+
         return found
 
 

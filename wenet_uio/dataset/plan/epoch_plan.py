@@ -98,6 +98,7 @@ class EpochPlan:
         self._planner = GroupPlanner(self.corpus, self.measure, key=key, division=self.division)
         self._planned: dict[tuple[int, int], tuple[Group, Batches]] = {}
         """The group that was used last, by number of the stream and lane."""
+
         if self.lanes == 1 and self.corpus.num_samples <= WHOLE_CORPUS:
             members = tuple(
                 (shard, 0, int(count)) for shard, count in enumerate(self.corpus.samples)
@@ -137,6 +138,7 @@ class EpochPlan:
         row, lane = divmod(index, self.lanes)
         if len(self._streams) == 1:
             return PlannedBatch(index, self._row(0, lane, row))
+
         pieces = [
             piece for number in range(len(self._streams)) for piece in self._row(number, lane, row)
         ]
@@ -151,6 +153,7 @@ class EpochPlan:
                 lane, group.members, group.first_row, group.last_row - group.first_row
             )
             self._planned[number, lane] = (group, batches)
+
         return batches[row - group.first_row]
 
     def step(self, position: int, world_size: int, rank: int) -> PlannedBatch:
@@ -161,6 +164,7 @@ class EpochPlan:
         """
         if position + world_size <= self.num_batches:
             return self.batch(position + rank)
+
         pieces = [
             piece
             for index in range(position, self.num_batches)
@@ -181,9 +185,11 @@ class EpochPlan:
         sources = sources_of(self.corpus)
         if not sources.are_joined:
             return [pieces]
+
         parts: dict[int, list[Piece]] = {}
         for piece in filter(len, pieces):
             parts.setdefault(int(sources.entries(piece.shards[:1])[0]), []).append(piece)
+
         return [parts[number] for number in sorted(parts)] or [pieces]
 
     def shards_ahead(
@@ -205,6 +211,7 @@ class EpochPlan:
             shards, first_use = np.unique(whole[1].shards_from(row), return_index=True)
             yield row, self.rows, shards[np.argsort(first_use)]
             return
+
         coming = [(row, lane, number) for lane in lanes for number in range(len(self._streams))]
         heapq.heapify(coming)
         while coming:
@@ -231,6 +238,7 @@ def divide(corpus: Corpus, world_size: int) -> Division:
     """
     if corpus.num_samples <= WHOLE_CORPUS:
         return Division(1, world_size)
+
     lanes = -(-LEAST_LANES // world_size) * world_size
     lanes = max(1, min(lanes, corpus.num_shards // shards_of_a_group(corpus)))
     lanes -= lanes % min(lanes, world_size)

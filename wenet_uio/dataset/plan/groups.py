@@ -64,6 +64,7 @@ class GroupPlanner:
         order = self._ranks(lane, rows)
         if self._sources.take_turns:
             order = self._in_turns(batches, order, lane, rows)
+
         return Batches([batches[number] for number in order])
 
     def _ranks(self, lane: int, rows: np.ndarray) -> np.ndarray:
@@ -78,6 +79,7 @@ class GroupPlanner:
         else:
             band = lane // (division.synced or division.lanes) if by_length == "synced" else lane
             keys = [draw(key_of(self.key, ROW, band), rows)]
+
         return np.argsort(np.lexsort(keys))
 
     def _in_turns(
@@ -94,6 +96,7 @@ class GroupPlanner:
         for source in np.unique(sources):
             own = np.flatnonzero(sources == source)
             turn[own] = (np.arange(len(own)) + 0.5) / len(own)
+
         turns = np.lexsort((sources, turn))
         order, sources = order[turns], sources[turns]
         # Each source takes turns of its own, so its batches need a new order of length
@@ -101,6 +104,7 @@ class GroupPlanner:
             for source in np.unique(sources):
                 own = np.flatnonzero(sources == source)
                 order[own] = np.sort(order[own])[self._ranks(lane, rows[own])]
+
         return order
 
     def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
@@ -114,6 +118,7 @@ class GroupPlanner:
             stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
             place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
             columns.append((*place, *(column[kept] for column in stored)))
+
         shards, rows, *stored, keys = (
             np.concatenate(column[1:] or column) for column in zip(*columns, strict=True)
         )
@@ -126,6 +131,7 @@ class GroupPlanner:
         units = self.measure.policy.units(lengths)
         frames, buckets = lengths.frames.astype(np.int32), buckets.astype(np.int32)
         samples = Piece(shards, rows, speeds.astype(np.float32), frames, units, buckets, seeds)
+
         return samples, keys
 
     def _entries(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
@@ -151,12 +157,14 @@ class GroupPlanner:
         place = self._places(samples, uniform(key_of(self.key, PLACE), keys), expected)
         if self.measure.noise is not None:
             number = 1
+
         turn = np.argsort(draw(key_of(self.key, BLOCK), keys), kind="stable")
         blocks = []
         for part in range(number):
             block = turn[part::number]
             share = None if count is None else count * (part + 1) // number - count * part // number
             blocks.append((samples[block[np.argsort(place[block], kind="stable")]], share))
+
         return blocks
 
     def _places(self, samples: Piece, random: np.ndarray, batches: int) -> np.ndarray:
@@ -173,6 +181,7 @@ class GroupPlanner:
             return frames
         if batches >= SMALL_GROUP:
             return frames * (1 + JITTER * (2 * random - 1))
+
         # Moves of mean 1, up to 4, mostly short and only to longer samples: at the same padding,
         # fewer batch mates meet again than with uniform moves. Unlike a logarithm, divisions give
         # the same bits on every machine.
@@ -182,6 +191,7 @@ class GroupPlanner:
             own = np.flatnonzero(samples.buckets == bucket)
             own = own[np.argsort(frames[own], kind="stable")]
             places[own] = np.cumsum(samples.units[own]) / measure.policy.bound + moves[own]
+
         return places
 
     def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
@@ -202,8 +212,10 @@ class GroupPlanner:
                 piece for number in numbers for piece in filled(block[block.buckets == number])
             ]
             return share_out(pieces, len(pieces) if count is None else count)
+
         if count is None:
             return [(piece,) for piece in self._up_to_target(block) if len(piece)]
+
         runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound)
         return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
 
@@ -219,6 +231,7 @@ class GroupPlanner:
             cut_parts = self._in_equal_numbers(parts) if len(block) else []
         else:
             cut_parts = [self._cut_any(part, count) for part in parts]
+
         joined = [
             tuple(piece for batch in batches for piece in batch)
             for batches in zip(*cut_parts, strict=True)
@@ -236,6 +249,7 @@ class GroupPlanner:
         policy = self.measure.policy
         if policy.target == policy.bound:
             return self._within_bound(samples)
+
         return [
             samples[slice(*run)]
             for run in cut_to_target(np.maximum.accumulate(samples.units), policy.target)
@@ -247,6 +261,7 @@ class GroupPlanner:
         """
         if samples.cost <= self.measure.policy.bound:
             return [samples]
+
         units = np.maximum.accumulate(samples.units)
         runs = cut(
             units, fewest_batches(units, self.measure.policy.bound), self.measure.policy.bound

@@ -56,6 +56,7 @@ def filters_identity(filters: FilterConf) -> dict[str, Any]:
         identity["min_tpt"] = filters.min_tpt
     if filters.max_tpt is not None:
         identity["max_tpt"] = filters.max_tpt
+
     return identity
 
 
@@ -75,6 +76,7 @@ def first_digest_of(identity: dict[str, Any]) -> str:
     same_names = ("text_length_is_tokens", "noise", "length_order", "length_jitter")
     values |= {name: repr(identity[name]) for name in same_names}
     text = f"Measure({', '.join(f'{name}={value}' for name, value in values.items())})"
+
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -107,7 +109,9 @@ def _first_policy(identity: dict[str, Any]) -> str:
             text = _first_policy(value)
         else:
             text = repr(_as_tuples(value))
+
         values.append(f"{name}={text}")
+
     return f"{_FIRST_POLICIES[identity['kind']]}({', '.join(values)})"
 
 

@@ -90,12 +90,14 @@ class ShardCosts:
         corpus, policy = self.corpus, self.measure.policy
         costs = np.empty(corpus.num_shards, np.uint32)
         unit = COST_UNIT / (policy.bound * policy.fill)
+
         for first in range(0, corpus.num_shards, SHARDS_AT_ONCE):
             part = slice(first, first + SHARDS_AT_ONCE)
             costs[part] = np.minimum(
                 np.ceil(self.measure.shard_units(corpus, part) * unit), np.iinfo(np.uint32).max
             )
             release_pages(corpus.samples)
+
         return costs
 
     def of_entry(self, entry: int | None) -> np.ndarray:
@@ -166,10 +168,12 @@ class Lanes:
         low = high - width
         passed = rows_before(low) if low >= origin else 0
         low = edge_from(first_position_after(passed)) if passed else first
+
         if high >= no_edge or rows_before(high) >= self.rows:
             high, last_row = last, self.rows
         else:
             last_row = rows_before(high)
+
         return Group(passed, last_row, self._members(low, high, start, end))
 
     def _containing(self, cost: int) -> int:
@@ -189,6 +193,7 @@ class Lanes:
             shard = self._stream.shard_at(position)
             if self._entry is not None and self._sources.entries(shard) != self._entry:
                 continue
+
             first = self._sample_at(position, start)
             last = (
                 self._sample_at(position, end)
@@ -197,9 +202,11 @@ class Lanes:
             )
             if position == high and last is None:
                 break
+
             last = int(self.corpus.samples[shard]) if last is None else last
             if last > first:
                 members.append((shard, first, last))
+
         return tuple(members)
 
     def _sample_at(self, position: int, cost: int) -> int:
@@ -209,6 +216,7 @@ class Lanes:
         before, after = (self._stream.cost_before(edge) for edge in (position, position + 1))
         if cost <= before:
             return 0
+
         seconds = np.cumsum(self.corpus.rows(self._stream.shard_at(position)).seconds)
         return int(
             np.searchsorted(

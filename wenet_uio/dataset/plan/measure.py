@@ -116,6 +116,7 @@ class Measure:
         for reason, bad in self._filters(rows, entries):
             reasons[reason] += int(np.count_nonzero(kept & bad))
             kept &= ~bad
+
         return kept, +reasons
 
     def lengths(
@@ -138,6 +139,7 @@ class Measure:
             milliseconds = np.where(
                 stored, rows.num_samples.astype(np.int64) * 1000 // FRAME_RATE, milliseconds
             )
+
         return Lengths(frames, milliseconds, tokens, text_only, entries)
 
     def shard_units(self, corpus: Corpus, part: slice = slice(None)) -> np.ndarray:
@@ -152,6 +154,7 @@ class Measure:
         frames = seconds * self.frame_count.sample_rate / self.frame_count.shift
         units = self.policy.table_units(corpus.samples[part], seconds, frames)
         units = np.zeros(len(seconds)) if units is None else units.astype(np.float64)
+
         for shards, stored in self._lengths_needed(corpus, part):
             entries = self._entries(corpus, shards)
             kept = self.keep(stored, entries)[0]
@@ -160,6 +163,7 @@ class Measure:
             )
             ends = np.cumsum(corpus.samples[shards], dtype=np.int64)
             units[shards - (part.start or 0)] = summed[ends] - summed[ends - corpus.samples[shards]]
+
         return units
 
     def filtered(self, corpus: Corpus, first: int = 0, step: int = 1) -> Counter[str]:
@@ -175,6 +179,7 @@ class Measure:
             for shards, stored in self._lengths_needed(corpus, part):
                 reasons += self.keep(stored, self._entries(corpus, shards))[1]
             release_pages(corpus.samples)
+
         return reasons
 
     def _entries(self, corpus: Corpus, shards: np.ndarray) -> np.ndarray | None:
@@ -207,14 +212,17 @@ class Measure:
         nothing = np.zeros(0)
         if corpus.has_features or self.policy.table_units(nothing, nothing, nothing) is None:
             return np.ones(len(range(*part.indices(corpus.num_shards))), bool)
+
         shortest, longest, shortest_text, longest_text = corpus.extremes(part)
         shortest = np.minimum(shortest, longest)  # infinite in a shard without samples
         text_only = longest == 0
         if not len(shortest):
             return text_only
+
         extremes = (shortest.min(), longest.max(), shortest_text.min(), longest_text.max())
         if not self._extremes_may_filter(*map(np.atleast_1d, extremes))[0]:
             return text_only
+
         return text_only | self._extremes_may_filter(shortest, longest, shortest_text, longest_text)
 
     def _extremes_may_filter(
@@ -238,6 +246,7 @@ class Measure:
     ) -> Iterator[tuple[str, np.ndarray]]:
         if self.filter is None:
             return
+
         has_audio = rows.sample_rate != TEXT_ONLY
         seconds = rows.num_samples / np.maximum(rows.sample_rate, 1)
         frames = seconds * FILTER_FRAMES_PER_SECOND
@@ -247,11 +256,13 @@ class Measure:
         yield "min_duration", (seconds < self.filter.min_duration) & has_audio
         if self.filter.max_duration is not None:
             yield "max_duration", seconds > self.filter.max_duration
+
         if self.text_length_is_tokens:
             tokens = rows.text_length.astype(np.int64)
             yield from token_count_filters(self.filter, tokens)
             for reason, bad in token_rate_filters(self.filter, tokens, frames):
                 yield reason, bad & has_audio
+
         slowest = self.policy.units(self.lengths(rows, min(self.speeds), entries))
         yield "fits_no_batch", slowest > self.policy.bound
 
@@ -292,6 +303,7 @@ def measure_of(
         if isinstance(policy, DurationBucketPolicy):
             policy = StaticPolicy(min(policy.sizes))
         return Measure(policy, frame_count(conf))
+
     return Measure(
         entry_policy_of(by_entry, views) if by_entry else policy,
         frame_count(conf),
@@ -314,4 +326,5 @@ def utterance_seconds(corpus: Corpus) -> dict[str, float]:
     rows = [corpus.rows(int(shard)) for shard in shards]
     seconds = np.concatenate([each.seconds[each.sample_rate != TEXT_ONLY] for each in rows])
     quantiles = np.percentile(seconds, (50, 95, 100)) if len(seconds) else np.zeros(3)
+
     return dict(zip(("median", "most", "longest"), quantiles.round(2).tolist(), strict=True))

@@ -112,19 +112,24 @@ def share_out(pieces: list[Piece], count: int) -> list[Pieces]:
     # Sorted but for the batches that were made last, which stay last in the result.
     if len(batches) > count:
         batches.sort(key=_cheapness)
+
     while len(batches) > count:
         insort(batches, batches.pop(), key=_cheapness)
         batches[-2:] = [batches[-2] + batches[-1]]
+
     if len(batches) < count:
         batches.sort(key=_size)
+
     while len(batches) < count:
         halves = batches[-2:]
         del batches[-2:]
         for half in halves:
             insort(batches, half, key=_size)
+
         (largest,) = batches.pop()
         middle = (len(largest) + 1) // 2
         batches += [(largest[:middle],), (largest[middle:],)]
+
     return batches
 
 

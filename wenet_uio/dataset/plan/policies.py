@@ -101,6 +101,7 @@ class DurationPolicy(Policy):
             units = units + units * units // self.quadratic
         if self.batch_size is not None:
             units = np.maximum(units, self.bound // (self.batch_size + 1) + 1)
+
         return units
 
     def table_units(
@@ -186,6 +187,7 @@ class DurationBucketPolicy(Policy):
             first = np.searchsorted(milliseconds, lengths.milliseconds, side="left")
             own = milliseconds[np.minimum(first, len(milliseconds) - 1)]
             fits &= milliseconds == own[:, None]
+
         if self.max_tps is not None:
             limits = np.asarray(self.max_tps)[
                 np.searchsorted(np.unique(milliseconds), milliseconds)
@@ -193,6 +195,7 @@ class DurationBucketPolicy(Policy):
             fits &= 1000 * lengths.tokens[:, None] <= limits * np.maximum(
                 lengths.milliseconds[:, None], 1
             )
+
         found = fits.any(axis=1)
         beyond = np.where(lengths.milliseconds > milliseconds[-1], len(self.ends), len(self.sizes))
         return np.where(found, fits.argmax(axis=1), beyond)
@@ -287,6 +290,7 @@ class TextPolicy(Policy):
         tokens = np.maximum(lengths.tokens, 1)
         if self.quadratic is not None:
             tokens = tokens + tokens * tokens // self.quadratic
+
         return np.where(
             lengths.text_only,
             -(-tokens * self.bound // self.batch_tokens),
@@ -321,6 +325,7 @@ def _audio_policy_of(conf: BatchConf) -> Policy:
     """The policy for samples with audio."""
     if conf.batch_type == "static":
         return StaticPolicy(conf.batch_size or DEFAULT_BATCH_SIZE)
+
     if conf.batch_type == "dynamic":
         policy, unit = _dynamic_policy_of(conf)
         return (
@@ -328,6 +333,7 @@ def _audio_policy_of(conf: BatchConf) -> Policy:
             if conf.batch_target is None
             else TargetPolicy(policy, round(unit * conf.batch_target))
         )
+
     return duration_bucket_policy_of(conf) or BucketPolicy(
         conf.bucket_boundaries, conf.bucket_batch_sizes
     )
@@ -347,6 +353,7 @@ def duration_bucket_policy_of(conf: BatchConf) -> DurationBucketPolicy | None:
     """The policy of `bucket_duration_bins`, whatever `batch_type` is; None without such bins."""
     if conf.bucket_duration_bins is None or conf.bucket_batch_size is None:
         return None
+
     ends = [
         end if isinstance(end, tuple) else (end, ANY_TOKENS) for end in conf.bucket_duration_bins
     ]

@@ -73,5 +73,6 @@ class ShardStream:
             found = order, self._before_chunk[number] + np.cumsum(costs) - costs
             if len(self._chunks) == KEPT_CHUNKS:
                 del self._chunks[next(iter(self._chunks))]
+
         self._chunks[number] = found  # the last in the order of insertion
         return found

@@ -54,12 +54,14 @@ def worst_shapes(
         raise ValueError(
             f"{corpus.data_list}: no audio is left by dataset_conf.filter_conf; relax its bounds"
         )
+
     policy = duration_bucket_policy_of(conf)
     if policy is None:
         ends = duration_bins(lengths.milliseconds, num_bins)
         policy = DurationBucketPolicy(
             tuple((int(end), ANY_TOKENS) for end in ends), (1,) * len(ends)
         )
+
     number = policy.bucket_of(lengths)
     shapes: list[Shape | None] = []
     for bucket in range(len(policy.ends) + 1):
@@ -68,6 +70,7 @@ def worst_shapes(
             int(column[inside].max(initial=0)) for column in (lengths.frames, lengths.tokens)
         ]
         shapes.append(Shape(int(np.count_nonzero(inside)), *largest) if inside.any() else None)
+
     return policy, shapes[:-1] if shapes[-1] is None else shapes
 
 
@@ -80,4 +83,5 @@ def _lengths(corpus: Corpus, measure: Measure) -> Lengths:
         for speed in measure.speeds:
             found = measure.lengths(rows, speed)
             parts.append([column[heard] for column in vars(found).values() if column is not None])
+
     return Lengths(*(np.concatenate(column) for column in zip(*parts, strict=True)))

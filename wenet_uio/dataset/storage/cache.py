@@ -123,6 +123,7 @@ def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:
     path = _named(uri, ".version")
     if noted := _read_note(path, kept):
         return Version(*noted)
+
     version = remembering(uri, lambda: version_of(uri))
     _write_note(path, astuple(version))
     return version
@@ -143,6 +144,7 @@ def remembering(uri: str, read: Callable[[], Result]) -> Result:
     failure = _read_note(path, 2 * deadline())
     if failure and failure[0] == run:
         raise StorageError(failure[1])
+
     try:
         return read()
     except (CacheFullError, ChangedError):
@@ -177,9 +179,11 @@ def _download(uri: str, version: Version, file: BinaryIO) -> None:
     start = file.seek(0, os.SEEK_END)
     if not _can_resume(file, start, version):
         start = file.seek(0)
+
     file.truncate(start)
     writer = SpaceWriter(file, directory(), 0 if version.size is None else version.size - start)
     transfer(uri, writer.write, start, version.size, version)
+
     if version.md5:
         found = digest_of(file.name, "md5")
         if found != version.md5:

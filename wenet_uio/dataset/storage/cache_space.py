@@ -59,6 +59,7 @@ def reserve(root: Path, size: int, part: str) -> None:
         taken = int(text) if text.isdecimal() else None  # new or damaged: count again
         if taken is None or not _fits(root, taken, size):
             taken = _make_room(root, size, part)
+
         counter.truncate(0)
         counter.write(str(taken + size))
 
@@ -91,12 +92,14 @@ def _make_room(root: Path, size: int, part: str) -> int:
         if _fits(root, taken, size + slack):
             break
         taken -= file.size if _removed(file.path, 0.0) else 0
+
     if not _fits(root, taken, size):
         raise CacheFullError(
             errno.ENOSPC,
             f"{root}: no space for {size} bytes, {taken} bytes are in use; see "
             "WENET_UIO_CACHE_BYTES",
         )
+
     return taken
 
 
@@ -122,8 +125,10 @@ def _count(root: Path, part: str) -> tuple[int, list[_Evictable]]:
         elif entry.name.endswith(".part") and not _removed(entry.path, PART_KEPT):
             reserved = max(status.st_size, int(entry.name.split(".")[-2]))
             evictable.append(_Evictable(status.st_mtime, reserved, entry.path))
+
     for path in used.keys() - {file.path for file in evictable}:
         note_of(path).unlink(missing_ok=True)
+
     evictable = [file._replace(used=used.get(file.path, file.used)) for file in evictable]
     return taken + sum(file.size for file in evictable), evictable
 

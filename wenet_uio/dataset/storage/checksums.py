@@ -55,6 +55,7 @@ def note(file: BinaryIO, path: Path, checksum: int) -> None:
     status = os.fstat(file.fileno())
     found = _Note(status.st_size, checksum, status.st_ctime_ns)
     _remember(path, found.changed)
+
     try:  # neither synced nor renamed: a note that is cut short is no note
         note_of(path).write_text(" ".join(map(str, found)), encoding="utf-8")
     except OSError as error:
@@ -81,15 +82,18 @@ def is_intact(file: BinaryIO, path: Path, size: int | None, *, whole: bool) -> b
         return True
     if status.st_size != noted.size:
         return False
+
     is_same = status.st_ctime_ns == noted.changed
     if is_same and (not whole or hash((path, noted.changed)) in _compared()):
         return True
     if checksum_of(file) != noted.crc32:
         return False
+
     if is_same:
         _remember(path, noted.changed)
     else:
         note(file, path, noted.crc32)
+
     return True
 
 

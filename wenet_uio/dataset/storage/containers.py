@@ -132,6 +132,7 @@ def _members(row: Row) -> Iterator[tuple[str, bytes]]:
             yield re.sub(r"[^\w-]", "_", column), value
         elif column not in values:
             values[column] = value
+
     yield (
         "json",
         json.dumps(values, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace"),

@@ -80,6 +80,7 @@ class SpaceWriter:
         """Write all of `data`."""
         if self._reserved < len(data):
             self._reserve(max(STEP, len(data)))
+
         self._reserved -= len(data)
         view = memoryview(data)
         while view:
@@ -108,17 +109,21 @@ def open_copy(path: Path, uri: str, size: int | None, *, whole: bool = False) ->
         file = path.open("rb")
     except FileNotFoundError:
         return None
+
     lock(file, shared=True)
     if not _is_at(file, path):  # evicted before it was locked
         file.close()
         return None
+
     if not is_intact(file, path, size, whole=whole):
         log.warning("%s: its copy %s is damaged and is removed", shown(uri), path)
         if _is_at(file, path):
             note_of(path).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
+
         file.close()
         return None
+
     mark_used(path)
     return file
 
@@ -149,11 +154,14 @@ def make_copy(
     while True:
         if copy := open_copy(path, uri, size, whole=True):
             return copy
+
         with _full_disk_is_full_cache(path):
             file = parts.begin(part)
+
         if file is None:
             others.wait()
             continue
+
         with file:
             try:
                 if not path.exists():
@@ -206,12 +214,14 @@ class _Progress:
             size = self._part.stat().st_size
         except FileNotFoundError:
             size = self._size
+
         if size > self._size:
             self._size, self._until = size, time.monotonic() + 2 * deadline()
         elif time.monotonic() > self._until:
             raise StorageError(
                 f"{shown(self._uri)}: another process holds {self._part} and makes no progress"
             )
+
         time.sleep(0.05)
 
 
@@ -229,6 +239,7 @@ def _open_locked(path: Path) -> BinaryIO | None:
     if not lock(file, wait=False) or not _is_at(file, path):
         file.close()
         return None
+
     return file
 
 

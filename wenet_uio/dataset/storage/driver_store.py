@@ -49,6 +49,7 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
     elif scheme == "oss":
         # ossfs cannot list without its cache, so each call gets a driver of its own
         options = {"skip_instance_cache": True, **oss_settings().credentials()}
+
     try:
         return fsspec.core.url_to_fs(uri, **options)
     except ImportError as error:
@@ -68,6 +69,7 @@ def find_version(uri: str) -> Version:
     info = _call(filesystem.info, path)
     if info.get("type") == "directory":
         raise FileNotFoundError(f"{shown(uri)}: a folder, not an object")
+
     tag = next((info[name] for name in TAGS if info.get(name)), "")
     return Version(info["size"], tag.isoformat() if isinstance(tag, datetime) else str(tag))
 
@@ -86,6 +88,7 @@ def read_chunks(
         yield block
         if len(block) < last - start:
             return
+
         start = last
 
 

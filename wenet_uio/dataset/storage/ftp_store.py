@@ -40,6 +40,7 @@ def read_chunks(
                 chunk = connection.recv(CHUNK)[:left]
                 if not chunk:
                     break
+
                 yield chunk
                 left = None if left is None else left - len(chunk)
 
@@ -51,6 +52,7 @@ def _connect(uri: str) -> tuple[ftplib.FTP, str]:
     host, user, password = parts.hostname or "", parts.username or "", parts.password or ""
     if not user:
         user, password = _from_netrc(host)
+
     ftp = ftplib.FTP(timeout=stall())
     try:
         ftp.connect(host, parts.port or ftplib.FTP_PORT)
@@ -61,6 +63,7 @@ def _connect(uri: str) -> tuple[ftplib.FTP, str]:
         if isinstance(error, ftplib.error_perm):
             raise PermissionError(f"{shown(uri)}: {error}") from None
         raise
+
     return ftp, f"/{unquote(path)}"
 
 
@@ -77,8 +80,10 @@ def _stat(ftp: ftplib.FTP, path: str, uri: str) -> Version:
         size = ftp.size(path)
     except ftplib.error_perm as error:
         raise FileNotFoundError(f"{shown(uri)}: {error}") from None
+
     try:
         changed = ftp.voidcmd(f"MDTM {path}").split()[-1]
     except ftplib.error_perm:  # an old server without this command
         changed = ""
+
     return Version(size, changed)

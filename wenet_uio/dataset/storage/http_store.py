@@ -49,6 +49,7 @@ def find_version(uri: str) -> Version:
     with closing(_request("HEAD", uri, {})) as response:
         if response.status_code == 200:
             return _version_from(response)
+
     # A signed URL may allow GET only.
     with closing(_request("GET", uri, {"Range": "bytes=0-0"})) as response:
         if response.status_code != 416:  # the object is empty, so that the range is not satisfiable
@@ -69,6 +70,7 @@ def read_chunks(
         if response.status_code == 206:
             _check_range(response, start, end)
             skip = 0
+
         yield from _within(response, skip, None if end is None else end - start)
 
 
@@ -83,6 +85,7 @@ def _within(
         skip = max(0, skip - len(chunk))
         if kept:
             yield kept
+
         if left is not None:
             left -= len(kept)
             if not left:
@@ -141,11 +144,13 @@ def _url(uri: str, method: str) -> str:
         return signed_url(uri, method)
     if not uri.startswith("ais://"):
         return uri
+
     endpoint = ais_endpoint()
     if not endpoint:
         raise DriverError(
             f"{shown(uri)}: set AIS_ENDPOINT to the http(s) address of the AIStore gateway"
         )
+
     return f"{endpoint.rstrip('/')}/v1/objects/{uri.removeprefix('ais://')}"
 
 
@@ -158,6 +163,7 @@ def _version_from(response: requests.Response) -> Version:
         md5 = base64.b64decode(headers["Content-MD5"]).hex()
     if headers.get("Ais-Checksum-Type") == "md5":
         md5 = headers.get("Ais-Checksum-Value", "")
+
     tags = (
         headers.get(name, "")
         for name in ("ETag", "Ais-Checksum-Value", "Ais-Version", "Last-Modified")
@@ -177,6 +183,7 @@ def _raise_for_status(response: requests.Response, uri: str) -> None:
     if status in (200, 206):
         _refuse_compressed(response, uri)
         return
+
     found = f"{shown(uri)}: HTTP {status} {response.reason}"
     if status in (404, 410):
         raise FileNotFoundError(found)
@@ -184,6 +191,7 @@ def _raise_for_status(response: requests.Response, uri: str) -> None:
         raise PermissionError(found)
     if status < 500 and status not in RETRIED:
         raise RefusedError(found)
+
     seconds = _retry_after(response)
     later = f", Retry-After {seconds:.0f} s" if seconds else ""
     raise BusyError(f"HTTP {status} {response.reason}{later}", seconds)
@@ -219,6 +227,7 @@ def _retry_after(response: requests.Response) -> float:
     told = response.headers.get("Retry-After", "")
     if told.isdigit():
         return float(told)
+
     try:
         return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
     except (ValueError, OverflowError):

@@ -29,6 +29,7 @@ def places_of(*paths: str | Path) -> Iterator[Path]:
         folder = cache.directory()
     except RuntimeError:  # the user has no home folder, and WENET_UIO_CACHE is not set
         return
+
     last = os.path.abspath(paths[-1])  # noqa: PTH100 - Path.resolve would follow links
     name = hashlib.blake2b(os.fsencode(last), digest_size=16).hexdigest()
     yield folder / "kept" / name[:2] / f"{name}{Path(last).suffix}"
@@ -50,6 +51,7 @@ def write_kept(places: Iterable[Path], write: Callable[[BinaryIO], object]) -> P
             if error.errno not in NOT_WRITABLE:
                 raise
             refusals.append(f"{place} ({os.strerror(error.errno)})")
+
     raise PermissionError(
         f"cannot write {', nor '.join(refusals)}; set WENET_UIO_CACHE to a folder that can be "
         "written"

@@ -44,12 +44,14 @@ def rows_of(
     config = json.loads(beside("index.json"))["config"]
     if config.get("encryption"):
         raise ValueError("encrypted chunks are not read; write them again without encryption")
+
     offsets, data = _offsets(file), _read(file, 0, file.seek(0, 2))
     if offsets[0] == offsets[-1] and data.endswith(ARROW_END):
         yield from _arrow_rows(data)
         return
     if config.get("compression"):
         raise ValueError("compressed chunks are not read; write them again without compression")
+
     formats = [str(name).partition(":")[0] for name in config["data_format"]]
     names = _names(json.loads(config["data_spec"])[1])
     if len(names) != len(formats) or not set(formats) & set(BYTES):
@@ -57,6 +59,7 @@ def rows_of(
             f"no value holds encoded audio (values: {', '.join(map(str, names))}; "
             f"{', '.join(formats)})"
         )
+
     for first, end in pairwise(offsets):
         yield _row(data[first:end], names, formats)
 
@@ -70,6 +73,7 @@ def _offsets(file: BinaryIO) -> tuple[int, ...]:
         or list(offsets) != sorted(offsets)
     ):
         raise ValueError("not a chunk of LitData, or damaged: its offsets do not fit its size")
+
     return offsets
 
 
@@ -87,10 +91,12 @@ def _names(spec: Mapping[str, Any], name: str = "") -> list[str]:
     """
     if spec["type"] is None:
         return [name]
+
     children = spec["children_spec"]
     context = spec["context"]
     keys = json.loads(context) if isinstance(context, str) else context
     keys = keys if isinstance(keys, list) and len(keys) == len(children) else range(len(children))
+
     return [
         found
         for key, child in zip(keys, children, strict=True)
@@ -105,8 +111,10 @@ def _row(data: bytes, names: Sequence[str], formats: Sequence[str]) -> dict[str,
         if (value := _value(kind, data[place : place + size])) is not None:
             row[name] = value
         place += size
+
     if place != len(data):
         raise ValueError("an item of another size than its values")
+
     return row
 
 
@@ -120,6 +128,7 @@ def _value(kind: str, data: bytes) -> Any:
         return struct.unpack("<q" if kind == "int" else "<d", data)[0]
     if kind == "bool":
         return data != b"\0"
+
     return None
 
 
@@ -133,6 +142,7 @@ def _arrow_rows(data: bytes) -> Iterator[dict[str, Any]]:
         raise DriverError(
             "reading these chunks of LitData needs pyarrow; pip install pyarrow"
         ) from None
+
     end = len(data) - len(ARROW_END) - 4
     (size,) = struct.unpack_from("<I", data, end)
     try:

@@ -44,6 +44,7 @@ def rows_of(
         raise ValueError(
             f"no column holds encoded audio, which is of type bytes (its columns: {names})"
         )
+
     for first, end in pairwise(offsets.tolist()):
         yield _row(_read(file, first, end - first), columns)
 
@@ -64,6 +65,7 @@ def _header(file: BinaryIO) -> tuple[np.ndarray, list[Column]]:
         or (np.diff(offsets.astype(int)) < 0).any()
     ):
         raise ValueError("not a shard of MDS, or damaged: its offsets do not fit its size")
+
     stated = json.loads(_read(file, start, int(offsets[0]) - start))
     names = (stated["column_names"], stated["column_encodings"], stated["column_sizes"])
     return offsets, list(zip(*names, strict=True))
@@ -81,13 +83,16 @@ def _row(data: bytes, columns: list[Column]) -> dict[str, Any]:
     sized = sum(1 for _, _, size in columns if not size)
     sizes = iter(struct.unpack_from(f"<{sized}I", data))
     place, row = 4 * sized, {}
+
     for name, encoding, fixed in columns:
         size = fixed or next(sizes)
         if (value := _value(encoding, data[place : place + size])) is not None:
             row[name] = value
         place += size
+
     if place != len(data):
         raise ValueError("a sample of another size than its columns")
+
     return row
 
 
@@ -99,8 +104,10 @@ def _value(encoding: str, data: bytes) -> Any:
         return data.decode()
     if encoding == "json":
         return json.loads(data)
+
     if encoding == "int" or encoding in NUMBERS:
         import numpy as np
 
         return np.frombuffer(data, "int64" if encoding == "int" else encoding)[0].item()
+
     return None

@@ -54,6 +54,7 @@ class HeldPaths:
         """
         if is_plain(uri):
             return without_scheme(uri)
+
         file = open_whole(uri)
         lock, held = self._of_this_process()
         with lock:
@@ -61,6 +62,7 @@ class HeldPaths:
             held[file.name] = file
             while len(held) > HELD_PATHS:
                 held.popitem(last=False)[1].close()
+
         return file.name
 
     def _of_this_process(self) -> tuple[threading.Lock, OrderedDict[str, BinaryIO]]:
@@ -111,6 +113,7 @@ def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
         return open_whole(uri, version)
     except CacheFullError:
         path = without_scheme(uri)
+
     stored = file_of(path)
     if is_remote(path):
         found, packed = version or current_version(path), _in_memory()
@@ -118,11 +121,14 @@ def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
         packed.seek(0)
     else:
         packed = open(stored, "rb")  # noqa: SIM115 - closed below, or by the caller
+
     if not _is_packed(path):
         return packed
+
     with packed:
         plain = _in_memory()
         _unpack_of(path)(packed, plain.write)
+
     plain.seek(0)
     return plain
 
@@ -134,6 +140,7 @@ def _unpack_of(path: str) -> Callable[[BinaryIO, Callable[[bytes], Any]], None]:
     part = containers.part_of(path)
     if part is None:
         return cache.unpack_gzip
+
     folder = part.container.partition("?")[0].rpartition("/")[0]
     return lambda file, write: containers.unpack(
         part, file, write, lambda name: read_bytes(f"{folder}/{name}")
@@ -165,6 +172,7 @@ def open_whole(
         return open(path, "rb")
     if not _is_packed(path):
         return cache.fetch(path, version, parts)
+
     found, stored = version or current_version(path), file_of(path)
 
     def packed() -> BinaryIO:
@@ -247,6 +255,7 @@ def check_cache() -> None:
             f"{root}: the cache cannot be written ({error}); set WENET_UIO_CACHE to a folder that "
             "can"
         ) from None
+
     cache_space.bound(0, 0)
 
 
@@ -259,10 +268,12 @@ def exists(uri: str | Path) -> bool:
     path = without_scheme(uri)
     if not is_remote(path):
         return os.path.exists(path)  # noqa: PTH110 - Path.exists raises if a folder may not be entered
+
     try:
         version_of(path)
     except FileNotFoundError:
         return False
+
     return True
 
 
@@ -302,6 +313,7 @@ def matches(pattern: str) -> list[str]:
         raise DriverError(
             f"{shown(pattern)}: {scheme} cannot list; write a range such as {{000..511}} instead"
         )
+
     filesystem, path = driver(pattern)
     start = (
         pattern[: len(pattern) - len(path.lstrip("/"))]
@@ -313,6 +325,7 @@ def matches(pattern: str) -> list[str]:
     except Exception as error:  # drivers raise errors of any type
         reason = " ".join(shown(error).split()) or type(error).__name__
         raise StorageError(f"{shown(pattern)}: cannot be listed: {reason}") from None
+
     return [start + name.lstrip("/") for name in found]
 
 

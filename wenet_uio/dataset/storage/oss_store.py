@@ -29,6 +29,7 @@ def signed_url(uri: str, method: str) -> str:
         raise DriverError(
             f"{shown(uri)}: set OSS_ENDPOINT, such as https://oss-cn-hangzhou.aliyuncs.com"
         )
+
     bucket, _, key = uri.removeprefix("oss://").partition("/")
     try:
         return _bucket(bucket, settings).sign_url(method, key, VALID, slash_safe=True)
@@ -51,4 +52,5 @@ def _bucket(name: str, settings: OssSettings) -> Any:
         )
     else:
         auth = oss2.make_auth(settings.key, settings.secret, settings.signature)
+
     return oss2.Bucket(auth, settings.endpoint, name, region=settings.region or None)

@@ -52,6 +52,7 @@ def texts_of(file: BinaryIO) -> tuple[list[str], Iterator[list[Mapping[str, Any]
         if leaf.physical_type != "BYTE_ARRAY" or leaf.logical_type.type != "NONE"
     ]
     groups = range(parquet.num_row_groups)
+
     return binary, (
         parquet.read_row_group(group, kept, use_threads=False).to_pylist() for group in groups
     )
@@ -66,6 +67,7 @@ def _audio_columns(parquet: Any) -> list[str]:
             f"{', '.join(parquet.schema_arrow.names)}); "
             "audio is a binary column, or bytes and path as in sets of the Hugging Face hub"
         )
+
     return columns
 
 
@@ -75,6 +77,7 @@ def _opened(file: BinaryIO) -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise DriverError("reading parquet needs pyarrow; pip install pyarrow") from None
+
     try:
         return pyarrow.parquet.ParquetFile(file)
     except (pyarrow.ArrowException, OSError) as error:
@@ -89,4 +92,5 @@ def _may_hold_audio(kind: Any) -> bool:
     if pyarrow.types.is_struct(kind):
         index = kind.get_field_index("bytes")
         return index >= 0 and _may_hold_audio(kind.field(index).type)
+
     return pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind)

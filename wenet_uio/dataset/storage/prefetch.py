@@ -82,11 +82,13 @@ class Prefetch:
         """End the process. In a forked child, which inherited this object, this does nothing."""
         if self._process is None or os.getpid() != self._owner:
             return
+
         process, self._process = self._process, None
         orders = _orders_of(process)
         with suppress(BrokenPipeError):
             orders.write(b"\n")
             orders.close()
+
         try:
             process.wait(CLOSING)
         except subprocess.TimeoutExpired:
@@ -99,6 +101,7 @@ class Prefetch:
             self._process = None  # the process was killed: start another one
         if self._process is None:
             self._process, line = _start(), "".join(self._wanted.values())
+
         # The process is being killed; the next call starts another one
         with suppress(BrokenPipeError):
             _orders_of(self._process).write(line.encode())
@@ -133,6 +136,7 @@ class _Fetcher:
     def want(self, name: str, kind: str, objects: Sequence[tuple[str, Sequence | None]]) -> None:
         with self._lock:
             self._held[name] = []
+
         for uri, version in objects:
             self._pools[kind].submit(
                 self._fetch, name, uri, None if version is None else Version(*version)
@@ -155,6 +159,7 @@ class _Fetcher:
             except Exception as error:  # the worker that reads the object gets the same error and counts bad samples
                 print(f"prefetch: {shown(error)}", file=sys.stderr, flush=True)
                 return
+
             with self._lock:
                 if name in self._held:
                     self._held[name].append(file)
@@ -170,6 +175,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader decides when to end
     fetcher = _Fetcher()
     signal.signal(signal.SIGTERM, lambda *_: _leave(fetcher))
+
     for line in sys.stdin:
         if not line.strip():
             break
@@ -178,6 +184,7 @@ def main() -> None:
             fetcher.want(order["want"], order["kind"], order["objects"])
         else:
             fetcher.drop(order["drop"])
+
     _leave(fetcher)
 
 

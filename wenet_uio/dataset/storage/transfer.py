@@ -125,4 +125,5 @@ class _Patience:
                 f"{shown(self._uri)}: no data received for {self._seconds:g} s "
                 f"(WENET_UIO_DEADLINE): {found}"
             ) from None
+
         time.sleep(pause)

@@ -63,6 +63,7 @@ def check_version(found: Version, wanted: Version, uri: str) -> None:
         raise ChangedError(
             f"{shown(uri)}: changed since it was indexed ({wanted.tag} then, {found.tag} now)"
         )
+
     if wanted.size is not None and found.size is not None and wanted.size != found.size:
         what = f"{wanted.size} bytes when indexed, {found.size} now"
         raise ConnectionError(what) if same_tag else ChangedError(f"{shown(uri)}: changed: {what}")

@@ -35,4 +35,5 @@ def check_chunks(config: Config, where: str) -> Config:
             f"{where}: encoder_conf.use_dynamic_chunk: false: "
             "ctl_model compares chunks with full context; set it to true"
         )
+
     return config

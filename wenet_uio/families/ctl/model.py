@@ -66,6 +66,7 @@ class CtlModel(ASRModel):
             return {**losses, "loss_full": None, "loss_chunk": None, "loss_ctl": None}
         if prompts is None:
             prompts = target.new_full((len(target), 1), self.sos)
+
         full_out, lengths = encoded(self, feats, feats_lengths, ALL_FRAMES)
         chunk_out, _ = encoded(self, feats, feats_lengths, VALIDATION_CHUNK)
         full = self._losses(full_out, lengths, target, target_lengths, prompts)
@@ -76,6 +77,7 @@ class CtlModel(ASRModel):
         assert loss_full is not None
         assert loss_chunk is not None
         loss = loss_full + loss_chunk
+
         if self.ctl_weight > 0.0:
             negatives = self.draw_negatives(lengths, full_out.size(1))
             lengths, negatives = (
@@ -83,6 +85,7 @@ class CtlModel(ASRModel):
             )
             loss_ctl = self.contrastive_loss(chunk_out, full_out, lengths, negatives)
             loss = loss + self.ctl_weight * loss_ctl
+
         return {
             **losses,
             "loss": loss,
@@ -123,6 +126,7 @@ class CtlModel(ASRModel):
             [torch.randint(max(int(n) - 1, 1), size, generator=generator) for n in lengths.tolist()]
         )
         place = torch.arange(frames).repeat_interleave(self.negatives)
+
         return drawn + ((drawn >= place) & (lengths.cpu() > 1).unsqueeze(1))
 
     def contrastive_loss(

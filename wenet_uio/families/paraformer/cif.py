@@ -58,6 +58,7 @@ def fire(weights: torch.Tensor, frames: torch.Tensor, tokens: torch.Tensor) -> t
     number: Any = tokens
     token = torch.arange(number, device=weights.device).double().view(1, -1, 1)
     shares = (torch.minimum(end, token + 1) - torch.maximum(begin, token)).clamp(min=0)
+
     return torch.matmul(shares.to(frames.dtype), frames)
 
 
@@ -77,6 +78,7 @@ def firing_times(weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     most = int(counts.max()) if len(counts) else 0
     wanted = torch.arange(1, most + 1, device=weights.device, dtype=torch.float64) * (1 - FULL)
     places = torch.searchsorted(scaled.contiguous(), wanted.expand(len(counts), -1).contiguous())
+
     return places.clamp(max=weights.size(1) - 1)
 
 
@@ -97,6 +99,7 @@ class Cif(nn.Module):
         seen = self.cif_conv1d(pad(context, (conf.l_order, conf.r_order)))
         if conf.residual:
             seen = seen + context
+
         score = (
             self.cif_output(self.dropout(seen).transpose(1, 2).relu()).squeeze(2).float().sigmoid()
         )
@@ -131,12 +134,14 @@ class CifPredictor(Cif):
             self.weigh_steps(frames, valid, lengths),
         )
         sums = weights.sum(dim=1)
+
         if counts is None:
             embeds, counts, weights = self.find(frames, weights, lengths)
         else:
             most, counts = counts.max().clamp(min=1), counts.to(frames.device, non_blocking=True)
             weights = weights * (counts / sums.clamp(min=1e-9)).unsqueeze(1)
             embeds = fire(weights, frames, most)
+
         return Prediction(embeds, sums, counts, weights, time_weights)
 
     def weigh_frames(self, frames: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
@@ -159,6 +164,7 @@ class CifPredictor(Cif):
         place = torch.arange(weights.size(1), device=weights.device).unsqueeze(0)
         weights = weights + self.conf.tail_threshold * (place == lengths.unsqueeze(1))
         counts = weights.double().sum(dim=1).floor().long()
+
         return fire(weights, frames, counts.max().clamp(min=1)), counts, weights
 
 
@@ -198,6 +204,7 @@ class ParaformerPredictor(CifPredictor):
             ]
         else:
             seen, _ = self.tp_blstm(steps)
+
         score = self.tp_output(seen).squeeze(2).float().sigmoid()
         weights = (score * self.conf.smooth_factor2 - self.conf.noise_threshold2).relu()
         return weights.masked_fill(~valid.repeat_interleave(self.steps, dim=1), 0.0)

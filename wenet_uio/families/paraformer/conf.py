@@ -142,6 +142,7 @@ def with_width(config: Config, where: str) -> Config:
             f"{where}: predictor_conf.idim: {predictor.idim}, but encoder_conf.output_size is "
             f"{width}"
         )
+
     return config.model_copy(
         update={"predictor_conf": predictor.model_copy(update={"idim": width})}
     )

@@ -98,6 +98,7 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
         raise ValueError(
             f"{path / 'config.yaml'}: expected keys with values, found {type(theirs).__name__}"
         )
+
     predictor, weights, tokens = (
         _check_parts(theirs),
         _read_weights(path),
@@ -108,6 +109,7 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
     values["model_conf"]["sampler"] = "decoder.embed.0.weight" in weights
     if values["model_conf"]["sampler"]:
         table |= EMBEDDING
+
     new, notes = ["encoder.global_cmvn."], []
     if "ctc.ctc_lo.weight" in weights:
         table |= CTC
@@ -115,12 +117,14 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
         values["model_conf"]["ctc_weight"] = 0.0
         new.append("ctc.")
         notes.append("the model has no CTC, so it decodes in the modes of a paraformer only")
+
     stacks = ("encoder.encoders0.", "encoder.encoders.", "decoder.decoders.", "decoder.decoders3.")
     layers = {stack: layers_in(weights, stack) for stack in stacks}
     files = {"units.txt": "".join(f"{token} {place}\n" for place, token in enumerate(tokens))}
     files["global_cmvn"] = json.dumps(_cmvn(path / "am.mvn"))
     seg_dict = path / "seg_dict"
     files["seg_dict"] = seg_dict.read_text(encoding="utf-8") if seg_dict.is_file() else ""
+
     return Converted(values, renamed(weights, table, layers, ()), tuple(new), tuple(notes), files)
 
 
@@ -136,6 +140,7 @@ def _check_parts(theirs: Mapping[str, Any]) -> str:
             raise ValueError(
                 f"config.yaml: {key} {theirs.get(key)}: only {' or '.join(known)} can be converted"
             )
+
     conf = _section(theirs, "predictor_conf")
     kind = PREDICTORS[theirs["predictor"]]
     if kind == "paraformer_predictor" and (
@@ -145,6 +150,7 @@ def _check_parts(theirs: Mapping[str, Any]) -> str:
             "config.yaml: predictor_conf: only upsample_type cnn_blstm with use_cif1_cnn false is "
             "known"
         )
+
     frontend = _section(theirs, "frontend_conf")
     found = (frontend.get("lfr_m", 1), frontend.get("lfr_n", 1))
     if found != (STACKED, SHIFT):
@@ -152,6 +158,7 @@ def _check_parts(theirs: Mapping[str, Any]) -> str:
             f"config.yaml: frontend_conf: lfr_m, lfr_n {found}: only {(STACKED, SHIFT)} can be "
             "converted"
         )
+
     return kind
 
 
@@ -233,10 +240,12 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     weights = read_checkpoint(file)
     if isinstance(weights, dict) and isinstance(weights.get("state_dict"), dict):  # of a training
         weights = weights["state_dict"]
+
     if not isinstance(weights, dict) or not all(
         isinstance(value, torch.Tensor) for value in weights.values()
     ):
         raise ValueError(f"{file}: expected a state dict, found {type(weights).__name__}")
+
     return weights
 
 
@@ -251,8 +260,10 @@ def _read_tokens(path: Path, theirs: Mapping[str, Any], vocabulary: Path | None)
         raise FileNotFoundError(
             f"{path}: no tokens; expected tokens.json, tokens.txt, or token_list in config.yaml"
         )
+
     if not _are_names(tokens):
         raise ValueError(f"{file or 'token_list'}: expected a list of tokens")
+
     return [TOKENS.get(token) or token for token in tokens]
 
 
@@ -282,6 +293,7 @@ def _cmvn(path: Path) -> dict[str, Any]:
     ]
     if not all(found):
         raise ValueError(f"{path}: expected <AddShift> and <Rescale> with numbers in [ ]")
+
     shift, scale = (
         torch.tensor([float(word) for word in each[1].split()], dtype=torch.float64)
         for each in found
@@ -291,6 +303,7 @@ def _cmvn(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path}: {len(shift)} numbers of <AddShift>, but {len(scale)} of <Rescale>"
         )
+
     return {
         "mean_stat": (-shift).tolist(),
         "var_stat": (scale**-2 + shift**2).tolist(),

@@ -42,6 +42,7 @@ class SourceAttention(nn.Module):
         heads = attended(
             query, key, value, memory_bias, self.dropout_rate if self.training else 0.0
         )
+
         return self.linear_out(heads.transpose(1, 2).flatten(2))
 
 
@@ -131,11 +132,14 @@ class SanmDecoder(nn.Module):
         padded = ~length_mask(counts, embeds.size(1)).unsqueeze(2)
         memory_bias = additive(length_mask(lengths, memory.size(1)).unsqueeze(1), memory.dtype)
         x = embeds
+
         for layer in self.decoders:
             if self.gradient_checkpointing and self.training:
                 x = recomputed(layer, x, padded, memory, memory_bias)
             else:
                 x = layer(x, padded, memory, memory_bias)
+
         for layer in self.decoders3:
             x = layer(x)
+
         return self.output_layer(self.after_norm(x))

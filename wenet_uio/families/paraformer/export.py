@@ -78,6 +78,7 @@ class ParaformerModule(nn.Module):
         embeds, counts, _ = model.predictor.find(encoder_out, weights, lengths)
         logits = model.decoder(encoder_out, lengths, embeds, counts)
         inside = length_mask(counts, logits.size(1)).unsqueeze(2)
+
         return torch.where(inside, logits.log_softmax(dim=2), self.end), counts.int()
 
 
@@ -129,6 +130,7 @@ def paraformer_tokens(tokenizer: Tokenizer, model: Paraformer) -> str:
             "paraformer, or with "
             "tokenizer_conf.split_with_space"
         )
+
     names = {model.sos: "<s>"} | {model.eos: "</s>"}
     symbols = sorted(tokenizer.symbols.items(), key=lambda item: item[1])
     return "".join(f"{names.get(unit, symbol)} {unit}\n" for symbol, unit in symbols)
@@ -152,6 +154,7 @@ def compare_paraformer(
         log_probs, predicted = model.predict(*model.encode(feats, lengths))
         found, numbers = graph(speech=feats, speech_lengths=lengths.int())
         difference = math.inf
+
         if int(numbers[0]) == int(predicted.counts[0]):
             inside = slice(int(numbers[0]))
             difference = (
@@ -159,6 +162,7 @@ def compare_paraformer(
                 if int(numbers[0])
                 else 0.0
             )
+
         others = _until(found[0].argmax(dim=1).tolist(), model.eos)
         return (
             difference,

@@ -121,6 +121,7 @@ class Paraformer(TrainableModel):
         embeds, on_device = predicted.embeds, lengths.to(target.device, non_blocking=True)
         if self.conf.sampler and self.training:
             embeds = self.sampled(encoder_out, on_device, embeds, labels, counts)
+
         counts = counts.to(target.device, non_blocking=True)
         logits = self.decoder(encoder_out, on_device, embeds, counts)
         counted = labels != self.ignore_id
@@ -138,6 +139,7 @@ class Paraformer(TrainableModel):
             value for name, value in losses.items() if value is not None and name.startswith("loss")
         )
         assert isinstance(loss, torch.Tensor)
+
         return {**losses, **of_ctc, "loss": loss + loss_of_ctc}
 
     def _labels_with_end(
@@ -153,6 +155,7 @@ class Paraformer(TrainableModel):
             length_mask(each.to(target.device, non_blocking=True), most)
             for each in (target_lengths, counts)
         )
+
         return labels.masked_fill(~spoken, self.eos).masked_fill(~valid, self.ignore_id), counts
 
     def sampled(
@@ -181,11 +184,13 @@ class Paraformer(TrainableModel):
         turns = torch.full(labels.shape, labels.size(1))
         for row, count in enumerate(counts.tolist()):
             turns[row, torch.randperm(count)] = torch.arange(count)
+
         turns, counts = (each.to(labels.device, non_blocking=True) for each in (turns, counts))
         valid = length_mask(counts, labels.size(1))
         with torch.no_grad():
             answers = self.decoder(encoder_out, lengths, embeds, counts).argmax(dim=2)
             wrong = ((answers != labels) & valid).sum(dim=1)
+
         replaced = turns < (wrong.double() * self.conf.sampling_ratio).long().unsqueeze(1)
         true = self.embed(labels.masked_fill(~valid, 0))
         mixed = torch.where(replaced.unsqueeze(2), true, embeds.to(true.dtype))
@@ -209,6 +214,7 @@ class Paraformer(TrainableModel):
         """
         if predicted.time_weights is None:
             return firing_times(predicted.weights[:, :-1], predicted.counts).double()
+
         steps = predicted.time_weights.size(1) / max(predicted.weights.size(1) - 1, 1)
         # Step k of a frame of n steps has its middle (k + 1/2) / n - 1/2 frames from the middle of
         # the frame.
@@ -221,6 +227,7 @@ def _quantities(predicted: Prediction, counts: torch.Tensor) -> Losses:
     sums = {"loss_quantity": predicted.weight_sums}
     if predicted.time_weights is not None:
         sums["loss_quantity_tp"] = predicted.time_weights.sum(dim=1)
+
     return {
         name: l1_loss(found, true, reduction="sum") / true.sum().clamp(min=1)
         for name, found in sums.items()
@@ -251,5 +258,6 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraforme
         predictor: CifPredictor = ParaformerPredictor(width, predictor_conf)
     else:
         predictor = CifPredictor(width, predictor_conf)
+
     decoder = SanmDecoder(vocabulary.size, width, config.decoder_conf)
     return Paraformer(encoder, decoder, predictor, vocabulary, config.model_conf)

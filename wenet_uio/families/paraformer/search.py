@@ -91,12 +91,14 @@ def _search(
         scores, chosen = totals.topk(min(beam_size, len(totals)))
         parents = torch.div(chosen, len(gains), rounding_mode="floor")
         ranks = torch.cat((ranks[parents], (chosen % len(gains)).unsqueeze(1)), dim=1)
+
     places = ranks.t()
     tokens, chances = (
         labels.gather(1, places).t().tolist(),
         values.gather(1, places).exp().t().tolist(),
     )
     best: dict[tuple[int, ...], Hypothesis] = {}
+
     for path, sure, score in zip(tokens, chances, scores.tolist(), strict=True):
         heard = [place for place, token in enumerate(path) if token not in silent]
         text = tuple(path[place] for place in heard)
@@ -105,4 +107,5 @@ def _search(
             tuple(sure[place] for place in heard),
         )
         best.setdefault(text, Hypothesis(text, score, times, confidences))
+
     return list(best.values())

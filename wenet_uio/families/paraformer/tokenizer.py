@@ -38,6 +38,7 @@ def read_seg_dict(path: str | Path) -> dict[str, list[str]]:
             raise ValueError(f"{path}:{number}: expected `word piece piece ...`, found {line!r}")
         if word:
             pieces[word] = parts
+
     return pieces
 
 
@@ -64,6 +65,7 @@ class SegDictSplitter:
                 continue
             for word in run.split():
                 tokens.extend(self._pieces.get(word, [word]))
+
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
@@ -82,10 +84,12 @@ class SegDictSplitter:
                 continue
             if letters and not open_word and not _TIGHT.fullmatch(token):
                 text += " "
+
             open_word = token.endswith(GOES_ON)
             part = token.replace(GOES_ON, "")
             text += part
             letters = open_word or _LETTERS.fullmatch(part) is not None
+
         return text.strip()
 
     def identity(self) -> bytes:

@@ -81,12 +81,14 @@ class SenseVoice(SpeechModel):
         frames, _ = low_frame_rate(feats, seen)
         if self.global_cmvn is not None:
             frames = self.global_cmvn(frames)
+
         names = [language or "auto" for language in languages] or ["auto"] * len(feats)
         if unknown := sorted(set(names) - LANGUAGES.keys()):
             raise ValueError(
                 f"language {', '.join(unknown)}: unknown to this model; known: "
                 f"{', '.join(LANGUAGES)}"
             )
+
         form = WITH_ITN if itn else WITHOUT_ITN
         rows = [[LANGUAGES[name], EVENT, EMOTION, form] for name in names]
         queries = self.embed(torch.tensor(rows, device=feats.device))

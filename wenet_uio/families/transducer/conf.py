@@ -110,6 +110,7 @@ class TransducerConf(HybridConf):
             raise ValueError(
                 f"transducer_weight + ctc_weight + attention_weight is {total:g}, expected 1"
             )
+
         return self
 
     @property
@@ -135,4 +136,5 @@ def with_widths(config: Config, where: str) -> Config:
         "enc_output_size": joint.enc_output_size or config.encoder_conf.output_size,
         "pred_output_size": joint.pred_output_size or predictor.output_size,
     }
+
     return config.model_copy(update={"joint_conf": joint.model_copy(update=widths)})

@@ -26,6 +26,7 @@ class TransducerJoint(nn.Module):
         super().__init__()
         dim = conf.join_dim
         self.vocab_size = vocab_size
+
         for name, given, width in (
             ("enc_output_size", conf.enc_output_size, encoder_dim),
             ("pred_output_size", conf.pred_output_size, predictor_dim),
@@ -34,16 +35,19 @@ class TransducerJoint(nn.Module):
                 raise ValueError(
                     f"joint_conf.{name} is {given}, but the width is {width}; remove the key"
                 )
+
         if not conf.prejoin_linear and not encoder_dim == predictor_dim == dim:
             raise ValueError(
                 f"joint_conf.prejoin_linear false needs equal widths, found encoder {encoder_dim}, "
                 "predictor "
                 f"{predictor_dim}, join_dim {dim}"
             )
+
         self.enc_ffn = nn.Linear(encoder_dim, dim) if conf.prejoin_linear else nn.Identity()
         self.pred_ffn = nn.Linear(predictor_dim, dim) if conf.prejoin_linear else nn.Identity()
         self.post_ffn = nn.Linear(dim, dim) if conf.postjoin_linear else nn.Identity()
         self.hat_joint = conf.hat_joint
+
         if conf.hat_joint:
             dropout = Dropout(conf.dropout_rate)
             self.blank_pred = nn.Sequential(nn.Tanh(), dropout, nn.Linear(dim, 1))
@@ -60,6 +64,7 @@ class TransducerJoint(nn.Module):
         x = self.post_ffn(self.enc_ffn(encoder_out) + self.pred_ffn(predictor_out))
         if not self.hat_joint:
             return self.ffn_out(self.activation(x))
+
         blank, tokens = self.blank_pred(x), self.token_pred(x)
         if tokens.dtype in (torch.float16, torch.bfloat16):
             # log-probabilities need more than 16 bits
@@ -67,5 +72,6 @@ class TransducerJoint(nn.Module):
                 blank.float(),
                 tokens.float(),
             )
+
         tokens = tokens.log_softmax(dim=-1) + nn.functional.logsigmoid(-blank)
         return torch.cat((nn.functional.logsigmoid(blank), tokens), dim=-1)

@@ -53,6 +53,7 @@ class Transducer(ASRModel):
         )
         if joint_conf.hat_joint and vocabulary.blank != 0:
             raise ValueError(f"joint_conf.hat_joint needs ctc_blank_id 0, found {vocabulary.blank}")
+
         self.transducer_weight = conf.transducer_weight
 
     @property
@@ -81,6 +82,7 @@ class Transducer(ASRModel):
         loss_rnnt = self.rnnt_loss(encoder_out, lengths, target, target_lengths)
         loss = losses["loss"]
         assert loss is not None
+
         return {**losses, "loss": loss + self.transducer_weight * loss_rnnt, "loss_rnnt": loss_rnnt}
 
     def _text_loss(
@@ -107,6 +109,7 @@ class Transducer(ASRModel):
         frames = lengths.clamp(min=1)
         log_probs = lattice(self.joint, encoder_out, predicted, units, (frames, target_lengths))
         losses = rnnt_losses(log_probs, frames, target_lengths)
+
         return losses.masked_fill((lengths == 0).to(losses.device, non_blocking=True), 0.0).mean()
 
 

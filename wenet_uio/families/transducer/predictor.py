@@ -85,6 +85,7 @@ class RnnPredictor(Predictor):
         else:
             with torch.autocast("cpu", enabled=False):
                 x, (hidden, cell) = self.rnn(x.float(), (hidden.float(), cell.float()))
+
         return self.projection(x), [hidden.transpose(0, 1), cell.transpose(0, 1)]
 
 
@@ -125,6 +126,7 @@ class EmbeddingPredictor(WindowPredictor):
         if conf.bias:
             # WeNet's checkpoints contain this bias, but it is not used
             self.pos_embed.bias.requires_grad_(False)
+
         self.ffn = nn.Linear(conf.embed_size, conf.embed_size)
         self.activation = ACTIVATIONS[conf.activation]()
 
@@ -134,6 +136,7 @@ class EmbeddingPredictor(WindowPredictor):
         places = self.pos_embed.weight.view(self.heads, -1, self.window).sum(dim=0)
         fit = (windows * places).sum(dim=2, keepdim=True)
         mean = (windows * fit).sum(dim=3) / (self.heads * self.window)
+
         return self.activation(self.norm(self.ffn(mean)))
 
 

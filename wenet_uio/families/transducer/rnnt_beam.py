@@ -70,6 +70,7 @@ def rnnt_beam_search(
     beam = _start(batch, beam_size, size, device)
     start = torch.full((batch * beam_size, 1), model.blank, device=device)
     predicted, state = model.predictor(start, model.predictor.start(batch * beam_size))
+
     for frame in range(size):
         log_probs = model.joint(
             encoder_out[:, frame : frame + 1], predicted.view(batch, beam_size, -1)
@@ -81,6 +82,7 @@ def rnnt_beam_search(
                 log_probs + math.log(transducer_weight),
                 ctc_log_probs[:, frame : frame + 1] + math.log1p(-transducer_weight),
             )
+
         beam, growth = _advance(beam, log_probs, model.blank, frame, frame < lengths)
         rows = (
             growth.parent + torch.arange(batch, device=device).unsqueeze(1) * beam_size
@@ -90,6 +92,7 @@ def rnnt_beam_search(
         grown = growth.grown.flatten()
         predicted = choose(grown, after, predicted)
         state = [choose(grown, new, old) for new, old in zip(state_after, state, strict=True)]
+
     return _hypotheses(beam)
 
 
@@ -99,6 +102,7 @@ def _start(batch: int, beam_size: int, size: int, device: torch.device) -> _Beam
     scores[:, 0] = 0.0
     tokens = torch.full((batch, beam_size, size + 1), -1, device=device)
     count = torch.zeros(batch, beam_size, dtype=torch.int64, device=device)
+
     return _Beam(
         scores, tokens, torch.full_like(tokens, -1), torch.zeros(tokens.shape, device=device), count
     )
@@ -138,6 +142,7 @@ def _advance(
     )
     count = beam.count.gather(1, parent) + grown
     scores = torch.where(active, scores, beam.scores)
+
     return _Beam(scores, tokens, frames, confidences, count), _Growth(parent, added, grown)
 
 
@@ -165,6 +170,7 @@ def _merge(
     moved = grows.gather(2, last).masked_fill(~extends, -torch.inf)
     stays = torch.logaddexp(stays, moved.logsumexp(dim=1))
     gone = torch.zeros_like(grows).scatter_add_(2, last, extends.to(grows.dtype)) > 0
+
     return stays, grows.masked_fill(gone, -torch.inf)
 
 
@@ -186,4 +192,5 @@ def _hypotheses(beam: _Beam) -> list[NBest]:
                 if score > -torch.inf
             ]
         )
+
     return nbests

@@ -36,6 +36,7 @@ def rnnt_greedy_search(
         torch.full((batch, 1), model.blank, device=lengths.device), state
     )
     steps: list[torch.Tensor] = []
+
     # A step takes an utterance at most one frame further. So the host needs to ask an accelerator,
     # which it then waits for, only once in as many steps as the longest rest has frames.
     while (rest := int((lengths - frame).max())) > 0:
@@ -58,14 +59,17 @@ def rnnt_greedy_search(
             moves = active & (~grows | (in_frame == MAX_TOKENS_A_FRAME))
             in_frame = in_frame.masked_fill(moves, 0)
             frame = frame + moves.to(frame.dtype)
+
     if not steps:
         return [[Hypothesis((), 0.0, (), ())] for _ in range(batch)]
+
     nbests: list[NBest] = []
     for path, score in zip(torch.stack(steps, dim=2).cpu(), scores.tolist(), strict=True):
         tokens, frames, confidences = path[:, path[0] >= 0]
         nbests.append(
             [Hypothesis(whole(tokens), score, whole(frames), tuple(confidences.tolist()))]
         )
+
     return nbests
 
 

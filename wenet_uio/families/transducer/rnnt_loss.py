@@ -57,6 +57,7 @@ def lattice(
     utterances, parts = max(1, rows // frames), -(-frames // rows)
     fits = encoder_out.size(0) * frames <= rows
     planes = []
+
     for part, before, following, part_lengths, label_counts in zip(
         *(each.split(utterances) for each in (encoder_out, predicted, units, *lengths)), strict=True
     ):
@@ -69,6 +70,7 @@ def lattice(
             for piece in part[:, :longest].split(-(-frames // parts), dim=1)
         ]
         planes.append(pad(torch.cat(pieces, dim=1), (0, 0, 0, places - most, 0, frames - longest)))
+
     return torch.cat(planes)
 
 
@@ -133,6 +135,7 @@ class _Paths(torch.autograd.Function):
         blanks = pad(blank[..., :-1].cumsum(dim=2), (1, 0))
         beta = _from_the_end(blanks, label, ends)
         total = beta[0, :, :1]
+
         if ctx.needs_input_grad[0]:
             alpha = _from_the_start(blanks, label)
             by_blank = alpha[..., :-1] + blank[..., :-1] + beta[..., 1:] - total
@@ -141,6 +144,7 @@ class _Paths(torch.autograd.Function):
                 (by_blank, pad(by_label, (0, -1, 0, 0, 0, 1), value=-torch.inf)), dim=-1
             ).exp()
             ctx.save_for_backward(-used.permute(1, 2, 0, 3).to(log_probs.dtype))
+
         return -total.squeeze(1).to(log_probs.dtype)
 
     @staticmethod
@@ -165,6 +169,7 @@ def _arcs(
     within = frame < lengths
     blank = torch.where(within & (place <= target_lengths), blank, 0.0)
     label = torch.where(within & (place < target_lengths), label, -torch.inf)
+
     return blank, label, (frame == lengths) & (place == target_lengths)
 
 
@@ -186,4 +191,5 @@ def _from_the_end(blanks: torch.Tensor, label: torch.Tensor, ends: torch.Tensor)
         entries = torch.where(end, 0.0, along + after) + here
         after = entries.flip(1).logcumsumexp(dim=1).flip(1) - here
         beta.append(after)
+
     return torch.stack(beta[::-1])

@@ -198,16 +198,20 @@ def from_openai(path: Path, vocabulary: Path | None) -> Converted:
         raise ValueError(
             f"{path}: expected dims and model_state_dict, as a Whisper of OpenAI has them"
         )
+
     dims, weights = content["dims"], content["model_state_dict"]
     if not isinstance(dims, dict):
         raise ValueError(f"{path}: dims: expected sizes by name, found {type(dims).__name__}")
+
     check_state_dict(path, weights)
     if lacking := [name for name in DIMS if not isinstance(dims.get(name), int)]:
         raise ValueError(f"{path}: dims lacks {', '.join(lacking)}")
+
     hidden = {"audio_hidden": 4 * dims["n_audio_state"], "text_hidden": 4 * dims["n_text_state"]}
     sizes = Sizes(**{name: dims[name] for name in DIMS}, **hidden)
     layers = {"encoder.": sizes.n_audio_layer, "decoder.": sizes.n_text_layer}
     unused = ("alignment_heads", "decoder.mask")
+
     return _converted(sizes, renamed(weights, OPENAI, layers, unused), path.parent, vocabulary)
 
 
@@ -241,6 +245,7 @@ def _sizes_of(values: Mapping[str, Any], path: Path) -> Sizes:
         raise ValueError(
             f"{path}: only Whisper with gelu and without scale_embedding can be converted"
         )
+
     names = {
         "num_mel_bins": ("n_mels",),
         "max_source_positions": ("n_audio_ctx",),
@@ -256,6 +261,7 @@ def _sizes_of(values: Mapping[str, Any], path: Path) -> Sizes:
     }
     if lacking := [name for name in names if not isinstance(values.get(name), int)]:
         raise ValueError(f"{path}: no number under {', '.join(lacking)}")
+
     return Sizes(**{ours: values[name] for name, several in names.items() for ours in several})
 
 
@@ -264,6 +270,7 @@ def _converted(
 ) -> Converted:
     for name in ("encoder.embed.pos_enc.pe", "decoder.embed.1.pe"):
         weights[name] = weights[name].unsqueeze(0)
+
     embedding = weights["decoder.embed.0.weight"]
     weights["decoder.output_layer.weight"] = embedding
     weights["decoder.output_layer.bias"] = torch.zeros(len(embedding))
@@ -273,6 +280,7 @@ def _converted(
     notes = [
         "CTC is not trained: decode with --mode attention, or fine-tune with ctc_weight above 0"
     ]
+
     if found is None:
         try:
             found = Path(installed_vocabulary(multilingual=sizes.n_vocab != min(LANGUAGES_OF)))
@@ -280,6 +288,7 @@ def _converted(
             notes.append(f"no vocabulary: {error}")
     else:
         _check_vocabulary(found, multilingual=sizes.n_vocab != min(LANGUAGES_OF))
+
     return Converted(sizes.train_yaml(found), weights, ("ctc.",), tuple(notes))
 
 

@@ -68,6 +68,7 @@ class CrossKeys(nn.Module):
         memory, _ = self.encoder(mel.transpose(1, 2), lengths)
         attentions = [layer.src_attn for layer in self.decoder._layers()]
         keys = torch.stack([attention.linear_k(memory) for attention in attentions])
+
         return keys, torch.stack([attention.linear_v(memory) for attention in attentions])
 
 
@@ -106,6 +107,7 @@ class CachedDecoder(nn.Module):
         no_bias = torch.zeros(1, 1, 1, 1)
         rows = places.view(1, -1, 1).expand(x.size(0), -1, x.size(2))
         new_keys, new_values = [], []
+
         for number, layer in enumerate(self.decoder._layers()):
             attention, source = layer.self_attn, layer.src_attn
             normed = layer.norm1(x)
@@ -119,6 +121,7 @@ class CachedDecoder(nn.Module):
             )
             x = x + source.attend_memory(layer.norm2(x), key, value, no_bias)
             x = x + layer.feed_forward(layer.norm3(x))
+
         return self.decoder._output(x), torch.stack(new_keys), torch.stack(new_values)
 
 
@@ -138,6 +141,7 @@ def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> di
             "sherpa-onnx needs a decoder with embed_learnable_pe and normalize_before, without "
             "n_kv_head"
         )
+
     metadata = _metadata(model, tokenizer, feature_dim)
     model = _traceable(model)
     layers, width = len(model.decoder.decoders), encoder.output_size
@@ -190,6 +194,7 @@ def _metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[st
         raise ValueError(
             "sherpa-onnx reads a whisper with tokenizer whisper only, whose tokens are byte pairs"
         )
+
     tokens, encoder = model.tokens, model.encoder
     sizes = {
         "n_mels": feature_dim,
@@ -239,6 +244,7 @@ def whisper_feature_differences(conf: DatasetConf) -> list[str]:
     """
     if conf.feats_type != "log_mel_spectrogram":
         return [f"feats_type: {conf.feats_type}, log_mel_spectrogram in sherpa-onnx"]
+
     ours, theirs = conf.log_mel_spectrogram_conf, LogMelSpectrogramConf()
     found = [
         f"log_mel_spectrogram_conf.{key}: {getattr(ours, key)}, {getattr(theirs, key)} in "
@@ -277,6 +283,7 @@ def compare_whisper(
         difference = (found - expected).abs().max().item()
         if torch.equal(expected.argmax(1), found.argmax(1)):
             return difference, len(expected), None
+
         answers = [_text(scores, model.eos) for scores in (expected, found)]
         return difference, len(expected), Difference(key, "attention", *answers)
 
@@ -302,6 +309,7 @@ def _both_scores(
     cross = encoder.run(None, {"mel": feats.transpose(1, 2).numpy()})
     found = _scores(decoder, tokens, len(prompt), cross).log_softmax(2)
     first = len(prompt) - 1
+
     return expected[0, first:], found[0, first:]
 
 
@@ -318,6 +326,7 @@ def _scores(
     layers, _, positions, width = known["in_n_layer_self_k_cache"]
     caches = [torch.zeros(layers, 1, positions, width).numpy() for _ in range(2)]
     scores, start = [], 0
+
     for end in range(prompt, tokens.size(1) + 1):
         logits, *caches = decoder.run(
             None,
@@ -332,4 +341,5 @@ def _scores(
         )
         scores.append(torch.from_numpy(logits))
         start = end
+
     return torch.cat(scores, dim=1)

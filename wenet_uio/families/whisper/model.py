@@ -62,6 +62,7 @@ class Whisper(ASRModel):
                 rows.append(self.tokens.prompt(language or self._language_of(text), task))
             except ValueError as error:
                 raise ValueError(f"{keys[number]}: {error}" if keys else str(error)) from None
+
         return torch.tensor(rows).to(self.ctc.ctc_lo.weight.device, non_blocking=True)
 
     @property
@@ -79,6 +80,7 @@ class Whisper(ASRModel):
                 "state `lang` in the data list, or name their language in "
                 "dataset_conf.language_conf.limited_langs"
             )
+
         return language
 
 
@@ -92,6 +94,7 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Whisper:
     decoder = build_decoder(config, encoder, vocabulary)
     if not isinstance(decoder, TransformerDecoder):
         raise ValueError(f"model whisper needs decoder transformer, found {config.decoder}")
+
     tokens = WhisperTokens.of(config.tokenizer_conf)
     languages = config.dataset_conf.language_conf.limited_langs
     return Whisper(encoder, decoder, vocabulary, config.model_conf, tokens, languages)

@@ -32,6 +32,7 @@ def prompts(
     ]
     rules = TimestampRules(model.tokens) if options.timestamps else None
     tokens = torch.tensor(rows, dtype=torch.int64, device=encoder_out.device).view(len(rows), -1)
+
     return Prompts(tokens, tuple(languages), rules)
 
 
@@ -75,10 +76,12 @@ def detect_languages(
     """
     if not model.tokens.multilingual:
         return model.tokens.languages * len(lengths)
+
     state = model.decoder.start(encoder_out, length_mask(lengths, encoder_out.size(1)).unsqueeze(1))
     log_probs, _ = model.decoder.forward_one_step(
         state, torch.full_like(lengths, model.sos).unsqueeze(1)
     )
     ids = model.tokens.language_ids
     best = log_probs[:, 0, ids.start : ids.stop].argmax(dim=1)
+
     return [model.tokens.languages[place] for place in best.tolist()]

@@ -42,16 +42,19 @@ class TimestampRules:
         begin, eot = self.tokens.ids["timestamp_begin"], self.tokens.ids["eot"]
         place = torch.arange(log_probs.size(2), device=log_probs.device)
         banned = ((place > eot) & (place < begin)).expand(log_probs.shape)
+
         if history.size(2):
             banned = banned | self._out_of_order(place, history)
         else:
             banned = (
                 banned | (place < begin) | (place > begin + round(LATEST_START / TIMESTAMP_STEP))
             )
+
         log_probs = log_probs.masked_fill(banned, -torch.inf).log_softmax(dim=2)
         any_timestamp = log_probs[..., begin:].logsumexp(dim=2)
         best_other = log_probs[..., :begin].amax(dim=2)
         only_timestamps = (any_timestamp > best_other).unsqueeze(2) & (place < begin)
+
         return log_probs.masked_fill(only_timestamps, -torch.inf).log_softmax(dim=2)
 
     def finish(self, hypothesis: Hypothesis) -> Hypothesis:
@@ -67,6 +70,7 @@ class TimestampRules:
         closed = (stamped[..., -1] & ~before).unsqueeze(2)
         latest = history.masked_fill(~stamped, begin - 1).amax(dim=2, keepdim=True)
         too_early = (place >= begin) & (place < torch.where(closed, latest, latest + 1))
+
         return too_early | (opened & (place >= begin)) | (closed & (place < eot))
 
 
@@ -83,11 +87,13 @@ def with_spans(hypothesis: Hypothesis, tokens: WhisperTokens) -> Hypothesis:
     begin = tokens.ids["timestamp_begin"]
     text: list[int] = []
     marks: list[_Mark] = []
+
     for token in hypothesis.tokens:
         if token >= begin:
             marks.append(_Mark((token - begin) * TIMESTAMP_STEP, len(text)))
         else:
             text.append(token)
+
     return replace(hypothesis, tokens=tuple(text), spans=tuple(_spans(marks, len(text))))
 
 
@@ -98,8 +104,10 @@ def _spans(marks: list[_Mark], count: int) -> Iterable[TimeSpan]:
     first = marks[0].place if marks else count
     if first:
         yield TimeSpan(0.0, marks[0].seconds if marks else None, 0, first)
+
     for start, end in pairwise(marks):
         if end.place > start.place:
             yield TimeSpan(start.seconds, end.seconds, start.place, end.place)
+
     if marks and count > marks[-1].place:
         yield TimeSpan(marks[-1].seconds, None, marks[-1].place, count)

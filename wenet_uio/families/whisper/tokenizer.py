@@ -79,6 +79,7 @@ class WhisperSplitter(OwnUnits):
                     f"non-language symbol {part!r} is no special token of Whisper, such as "
                     f"{NO_SPEECH}"
                 )
+
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
@@ -117,6 +118,7 @@ class WhisperSplitter(OwnUnits):
         others = ["translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps"]
         times = [f"<|{number * TIMESTAMP_STEP:.2f}|>" for number in range(TIMESTAMPS)]
         names = [EOT, SOT, *languages, *(f"<|{name}|>" for name in others), *times]
+
         return {name: unit for unit, name in enumerate(names, len(self._ranks))}
 
     @cached_property
@@ -148,6 +150,7 @@ def read_ranks(path: str | Path) -> dict[bytes, int]:
         raise FileNotFoundError(
             f"{path}: no such vocabulary (multilingual.tiktoken, gpt2.tiktoken or vocab.json)"
         )
+
     content = Path(path).read_bytes()
     try:
         ranks = (
@@ -159,12 +162,14 @@ def read_ranks(path: str | Path) -> dict[bytes, int]:
         raise ValueError(
             f"{path}: expected `base64 id` lines as in multilingual.tiktoken, or a vocab.json"
         ) from None
+
     if sorted(ranks.values()) != list(range(len(ranks))) or not ranks.keys() >= {
         bytes([byte]) for byte in range(256)
     }:
         raise ValueError(
             f"{path}: the ids are not 0, 1, 2, …, or a byte has none; restore the file"
         )
+
     return dict(sorted(ranks.items(), key=lambda item: item[1]))
 
 
@@ -194,6 +199,7 @@ def installed_vocabulary(*, multilingual: bool) -> str:
     for place in places:
         if place.is_file():
             return str(place)
+
     raise ValueError(
         f"tokenizer whisper needs {name} of the package openai-whisper: pip install --no-deps "
         "openai-whisper, or give "
@@ -213,11 +219,13 @@ def build(conf: PartConf, non_lang_syms: tuple[str, ...]) -> WhisperSplitter:
             "English only) and "
             "tokenizer_conf.num_languages (99, or 100 since large-v3)"
         )
+
     if conf.num_languages > len(LANGUAGES):
         raise ValueError(
             f"tokenizer_conf.num_languages {conf.num_languages}: Whisper has at most "
             f"{len(LANGUAGES)}"
         )
+
     path = conf.bpe_path or installed_vocabulary(multilingual=conf.is_multilingual)
     return WhisperSplitter(path, conf.num_languages, non_lang_syms)
 
@@ -226,9 +234,11 @@ def special_tokens_in(symbols: Mapping[str, int]) -> SpecialTokens | None:
     """The special tokens in a vocabulary of Whisper; None for another vocabulary."""
     if SOT not in symbols:
         return None
+
     ids = {name: symbols[token] for name, token in TOKENS.items() if token in symbols}
     if NO_CAPTIONS in symbols:
         ids.setdefault("no_speech", symbols[NO_CAPTIONS])
     if "no_timestamps" in ids:  # not all files of Hugging Face have the timestamps after it
         ids.setdefault("timestamp_begin", ids["no_timestamps"] + 1)
+
     return SpecialTokens(ids, ids["sot"], ids.get("eot"), ids.get("no_speech"))

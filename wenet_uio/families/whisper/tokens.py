@@ -84,12 +84,14 @@ def language_of(text: str, languages: Sequence[str]) -> str:
     """
     if len(languages) == 1 or not text:
         return languages[0]
+
     if set(languages) != {"en", "zh"}:
         raise ValueError(
             f"an utterance has no language, and {', '.join(languages)} are possible: add the field "
             "`lang` to the data "
             "list, or name one language in dataset_conf.language_conf.limited_langs"
         )
+
     return "zh" if _HAN.search(text) else "en"
 
 
@@ -108,6 +110,7 @@ def prompted(fields: Mapping[str, Any], languages: Sequence[str]) -> tuple[str |
     source, target = fields.get("source_lang"), fields.get("target_lang")
     usual = "translate" if source and target and source != target else "transcribe"
     task = fields.get("task") or usual
+
     return language, NEMO_TASKS.get(task, task)
 
 
@@ -133,6 +136,7 @@ class WhisperTokens:
             raise ValueError(
                 f"tokenizer_conf.special_tokens: model whisper needs {', '.join(missing)}"
             )
+
         if self.multilingual and not 1 <= self.num_languages <= len(LANGUAGES):
             raise ValueError(
                 f"tokenizer_conf.num_languages {self.num_languages}: expected 1 to {len(LANGUAGES)}"
@@ -182,6 +186,7 @@ class WhisperTokens:
             raise ValueError(f"task {task!r}: this model knows {known}")
         if not self.multilingual:
             return (self.ids["sot"], *end)
+
         return (
             self.ids["sot"],
             self.language_ids[self.languages.index(language)],

@@ -33,10 +33,12 @@ def main() -> None:
     require_in(args.corpus, TRANSCRIPT, *(f"{WAVS}/{part}" for part in ("train", "dev", "test")))
     texts = {key: mandarin(text) for key, text in read_table(args.corpus / TRANSCRIPT).items()}
     parts = {}
+
     for part in ("train", "dev", "test"):
         wavs = audio_files(args.corpus / WAVS / part, ".wav")
         # The transcript covers all parts, so a text without audio in this part is not a gap.
         parts[part] = with_texts(wavs, {key: texts[key] for key in wavs if key in texts}, part)
+
     write_parts(args.out, parts)
 
 

@@ -43,11 +43,13 @@ def read_part(corpus: Path, part: str, folder: str) -> list[Recording]:
     require_in(corpus, f"wav/{folder}", f"etc/an4_{part}.transcription")
     path = corpus / "etc" / f"an4_{part}.transcription"
     texts = {}
+
     for number, line in numbered_lines(path):
         if line.strip():
             if not (found := LINE.fullmatch(line.strip())):
                 raise ValueError(f"{path}:{number}: expected `TEXT (key)`, found {line!r}")
             texts[found["key"]] = english(found["text"])
+
     return with_texts(audio_files(corpus / "wav" / folder, ".sph"), texts, part)
 
 

@@ -72,6 +72,7 @@ def as_published(corpus: Path) -> dict[str, list[Recording]]:
             )
         if int(fields[1]) < len(WORDS):
             recordings.append(Recording(name, wav, WORDS[int(fields[1])]))
+
     return split_by(lambda recording: recording.key.split("-")[0], recordings, SHARES)
 
 
@@ -85,6 +86,7 @@ def main() -> None:
     else:
         require_in(args.corpus, "manifest.tsv")
         parts = from_manifest(args.corpus)
+
     write_parts(args.out, parts)
 
 

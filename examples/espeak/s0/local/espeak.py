@@ -47,6 +47,7 @@ def speak(text: str, setting: Setting) -> np.ndarray:
     """
     if "\0" in text:
         raise NoSpeechError(f"eSpeak NG would stop at the NUL character in {text!r}")
+
     chunks: list[bytes] = []
 
     @Callback
@@ -61,6 +62,7 @@ def speak(text: str, setting: Setting) -> np.ndarray:
             or library.espeak_SetVoiceByName(setting.voice.encode()) != 0
         ):
             raise ValueError(f"eSpeak NG has no voice {setting.voice}")
+
         library.espeak_SetParameter(RATE, setting.words_per_minute, 0)
         library.espeak_SetParameter(PITCH, setting.pitch, 0)
         library.espeak_SetSynthCallback(collect)
@@ -68,9 +70,11 @@ def speak(text: str, setting: Setting) -> np.ndarray:
         library.espeak_Synth(
             encoded, len(encoded) + 1, 0, POSITION_CHARACTER, 0, CHARS_UTF8, None, None
         )
+
     samples = np.frombuffer(b"".join(chunks), dtype=np.int16)
     if len(samples) < SHORTEST:
         raise NoSpeechError(f"eSpeak NG gave no speech for {text!r} with the voice {setting.voice}")
+
     return samples
 
 
@@ -91,6 +95,7 @@ def _fresh_library() -> Iterator[ctypes.CDLL]:
     program = ctypes.CDLL(None)
     program.srand(1)  # eSpeak NG draws from rand(); 1 is the seed of a new process
     library = ctypes.CDLL(path)
+
     try:
         rate = library.espeak_Initialize(
             AUDIO_OUTPUT_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0
@@ -100,6 +105,7 @@ def _fresh_library() -> Iterator[ctypes.CDLL]:
                 f"eSpeak NG did not start with its data in {espeakng_loader.get_data_path()} (rate "
                 f"{rate})"
             )
+
         library.espeak_Synth.argtypes = [
             ctypes.c_char_p,
             ctypes.c_size_t,
@@ -114,6 +120,7 @@ def _fresh_library() -> Iterator[ctypes.CDLL]:
         library.espeak_Terminate()
     finally:
         program.dlclose(ctypes.c_void_p(library._handle))
+
     if _is_loaded(path):
         raise OSError(
             f"{path} cannot be unloaded, so that speech would depend on earlier sentences"

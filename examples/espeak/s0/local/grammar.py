@@ -80,8 +80,10 @@ def sentences(grammar: Grammar, count: int, rng: random.Random) -> list[str]:
         if len(found) == count:
             break
         found[sentence(grammar, rng)] = None
+
     if len(found) < count:
         raise ValueError(
             f"the grammar gave only {len(found)} different sentences of the {count} requested"
         )
+
     return list(found)

@@ -41,13 +41,16 @@ def main() -> None:
     manifest = args.corpus / "manifest.tsv"
     if not manifest.is_file():
         raise ValueError(f"{manifest} is missing; stage -1 synthesises the corpus (--stage -1)")
+
     parts: dict[str, list[Recording]] = {"train": [], "dev": [], "test": []}
     with open(manifest, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
             parts[row["part"]].append(Recording(row["key"], args.corpus / row["wav"], row["text"]))
+
     if args.hybrid:
         texts, parts["train"] = parts["train"][1::2], parts["train"][::2]
         write_text_only(args.out / "text_only", texts, voices(args.hybrid, "train"))
+
     write_parts(args.out, parts)
 
 
@@ -57,10 +60,12 @@ def write_text_only(folder: Path, texts: list[Recording], speakers: list[str]) -
     texts_of = {f"text_{each.key.rpartition('_')[2]}": each.text for each in texts}
     rows = [(key, texts_of[key]) for key in sorted(texts_of, key=by_key)]
     write_table(folder / "text", rows)
+
     with written_aside(folder / "manifest.json", "w") as file:
         file.writelines(
             json.dumps({"key": key, "text": text}, ensure_ascii=False) + "\n" for key, text in rows
         )
+
     with written_aside(folder / "speakers.txt", "w") as file:
         file.writelines(f"{speaker}\n" for speaker in speakers)
 

@@ -35,17 +35,20 @@ class Speak:
         """
         if example.to_speak is None:
             return example
+
         text, voice, _ = example.to_speak
         if voice is None:
             raise ValueError(
                 "it has no speaker; give its source speakers_filepath, a file of voices of eSpeak "
                 "NG"
             )
+
         rng = random.Random(f"speak {example.random}")
         try:
             samples = speak(text, draw_setting(voice, rng))
         except NoSpeechError as error:
             raise SkipSample("not_spoken", str(error)) from None
+
         samples = add_noise(samples, draw_snr(rng), rng.getrandbits(32))
         return replace(
             example, waveform=torch.from_numpy(samples.astype(np.float32)), sample_rate=SAMPLE_RATE

@@ -114,6 +114,7 @@ def main() -> None:
     work = partial(synthesize, folder=args.folder)
     for _ in Executor(args.nj).map(work, missing, "synthesize", sum(map(len, missing)), size=len):
         pass
+
     write_manifest(lines, args.folder)
 
 

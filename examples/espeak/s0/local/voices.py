@@ -69,6 +69,7 @@ def add_noise(samples: np.ndarray, snr: float | None, seed: int) -> np.ndarray:
     """Add coloured noise, `snr` dB below the samples (T,) int16; None adds none."""
     if snr is None:
         return samples
+
     rng = np.random.default_rng(seed)
     spectrum = np.fft.rfft(rng.standard_normal(len(samples)))
     slope = rng.choice(NOISE_SLOPES)
@@ -77,4 +78,5 @@ def add_noise(samples: np.ndarray, snr: float | None, seed: int) -> np.ndarray:
     noise *= np.sqrt(np.mean(samples.astype(np.float64) ** 2) / np.mean(noise**2)) * 10 ** (
         -snr / 20
     )
+
     return np.clip(np.rint(samples + noise), -32768, 32767).astype(np.int16)

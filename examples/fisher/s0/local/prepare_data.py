@@ -69,15 +69,18 @@ def read_call(path: Path, remove_noises: bool) -> tuple[dict[str, list[Turn]], l
     for number, line in numbered_lines(path):
         if not line.strip() or line.startswith("#"):
             continue
+
         found = LINE.fullmatch(line.strip())
         if not found or float(found["start"]) >= float(found["end"]):
             odd.append(f"{path.name}:{number}")
             continue
+
         start, end, side = float(found["start"]), float(found["end"]), found["side"]
         said = CORRECTIONS.get(f"{path.stem}_{side}_{start:.2f}", found["text"])
         turn = Turn(start, end, None if said is None else read_text(said, remove_noises))
         if turn.text != "":
             turns[side].append(turn)
+
     return turns, odd
 
 
@@ -118,6 +121,7 @@ def main() -> None:
             recordings.extend(
                 recordings_of(call, side, turns, args.out / "wav", args.min_slice_duration)
             )
+
     tell_left_out("lines that are not `start end A: text`", odd)
     tell_left_out("turns with uncertain words", doubtful)
     sides_to_wav([spheres[call] for call in calls], args.out / "wav", Executor(args.nj))

@@ -36,6 +36,7 @@ def main() -> None:
         raise ValueError(
             f"no recordings/*.wav in {args.corpus}: name the corpus with --data, or run stage -1"
         )
+
     parts: dict[str, list[Recording]] = {"train": [], "dev": [], "test": []}
     for wav in wavs:
         name = NAME.fullmatch(wav.stem)
@@ -43,9 +44,11 @@ def main() -> None:
             raise ValueError(
                 f"{wav}: expected a name like 7_jackson_32.wav, {{digit}}_{{speaker}}_{{index}}.wav"
             )
+
         index = int(name["index"])
         key = f"{name['speaker']}_{name['digit']}_{index:02d}"
         parts[part_of(index)].append(Recording(key, wav, DIGITS[int(name["digit"])]))
+
     write_parts(args.out, parts)
 
 

@@ -59,18 +59,21 @@ def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
     for number, line in numbered_lines(path):
         if not line.strip() or line.startswith(";;"):
             continue
+
         fields = line.split(maxsplit=6)
         if len(fields) < 6 or fields[1] not in SIDES:
             raise ValueError(
                 f"{path}:{number}: expected `call side speaker start end <groups> words`, found "
                 f"{line!r}"
             )
+
         call, side, _, start, end = fields[:5]
         said = fields[6] if len(fields) > 6 else ""
         ignored = any(mark in line for mark in IGNORED)
         turns[call, side].append(
             Turn(float(start), float(end), None if ignored else read_text(said) or None)
         )
+
     return turns
 
 
@@ -104,6 +107,7 @@ def main() -> None:
             f"{found}, expected one: name the folder that holds LDC2002S09 and LDC2002T43 with "
             "--data"
         )
+
     turns = read_turns(transcripts[0])
     spheres = audio_files(args.corpus, ".sph", stem="[es][nw]_[0-9]*")
     tell_left_out("calls without audio", sorted({call for call, _ in turns} - spheres.keys()))
@@ -117,6 +121,7 @@ def main() -> None:
             parts[PARTS[call[:2]]].extend(
                 recordings_of(call, side, ordered, args.out / "wav", args.min_slice_duration)
             )
+
     write_parts(args.out, parts)
     copy_training_parts(args.fisher, args.out)
 

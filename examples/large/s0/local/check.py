@@ -28,6 +28,7 @@ def main() -> None:
     sources = read_sources(args.sources)
     if args.storage:
         try_store(args.storage)
+
     for source in sources:
         print(source.part(args.data))
 

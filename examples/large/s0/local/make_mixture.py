@@ -50,10 +50,12 @@ def main() -> None:
             )
             print(f"{remote_list}: {shards} shards in {target}, {copied} of them copied")
             data_list = remote_list
+
         tags = {"source": source.name}
         mixture.append(
             {"type": args.data_type, "data_list": data_list, "weight": source.weight, "tags": tags}
         )
+
     with written_aside(args.data / "mixture.yaml", "w") as file:
         yaml.safe_dump({"sources": mixture}, file, sort_keys=False, allow_unicode=True)
 

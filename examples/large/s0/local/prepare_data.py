@@ -31,6 +31,7 @@ def read_part(source: Source, part: str) -> list[Recording]:
             f"{folder}/wav.scp is missing: run stage 0 of the recipe of {source.name}, or name "
             "others with --sources"
         )
+
     segments = folder / "segments"
     lines = read_utterances(
         str(folder / "wav.scp"), str(folder / "text"), str(segments) if segments.exists() else None
@@ -54,6 +55,7 @@ def main() -> None:
     together = {"train": list(chain.from_iterable(train.values()))}
     for part in ("dev", "test"):
         together[part] = [recording for source in sources for recording in read_part(source, part)]
+
     folders = {str(source.part(Path())): recordings for source, recordings in train.items()}
     write_parts(args.out, {**folders, **together})
 

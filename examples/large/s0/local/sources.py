@@ -54,18 +54,21 @@ def read_sources(path: Path) -> tuple[Source, ...]:
         raise ConfigError(
             f"{path}: No such file or directory; name the yaml of your corpora with --sources"
         )
+
     values = read_yaml(path)
     if not isinstance(values, list) or not values:
         raise ConfigError(
             f"{path}: expected a list with a line `- {{name: …, data: …, weight: …}}` for each "
             "source"
         )
+
     sources = parse(Sources, {"sources": values}, str(path)).sources
     names = [source.name for source in sources]
     if len(set(names)) < len(names):
         raise ConfigError(
             f"{path}: expected sources with different names, found {', '.join(names)}"
         )
+
     return tuple(
         source.model_copy(update={"data": path.parent / source.data}) for source in sources
     )

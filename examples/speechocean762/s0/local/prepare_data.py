@@ -40,6 +40,7 @@ def read_part(corpus: Path, part: str) -> list[Recording]:
         raise ValueError(
             f"{corpus / part}: {odd[0]} and {len(odd) - 1} others are missing from wav.scp or text"
         )
+
     return [Recording(key, corpus / wav, english(texts[key])) for key, wav in wavs.items()]
 
 

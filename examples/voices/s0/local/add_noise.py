@@ -45,6 +45,7 @@ def noised(key: str, path: str, talkers: list[str]) -> tuple[torch.Tensor, int]:
         noise = torch.stack(
             [repeated(voice / power(voice) ** 0.5, 0, len(speech)) for voice in voices]
         ).sum(0)
+
     noisy = mixed(speech, noise, random.choice(RATIOS))
     return noisy * min(1.0, 0.99 / float(noisy.abs().max())), rate
 
@@ -61,13 +62,16 @@ def main() -> None:
     talkers = sorted(read_table(args.talkers).values())
     (args.out / "audio").mkdir(parents=True, exist_ok=True)
     paths = {}
+
     for key, path in read_table(args.clean / "wav.scp").items():
         samples, rate = noised(key, path, talkers)
         paths[key] = args.out.absolute() / "audio" / f"{key}.flac"
         soundfile.write(paths[key], samples.numpy(), rate)
+
     write_table(args.out / "wav.scp", ((key, str(path)) for key, path in paths.items()))
     for table in ("text", "utt2lang"):
         shutil.copyfile(args.clean / table, args.out / table)
+
     print(f"{args.out}: {len(paths)} utterances")
 
 

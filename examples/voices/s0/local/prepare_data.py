@@ -57,10 +57,12 @@ def read_texts(voice: Path) -> dict[str, str]:
             if not bar:
                 raise ValueError(f"{table}:{number}: expected name|text, found {line!r}")
             texts[name] = text
+
     if not texts:
         raise ValueError(
             f"{voice} has neither data/*.txt nor metadata.csv: name the corpus with --data"
         )
+
     return texts
 
 
@@ -72,6 +74,7 @@ def read_repositories(corpus: Path) -> dict[str, list[Recording]]:
         texts = {name: letters(text) for name, text in read_texts(corpus / voice).items()}
         found = with_texts(audio_files(corpus / voice, ".wav", ".flac"), texts, voice)
         recordings += [recording._replace(key=f"{voice}-{recording.key}") for recording in found]
+
     return split_by(lambda recording: recording.text, recordings, SHARES)
 
 
@@ -93,6 +96,7 @@ def main() -> None:
         args.corpus
     )
     write_parts(args.out, parts)
+
     for part, recordings in parts.items():
         languages = {
             recording.key: LANGUAGES[recording.key.partition("-")[0]] for recording in recordings

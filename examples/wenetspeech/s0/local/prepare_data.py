@@ -42,6 +42,7 @@ def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Record
     """
     with open(corpus / METADATA, encoding="utf-8") as file:
         audios = json.load(file)["audios"]
+
     parts: dict[str, list[Recording]] = {part: [] for part in part_of.values()}
     missing, silent, odd = [], [], []
     for audio in audios:
@@ -50,6 +51,7 @@ def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Record
         if segments and not wav.is_file():
             missing.append(audio["aid"])
             continue
+
         for part, segment in segments:
             sid, text = segment["sid"], mandarin(segment.get("text", ""))
             if "begin_time" not in segment or "end_time" not in segment:
@@ -62,6 +64,7 @@ def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Record
                 )
             else:
                 silent.append(sid)
+
     tell_left_out("recordings that are not there", missing)
     tell_left_out("segments without times", odd)
     tell_left_out("segments without text", silent)

@@ -41,6 +41,7 @@ def main() -> None:
             )
         words = " ".join(WORDS[digit] for digit in name.split("_"))
         parts[part_of(number)].append(Recording(name, wav, words))
+
     write_parts(args.out, parts)
 
 

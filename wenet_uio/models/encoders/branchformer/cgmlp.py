@@ -44,6 +44,7 @@ class ConvolutionalGate(nn.Module):
         gate = self.conv(self.norm(gate), padded)
         if self.linear is not None:
             gate = self.linear(gate)
+
         return self.dropout(kept * self.act(gate)), present
 
 

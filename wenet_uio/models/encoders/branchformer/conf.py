@@ -51,10 +51,12 @@ class BranchEncoderConf(EncoderConf):
                 raise ValueError(
                     f"{name} has {len(value)} numbers for num_blocks {self.num_blocks}"
                 )
+
         if max(self.of_blocks("stochastic_depth_rate")) == 1:
             raise ValueError(
                 "stochastic_depth_rate 1 skips a block in every batch; use a rate below 1"
             )
+
         odd_or_causal(self.causal, cgmlp_conv_kernel=self.cgmlp_conv_kernel)
         return self
 

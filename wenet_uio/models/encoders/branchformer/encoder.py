@@ -100,6 +100,7 @@ class BranchformerEncoderLayer(nn.Module):
             attended = self.dropout(attended)
         elif att_past is not None:
             att_past = pad(att_past, (0, 0, 0, x.size(1)))  # zeros: all layers share one cache
+
         gated, cnn_past = self._gate(x, padded, cnn_past)
         merged = self.dropout(self.merge_proj(self._merge(attended, gated, padded)))
         scale = self.depth_scale if self.training else 1.0
@@ -111,13 +112,16 @@ class BranchformerEncoderLayer(nn.Module):
         """Apply the cgMLP branch -> (B, T, D), the next `cnn_past`."""
         if self.cgmlp is None or self.norm_mlp is None:
             return x, cnn_past
+
         gate_past: torch.Tensor | None = None
         if cnn_past is not None:
             conv = self.cgmlp.csgu.conv
             gate_past = _unpack(cnn_past, 0, conv.channels, conv.left_frames)
+
         gated, gate_past = self.cgmlp(self.norm_mlp(x), padded, gate_past)
         if gate_past is not None:
             cnn_past = _pack([gate_past], x.size(2))
+
         return self.dropout(gated), cnn_past
 
     def _merge(
@@ -134,6 +138,7 @@ class BranchformerEncoderLayer(nn.Module):
             return torch.cat((attended, gated), dim=2)
         if self.merge_method == "fixed_ave":
             return (1.0 - self.share) * attended + self.share * gated
+
         weight = self._weight_of_attention(attended, gated, padded)
         return weight * attended + (1.0 - weight) * gated
 
@@ -148,6 +153,7 @@ class BranchformerEncoderLayer(nn.Module):
         weight = torch.sigmoid(weight1 - weight2).unsqueeze(2)
         if self.training and self.attn_branch_drop_rate > 0.0:
             weight = weight * (torch.rand(1, device=weight.device) >= self.attn_branch_drop_rate)
+
         return weight
 
 
@@ -213,6 +219,7 @@ class EBranchformerEncoderLayer(nn.Module):
             gate_past = _unpack(cnn_past, 0, gate.channels, gate.left_frames)
             start = gate.channels * gate.left_frames
             merge_past = _unpack(cnn_past, start, merge.channels, merge.left_frames)
+
         attended, att_present = self.attn(self.norm_mha(x), bias, pos_emb, att_past)
         gated, gate_present = self.cgmlp(self.norm_mlp(x), padded, gate_past)
         both = torch.cat((self.dropout(attended), self.dropout(gated)), dim=2)
@@ -226,6 +233,7 @@ class EBranchformerEncoderLayer(nn.Module):
         if self.feed_forward is not None and self.norm_ff is not None:
             half = self.dropout(self.feed_forward(self.norm_ff(x)))
             x = torch.add(x, half, alpha=scale * self.ff_scale)
+
         return self.norm_final(x), att_present, cnn_present
 
 

@@ -70,6 +70,7 @@ class ConformerEncoderLayer(nn.Module):
             x = self.norm_ff(x)
         if self.norm_final is not None:
             x = self.norm_final(x)
+
         return x, att_present, cnn_present
 
     def attend(
@@ -91,6 +92,7 @@ class ConformerEncoderLayer(nn.Module):
         """
         if self.conv_module is None or self.norm_conv is None:
             return x, None
+
         convolved, present = self.conv_module(
             self.norm_conv(x) if self.normalize_before else x, padded, cnn_past
         )
@@ -102,6 +104,7 @@ class ConformerEncoderLayer(nn.Module):
         attended = self.self_attn.reach()
         if attended is None or self.conv_module is None:
             return attended
+
         left, right = attended
         kernel = self.conv_module.depthwise_conv
         return left + kernel.left_frames + kernel.margin, right + kernel.margin

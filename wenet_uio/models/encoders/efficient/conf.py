@@ -62,12 +62,14 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
         """
         if not isinstance(values, dict) or "efficient_conf" not in values:
             return values
+
         values = dict(values)
         inner = values.pop("efficient_conf")
         if not isinstance(inner, dict):
             raise ValueError(f"efficient_conf: expected a section with keys, found {inner!r}")
         if twice := sorted(inner.keys() & values.keys()):
             raise ValueError(f"in encoder_conf and in efficient_conf: {', '.join(twice)}")
+
         return values | inner
 
     @model_validator(mode="after")
@@ -79,15 +81,18 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
                 "rising list of blocks "
                 "and a list of the same length"
             )
+
         for name, blocks in (
             ("stride_layer_idx", places),
             ("group_layer_idx", self.group_layer_idx),
         ):
             if blocks and max(blocks) >= self.num_blocks:
                 raise ValueError(f"{name} {max(blocks)} is not below num_blocks {self.num_blocks}")
+
         heads_divide(self.attention_heads, "output_size", self.output_size)
         if self.output_size % 2:
             raise ValueError(f"output_size {self.output_size} is odd: rel_pos needs an even width")
+
         for place in range(self.num_blocks):
             if self._kernel(place) == 0:
                 raise ValueError(
@@ -96,6 +101,7 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
             odd_or_causal(
                 self.causal, **{f"cnn_module_kernel of block {place}:": self._kernel(place)}
             )
+
         return self
 
     @property

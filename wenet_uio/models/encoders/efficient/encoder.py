@@ -75,6 +75,7 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         position_bias = shift.transpose(2, 3)  # (1 or B, H, 1, K)
         if bias is not None:
             position_bias = position_bias + bias[:, :, :: self.group, :: self.group]
+
         heads = attended(
             self.join(self.linear_q(x), padded) + self.pos_bias_u.unsqueeze(1),
             self.join(key.transpose(1, 2).flatten(2), padded) + position,
@@ -95,10 +96,12 @@ class EfficientConformerLayer(ConformerEncoderLayer):
         super().__init__(conf)
         self.stride = stride
         self.masks_padding = True
+
         if group > 1:
             self.self_attn = GroupedRelPositionMultiHeadedAttention(
                 conf.output_size, conf.attention_dropout_rate, conf, group
             )
+
         if stride > 1:
             self.conv_module = ConvolutionModule(conf, stride)
             # WeNet's checkpoints have this layer; it is not used.
@@ -132,6 +135,7 @@ class EfficientConformerLayer(ConformerEncoderLayer):
             convolved = convolved.masked_fill(padded[:, :: self.stride], 0.0)
         if self.stride > 1:
             x = self.shorten(x, padded)
+
         x = x + self.dropout(convolved)
         return x if self.normalize_before else self.norm_conv(x), present
 
@@ -222,9 +226,11 @@ class EfficientConformerEncoder(Encoder):
         bias: torch.Tensor | None = None
         if att_mask is not None:
             bias = additive(att_mask[:, :, :seen], x.dtype)
+
         att_pasts: list[torch.Tensor] = []
         cnn_pasts: list[torch.Tensor] = []
         factor = 1
+
         for i, layer in enumerate(self.encoders):
             unused = self.cnn_cache_frames - self.left_frames[i]
             x, att_past, cnn_past = layer(
@@ -239,10 +245,13 @@ class EfficientConformerEncoder(Encoder):
                 repeated = att_past[:, :, forget // factor :].repeat_interleave(factor, dim=2)
                 att_pasts.append(repeated[:, :, repeated.size(2) - (seen - forget) :])
                 cnn_pasts.append(pad(cnn_past, (unused, 0)))
+
             stride = self.strides[i]
             factor, pos_emb = factor * stride, pos_emb[:, ::stride]
             if bias is not None:
                 bias = bias[:, :, :, ::stride]
+
         if self.normalize_before:
             x = self.after_norm(x)
+
         return x, torch.cat(att_pasts), torch.stack(cnn_pasts)

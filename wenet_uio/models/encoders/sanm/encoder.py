@@ -39,6 +39,7 @@ def low_frame_rate(feats: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Te
     """
     if feats.size(1) == 0:
         feats = pad(feats, (0, 0, 0, 1))
+
     first = torch.arange(0, feats.size(1), SHIFT, device=feats.device) - STACKED // 2
     places = (
         (first.unsqueeze(1) + torch.arange(STACKED, device=feats.device)).flatten().unsqueeze(0)
@@ -46,6 +47,7 @@ def low_frame_rate(feats: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Te
     places = torch.minimum(places, (lengths.unsqueeze(1) - 1)).clamp(min=0)
     stacked = feats.gather(1, places.unsqueeze(2).expand(-1, -1, feats.size(2)))
     frames = stacked.reshape(feats.size(0), first.size(0), STACKED * feats.size(2))
+
     return frames, low_frame_lengths(lengths)
 
 
@@ -142,6 +144,7 @@ class SanmSelfAttention(Memory):
             each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (query, key, value)
         )
         heads = attended(query, key, value, bias, self.dropout_rate if self.training else 0.0)
+
         return self.linear_out(heads.transpose(1, 2).flatten(2)) + memory
 
 
@@ -185,6 +188,7 @@ class SanmEncoder(Encoder):
                 f"input_dim {input_size} is odd, but positions need an even width; use more mel "
                 "bins"
             )
+
         pos_enc = SanmPositionalEncoding(input_size, conf.output_size, conf.positional_dropout_rate)
         layers: list[nn.Module] = [
             SanmEncoderLayer(conf.output_size, conf) for _ in range(conf.num_blocks - 1)
@@ -227,4 +231,5 @@ class SanmEncoderWithTp(SanmEncoder):
                 x = recomputed(layer, x, bias, pos_emb, padded)[0]
             else:
                 x = layer(x, bias, pos_emb, padded)[0]
+
         return self.tp_norm(x)

@@ -72,6 +72,7 @@ class SqueezeformerEncoderConf(ChunkConf, EncoderSection):
         odd_or_causal(self.causal, cnn_module_kernel=self.cnn_module_kernel)
         if self.encoder_dim % 2:
             raise ValueError(f"encoder_dim {self.encoder_dim} is odd: rel_pos needs an even width")
+
         changes = [*self.reduce_before, *self.recover_before]
         if len(self.reduce_before) != len(self.recover_before) or changes != sorted(set(changes)):
             raise ValueError(
@@ -79,10 +80,12 @@ class SqueezeformerEncoderConf(ChunkConf, EncoderSection):
                 "rising lists of the "
                 "same length, with every reduce_idx below every recover_idx"
             )
+
         if changes and changes[-1] >= self.num_blocks:
             raise ValueError(
                 f"recover_idx {self.recover_idx} is not below num_blocks {self.num_blocks}"
             )
+
         return self
 
     @property

@@ -94,6 +94,7 @@ class TimeReduction(nn.Module):
         """(B, T, D) -> (B, ceil(T / 2), D)."""
         if x.size(1) == 0:
             return x
+
         half = conv1d(
             x.transpose(1, 2),
             self.dw_conv.weight,
@@ -128,6 +129,7 @@ class SqueezeformerEncoderLayer(nn.Module):
         self.layer_norm4 = nn.LayerNorm(dim)
         for module in (self.self_attn, self.ffn1, self.conv_module, self.ffn2):
             module.add_scale(dim, trained=conf.adaptive_scale)
+
         self.dropout = Dropout(conf.dropout)
         self.normalize_before = conf.normalize_before
 
@@ -163,6 +165,7 @@ class SqueezeformerEncoderLayer(nn.Module):
         x = x + self.dropout(self.ffn2(scaled))
         if not before:
             x = self.layer_norm4(x)
+
         return x, att_present, cnn_present
 
 
@@ -201,6 +204,7 @@ class SqueezeformerEncoder(Encoder):
         self.cnn_cache_frames = self.left_frames + 1
         # Streams at different offsets have different frames at the lower rate
         self.batches_chunks = False
+
         if not conf.causal:
             self.obstacle = SEES_FUTURE
         elif conf.do_rel_shift:
@@ -227,6 +231,7 @@ class SqueezeformerEncoder(Encoder):
                 doubled = x.repeat_interleave(2, dim=1)[:, : skipped.size(1)]
                 x = (skipped + self.time_recover_layer(doubled)).masked_fill(padded, 0.0)
             x = self._block(place, x, bias, pos_emb, padded)
+
         return x if self.final_proj is None else self.final_proj(x)
 
     @torch.jit.export
@@ -252,12 +257,14 @@ class SqueezeformerEncoder(Encoder):
         finer: list[torch.Tensor] = []
         finer_first: list[int] = []
         factor, first = 1, offset  # first: number of the first frame of x, counted at the rate of x
+
         for i, layer in enumerate(self.encoders):
             if i in self.reduce_before:
                 finer.append(x)
                 finer_first.append(first)
                 x = self.time_reduction_layer(x[:, first % 2 :])
                 factor, first = 2 * factor, (first + 1) // 2
+
             if i in self.recover_before:
                 skipped, was_first = finer.pop(), finer_first.pop()
                 # Frame n of the higher rate uses frame n // 2 of the lower rate, which may be in
@@ -268,23 +275,30 @@ class SqueezeformerEncoder(Encoder):
                 start = was_first - 2 * (first - 1)
                 x = skipped + self.time_recover_layer(doubled[:, start : start + skipped.size(1)])
                 factor, first = factor // 2, was_first
+
             # Index of the first frame at this rate
             place = (factor - (offset - cached) % factor) % factor
             att_past = att_cache[i : i + 1, :, place::factor]
             memory, last = cnn_cache[i, :, :, : self.left_frames], cnn_cache[i, :, :, -1:]
+
             if x.size(1) > 0:
                 bias: torch.Tensor | None = None
                 if att_mask is not None:
                     bias = additive(att_mask[:, :, place:seen:factor], x.dtype)
+
                 x, att_present, cnn_present = layer(
                     x, bias, pos_emb[:, place::factor], None, att_past, memory
                 )
                 if att_present is not None and cnn_present is not None:
                     att_past, memory = att_present, cnn_present
+
                 last = x[:, -1:].transpose(1, 2)
+
             att_presents[i : i + 1, :, place::factor] = att_past
             cnn_presents.append(torch.cat((memory, last), dim=2))
+
         if self.final_proj is not None:
             x = self.final_proj(x)
+
         forget = frames_to_forget(seen, required_cache_size)
         return x, att_presents[:, :, forget:], torch.stack(cnn_presents)

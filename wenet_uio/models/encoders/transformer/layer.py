@@ -41,9 +41,11 @@ class TransformerEncoderLayer(nn.Module):
         x = residual + self.dropout(x)
         if not self.normalize_before:
             x = self.norm1(x)
+
         x = x + self.dropout(self.feed_forward(self.norm2(x) if self.normalize_before else x))
         if not self.normalize_before:
             x = self.norm2(x)
+
         return x, att_present, cnn_past
 
     def reach(self) -> tuple[int, int] | None:

@@ -75,6 +75,7 @@ class AttentionWeights(Clocked):
         scores = self.drawn(scores, by_position) if self.training else scores + by_position
         if blocked is not None:
             scores = scores.masked_fill(blocked, self.blocked_score)
+
         return scores.softmax(dim=3), key
 
     def as_heads(self, x: torch.Tensor) -> torch.Tensor:

@@ -48,10 +48,12 @@ class CacheLayout(nn.Module):
         """
         if caches[1].size(0) > 0:
             return caches
+
         att, cnn = 0, self.edge
         for i, count in enumerate(self.counts):
             att += count * sum(self.widths[i]) * (self.chunk_unit // self.factors[i])
             cnn += count * 2 * self.dims[i] * self.pasts[i]
+
         return like.new_zeros(like.size(0), 1, 0, att), like.new_zeros(like.size(0), 1, 1, cnn)
 
     def split(
@@ -62,6 +64,7 @@ class CacheLayout(nn.Module):
         channels, frames, bins = self.edge_shape
         found: list[list[torch.Tensor]] = []
         at, begin = 0, self.edge
+
         for i, factor in enumerate(self.factors):
             caches: list[torch.Tensor] = []
             for _ in range(self.counts[i]):
@@ -75,7 +78,9 @@ class CacheLayout(nn.Module):
                         past[:, begin:end].view(past.size(0), self.dims[i], self.pasts[i])
                     )
                     begin = end
+
             found.append(caches)
+
         return past[:, : self.edge].view(-1, channels, frames, bins), found
 
     def joined(
@@ -90,6 +95,7 @@ class CacheLayout(nn.Module):
                 if place % 6 > 3:
                     pasts.append(cache.flatten(1))
                     continue
+
                 seen = cache.size(1)
                 kept = seen if keep < 0 else min(seen, keep // self.factors[i])
                 cache = cache[:, seen - kept :]
@@ -99,4 +105,5 @@ class CacheLayout(nn.Module):
                         cache.size(0), 1, units, self.chunk_unit // self.factors[i] * cache.size(2)
                     )
                 )
+
         return torch.cat(rows, dim=3), torch.cat(pasts, dim=1)[:, None, None]

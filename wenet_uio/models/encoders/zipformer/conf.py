@@ -89,6 +89,7 @@ class ZipformerEncoderConf(EncoderSection):
             return (value,)
         if name in lists and isinstance(value, str):
             return tuple(int(number) for number in value.split(","))
+
         return value
 
     @model_validator(mode="after")
@@ -99,12 +100,15 @@ class ZipformerEncoderConf(EncoderSection):
                     f"{name} has {len(getattr(self, name))} numbers for {self.num_stacks} stacks "
                     "(downsampling_factor)"
                 )
+
         for stack in self.stacks:
             _check_stack(stack)
+
         if not self.chunk_size or not self.left_context_frames:
             raise ValueError(
                 "chunk_size and left_context_frames need a number each; -1 is the whole utterance"
             )
+
         wrong = [
             size for size in self.chunk_size if size != -1 and (size < 1 or size % self.chunk_unit)
         ]
@@ -114,6 +118,7 @@ class ZipformerEncoderConf(EncoderSection):
                 "the stacks lower the "
                 "frame rate"
             )
+
         return self
 
     @property
@@ -154,11 +159,13 @@ def _check_stack(stack: StackConf) -> None:
     """Raise a ValueError for sizes that the modules of a layer cannot have."""
     if stack.cnn_module_kernel % 2 == 0:
         raise ValueError(f"cnn_module_kernel {stack.cnn_module_kernel} is even: it must be odd")
+
     if stack.encoder_unmasked_dim > stack.encoder_dim:
         raise ValueError(
             f"encoder_unmasked_dim {stack.encoder_unmasked_dim} is above encoder_dim "
             f"{stack.encoder_dim}"
         )
+
     if stack.encoder_dim % 4 or stack.feedforward_dim % 4:
         raise ValueError(
             "encoder_dim and feedforward_dim must be multiples of 4: some modules have 3/4 of them"

@@ -44,6 +44,7 @@ class ChunkConvolution(nn.Module):
         before = x.new_zeros(x.size(0), x.size(1), self.kernel // 2) if past is None else past
         seen = torch.cat((before, x), dim=2)
         causal = self.causal_conv(seen)
+
         if chunk_size < 0:
             if lengths is None:
                 lengths = torch.full((1,), size, device=x.device)
@@ -55,6 +56,7 @@ class ChunkConvolution(nn.Module):
             chunks = self.chunkwise_conv(chunks.transpose(1, 2).flatten(0, 1))
             chunks = chunks * self.scale(chunk_size, torch.full((1,), chunk_size, device=x.device))
             within = chunks.unflatten(0, (x.size(0), -1)).transpose(1, 2).flatten(2)[:, :, :size]
+
         return causal + within, seen[:, :, seen.size(2) - self.kernel // 2 :]
 
     def scale(self, size: int, lengths: torch.Tensor) -> torch.Tensor:
@@ -66,6 +68,7 @@ class ChunkConvolution(nn.Module):
         place = place.unsqueeze(0) - (lengths.unsqueeze(1) - self.kernel)
         near = (place >= 0) & (place < self.kernel)
         edges = right[:, place.clamp(0, self.kernel - 1)].transpose(0, 1)
+
         return scale + edges * near.unsqueeze(1)
 
 
@@ -113,11 +116,13 @@ class ZipformerConvolution(nn.Module):
         x = x * self.balancer1(gate).sigmoid()
         if padded is not None:
             x = x.masked_fill(padded, 0.0)
+
         x = x.transpose(1, 2)
         present = x
         if self.causal:
             x, present = self.depthwise_conv(x, chunk_size, lengths, past)
         else:
             x = self.depthwise_conv(x)
+
         x = self.whiten(self.balancer2(x.transpose(1, 2)))
         return self.out_proj(swoosh_r(x)), present

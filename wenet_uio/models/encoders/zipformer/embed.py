@@ -46,10 +46,12 @@ class ConvNext(Clocked):
         self.pointwise_conv1 = nn.Conv2d(channels, 3 * channels, 1)
         self.hidden_balancer = Balancer(clock, (0.3, 1.0), (0.75, 5.0))
         self.pointwise_conv2 = nn.Conv2d(3 * channels, channels, 1)
+
         with torch.no_grad():
             self.pointwise_conv2.weight.mul_(0.01)
             assert self.pointwise_conv2.bias is not None
             nn.init.uniform_(self.pointwise_conv2.bias, -0.001, 0.001)
+
         self.out_balancer = Balancer(clock, (0.4, 0.6), (1.0, 6.0))
         self.out_whiten = Whitener(clock, 5.0, 5.0)
         self.margin = CONTEXT
@@ -64,6 +66,7 @@ class ConvNext(Clocked):
         out = pointwise(swoosh_l(hidden), self.pointwise_conv2.weight, self.pointwise_conv2.bias)
         if self.training:
             out = self.thinned(out)
+
         same = x[:, :, self.margin : x.size(2) - self.margin].permute(0, 2, 3, 1)
         return self.out_whiten(self.out_balancer(same + out))
 
@@ -91,6 +94,7 @@ class ZipformerEmbed(Subsampling):
                 f"input_dim {input_size} is too narrow for the convolutions of a zipformer; use 7 "
                 "or more"
             )
+
         first, second, third = CHANNELS
         self.conv = channels_last(
             nn.Sequential(
@@ -141,5 +145,6 @@ class ZipformerEmbed(Subsampling):
         lengths = self.output_lengths(lengths, convolved.size(2), x.size(1))
         if self.masks_padding:
             convolved = convolved * length_mask(lengths, convolved.size(2))[:, None, :, None]
+
         frames = self.finish(pad(convolved, (0, 0, CONTEXT, CONTEXT)))
         return frames, self.pos_enc.position_encoding(0, 0, frames), lengths

@@ -83,16 +83,19 @@ class ZipformerEncoder(Encoder):
             feats = pad(feats, (0, 0, 0, least - feats.size(1)))
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
+
         x, _, lengths = self.embed.forward_batch(feats, feats_lengths)
         chunk_size, num_left_chunks = self._chunks(chunk_size, num_left_chunks)
         valid = length_mask(lengths, x.size(1))
         blocked = ~valid[:, None, None, :]
         if chunk_size > 0:
             blocked = blocked | ~chunk_mask(x.size(1), chunk_size, num_left_chunks, x.device)
+
         x, _ = self.run_stacks(x, lengths, blocked, chunk_size, [])
         lengths = torch.div(lengths + 1, OUTPUT_DOWNSAMPLING, rounding_mode="floor")
         if self.masks_padding:
             x = x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0)
+
         return x, lengths
 
     @torch.jit.unused
@@ -104,6 +107,7 @@ class ZipformerEncoder(Encoder):
             return -1, -1
         if not self.training:
             return chunk_size, num_left_chunks
+
         chunk_size = _drawn(self.chunk_sizes)
         left = _drawn(self.left_context_frames)
         return chunk_size, -1 if left < 0 or chunk_size < 0 else max(1, left // chunk_size)
@@ -132,6 +136,7 @@ class ZipformerEncoder(Encoder):
         masks = self.draw_masks(x) if self.training else []
         outputs: list[torch.Tensor] = []
         presents: list[list[torch.Tensor]] = []
+
         for i, stack in enumerate(self.encoders):
             x = pad(x, (0, max(0, self.dims[i] - x.size(2))))[:, :, : self.dims[i]]
             channels = masks[i] if len(masks) > 0 else None
@@ -140,6 +145,7 @@ class ZipformerEncoder(Encoder):
             x, present = stack.run(x, context, cached, exact)  # pyright: ignore[reportCallIssue]
             outputs.append(x)
             presents.append(present)
+
         return self.downsample_output(self.all_channels(outputs), exact), presents
 
     def context(
@@ -164,6 +170,7 @@ class ZipformerEncoder(Encoder):
             padded = ~length_mask(lengths, size).unsqueeze(2)
         if blocked is not None:
             blocked = blocked[:, :, ::factor, ::factor]
+
         exact = lengths if self.masks_padding else None
         chunk = chunk_size // factor if chunk_size > 0 else -1
         return Context(
@@ -189,6 +196,7 @@ class ZipformerEncoder(Encoder):
         draws = (torch.rand(x.size(0), 1, 1) > MASKED_SHARE for _ in range(2))
         first, second = (kept.to(x.device, x.dtype, non_blocking=True) for kept in draws)
         masks = []
+
         for dim, unmasked in zip(self.dims, self.unmasked_dims, strict=True):
             half = (dim - unmasked) // 2
             parts = (
@@ -197,6 +205,7 @@ class ZipformerEncoder(Encoder):
                 (first * second, dim - unmasked - half),
             )
             masks.append(torch.cat([each.expand(-1, -1, size) for each, size in parts], dim=2))
+
         return masks
 
     @torch.jit.export
@@ -219,12 +228,14 @@ class ZipformerEncoder(Encoder):
         """
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
+
         if not self.causal:
             return (
                 self.run_stacks(self.embed.project(xs), None, None, -1, [])[0],
                 att_cache,
                 cnn_cache,
             )
+
         convolved = self.embed.convolve(xs)
         size = convolved.size(2) - self.embed.convnext.margin
         return self.encode_chunk(convolved, size, size, required_cache_size, (att_cache, cnn_cache))
@@ -242,6 +253,7 @@ class ZipformerEncoder(Encoder):
         """
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
+
         convolved = self.embed.convolve(xs)
         size = convolved.size(2)
         convolved = pad(convolved, (0, 0, 0, chunk_size + CONTEXT - size))
@@ -278,10 +290,12 @@ class ZipformerEncoder(Encoder):
         x = pad(x, (0, 0, 0, more))
         lengths: torch.Tensor | None = None
         blocked: torch.Tensor | None = None
+
         if size < x.size(1):
             lengths = torch.full((x.size(0),), size, device=x.device)
             place = torch.arange(-att_cache.size(2) * self.chunk_unit, x.size(1), device=x.device)
             blocked = (place >= size).view(1, 1, 1, -1).expand(1, 1, x.size(1), -1)
+
         x, presents = self.run_stacks(x, lengths, blocked, x.size(1), split)
         after = convolved[:, :, chunk_size : chunk_size + self.embed.convnext.margin].flatten(1)
         att_cache, cnn_cache = self.layout.joined(presents, after, required_cache_size)

@@ -147,6 +147,7 @@ class ZipformerLayer(Clocked):
         x = x + thinned(convolved, kept, 3)
         x = x + thinned(self.balancer_ff3(self.feed_forward3(x)), kept, 4)
         x = self.bypass(before, self.norm(self.balancer1(x)))
+
         return self.whiten(self.balancer2(x)), [keys, gated, values1, values2, past1, past2]
 
     @torch.jit.unused
@@ -202,6 +203,7 @@ class Stack(nn.Module):
         channels = context.channels
         if channels is not None:
             x = x * channels
+
         each = len(caches) // len(self.layers)
         for i, layer in enumerate(self.layers):
             if self.training and self.gradient_checkpointing:
@@ -211,6 +213,7 @@ class Stack(nn.Module):
                 presents += present
             if channels is not None:
                 x = x * channels
+
         return x, presents
 
     @torch.jit.unused

@@ -70,6 +70,7 @@ def scaled_linear(inputs: int, outputs: int, scale: float, bias: bool = True) ->
         layer.weight.mul_(scale)
         if bias:
             nn.init.uniform_(layer.bias, -0.1 * scale, 0.1 * scale)
+
     return layer
 
 
@@ -159,6 +160,7 @@ class Downsample(nn.Module):
             last = (lengths - 1).clamp(min=0).view(-1, 1, 1)
             place = torch.arange(x.size(1), device=x.device).view(1, -1, 1)
             x = torch.where(place > last, x.gather(1, last.expand(-1, -1, x.size(2))), x)
+
         more = (self.factor - x.size(1) % self.factor) % self.factor
         x = torch.cat((x, x[:, -1:].expand(-1, more, -1)), dim=1)
         groups = x.view(x.size(0), -1, self.factor, x.size(2))
@@ -180,6 +182,7 @@ def relative_positions(before: int, size: int, dim: int, like: torch.Tensor) -> 
         1, dim // 2 + 1, device=like.device
     )
     waves = torch.stack((angle.cos(), angle.sin()), dim=2).flatten(1)
+
     return pad(waves[:, :-1], (0, 1), value=1.0).to(like.dtype)
 
 

@@ -134,6 +134,7 @@ class _Balanced(torch.autograd.Function):
         shift, slope = balance(mean, square, limits)
         if x.device.type == "cpu" and not shift.any() and not slope.any():
             return grad, None, None, None
+
         change = torch.addcmul(strength * shift, x.float(), strength * slope)
         return torch.addcmul(grad, grad.abs(), change.to(grad.dtype)), None, None, None
 
@@ -167,6 +168,7 @@ def balance(
     by = beyond * (deviation / rms).square() - outside * relative * (variance >= bounded)
     size = (at.square() + by.square()).sqrt().clamp(min=TINY)
     at, by = at / size, by / size
+
     return at - by * relative, by / deviation
 
 
@@ -216,6 +218,7 @@ class Balancer(Clocked):
         """Return x, whose gradient may have an addition."""
         if not happens(self.probability()) or not x.requires_grad:
             return x
+
         least, most, low, high = (limit() for limit in self.limits)
         # Root mean square over mean absolute value of a normal distribution
         rms = math.sqrt(math.pi / 2)
@@ -241,7 +244,9 @@ class _Whitened(torch.autograd.Function):
             # An accelerator would have to wait for this number
             if x.device.type == "cpu" and metric < limit:
                 return grad, None, None, None
+
             (change,) = torch.autograd.grad(metric, x)
+
         factor = strength * grad.float().norm() / (change.norm() + TINY)
         change = (change * factor).masked_fill(metric < limit, 0.0)
         return grad + change.to(grad.dtype), None, None, None
@@ -257,6 +262,7 @@ def whiteness(x: torch.Tensor, groups: int) -> torch.Tensor:
     x = x - x.mean(dim=1, keepdim=True)
     covariance = torch.matmul(x.transpose(1, 2), x)
     mean = covariance.diagonal(dim1=1, dim2=2).mean()
+
     return covariance.square().sum() / (groups * x.size(2)) / (mean.square() + TINY)
 
 

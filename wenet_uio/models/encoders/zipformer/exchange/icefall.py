@@ -64,6 +64,7 @@ def from_icefall(path: Path, vocabulary: Path | None) -> Converted:
     files = {"units.txt": "".join(f"{token} {place}\n" for place, token in enumerate(tokens))}
     files["global_cmvn"] = json.dumps(cmvn)
     notes = [f"without the parts {', '.join(others)}: the model decodes with CTC"] if others else []
+
     return Converted(values, used, OURS_ALONE, tuple(notes), files)
 
 
@@ -71,14 +72,17 @@ def _read_weights(file: Path) -> dict[str, torch.Tensor]:
     weights = read_checkpoint(file)
     if isinstance(weights, dict) and isinstance(weights.get("model"), dict):
         weights = weights["model"]
+
     if not isinstance(weights, dict) or not all(
         isinstance(value, torch.Tensor) for value in weights.values()
     ):
         raise ValueError(f"expected a state dict, found {type(weights).__name__}")
+
     if "ctc_output.1.weight" not in weights:
         raise ValueError(
             "no weights ctc_output: only a zipformer that was trained with CTC can be converted"
         )
+
     return weights
 
 
@@ -95,6 +99,7 @@ def to_icefall(folder: Path, output: Path) -> int:
         raise ValueError(
             f"{folder}: encoder {config.encoder}: icefall has the names of a zipformer only"
         )
+
     weights = read_weights(folder / FINAL_WEIGHTS)
     mean, istd = (
         weights.get(f"encoder.global_cmvn.{name}", torch.zeros(1)) for name in ("mean", "istd")
@@ -107,6 +112,7 @@ def to_icefall(folder: Path, output: Path) -> int:
             "trained with the "
             "global_cmvn of such a model, can go back"
         )
+
     back = {ours: theirs for theirs, ours in PREFIXES.items()}
     theirs = {
         _renamed(name, back): weight
@@ -116,11 +122,13 @@ def to_icefall(folder: Path, output: Path) -> int:
     output.mkdir(parents=True, exist_ok=True)
     with written_aside(output / WEIGHTS) as file:
         torch.save({"model": theirs}, file)
+
     units = Path(config.tokenizer_conf.symbol_table_path or folder / "units.txt").read_text(
         encoding="utf-8"
     )
     with written_aside(output / TOKENS, "w") as file:
         file.write(units)
+
     return sum(weight.numel() for weight in theirs.values())
 
 
@@ -148,6 +156,7 @@ def _sizes(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         )
     except (KeyError, StopIteration) as error:
         raise ValueError(f"not the weights of a zipformer: {error} is missing") from None
+
     return {
         **{name: [stack[name] for stack in stacks] for name in stacks[0]},
         "encoder_unmasked_dim": min(
@@ -199,10 +208,12 @@ def _values(
     tokenizer: dict[str, Any] = {"symbol_table_path": "units.txt"}
     ends = tokens.index("<sos/eos>") if "<sos/eos>" in tokens else 0
     tokenizer["special_tokens"] = {"<sos>": ends, "<eos>": ends}
+
     if pieces.is_file():
         tokenizer["bpe_path"] = str(pieces)
     elif any(re.match("▁.", token) for token in tokens):
         raise FileNotFoundError(f"{pieces}: no such file, but the tokens are pieces of it")
+
     fbank = FbankConf(num_mel_bins=bins, high_freq=-400, snip_edges=False, dither=0.0)
     return {
         "input_dim": bins,
@@ -231,4 +242,5 @@ def _read_tokens(file: Path, size: int) -> list[str]:
     missing = [str(place) for place in range(size) if str(place) not in ids]
     if missing:
         raise ValueError(f"{file}: no token has the id {missing[0]}; the output layer has {size}")
+
     return [ids[str(place)] for place in range(size)]

@@ -50,10 +50,12 @@ def check_zipformer_chunks(model: ASRModel, chunks: Chunks) -> None:
             f"--chunk_size {chunks.size} is not a multiple of {unit}, by which this encoder lowers "
             "the rate"
         )
+
     if chunks.left < 1:
         raise ValueError(
             f"--num_decoding_left_chunks {chunks.left}: a zipformer in sherpa-onnx needs 1 or more"
         )
+
     if bins != (STREAMING_BINS - 3) // 4:
         raise ValueError(
             f"sherpa-onnx streams zipformers of {STREAMING_BINS} features only: num_mel_bins"
@@ -110,6 +112,7 @@ class ZipformerChunk(nn.Module):
         x = x + LOUDER
         if encoder.global_cmvn is not None:
             x = encoder.global_cmvn(x)
+
         convolved = torch.cat((before, encoder.embed.convolve(x)), dim=2)
         frames = encoder.embed.finish(convolved)
         size = frames.size(1)
@@ -122,6 +125,7 @@ class ZipformerChunk(nn.Module):
         for count in encoder.layout.counts:
             stacks.append(ours[at : at + count * len(NAMES)])
             at += count * len(NAMES)
+
         out, presents = encoder.run_stacks(frames, None, blocked, size, stacks)
         after = [
             _swapped(
@@ -154,6 +158,7 @@ def zipformer_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
     copied = traceable(model)
     if chunks != OFFLINE:
         return _streaming_graph(copied, feature_dim, chunks)
+
     metadata = {
         "model_type": "zipformer2_ctc",
         "version": 1,
@@ -184,6 +189,7 @@ def _streaming_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph
     axes |= {each: {batch_dim(name): "N"} for name in named for each in (name, f"new_{name}")}
     outputs = ("log_probs", *(f"new_{name}" for name in named))
     metadata = _streaming_metadata(encoder, chunks) | {"T": window}
+
     return Graph(ZipformerChunk(model, chunks.cache), inputs, outputs, axes, metadata)
 
 
@@ -223,7 +229,9 @@ def start_states(encoder: ZipformerEncoder, left: int) -> dict[str, torch.Tensor
             shapes += [(1, layout.dims[place], layout.pasts[place])] * 2
             for kind, shape in enumerate(shapes):
                 states[f"{NAMES[kind]}_{layer}"] = _swapped(kind, torch.zeros(shape)).contiguous()
+
             layer += 1
+
     states["embed_states"] = torch.zeros(1, *layout.edge_shape)
     states["processed_lens"] = torch.zeros(1, dtype=torch.int64)
     return states
@@ -253,13 +261,16 @@ def compare_zipformer(
             feats, lengths, chunks.size, chunks.left, simulate_streaming=chunks != OFFLINE
         )
         log_probs = model.ctc_log_probs(expected)
+
         if chunks == OFFLINE:
             found = graph(x=feats - LOUDER, x_lens=lengths)[0]
         else:
             found = _streamed(graph, encoder, feats - LOUDER, chunks)
             log_probs = log_probs[:, : found.size(1)]
+
         if found.shape != log_probs.shape:
             return math.inf, 0, None
+
         texts = [_greedy(each, model.blank) for each in (log_probs, found)]
         difference = (log_probs - found).abs().amax().item() if found.numel() else 0.0
         return (
@@ -285,4 +296,5 @@ def _streamed(
         found = graph(x=feats[:, start : start + window], **states)
         outputs.append(found[0])
         states = dict(zip(states, found[1:], strict=True))
+
     return torch.cat(outputs, dim=1) if outputs else torch.zeros(1, 0, 1)
