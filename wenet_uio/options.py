@@ -49,17 +49,22 @@ def add_options(group: Parser, options: type, *names: str) -> None:
     The help is the docstring of the field. Its last words `None: ...` say the default.
     """
     types = get_type_hints(options)
-    for each in fields(options):
-        if not names or each.name in names:
-            _add_option(group, each, types[each.name], inherited_docs(options)[each.name])
+    for field_of_options in fields(options):
+        if not names or field_of_options.name in names:
+            _add_option(
+                group,
+                field_of_options,
+                types[field_of_options.name],
+                inherited_docs(options)[field_of_options.name],
+            )
 
 
 def values_of(options: type, source: Any, *names: str) -> dict[str, Any]:
     """Collect a dataclass's fields, or those of `names`, from parsed options or another object."""
     return {
-        each.name: getattr(source, each.name)
-        for each in fields(options)
-        if not names or each.name in names
+        field_of_options.name: getattr(source, field_of_options.name)
+        for field_of_options in fields(options)
+        if not names or field_of_options.name in names
     }
 
 

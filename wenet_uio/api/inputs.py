@@ -116,10 +116,10 @@ def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[I
     if (samples is None) != (sample_rate is None):
         raise ValueError("samples= and sample_rate= belong together")
 
-    given = audio if samples is None else samples
-    several = isinstance(given, (list, tuple))
-    each = given if several else [given]
-    return [Input(one, number, sample_rate) for number, one in enumerate(each)], several
+    recordings = audio if samples is None else samples
+    several = isinstance(recordings, (list, tuple))
+    one_by_one = recordings if several else [recordings]
+    return [Input(one, number, sample_rate) for number, one in enumerate(one_by_one)], several
 
 
 def wav_of(samples: Any, sample_rate: int) -> bytes:

@@ -132,8 +132,10 @@ def _export_at(path: Path) -> Path | None:
         return None
 
     folders = [path, *(path / name for name in ONNX_FOLDERS)]
-    if found := next((folder for folder in folders if (folder / ONNX_FILES[0]).is_file()), None):
-        return found
+    if folder_of_onnx := next(
+        (folder for folder in folders if (folder / ONNX_FILES[0]).is_file()), None
+    ):
+        return folder_of_onnx
 
     return path / TORCHSCRIPT if (path / TORCHSCRIPT).is_file() else None
 

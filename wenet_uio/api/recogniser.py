@@ -137,8 +137,8 @@ class SpeechRecogniser:
         spoken: set[int] = set()
         failed: set[int] = set()
         ended = 0
-        found = transcriber.transcribe(openers, self._cut(options))
-        for number, segment in chain(found, [(len(inputs), None)]):
+        segments = transcriber.transcribe(openers, self._cut(options))
+        for number, segment in chain(segments, [(len(inputs), None)]):
             for earlier in range(ended, number):
                 if earlier not in failed:
                     inputs[earlier].end(None if earlier in spoken else transcriber.channel)
@@ -280,7 +280,7 @@ class SpeechRecogniser:
 
         device = self._device if options.device is None else device_of(options.device)
 
-        known = {each.name for each in fields(DecodeOptions)}
+        known = {field.name for field in fields(DecodeOptions)}
         if unknown := set(options.decoding) - known:
             raise ValueError(
                 f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}"

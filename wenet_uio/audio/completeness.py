@@ -40,10 +40,10 @@ def require_whole(audio: bytes) -> None:
         AudioError: more than 2 % of the samples are missing.
     """
     if audio[:4] == b"RIFF":
-        claimed, there = bytes_of_samples(audio, len(audio))
-        if not is_whole(claimed, there):
+        claimed, present = bytes_of_samples(audio, len(audio))
+        if not is_whole(claimed, present):
             raise AudioError(
-                f"cut short: the header claims {claimed} bytes of samples, the file has {there}"
+                f"cut short: the header claims {claimed} bytes of samples, the file has {present}"
             )
         return
 
@@ -55,10 +55,10 @@ def require_whole(audio: bytes) -> None:
     with file:
         try:
             file.seek(int(file.frames * NEAR_END))
-            found = len(file.read(1))
+            samples_near_end = len(file.read(1))
         except soundfile.LibsndfileError as error:
             raise AudioError(f"cut short or damaged near its end: {error.error_string}") from None
-        if not found:
+        if not samples_near_end:
             raise AudioError(
                 f"cut short: the header claims {file.frames} samples, the last of them are missing"
             )

@@ -62,11 +62,11 @@ def place_of(source: str) -> Place:
     if source[-1:] not in "0123456789]" or ":" not in source:
         return Place(source)
 
-    found = PLACE.fullmatch(source)
-    if found is None or source == found[1] or os.path.exists(source):  # noqa: PTH110 - a string
+    parts = PLACE.fullmatch(source)
+    if parts is None or source == parts[1] or os.path.exists(source):  # noqa: PTH110 - a string
         return Place(source)
 
-    path, offset, *ends = found.groups()
+    path, offset, *ends = parts.groups()
     frames, features = ((int(a), int(b)) if a else None for a, b in (ends[:2], ends[2:]))
     return Place(path, int(offset) if offset else None, frames, features)
 
@@ -187,13 +187,13 @@ class KaldiMatrix(NamedTuple):
         except struct.error:
             raise AudioError(f"cut short: {len(head)} bytes of a Kaldi matrix") from None
 
-        found = cls(kind, frames, dim, start, *numbers)
-        if min(frames, dim) < 0 or found.size > room:
+        matrix = cls(kind, frames, dim, start, *numbers)
+        if min(frames, dim) < 0 or matrix.size > room:
             raise AudioError(
                 f"cut short or damaged: a Kaldi matrix of {frames} x {dim} in {room} bytes"
             )
 
-        return found
+        return matrix
 
     def numbers_of(self, data: bytes | memoryview) -> np.ndarray:
         """The matrix (frames, dim) in the bytes of the whole object."""

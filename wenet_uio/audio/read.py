@@ -333,12 +333,12 @@ def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDec
         name, length = struct.unpack_from("<4sI", head, place)
         place += 8
         if name == b"data":
-            there = min(length, size - place)
-            if not channels or not there:
+            present = min(length, size - place)
+            if not channels or not present:
                 return None
 
-            decoder = WavDecoder(encoded, rate, channels, place, there)
-            decoder.is_whole = is_whole(length, there)
+            decoder = WavDecoder(encoded, rate, channels, place, present)
+            decoder.is_whole = is_whole(length, present)
             return decoder
 
         if name == b"fmt " and place + 16 <= len(head):

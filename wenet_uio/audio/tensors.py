@@ -81,13 +81,13 @@ def load_array(data: bytes) -> np.ndarray:
             return np.load(io.BytesIO(data), allow_pickle=False)
         import torch  # only where tensors are read: planning and packing run without torch
 
-        found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        stored = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises errors of many types
         raise AudioError(
             f"cannot be read without pickle ({' '.join(str(error).split())[:80]})"
         ) from None
 
-    if not isinstance(found, torch.Tensor):
-        raise AudioError(f"holds a {type(found).__name__}, not a tensor; store the waveform alone")
+    if not isinstance(stored, torch.Tensor):
+        raise AudioError(f"holds a {type(stored).__name__}, not a tensor; store the waveform alone")
 
-    return (found.float() if found.dtype in (torch.bfloat16, torch.float16) else found).numpy()
+    return (stored.float() if stored.dtype in (torch.bfloat16, torch.float16) else stored).numpy()

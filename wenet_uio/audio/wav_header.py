@@ -11,19 +11,19 @@ STREAMED = 0x7FFF0000
 known."""
 
 
-def is_whole(claimed: int, there: int) -> bool:
+def is_whole(claimed: int, present: int) -> bool:
     """Whether a file has the bytes of samples that its header claims, or does not claim a
     length.
     """
-    return there >= NEAR_END * claimed or claimed >= STREAMED
+    return present >= NEAR_END * claimed or claimed >= STREAMED
 
 
 def wav_is_whole(head: bytes, size: int) -> bool:
     """Whether a file of `size` bytes that begins with `head` is no wav, or a wav that is not cut
     short.
     """
-    claimed, there = bytes_of_samples(head, size) if head[:4] == b"RIFF" else (0, 0)
-    return is_whole(claimed, there)
+    claimed, present = bytes_of_samples(head, size) if head[:4] == b"RIFF" else (0, 0)
+    return is_whole(claimed, present)
 
 
 def bytes_of_samples(head: bytes, size: int) -> tuple[int, int]:

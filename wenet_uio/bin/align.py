@@ -110,25 +110,27 @@ def main() -> None:
     model = build_trained(config, args.checkpoint)
     corpus = loader.corpus
     clock = FrameClock.of(model, config.dataset_conf)
-    found = align_batches(
+    alignments = align_batches(
         model, loader, tokenizer, clock, device=world.device, utterances=corpus.num_samples
     )
-    found.skipped.extend(Skipped(key, "not indexed", reason) for key, reason in corpus.bad)
-    found.by_key = {key: found.by_key[key] for key in keys_of(corpus) if key in found.by_key}
+    alignments.skipped.extend(Skipped(key, "not indexed", reason) for key, reason in corpus.bad)
+    alignments.by_key = {
+        key: alignments.by_key[key] for key in keys_of(corpus) if key in alignments.by_key
+    }
 
-    poor = found.poor(args.min_score)
-    write_alignments(found.by_key, poor, args.result_dir)
+    poor = alignments.poor(args.min_score)
+    write_alignments(alignments.by_key, poor, args.result_dir)
     if args.textgrid:
-        write_textgrids(found.by_key, f"{args.result_dir}/textgrid")
+        write_textgrids(alignments.by_key, f"{args.result_dir}/textgrid")
 
     print(
-        f"{len(found.by_key)} utterances aligned, {len(poor)} poor or unreadable "
+        f"{len(alignments.by_key)} utterances aligned, {len(poor)} poor or unreadable "
         f"({args.result_dir}/poor)"
     )
     if args.data_type == "raw" and not args.data_list.endswith((".yaml", ".yml")):
         kept = write_clean_list(args.data_list, f"{args.result_dir}/clean.list", poor)
         print(f"{args.result_dir}/clean.list: {kept} utterances")
-    if not found.by_key:
+    if not alignments.by_key:
         raise ValueError(f"{args.data_list}: not one utterance could be aligned")
 
 

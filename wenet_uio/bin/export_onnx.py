@@ -230,11 +230,11 @@ def chunks_of(
     if arguments.chunk_size is not None and arguments.chunk_size <= 0:
         return None, ""
 
-    left = arguments.num_decoding_left_chunks
-    chunks, reason = streaming_chunks(trained.hybrid, arguments.chunk_size, left, check)
-    if chunks is not None and left < 0 and "sherpa" in arguments.runtimes:
+    left_chunks = arguments.num_decoding_left_chunks
+    chunks, reason = streaming_chunks(trained.hybrid, arguments.chunk_size, left_chunks, check)
+    if chunks is not None and left_chunks < 0 and "sherpa" in arguments.runtimes:
         raise ValueError(
-            f"--num_decoding_left_chunks {left}: sherpa-onnx needs 0 or more; for all chunks (-1) "
+            f"--num_decoding_left_chunks {left_chunks}: sherpa-onnx needs 0 or more; for all chunks (-1) "
             "use --runtimes wenet"
         )
 

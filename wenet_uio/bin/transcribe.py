@@ -136,10 +136,10 @@ def options_of(args: argparse.Namespace) -> TranscribeOptions:
 
 
 def by_input(
-    found: Iterable[Found], count: int
+    segments: Iterable[Found], count: int
 ) -> Iterator[tuple[int, Iterator[TranscriptSegment]]]:
     """(number, segments) of each of `count` inputs, also of those without segments."""
-    groups = groupby(found, key=lambda item: item[0])
+    groups = groupby(segments, key=lambda item: item[0])
     group = next(groups, None)
     for number in range(count):
         if group is None or group[0] != number:
@@ -149,9 +149,9 @@ def by_input(
             group = next(groups, None)
 
 
-def _segments(found: Iterable[Found]) -> Iterator[TranscriptSegment]:
+def _segments(segments: Iterable[Found]) -> Iterator[TranscriptSegment]:
     """The segments of one input; raises the exception that stands in place of a segment."""
-    for _, segment in found:
+    for _, segment in segments:
         if isinstance(segment, Exception):
             raise segment
         yield segment

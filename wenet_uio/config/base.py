@@ -35,11 +35,13 @@ def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        found = error.errors()
+        errors = error.errors()
 
-    inside = {problem["loc"][:depth] for problem in found for depth in range(len(problem["loc"]))}
+    inside = {problem["loc"][:depth] for problem in errors for depth in range(len(problem["loc"]))}
     # A list is too short if its only items are bad: the bad items say all.
-    causes = [each for each in found if each["type"] != "too_short" or each["loc"] not in inside]
+    causes = [
+        cause for cause in errors if cause["type"] != "too_short" or cause["loc"] not in inside
+    ]
     problems = [_describe(section, problem) for problem in causes]
     if len(problems) == 1:
         raise ConfigError(f"{where}: {problems[0]}")
@@ -55,12 +57,12 @@ def _describe(section: type[Section], problem: ErrorDetails) -> str:
     if problem["type"] == "missing":
         return f"{path}: required key is missing"
 
-    found = (
+    ending = (
         f", found {reprlib.repr(problem['input'])}"
         if not isinstance(problem["input"], dict)
         else ""
     )
-    return f"{path}: {problem['msg']}{found}" if path else f"{problem['msg']}{found}"
+    return f"{path}: {problem['msg']}{ending}" if path else f"{problem['msg']}{ending}"
 
 
 def _hint(key: str, sections: list[type[Section]]) -> str:
@@ -84,13 +86,13 @@ def _sections_at(section: type[Section], loc: tuple[Any, ...]) -> list[type[Sect
     """The section at the path `loc` below `section`; several if it is one of a union."""
     candidates: list[type[Section]] = [section]
     for part in loc:
-        found = [
+        children = [
             child
             for candidate in candidates
             if part in candidate.model_fields
             for child in _sections_in(candidate.model_fields[part].annotation)
         ]
-        candidates = found or candidates  # a tag of a union or an index of a list is no field
+        candidates = children or candidates  # a tag of a union or an index of a list is no field
 
     return candidates
 

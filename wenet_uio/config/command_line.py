@@ -81,18 +81,20 @@ def config_overrides(args: argparse.Namespace) -> list[str]:
 
     Those of --override_config come last and win.
     """
-    given = {name: value for name, value in vars(args).items() if value is not None}
+    stated = {name: value for name, value in vars(args).items() if value is not None}
     changes: list[str] = []
     for option, (key, more) in FILES.items():
-        if option in given:
-            changes += [*more, f"{key}={json.dumps(given[option], ensure_ascii=False)}"]
+        if option in stated:
+            changes += [*more, f"{key}={json.dumps(stated[option], ensure_ascii=False)}"]
 
-    if str(given.get("use_lora")).lower() == "false":  # of weights that were merged
+    if str(stated.get("use_lora")).lower() == "false":  # of weights that were merged
         changes.append("only_optimize_lora=false")
 
-    changes += [f"{name}={given[name]}" for name in LORA if name in given]
+    changes += [f"{name}={stated[name]}" for name in LORA if name in stated]
     changes += [
-        f"lora_conf.{name}={_lora_value(name, given[name])}" for name in LORA_CONF if name in given
+        f"lora_conf.{name}={_lora_value(name, stated[name])}"
+        for name in LORA_CONF
+        if name in stated
     ]
     return [*changes, *args.override_config]
 

@@ -280,10 +280,10 @@ class DatasetConf(AugmentationKeys):
     @model_validator(mode="after")
     def _operators_have_features(self) -> DatasetConf:
         if self.feature_device == "accelerator":
-            for own in self.operators:
-                if own.after in ("features", "spec_aug", "spec_sub", "spec_trim"):
+            for operator in self.operators:
+                if operator.after in ("features", "spec_aug", "spec_sub", "spec_trim"):
                     raise ValueError(
-                        f"operators: {own.use} comes after {own.after}, and needs feature_device: "
+                        f"operators: {operator.use} comes after {operator.after}, and needs feature_device: "
                         "worker"
                     )
         return self

@@ -229,8 +229,10 @@ class SourceConf(Section):
 
     def _inheriting(self, group: SourceConf, files: tuple[str, ...]) -> SourceConf:
         """This source, with the keys that only its group sets, as a part of `files`."""
-        given = {name: getattr(group, name) for name in INHERITED if getattr(self, name) is None}
-        conf = self.model_copy(update=given)
+        inherited = {
+            name: getattr(group, name) for name in INHERITED if getattr(self, name) is None
+        }
+        conf = self.model_copy(update=inherited)
         conf._files = files
         return conf
 
@@ -260,7 +262,10 @@ def _fields_of_rename(values: dict[str, Any]) -> dict[str, Any]:
 
     fields: dict[str, Any] = {"rename": dict(rename)}
     for name, members in MEMBERS_OF.items():
-        key, member = f"{name}_field", next((each for each in members if each in rename), None)
+        key, member = (
+            f"{name}_field",
+            next((renamed for renamed in members if renamed in rename), None),
+        )
         if name in rename and values.get(key) is not None:
             raise ValueError(f"rename and {key} name the same field: give one of them")
         if name in rename:

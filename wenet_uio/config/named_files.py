@@ -82,8 +82,8 @@ def _names_in(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str
 
 def _languages(values: dict[str, Any]) -> dict[str, Any]:
     conf = values.get("tokenizer_conf")
-    found = conf.get("languages") if isinstance(conf, dict) else None
-    return found if isinstance(found, dict) else {}
+    languages = conf.get("languages") if isinstance(conf, dict) else None
+    return languages if isinstance(languages, dict) else {}
 
 
 def _name_units(values: dict[str, Any], folder: Path) -> None:

@@ -141,9 +141,9 @@ def _add_loader(
 
 def _dataset_keys(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Keys at the top of `dataset_conf`."""
-    found = {"shuffle": section["shuffle"]} if "shuffle" in section else {}
+    keys = {"shuffle": section["shuffle"]} if "shuffle" in section else {}
     if "sample_rate" in section:
-        found["resample_conf"] = {"resample_rate": section["sample_rate"]}
+        keys["resample_conf"] = {"resample_rate": section["sample_rate"]}
 
     strategy = section.get("tarred_shard_strategy", "scatter")
     if strategy not in ("scatter", "replicate"):
@@ -151,4 +151,4 @@ def _dataset_keys(section: Mapping[str, Any], where: str) -> dict[str, Any]:
             f"{where}.tarred_shard_strategy: {strategy!r} is unknown; known: scatter, replicate"
         )
 
-    return found if strategy == "scatter" else {**found, "partition": False}
+    return keys if strategy == "scatter" else {**keys, "partition": False}

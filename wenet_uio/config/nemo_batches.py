@@ -42,15 +42,15 @@ def filters_of(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The keys of `filter_conf` that a loader states. A list of `max_tps` becomes its largest
     number.
     """
-    found = {FILTERS[key]: section[key] for key in FILTERS if key in section}
-    if isinstance(found.get("max_tps"), list):
-        if not found["max_tps"]:
+    filters = {FILTERS[key]: section[key] for key in FILTERS if key in section}
+    if isinstance(filters.get("max_tps"), list):
+        if not filters["max_tps"]:
             raise ConfigError(
                 f"{where}.max_tps: the list is empty; write a number of tokens per second"
             )
-        found["max_tps"] = max(found["max_tps"])
+        filters["max_tps"] = max(filters["max_tps"])
 
-    return found
+    return filters
 
 
 def batch_conf_of(
@@ -96,26 +96,26 @@ def sizes_of_buckets(section: Mapping[str, Any], count: int, where: str) -> list
     Raises:
         ConfigError: `bucketing_batch_size` does not fit the buckets.
     """
-    given = section.get("bucketing_batch_size")
-    if given is None:
+    sizes = section.get("bucketing_batch_size")
+    if sizes is None:
         return None
-    if isinstance(given, int):
-        return [given * (count - number) for number in range(count)]
+    if isinstance(sizes, int):
+        return [sizes * (count - number) for number in range(count)]
 
-    return list_of(given, count, f"{where}.bucketing_batch_size")
+    return list_of(sizes, count, f"{where}.bucketing_batch_size")
 
 
-def list_of(given: Any, count: int, where: str) -> list[Any]:
+def list_of(values: Any, count: int, where: str) -> list[Any]:
     """A list with one item for each bucket.
 
     Raises:
-        ConfigError: `given` is no such list.
+        ConfigError: `values` is no such list.
     """
-    if not isinstance(given, list) or len(given) != count:
+    if not isinstance(values, list) or len(values) != count:
         raise ConfigError(
-            f"{where}: expected {count} numbers, one for each bucket, found {given!r}"
+            f"{where}: expected {count} numbers, one for each bucket, found {values!r}"
         )
-    return given
+    return values
 
 
 def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
@@ -166,24 +166,24 @@ def _bounded_batches(section: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _max_tps_by_duration(
-    given: list[float], bins: list[Any], where: str, notes: list[str]
+    limits: list[float], bins: list[Any], where: str, notes: list[str]
 ) -> list[float]:
     """One number for each duration. NeMo has one for each bucket; the largest of the buckets of a
     duration is taken.
     """
     durations = [end[0] if isinstance(end, list) else end for end in bins]
     distinct = sorted(set(durations))
-    if len(given) in (len(distinct), len(bins)):
-        if len(given) == len(distinct):
-            return given
+    if len(limits) in (len(distinct), len(bins)):
+        if len(limits) == len(distinct):
+            return limits
         notes.append(f"{where}.max_tps: each duration gets the largest number of its buckets")
         return [
-            max(tps for tps, end in zip(given, durations, strict=True) if end == each)
-            for each in distinct
+            max(tps for tps, end in zip(limits, durations, strict=True) if end == duration)
+            for duration in distinct
         ]
 
     raise ConfigError(
-        f"{where}.max_tps: expected {len(bins)} numbers, one for each bucket, found {len(given)}"
+        f"{where}.max_tps: expected {len(bins)} numbers, one for each bucket, found {len(limits)}"
     )
 
 

@@ -86,15 +86,15 @@ def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     _check_keys(section, where, notes)
     sources = sources_of(section, where)
     batch = batch_conf_of(section, where, notes, text_only=is_text(sources))
-    found = {
+    keys = {
         **with_text_data(sources, section, where, notes),
         "filter_conf": filters_of(section, where),
         "batch_conf": batch,
     }
     if any("batch_conf" in source for source in sources):
-        found["per_batch"] = True
+        keys["per_batch"] = True
 
-    return found
+    return keys
 
 
 def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
@@ -117,12 +117,12 @@ def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     groups: list[dict[str, Any]] = []
     filters: dict[str, Any] = {}
 
-    for name, own in loaders.items():
-        found = _single(without_null({**common, **own}), f"{where}.{name}", notes)
+    for name, loader in loaders.items():
+        keys = _single(without_null({**common, **loader}), f"{where}.{name}", notes)
         groups.append(
-            {**_group(found, f"{where}.{name}"), **({"weight": weights[name]} if weights else {})}
+            {**_group(keys, f"{where}.{name}"), **({"weight": weights[name]} if weights else {})}
         )
-        _add_filters(filters, found["filter_conf"], f"{where}.{name}")
+        _add_filters(filters, keys["filter_conf"], f"{where}.{name}")
 
     return {"sources": groups, "per_batch": per_batch, "filter_conf": filters}
 
@@ -162,32 +162,32 @@ def _fusion(
     return per_batch, dict(zip(names, weights, strict=True)) if per_batch == "weighted" else {}
 
 
-def _group(found: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _group(keys: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The group of one loader of several."""
-    if found.get("per_batch"):
+    if keys.get("per_batch"):
         raise ConfigError(
             f"{where}.bucketing_batch_size: write bucket_duration_bins and bucket_batch_size "
             "instead"
         )
 
-    if "temperature" in found:
+    if "temperature" in keys:
         raise ConfigError(
             f"{where}.asr_tts_sampling_technique: temperature applies to a whole run; write random"
         )
 
-    if not found["sources"]:
+    if not keys["sources"]:
         raise ConfigError(f"{where}: names no data; write input_cfg or manifest_filepath")
 
-    return {"type": "group", "input_cfg": found["sources"], "batch_conf": found["batch_conf"]}
+    return {"type": "group", "input_cfg": keys["sources"], "batch_conf": keys["batch_conf"]}
 
 
-def _add_filters(filters: dict[str, Any], own: Mapping[str, Any], where: str) -> None:
+def _add_filters(filters: dict[str, Any], of_loader: Mapping[str, Any], where: str) -> None:
     """Add the filters of one loader, in place.
 
     Raises:
         ConfigError: another loader has another bound.
     """
-    for key, value in own.items():
+    for key, value in of_loader.items():
         if filters.setdefault(key, value) != value:
             raise ConfigError(
                 f"{where}: filters apply to the whole run: {key} is {filters[key]} in another "

@@ -90,7 +90,7 @@ def _buckets(
     """
     count = len(files["manifest_filepath"]) if isinstance(files["manifest_filepath"], list) else 0
     if not count or not all(
-        isinstance(each, list) and len(each) == count for each in files.values()
+        isinstance(paths, list) and len(paths) == count for paths in files.values()
     ):
         raise ConfigError(
             f"{where}: bucketing_batch_size and bucketing_weights need buckets: write "
@@ -103,7 +103,7 @@ def _buckets(
     )
     sizes = sizes_of_buckets(section, count, where)
     return [
-        {key: each[number] for key, each in files.items()}
+        {key: paths[number] for key, paths in files.items()}
         | ({"repeat": weights[number]} if weights[number] != 1 else {})
         | ({"batch_conf": {"batch_type": "static", "batch_size": sizes[number]}} if sizes else {})
         for number in range(count)

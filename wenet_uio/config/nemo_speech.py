@@ -65,7 +65,7 @@ def _mixed(
     weights = _weights(technique, shares, where)
     return {
         "sources": [
-            {**each, "weight": share} for each, share in zip((audio, source), weights, strict=True)
+            {**part, "weight": share} for part, share in zip((audio, source), weights, strict=True)
         ]
     }
 

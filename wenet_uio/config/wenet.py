@@ -154,11 +154,11 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
         ConfigError: `wenet_uio` is no section.
     """
     values = deepcopy(values)
-    own = values.pop(OWN, {})
-    if not isinstance(own, dict):
-        raise ConfigError(f"{where}: {OWN}: expected sections with keys, found {own!r}")
+    our_keys = values.pop(OWN, {})
+    if not isinstance(our_keys, dict):
+        raise ConfigError(f"{where}: {OWN}: expected sections with keys, found {our_keys!r}")
 
-    _merge(values, own)
+    _merge(values, our_keys)
     if _has_keys_of_2021(values):
         _renew_dataset(values)
 
@@ -192,12 +192,12 @@ def to_wenet(config: Config) -> dict[str, Any]:
     for section, names in LATE_KEYS.items():
         values[section] |= _set_apart(config, values, (section,), names)
 
-    own = _own_sections(config, values)
+    our_keys = _own_sections(config, values)
     if config.model in FAMILIES:
         values["model"] = config.family.name
 
     _rename_labels(values, {ours: theirs for theirs, ours in config.family.wenet_labels.items()})
-    return values | ({OWN: own} if own else {})
+    return values | ({OWN: our_keys} if our_keys else {})
 
 
 def add_last_id(values: dict[str, Any], where: str) -> None:
@@ -222,15 +222,15 @@ def _own_sections(config: Config, values: dict[str, Any]) -> dict[str, Any]:
     """Remove the keys of OWN_KEYS from `values`, in place; sections of those without their
     default.
     """
-    own: dict[str, Any] = {}
+    our_keys: dict[str, Any] = {}
     for path, names in OWN_KEYS.items():
         if kept := _set_apart(config, values, path, names):
-            section = own
+            section = our_keys
             for key in path:
                 section = section.setdefault(key, {})
             section |= kept
 
-    return own
+    return our_keys
 
 
 def _set_apart(
@@ -244,9 +244,11 @@ def _set_apart(
         section, conf = section[key], getattr(conf, key)
 
     fields = type(conf).model_fields
-    found = {name: section.pop(name) for name in names if name in section}
+    removed = {name: section.pop(name) for name in names if name in section}
     return {
-        name: value for name, value in found.items() if getattr(conf, name) != fields[name].default
+        name: value
+        for name, value in removed.items()
+        if getattr(conf, name) != fields[name].default
     }
 
 
@@ -319,10 +321,10 @@ def _move_cmvn(values: dict[str, Any]) -> None:
     """Move `cmvn_file` and `is_json_cmvn`, which WeNet wrote at the top until 2023, to cmvn_conf,
     in place.
     """
-    given = {key: values.pop(key) for key in ("cmvn_file", "is_json_cmvn") if key in values}
-    if given.get("cmvn_file") and values.get("cmvn_conf") is None:
+    at_the_top = {key: values.pop(key) for key in ("cmvn_file", "is_json_cmvn") if key in values}
+    if at_the_top.get("cmvn_file") and values.get("cmvn_conf") is None:
         values["cmvn"] = "global_cmvn"
-        values["cmvn_conf"] = given
+        values["cmvn_conf"] = at_the_top
 
     conf = values.get("cmvn_conf")
     # As WeNet writes it without CMVN

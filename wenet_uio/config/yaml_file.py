@@ -128,21 +128,21 @@ def _given_twice(node: yaml.Node) -> str:
 
     Several merges (`<<`) in one mapping are no error, because all of them count.
     """
-    left, seen = [node], set()
-    while left:
-        node = left.pop()
+    nodes, seen = [node], set()
+    while nodes:
+        node = nodes.pop()
         if id(node) in seen:  # an alias, maybe of a mapping that it is in
             continue
 
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
-            left.extend(node.value)
+            nodes.extend(node.value)
         elif isinstance(node, yaml.MappingNode):
-            left.extend(value for pair in node.value for value in pair)
-            if found := _repeated(
+            nodes.extend(value for pair in node.value for value in pair)
+            if repeated := _repeated(
                 [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
             ):
-                return found
+                return repeated
 
     return ""
 

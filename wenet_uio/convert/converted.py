@@ -104,16 +104,16 @@ def renamed(
         ValueError: weights are missing or unknown.
     """
     modules = dict(_numbered(table, layers))
-    found: dict[str, torch.Tensor] = {}
+    weights_found: dict[str, torch.Tensor] = {}
     unknown, seen = [], set()
 
     for name, weight in weights.items():
         module, _, kind = name.rpartition(".")
         if name in modules:
-            found[modules[name]] = weight.float()
+            weights_found[modules[name]] = weight.float()
             seen.add(name)
         elif module in modules:
-            found[f"{modules[module]}.{kind}"] = weight.float()
+            weights_found[f"{modules[module]}.{kind}"] = weight.float()
             seen.add(module)
         elif name not in unused:
             unknown.append(name)
@@ -123,7 +123,7 @@ def renamed(
     if missing := [module for module in modules if module not in seen]:
         raise ValueError(f"weights are missing: {listed(missing, SHOWN)}")
 
-    return found
+    return weights_found
 
 
 def _numbered(table: Mapping[str, str], layers: Mapping[str, int]) -> list[tuple[str, str]]:

@@ -66,16 +66,16 @@ def read_folder_weights(folder: Path) -> dict[str, torch.Tensor]:
             return _tensors(folder / name, read)
         index = folder / f"{name}.index.json"
         if index.is_file():
-            found: dict[str, torch.Tensor] = {}
+            weights: dict[str, torch.Tensor] = {}
             for part in sorted(set(_parts(index).values())):
-                found |= _tensors(folder / part, read)
+                weights |= _tensors(folder / part, read)
 
-            if missing := _parts(index).keys() - found.keys():
+            if missing := _parts(index).keys() - weights.keys():
                 raise ValueError(
                     f"{index}: its parts lack {min(missing)}; download the model again"
                 )
 
-            return found
+            return weights
     raise FileNotFoundError(
         f"{folder}: no weights in it; expected {' or '.join(WEIGHTS)}, or an index of parts"
     )

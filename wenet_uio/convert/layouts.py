@@ -34,9 +34,13 @@ def convert(path: Path, layout: str | None = None, vocabulary: Path | None = Non
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder")
 
-    names = [layout] if layout else [name for name, each in LAYOUTS.items() if each.found_at(path)]
+    names = (
+        [layout]
+        if layout
+        else [name for name, candidate in LAYOUTS.items() if candidate.found_at(path)]
+    )
     if not names:
-        expected = "; ".join(f"{name}: {each.what}" for name, each in LAYOUTS.items())
+        expected = "; ".join(f"{name}: {candidate.what}" for name, candidate in LAYOUTS.items())
         raise ValueError(f"{path}: none of the known layouts ({expected})")
 
     try:

@@ -52,7 +52,7 @@ def read_conversation(
     """
     operators = [operator for operator in chain if not isinstance(operator, (Tokenize, Filter))]
     labels: list[int] = []
-    heard: list[Example] = []
+    audio_turns: list[Example] = []
     tokens = {True: 0, False: 0}  # of the assistant, and of others
     assert utterance.turns is not None
 
@@ -60,15 +60,17 @@ def read_conversation(
         zip(utterance.turns, utterance.extra["roles"], strict=True)
     ):
         if isinstance(turn, str):
-            own = _labels(turn, utterance, chain)
-            labels += own
-            tokens[role == ASSISTANT] += len(own)
+            turn_labels = _labels(turn, utterance, chain)
+            labels += turn_labels
+            tokens[role == ASSISTANT] += len(turn_labels)
             continue
 
         labels.append(AUDIO_TURN)
         decoded = _decoded(turn, f"{utterance.key}/{number}", channel)
         tokens[role == ASSISTANT] += tokens_of_audio(_seconds(decoded), turn.seconds_of_token)
-        heard.append(_through(operators, replace(decoded, random=random + number, speed=speed)))
+        audio_turns.append(
+            _through(operators, replace(decoded, random=random + number, speed=speed))
+        )
 
     _check_tokens(chain, tokens[True], tokens[False])
     return Example(
@@ -79,7 +81,7 @@ def read_conversation(
         random,
         labels=tuple(labels),
         extra=utterance.extra,
-        turns=tuple(heard),
+        turns=tuple(audio_turns),
     )
 
 
@@ -94,11 +96,11 @@ def _labels(text: str, utterance: Utterance, chain: Sequence[Operator]) -> list[
     ]
 
 
-def _check_tokens(chain: Sequence[Operator], said: int, heard: int) -> None:
+def _check_tokens(chain: Sequence[Operator], of_assistant: int, of_others: int) -> None:
     """Apply the filters of a chain to the tokens of a conversation."""
     for operator in chain:
         if isinstance(operator, Filter):
-            operator.check_conversation(said, heard)
+            operator.check_conversation(of_assistant, of_others)
 
 
 def _through(operators: Sequence[Operator], example: Example) -> Example:

@@ -96,15 +96,15 @@ class Cursor:
     def plan_of(self, data_pass: int) -> EpochPlan:
         """The plan of a pass over the data; the plans of the current and the next pass are kept."""
         division = self.division if data_pass == self.data_pass else self._fresh_division
-        found = self._plans.get(data_pass)
-        if found is None or found.division != division:
-            found = self._planned(data_pass, division)
+        planned = self._plans.get(data_pass)
+        if planned is None or planned.division != division:
+            planned = self._planned(data_pass, division)
             current = {
                 number: plan for number, plan in self._plans.items() if number == self.data_pass
             }
-            self._plans = {**current, data_pass: found}
+            self._plans = {**current, data_pass: planned}
 
-        return found
+        return planned
 
     def _planned(self, data_pass: int, division: Division) -> EpochPlan:
         corpus = self.passes.corpus_of(data_pass)

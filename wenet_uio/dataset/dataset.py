@@ -160,11 +160,11 @@ def build_chain(
     if signal == "features":
         chain |= dict.fromkeys((*WAVEFORM_PLACES, "features"), ())
 
-    for own in conf.operators:
-        if (training or own.evaluation) and not (
-            signal == "features" and own.after in WAVEFORM_PLACES
+    for operator in conf.operators:
+        if (training or operator.evaluation) and not (
+            signal == "features" and operator.after in WAVEFORM_PLACES
         ):
-            chain[own.after] += (user_operator(own),)
+            chain[operator.after] += (user_operator(operator),)
 
     return _joined(chain, two_views=augments and conf.views.number == 2)
 

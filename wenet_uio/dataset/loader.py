@@ -186,12 +186,12 @@ class Loader:
         if self._left_out is None or corpus is not self.corpus:
             filtered = cursor.measure.filtered(corpus, cursor.rank, cursor.world_size)
             bad = len(self.corpus.bad) if cursor.rank == 0 else 0
-            own = corpus.samples[cursor.rank :: cursor.world_size]
+            of_rank = corpus.samples[cursor.rank :: cursor.world_size]
             self._left_out = Counter(
                 {f"filtered/{reason}": count for reason, count in filtered.items()}
             )
             self._left_out.update(
-                {"all": int(own.sum(dtype="int64")) + bad, f"bad/{NOT_INDEXED}": bad}
+                {"all": int(of_rank.sum(dtype="int64")) + bad, f"bad/{NOT_INDEXED}": bad}
             )
 
         return self._left_out

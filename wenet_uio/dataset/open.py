@@ -205,8 +205,8 @@ def _leaves_of(
     if conf.type == "group":
         leaves = _leaves(conf.members(), tags, tokenizer)
     else:
-        own = tokenizer and tokenizer.with_tags(tags)
-        corpora = [_counted(corpus, own) for corpus in open_source(conf)]
+        of_source = tokenizer and tokenizer.with_tags(tags)
+        corpora = [_counted(corpus, of_source) for corpus in open_source(conf)]
         total = sum(corpus.num_samples for corpus in corpora)
         leaves = [
             _Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags)
@@ -269,8 +269,8 @@ def _mean_costs(
 def _measures(name: str, leaves: Sequence[_Leaf], measure: Measure | None) -> list[Measure | None]:
     """The measure of each corpus; None without a measure."""
     measures = [measure and measure.of_entry(leaf.entry) for leaf in leaves]
-    for leaf, own in zip(leaves, measures, strict=True):
-        _check_text_policy(name, leaf, own)
+    for leaf, measure_of_leaf in zip(leaves, measures, strict=True):
+        _check_text_policy(name, leaf, measure_of_leaf)
     return measures
 
 
@@ -307,7 +307,7 @@ def open_source(conf: SourceConf) -> list[Corpus]:
     if conf.type == "tts_text":
         return _open_tts_text(conf)
 
-    return [open_list(*found) for found in lists_of(conf)]
+    return [open_list(*list_and_type) for list_and_type in lists_of(conf)]
 
 
 def _open_tts_text(conf: SourceConf) -> list[Corpus]:

@@ -70,7 +70,7 @@ class Permutation:
         return values.astype(np.int64)
 
     def _rounds(self, values: np.ndarray) -> np.ndarray:
-        left, right = values >> self._half, values & self._mask
+        high, low = values >> self._half, values & self._mask
         for key in self._keys:
-            left, right = right, left ^ (mix(right + key) & self._mask)
-        return (left << self._half) | right
+            high, low = low, high ^ (mix(low + key) & self._mask)
+        return (high << self._half) | low

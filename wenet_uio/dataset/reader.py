@@ -172,9 +172,9 @@ class BatchReader(Dataset[Batch]):
                 raise
             raise SkipSample("unreadable", str(error)) from None
 
-        indexed, found = _indexed_seconds(rows, ref), len(signal) / rate
-        if abs(indexed - found) > LENGTH_TOLERANCE:
-            raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {found:.2f} s now")
+        indexed, seconds = _indexed_seconds(rows, ref), len(signal) / rate
+        if abs(indexed - seconds) > LENGTH_TOLERANCE:
+            raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {seconds:.2f} s now")
 
         is_waveform, tensor = signal.ndim == 1, torch.from_numpy(signal)
         if not is_waveform and signal.shape[1] != self.feature_dim:

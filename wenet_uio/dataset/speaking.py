@@ -17,7 +17,7 @@ from wenet_uio.dataset.types import Example, Operator, SkipSample, ToSpeak, Utte
 def require_speaker(corpus: Corpus, operators: Sequence[OperatorConf], *, training: bool) -> None:
     """Raises: ConfigError: the corpus has texts to speak, and no operator can speak them."""
     if corpus.has_tts_text and not any(
-        own.after == "decode" and (training or own.evaluation) for own in operators
+        operator.after == "decode" and (training or operator.evaluation) for operator in operators
     ):
         also = "" if training else " and evaluation: true"
         raise ConfigError(

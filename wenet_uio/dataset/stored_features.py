@@ -15,9 +15,9 @@ WAVEFORM_PLACES: tuple[Place, ...] = ("decode", "resample", "speed_perturb", *PL
 """Steps of the chain after which a sample has a waveform; tokenize and filter leave it as it is."""
 
 
-def wrong_width(found: int, expected: int) -> str:
+def wrong_width(width: int, expected: int) -> str:
     """What to say of features that have not the width of the config."""
-    return f"{found} features per frame, dataset_conf has {expected} (fbank_conf.num_mel_bins or the like)"
+    return f"{width} features per frame, dataset_conf has {expected} (fbank_conf.num_mel_bins or the like)"
 
 
 def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None:
@@ -30,9 +30,9 @@ def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None
     corpora = (
         [source.corpus for source in corpus.sources] if isinstance(corpus, Mixture) else [corpus]
     )
-    for each in corpora:
-        if each.has_features:
-            _check_width(each, conf)
+    for part in corpora:
+        if part.has_features:
+            _check_width(part, conf)
 
     if names := ", ".join(_left_out(conf, training=training)):
         warn_once(
@@ -43,11 +43,11 @@ def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None
 
 def _left_out(conf: DatasetConf, *, training: bool) -> list[str]:
     """Steps of the config that change waveforms; steps of training only count in training."""
-    operators = [own for own in conf.operators if training or own.evaluation]
+    operators = [operator for operator in conf.operators if training or operator.evaluation]
     steps = ["speed_perturb"] if training and conf.speed_perturb else []
     if training:
         steps += [f"{place}_conf" for place in PLACES if getattr(conf, f"{place}_conf")]
-    return steps + [own.use for own in operators if own.after in WAVEFORM_PLACES]
+    return steps + [operator.use for operator in operators if operator.after in WAVEFORM_PLACES]
 
 
 def _check_width(corpus: Corpus, conf: DatasetConf) -> None:
@@ -58,5 +58,5 @@ def _check_width(corpus: Corpus, conf: DatasetConf) -> None:
         return  # reading counts it as bad
 
     if info is not None and info.is_features and info.channels != conf.feature_dim:
-        found = wrong_width(info.channels, conf.feature_dim)
-        raise ListError(f"{corpus.data_list}: {first.key}: {found}")
+        problem = wrong_width(info.channels, conf.feature_dim)
+        raise ListError(f"{corpus.data_list}: {first.key}: {problem}")

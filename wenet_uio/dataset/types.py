@@ -259,9 +259,9 @@ class Batch:
 
         named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
         share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
-        own = self._with(tensors)
+        taken = self._with(tensors)
         return replace(
-            own, seconds=self.seconds * share, skipped=(), planned=len(named["keys"]), **named
+            taken, seconds=self.seconds * share, skipped=(), planned=len(named["keys"]), **named
         )
 
     def pin_memory(self) -> Batch:
@@ -287,13 +287,13 @@ class Batch:
             "source",
             "source_lengths",
         )
-        found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        tensors = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.deferred is not None:
-            found.update(
+            tensors.update(
                 (f"deferred.{name}", tensor) for name, tensor in self.deferred.tensors().items()
             )
 
-        return found
+        return tensors
 
     def _with(self, tensors: Mapping[str, torch.Tensor | None]) -> Batch:
         changes: dict[str, Any] = {

@@ -90,28 +90,28 @@ def data_of(text: str) -> str | MixtureConf:
         return text
 
     try:
-        found = yaml.safe_load(text)
+        manifests = yaml.safe_load(text)
     except yaml.YAMLError:
-        found = None
+        manifests = None
 
-    if not isinstance(found, list) or not found:
+    if not isinstance(manifests, list) or not manifests:
         raise ValueError(
             f"{text}: expected manifests with weights, such as [[a.json,0.7],[b.json,0.3]]"
         )
 
-    sources = [_source(each, text) for each in found]
+    sources = [_source(manifest, text) for manifest in manifests]
     return parse(MixtureConf, {"sources": sources}, "manifests")
 
 
-def _source(each: Any, text: str) -> dict[str, Any]:
-    path, *weight = each if isinstance(each, list) else [each]
+def _source(manifest: Any, text: str) -> dict[str, Any]:
+    path, *weight = manifest if isinstance(manifest, list) else [manifest]
     if (
         not isinstance(path, str)
         or len(weight) > 1
         or not all(isinstance(one, (int, float)) for one in weight)
     ):
         raise ValueError(
-            f"{text}: expected a manifest, or a manifest and its weight, found {each!r}"
+            f"{text}: expected a manifest, or a manifest and its weight, found {manifest!r}"
         )
 
     return {"type": "nemo", "manifest_filepath": path, **({"weight": weight[0]} if weight else {})}
@@ -142,11 +142,11 @@ def config_of(options: argparse.Namespace) -> Config:
             update={"tokenizer_conf": config.tokenizer_conf.model_copy(update=own_field)}
         )
 
-    own = parse_config(_tokenizer_keys(options), "--tokenizer")
+    of_options = parse_config(_tokenizer_keys(options), "--tokenizer")
     return config.model_copy(
         update={
-            "tokenizer": own.tokenizer,
-            "tokenizer_conf": own.tokenizer_conf,
+            "tokenizer": of_options.tokenizer,
+            "tokenizer_conf": of_options.tokenizer_conf,
             "output_dim": None,
             "vocab_size": None,
         }
@@ -162,10 +162,10 @@ def _defaults(options: argparse.Namespace) -> Config:
         "max_output_input_ratio": 10**9,
     }
     bounds["min_output_input_ratio"] = 0
-    given = {name: getattr(options, name) for name in ("min_duration", "max_duration")}
-    found = {name: value for name, value in given.items() if value is not None}
+    options_given = {name: getattr(options, name) for name in ("min_duration", "max_duration")}
+    limits = {name: value for name, value in options_given.items() if value is not None}
 
-    return parse_config({"dataset_conf": {"filter_conf": {**bounds, **found}}}, "defaults")
+    return parse_config({"dataset_conf": {"filter_conf": {**bounds, **limits}}}, "defaults")
 
 
 def _tokenizer_keys(options: argparse.Namespace) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
 
     ends = columns["path_end"].astype(np.int64).tolist()
     paths = columns["paths"].tobytes()
-    found = []
+    findings = []
 
     for first, end, digest, samples in zip(
         [0, *ends], ends, columns["digest"], columns["samples"], strict=False
@@ -38,6 +38,6 @@ def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
             continue
         if rows.digest() != int(digest) and not bad:
             detail = f"{samples} samples when the list was indexed, {len(rows)} now, not the same"
-            found.append(Finding("changed_shard", ShardFiles.parse(shard).tar, detail))
+            findings.append(Finding("changed_shard", ShardFiles.parse(shard).tar, detail))
 
-    return found
+    return findings

@@ -55,18 +55,18 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
                 f"--fix {out}: put the new list into the folder of {data_list}; paths in the list "
                 "may be relative to it"
             )
-        left = _write_raw(corpus, lost, out)
+        kept = _write_raw(corpus, lost, out)
     elif isinstance(corpus, ShardCorpus):
-        left = _write_shards(corpus, lost, out)
+        kept = _write_shards(corpus, lost, out)
     else:
         raise ListError(f"--fix: {data_list} mixes several lists; clean each of them")
 
     _write_ledger(losses, f"{out}.left_out.jsonl")
-    return left
+    return kept
 
 
 def _write_raw(corpus: RawCorpus, lost: Lost, out: str) -> int:
-    left = 0
+    kept = 0
     with open(corpus.data_list, "rb") as lines, written_aside(out) as file:
         for shard in range(corpus.num_shards):
             rows = corpus.rows(shard)
@@ -76,13 +76,13 @@ def _write_raw(corpus: RawCorpus, lost: Lost, out: str) -> int:
 
                 lines.seek(int(rows.audio_offset[row]))
                 file.write(lines.read(int(rows.audio_size[row])).rstrip(b"\n") + b"\n")
-                left += 1
+                kept += 1
 
-    return left
+    return kept
 
 
 def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
-    left, lines = 0, []
+    count_kept, lines = 0, []
     for shard in range(corpus.num_shards):
         files = corpus.files(shard)
         rows = corpus.rows(shard)
@@ -92,7 +92,7 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
         if not kept:
             continue
 
-        left += len(rows) - len(lost[shard])
+        count_kept += len(rows) - len(lost[shard])
         if not lost[shard] and not index_shard(str(files), corpus.data_list, DEFAULT_LAYOUT)[1]:
             lines.append(f"{files}\n")
             continue
@@ -115,7 +115,7 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
     with written_aside(out, "w") as file:
         file.writelines(lines)
 
-    return left
+    return count_kept
 
 
 def _copy_samples(path: str, keys: set[str], kept: set[int], copy: Path) -> None:

@@ -205,8 +205,8 @@ class Checker:
 
     def _text(self, ref: SampleRef) -> tuple[str, Mapping[str, Any]]:
         try:
-            found = self.corpus.read(ref)
-            return found.text, found.extra
+            utterance = self.corpus.read(ref)
+            return utterance.text, utterance.extra
         except (ListError, OSError) as error:
             if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
                 raise

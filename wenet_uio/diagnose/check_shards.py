@@ -76,7 +76,7 @@ def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_lis
     Raises:
         ListError: there are none.
     """
-    whole = [shard for shard, found in zip(shards, checked, strict=True) if not found.is_broken]
+    whole = [shard for shard, result in zip(shards, checked, strict=True) if not result.is_broken]
     if not whole:
         first = checked[0].findings[0]
         raise ListError(
@@ -134,9 +134,11 @@ def _findings_of(checked: list[_Checked], changed: list[Finding]) -> list[Findin
     its own index.
     """
     of_changed = {finding.key for finding in changed}
-    found = (finding for shard in checked for finding in shard.findings)
+    of_shards = (finding for shard in checked for finding in shard.findings)
     return [
-        each for each in found if each.kind != "stale_index" or each.key not in of_changed
+        listed
+        for listed in of_shards
+        if listed.kind != "stale_index" or listed.key not in of_changed
     ] + changed
 
 
@@ -167,10 +169,10 @@ def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
 
 def _lost_with(files: ShardFiles) -> list[Finding]:
     """Findings for the samples in the index of a local shard that is missing."""
-    found = find_index(sidecar_of(objects.without_scheme(files.tar), files.manifest))
-    if objects.is_remote(files.tar) or found is None:
+    index = find_index(sidecar_of(objects.without_scheme(files.tar), files.manifest))
+    if objects.is_remote(files.tar) or index is None:
         return []
-    return [Finding(NOT_INDEXED, found.rows.key(row), MISSING) for row in range(len(found.rows))]
+    return [Finding(NOT_INDEXED, index.rows.key(row), MISSING) for row in range(len(index.rows))]
 
 
 def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> None:

@@ -210,7 +210,7 @@ def _mean(values: np.ndarray, if_empty: float) -> float:
     return float(values.mean()) if len(values) else if_empty
 
 
-def _next_epoch(here: np.ndarray, following: EpochPlan) -> tuple[float, float]:
+def _next_epoch(places_now: np.ndarray, following: EpochPlan) -> tuple[float, float]:
     """How an epoch is like the next one: `order_correlation` and `mates_again` of the report.
 
     Args:
@@ -218,12 +218,12 @@ def _next_epoch(here: np.ndarray, following: EpochPlan) -> tuple[float, float]:
         following: the plan of the next epoch.
     """
     starts = first_samples(following.corpus)
-    there = np.zeros_like(here)
+    next_places = np.zeros_like(places_now)
     for index in range(following.num_batches):
         for piece in following.batch(index).pieces:
-            there[starts[piece.shards] + piece.rows] = index + 1
+            next_places[starts[piece.shards] + piece.rows] = index + 1
 
-    places = np.stack([here, there])
+    places = np.stack([places_now, next_places])
     places = places[:, (places > 0).all(axis=0)]
     mates = _pairs(places[0])
     again = _pairs(places[0] * (following.num_batches + 1) + places[1])
@@ -241,10 +241,10 @@ def _correlation(values: np.ndarray, others: np.ndarray | None = None) -> float:
     """Correlation with other values, or of each value with the next one; 0 if there is nothing to
     correlate.
     """
-    left, right = (values, others) if others is not None else (values[:-1], values[1:])
-    if len(left) < 2 or not left.std() or not right.std():
+    first, second = (values, others) if others is not None else (values[:-1], values[1:])
+    if len(first) < 2 or not first.std() or not second.std():
         return 0.0
-    return float(np.corrcoef(left, right)[0, 1])
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def skew_of_steps(

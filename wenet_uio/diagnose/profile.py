@@ -255,5 +255,5 @@ def _timed(function: Callable, step: str, clock: _Clock) -> Callable:
 
 def _name(operator: Any) -> str:
     """The class of an operator; for operators of the user, also what `use` names."""
-    own = getattr(operator, "use", "")
-    return type(operator).__name__ + (f": {own}" if own else "")
+    name_in_config = getattr(operator, "use", "")
+    return type(operator).__name__ + (f": {name_in_config}" if name_in_config else "")

@@ -97,7 +97,8 @@ class Agreement:
     def token_errors(self) -> float:
         """Substituted, deleted and inserted tokens, in % of the checkpoint's tokens."""
         pairs = (
-            (map(str, found.checkpoint), map(str, found.exported)) for found in self.differences
+            (map(str, difference.checkpoint), map(str, difference.exported))
+            for difference in self.differences
         )
         errors = sum(
             Counts.of(align(list(tokens), list(others))).errors for tokens, others in pairs
@@ -161,17 +162,17 @@ def joined(
     """Append to each example (key, feats (1, T, F)) the examples after it, in a circle, to at least
     `frames` frames.
     """
-    found = []
+    examples_joined = []
     for number, (key, feats) in enumerate(examples):
         parts, length = [feats], feats.size(1)
         while length < frames:
             parts.append(examples[(number + len(parts)) % len(examples)][1])
             length += parts[-1].size(1)
-        found.append(
+        examples_joined.append(
             (f"{key} and {len(parts) - 1} more" if len(parts) > 1 else key, torch.cat(parts, dim=1))
         )
 
-    return found
+    return examples_joined
 
 
 @torch.inference_mode()
@@ -189,23 +190,23 @@ def compare(
     differences: list[Difference] = []
     largest, tokens = 0.0, 0
     for reference in references:
-        encoder_out, found = _encode(exported, reference.feats, options)
-        if found.shape != reference.log_probs.shape:
+        encoder_out, log_probs = _encode(exported, reference.feats, options)
+        if log_probs.shape != reference.log_probs.shape:
             raise ValueError(
                 f"{reference.key}: the exported model returns log-probabilities of shape "
-                f"{tuple(found.shape)}, the "
+                f"{tuple(log_probs.shape)}, the "
                 f"checkpoint {tuple(reference.log_probs.shape)}"
             )
 
-        found_differences = [(reference.log_probs - found).abs().max().item()]
+        found_differences = [(reference.log_probs - log_probs).abs().max().item()]
         recognised = {
-            GREEDY: ctc_greedy_search(found, _lengths(found), exported.blank)[0][0].tokens
+            GREEDY: ctc_greedy_search(log_probs, _lengths(log_probs), exported.blank)[0][0].tokens
         }
         if RESCORING in modes:
             assert isinstance(exported, ExportedModel), "model.onnx of sherpa-onnx has no decoder"
             score = _decoder_score(exported, encoder_out, reference.tokens[RESCORING])
             found_differences.append(abs(reference.decoder_score - score))
-            recognised[RESCORING] = _rescored(exported, encoder_out, found, options)
+            recognised[RESCORING] = _rescored(exported, encoder_out, log_probs, options)
 
         for difference in found_differences:
             largest = _larger(largest, difference)
@@ -219,8 +220,8 @@ def compare(
     return Agreement(len(references), tuple(differences), largest, tokens)
 
 
-def _larger(left: float, right: float) -> float:
-    return math.nan if math.isnan(left) or math.isnan(right) else max(left, right)
+def _larger(first: float, second: float) -> float:
+    return math.nan if math.isnan(first) or math.isnan(second) else max(first, second)
 
 
 def agreement_of(

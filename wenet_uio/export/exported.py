@@ -111,8 +111,8 @@ class OnnxModel:
         """Run the model. Inputs that the file does not have are ignored; outputs are in the order
         of the file.
         """
-        given = {name: inputs[name].numpy() for name in self.inputs}
-        return [torch.from_numpy(output) for output in self.session.run(None, given)]
+        arrays = {name: inputs[name].numpy() for name in self.inputs}
+        return [torch.from_numpy(output) for output in self.session.run(None, arrays)]
 
     def start(self) -> tuple[int, torch.Tensor, torch.Tensor]:
         """Size and content of the caches at the start of an utterance, as C++ runtimes create them
@@ -121,7 +121,7 @@ class OnnxModel:
         Returns:
             Encoder frames of the attention cache, attention cache, convolution cache.
         """
-        chunk, left, blocks, heads, width, kernel = (
+        chunk, left_chunks, blocks, heads, width, kernel = (
             int(self.metadata[name])
             for name in (
                 "chunk_size",
@@ -132,7 +132,7 @@ class OnnxModel:
                 "cnn_module_kernel",
             )
         )
-        cache = chunk * max(left, 0)
+        cache = chunk * max(left_chunks, 0)
         return (
             cache,
             torch.zeros(blocks, heads, cache, 2 * width // heads),

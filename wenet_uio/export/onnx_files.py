@@ -70,10 +70,10 @@ def to_onnx(graph: Graph) -> bytes:
     model = onnx.load_from_string(content.getvalue())
     onnx.helper.set_model_props(model, {key: str(value) for key, value in graph.metadata.items()})
     onnx.checker.check_model(model)
-    found = [node.name for node in model.graph.input]
-    if found != list(graph.inputs):
+    graph_inputs = [node.name for node in model.graph.input]
+    if graph_inputs != list(graph.inputs):
         raise ValueError(
-            f"the exported graph has the inputs {found}, but the runtime passes "
+            f"the exported graph has the inputs {graph_inputs}, but the runtime passes "
             f"{list(graph.inputs)}"
         )
 

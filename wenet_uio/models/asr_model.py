@@ -104,24 +104,27 @@ class ASRModel(TrainableModel):
         correctly.
         """
         lengths, target_lengths = (
-            each.to(target.device, non_blocking=True) for each in (lengths, target_lengths)
+            lengths_of.to(target.device, non_blocking=True)
+            for lengths_of in (lengths, target_lengths)
         )
         valid = target != self.ignore_id
         tokens = torch.cat((prompts, target.masked_fill(~valid, self.eos)), dim=1)
         token_lengths = target_lengths + prompts.size(1)
         backward = reversed_hypotheses(tokens, token_lengths, self.eos)
         memory_mask = length_mask(lengths, encoder_out.size(1)).unsqueeze(1)
-        left, right = self.decoder(
+        forward_logits, backward_logits = self.decoder(
             encoder_out, memory_mask, tokens, token_lengths, backward, self.reverse_weight
         )
         labels = self._labels(tokens, token_lengths)
-        loss = self.attention_loss(left, labels)
-        if right.dim() == 3:
-            reverse_loss = self.attention_loss(right, self._labels(backward, token_lengths))
+        loss = self.attention_loss(forward_logits, labels)
+        if backward_logits.dim() == 3:
+            reverse_loss = self.attention_loss(
+                backward_logits, self._labels(backward, token_lengths)
+            )
             loss = (1.0 - self.reverse_weight) * loss + self.reverse_weight * reverse_loss
 
         counted = labels != self.ignore_id
-        right_answers = (left.detach().argmax(dim=2) == labels) & counted
+        right_answers = (forward_logits.detach().argmax(dim=2) == labels) & counted
         return loss, right_answers.sum() / counted.sum().clamp(min=1)
 
     def _labels(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

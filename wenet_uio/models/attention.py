@@ -34,8 +34,8 @@ class MultiHeadedAttention(nn.Module):
 
     def reach(self) -> tuple[int, int] | None:
         """Frames before and after a frame that it sees; None: all frames."""
-        left, right = self.context[:2]
-        return (left, right) if min(left, right) >= 0 else None
+        before, after = self.context[:2]
+        return (before, after) if min(before, after) >= 0 else None
 
     def split_heads(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, heads * d) -> (B, heads, T, d); H heads of queries or G heads of keys and

@@ -183,10 +183,10 @@ def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
 
 def places_of_equal(keys: Iterable[Hashable]) -> list[list[int]]:
     """The places of equal keys: what can run as a batch."""
-    found: defaultdict[Hashable, list[int]] = defaultdict(list)
+    places: defaultdict[Hashable, list[int]] = defaultdict(list)
     for place, key in enumerate(keys):
-        found[key].append(place)
-    return list(found.values())
+        places[key].append(place)
+    return list(places.values())
 
 
 def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:

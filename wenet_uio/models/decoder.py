@@ -97,9 +97,13 @@ class Decoder(nn.Module):
             hyps.size(0), 1, memory.size(1), dtype=torch.bool, device=memory.device
         )
         backward = reversed_hypotheses(hyps, hyps_lens, eos)
-        left, right = self.forward(memory, memory_mask, hyps, hyps_lens, backward, reverse_weight)
+        forward_logits, backward_logits = self.forward(
+            memory, memory_mask, hyps, hyps_lens, backward, reverse_weight
+        )
 
-        return left.float().log_softmax(dim=-1), right.float().log_softmax(dim=-1)
+        return forward_logits.float().log_softmax(dim=-1), backward_logits.float().log_softmax(
+            dim=-1
+        )
 
 
 class TransformerDecoder(Decoder):
@@ -253,11 +257,11 @@ class BiTransformerDecoder(Decoder):
         reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See TransformerDecoder.forward."""
-        left = self.left_decoder.score(memory, memory_mask, ys_in_pad, ys_in_lens)
-        right = torch.zeros(1, device=memory.device)
+        forward_logits = self.left_decoder.score(memory, memory_mask, ys_in_pad, ys_in_lens)
+        backward_logits = torch.zeros(1, device=memory.device)
         if reverse_weight > 0.0:
-            right = self.right_decoder.score(memory, memory_mask, r_ys_in_pad, ys_in_lens)
-        return left, right
+            backward_logits = self.right_decoder.score(memory, memory_mask, r_ys_in_pad, ys_in_lens)
+        return forward_logits, backward_logits
 
     @torch.jit.unused
     def start(self, memory: torch.Tensor, memory_mask: torch.Tensor) -> DecoderState:

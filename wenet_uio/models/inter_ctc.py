@@ -64,8 +64,8 @@ class InterCtc:
             factors = [encoder.reductions[block - 1] for block in self.blocks]
             pairs = zip(self._collected, factors, strict=True)
             self._collected[:] = [
-                each._replace(lengths=reduced(lengths, factor, each.frames.size(1)))
-                for each, factor in pairs
+                output._replace(lengths=reduced(lengths, factor, output.frames.size(1)))
+                for output, factor in pairs
             ]
 
     def loss(

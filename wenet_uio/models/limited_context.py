@@ -15,8 +15,8 @@ def in_blocks(context: tuple[int, int]) -> tuple[int, int, int]:
     """The limits left and right, and the size of a block: a larger one computes more scores that
     nobody sees.
     """
-    left, right = context
-    return left, right, max(LEAST_BLOCK, left + right)
+    before, after = context
+    return before, after, max(LEAST_BLOCK, before + after)
 
 
 @torch.jit.script_if_tracing

@@ -132,17 +132,17 @@ def width_after(width: int, shapes: tuple[tuple[int, int], ...]) -> int:
     Raises:
         ValueError: no bin is left.
     """
-    left = width
+    remaining = width
     for kernel, stride in shapes:
-        left = (left - kernel) // stride + 1
+        remaining = (remaining - kernel) // stride + 1
 
-    if left < 1:
+    if remaining < 1:
         raise ValueError(
             f"input_dim {width} is too narrow for the convolutions of input_layer; use more mel "
             "bins"
         )
 
-    return left
+    return remaining
 
 
 class Conv2dSubsampling4(Subsampling):

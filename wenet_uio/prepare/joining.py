@@ -92,13 +92,16 @@ def join_utterances(
 
     write_table(
         folder / "text",
-        ((each.key, joining.separator.join(part.text for part in each.parts)) for each in joined),
+        (
+            (utterance.key, joining.separator.join(part.text for part in utterance.parts))
+            for utterance in joined
+        ),
     )
     write_table(
         folder / "joined",
-        ((each.key, " ".join(part.key for part in each.parts)) for each in joined),
+        ((utterance.key, " ".join(part.key for part in utterance.parts)) for utterance in joined),
     )
-    write_audio_tables(folder, joined, lambda each: each.wav)
+    write_audio_tables(folder, joined, lambda utterance: utterance.wav)
     return joined
 
 

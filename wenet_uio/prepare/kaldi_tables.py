@@ -129,8 +129,8 @@ def read_utterances(
         )
 
     # Pop: memory holds a line once
-    found = [replace(lines.pop(key), text=line) for key, line in texts.items()]
-    return _with_languages(found, text, utt2lang) if utt2lang else found
+    utterances = [replace(lines.pop(key), text=line) for key, line in texts.items()]
+    return _with_languages(utterances, text, utt2lang) if utt2lang else utterances
 
 
 def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[RawLine]:

@@ -67,8 +67,8 @@ def convert_manifest(
     """
     options = replace(options, form=read_as)
     read = read_transcripts if options.searches(Path(source)) else read_lines
-    found = [replace(line, wav=_absolute(line.wav)) for line in read(Path(source), options)]
-    lines = with_distinct_keys(found)
+    with_paths = [replace(line, wav=_absolute(line.wav)) for line in read(Path(source), options)]
+    lines = with_distinct_keys(with_paths)
     _check_keys(source, lines)
     _check_audio(source, lines)
     lines = inside_audio(lines, source, executor)
@@ -222,12 +222,17 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
             for field, value in extra.items()
             if field not in ("duration", "sampling_rate")
         }
-        said = SupervisionSegment(
+        supervision = SupervisionSegment(
             line.key, name, 0.0, duration, channel, line.text, custom=custom or None, **known
         )
 
         return MonoCut(
-            line.key, round(line.start, DIGITS), duration, channel, [said], recording=recording
+            line.key,
+            round(line.start, DIGITS),
+            duration,
+            channel,
+            [supervision],
+            recording=recording,
         )
 
     with written_aside(path) as file:

@@ -230,11 +230,11 @@ class _Packing:
         if is_cut(line) and not is_slice:
             entry["offset"] = line.start
 
-        own = {"text": line.text, "shard_id": self._job.number, "key": line.key}
+        our_fields = {"text": line.text, "shard_id": self._job.number, "key": line.key}
         return {
             **entry,
             **{key: value for key, value in line.extra.items() if key not in entry},
-            **own,
+            **our_fields,
         }
 
     def _name_of_entry(self, member: str) -> str:

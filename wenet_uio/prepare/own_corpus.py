@@ -183,15 +183,15 @@ def _with_audio(
     beside = path if path.is_dir() else path.parent
     folders = options.folders(beside)
     audio = options.audio or (beside if form in NAMED_AUDIO else None)
-    found = find_audio(dict.fromkeys(line.wav for line in lines), folders, audio)
-    for line in (line for line in lines if len(found[line.wav]) != 1):
+    audio_files = find_audio(dict.fromkeys(line.wav for line in lines), folders, audio)
+    for line in (line for line in lines if len(audio_files[line.wav]) != 1):
         may_be_header = line is lines[0] and form in ("tsv", "csv")
-        place = _place(found[line.wav], folders)
+        place = _place(audio_files[line.wav], folders)
         raise ListError(
             f"{path}: {line.key}: audio {line.wav} {place}; {_hint(line, may_be_header)}"
         )
 
-    return [replace(line, wav=str(found[line.wav][0])) for line in lines]
+    return [replace(line, wav=str(audio_files[line.wav][0])) for line in lines]
 
 
 def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:

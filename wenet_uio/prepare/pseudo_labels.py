@@ -130,7 +130,7 @@ def choose(
         ValueError: a bound needs confidences or a second model, and there are none.
     """
     _check(labels, limits, others)
-    times = Counter(each.key for each in utterances)
+    times = Counter(utterance.key for utterance in utterances)
     texts: dict[str, str] = {}
     left_out: dict[str, LeftOut] = {}
 

@@ -150,7 +150,7 @@ def write_labelled(
 
     if not choice.texts:
         reasons = ", ".join(
-            f"{reason} {each['utterances']}" for reason, each in counts["left_out"].items()
+            f"{reason} {count['utterances']}" for reason, count in counts["left_out"].items()
         )
         raise ListError(
             f"{data_list}: no utterance gets a label ({reasons}); see {out}.left_out.jsonl, widen "

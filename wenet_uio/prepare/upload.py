@@ -91,13 +91,13 @@ def _put(path: str, uri: str) -> bool:
         store, name = driver(uri, ATTEMPTS)
         if store.exists(name) and store.size(name) == status.st_size:
             # Stores date in whole seconds
-            there, here = (
+            remote_time, local_time = (
                 _modified(store, name),
                 int(status.st_mtime),
             )
-            if there.replace(tzinfo=there.tzinfo or timezone.utc) >= datetime.fromtimestamp(
-                here, timezone.utc
-            ):
+            if remote_time.replace(
+                tzinfo=remote_time.tzinfo or timezone.utc
+            ) >= datetime.fromtimestamp(local_time, timezone.utc):
                 return False
 
         store.put_file(path, name)

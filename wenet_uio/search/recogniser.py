@@ -51,7 +51,7 @@ def add_trust_code(parser: argparse.ArgumentParser) -> None:
 
 def operators_of_decoding(config: Config) -> list[str]:
     """`module:name` of the operators of the user that run in decoding."""
-    return [own.use for own in config.dataset_conf.operators if own.evaluation]
+    return [operator.use for operator in config.dataset_conf.operators if operator.evaluation]
 
 
 def load_model_config(

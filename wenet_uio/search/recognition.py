@@ -112,7 +112,9 @@ def _add(
         for key, nbest in zip(keys, nbests, strict=True):
             recognition.texts[mode][key] = tokenizer.detokenize(nbest[0].tokens)
             if clock:
-                recognition.nbests[mode][key] = [as_json(each, tokenizer, clock) for each in nbest]
+                recognition.nbests[mode][key] = [
+                    as_json(hypothesis, tokenizer, clock) for hypothesis in nbest
+                ]
 
 
 def keys_of(corpus: Corpus) -> list[str]:

@@ -89,13 +89,15 @@ def _decoder_scores(
     hyps = torch.cat((prompts, text.to(memory.device)), dim=1)
     reverse = reversed_hypotheses(hyps, lengths, model.eos)
     memory_mask = length_mask(memory_lengths, memory.size(1)).unsqueeze(1)
-    left, right = model.decoder(memory, memory_mask, hyps, lengths, reverse, reverse_weight)
+    forward_logits, backward_logits = model.decoder(
+        memory, memory_mask, hyps, lengths, reverse, reverse_weight
+    )
     known = prompts.size(1) - 1
-    scores = _sum_of_next(left[:, known:], hyps[:, known:], lengths - known, model.eos)
+    scores = _sum_of_next(forward_logits[:, known:], hyps[:, known:], lengths - known, model.eos)
 
     if reverse_weight > 0:
         scores = (1 - reverse_weight) * scores + reverse_weight * _sum_of_next(
-            right, reverse, lengths, model.eos
+            backward_logits, reverse, lengths, model.eos
         )
 
     return scores

@@ -15,7 +15,7 @@ def features_obstacle(conf: DatasetConf) -> str:
     """The reason why features of parts differ from those of the whole waveform; empty if they do
     not.
     """
-    if any(own.evaluation for own in conf.operators):
+    if any(operator.evaluation for operator in conf.operators):
         return "the train.yaml names operators, which need whole utterances"
     if conf.feats_type == "log_mel_spectrogram" or not frame_count(conf).snip_edges:
         return "its features need whole utterances (log_mel_spectrogram, or snip_edges: false)"

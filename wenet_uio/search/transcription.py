@@ -171,10 +171,10 @@ class Transcriber:
         """
         pieces = self._pieces(recordings, cutting)
         batches = iter(lambda: list(islice(pieces, self._batch_size)), [])
-        heard = (each for batch in batches for each in self._hear(batch))
+        recognised = (result for batch in batches for result in self._hear(batch))
         failed = -1
 
-        for (number, _), group in groupby(heard, key=lambda piece: piece[:2]):
+        for (number, _), group in groupby(recognised, key=lambda piece: piece[:2]):
             first, *others = group
             if number == failed:
                 continue
@@ -259,7 +259,7 @@ class Transcriber:
     @torch.inference_mode()
     def _hear_frames(self, pieces: list[_Piece]) -> list[_Piece]:
         """Recognise pieces together, from the encoder frames of their recordings."""
-        heard, spoken, encoded = list(pieces), [], []
+        recognised, spoken, encoded = list(pieces), [], []
         device = torch.device(self._device)
         with autocast(device, dtype_for(self._search.options.dtype or "fp32", device)):
             for place, piece in enumerate(pieces):
@@ -268,15 +268,15 @@ class Transcriber:
                 try:
                     first, frames = piece.frames.between(piece.segment)
                 except (AudioError, OSError) as error:
-                    heard[place] = piece._replace(error=error)
+                    recognised[place] = piece._replace(error=error)
                     continue
                 if len(frames):
                     spoken.append((place, Segment(first * self.clock.step, piece.segment.end)))
                     encoded.append(frames)
             for (place, segment), nbest in zip(spoken, self._search_frames(encoded), strict=True):
-                heard[place] = pieces[place]._replace(tokens=self.tokens(nbest[0], segment))
+                recognised[place] = pieces[place]._replace(tokens=self.tokens(nbest[0], segment))
 
-        return heard
+        return recognised
 
     def _search_frames(self, encoded: list[torch.Tensor]) -> list[NBest]:
         """Hypotheses of segments, from their encoder frames (T', D)."""

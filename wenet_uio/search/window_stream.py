@@ -120,9 +120,9 @@ class WindowStream(LiveStream):
                 for place, stream in enumerate(group)
                 if stream._example is not None
             ]
-            found = group[0]._transcriber.decode(examples)
+            hypotheses = group[0]._transcriber.decode(examples)
             for place, stream in enumerate(group):
-                attempt([stream], stream._settle, found.get(str(place)))
+                attempt([stream], stream._settle, hypotheses.get(str(place)))
 
     def _absorb(self) -> None:
         """Make the window longer. A full window moves on, so that neighbouring windows share the

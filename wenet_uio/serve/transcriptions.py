@@ -265,18 +265,18 @@ def written(
         return web.Response(text=f"{transcript.to_vtt()}\n", content_type="text/vtt")
 
     content: dict[str, Any] = {"text": transcript.text}
-    given = upload.fields.get("language", "")
+    requested = upload.fields.get("language", "")
     if kind == "verbose_json":
         content = {
             "task": "transcribe",
             "language": next(
-                (each.language for each in transcript.segments if each.language), given
+                (segment.language for segment in transcript.segments if segment.language), requested
             ),
             "duration": round(transcript.seconds, 3),
             **content,
             "segments": [
-                _segment(number, each, recogniser)
-                for number, each in enumerate(transcript.segments)
+                _segment(number, segment, recogniser)
+                for number, segment in enumerate(transcript.segments)
             ],
             "words": [word.to_dict() for word in transcript.words],
         }

@@ -193,17 +193,17 @@ class AggregateTokenizer(Tokenizer):
         """
         names = OF_LANGUAGE[role] if role == "source" else (self.lang_field, *OF_LANGUAGE[role])
         stated = {**fields, **self._tags}
-        found = next((str(stated[name]) for name in names if stated.get(name)), None)
-        if found in self._of_language:
-            return self._of_language[found]
+        language = next((str(stated[name]) for name in names if stated.get(name)), None)
+        if language in self._of_language:
+            return self._of_language[language]
 
         known = ", ".join(self._of_language)
-        if found is None:
+        if language is None:
             raise UnknownLanguageError(
                 f"none of the fields {', '.join(names)} says the language; known: {known}"
             )
 
-        raise UnknownLanguageError(f"language {found!r} has no tokenizer; known: {known}")
+        raise UnknownLanguageError(f"language {language!r} has no tokenizer; known: {known}")
 
     def with_tags(self, tags: Mapping[str, Any]) -> Tokenizer:
         """A tokenizer for samples on which a source sets these fields."""
@@ -217,16 +217,17 @@ class AggregateTokenizer(Tokenizer):
         has.
         """
         parts = self.splitter.parts
-        found = [
-            (name, tokens) for name, part in parts.items() for tokens in part.spellings(phrase)
+        all_spellings = [
+            (name, units) for name, part in parts.items() for units in part.spellings(phrase)
         ]
         spelled = [
-            (name, each)
-            for name, each in found
-            if parts[name].symbols.keys() - {UNKNOWN} >= set(each)
+            (name, tokens)
+            for name, tokens in all_spellings
+            if parts[name].symbols.keys() - {UNKNOWN} >= set(tokens)
         ]
         return [
-            [unit_name(name, token) for token in tokens] for name, tokens in spelled or found[:1]
+            [unit_name(name, token) for token in units]
+            for name, units in spelled or all_spellings[:1]
         ]
 
     def identity(self) -> bytes:

@@ -83,15 +83,17 @@ class PieceSampler:
         """Draw the pieces of a text."""
         pieces: list[str] = []
         for word in text.split():
-            found = self._kept.get(word)
-            if found is None:
+            segmentations = self._kept.get(word)
+            if segmentations is None:
                 if len(self._kept) >= _MOST_WORDS:
                     self._kept.clear()
-                found = self._kept[word] = self._segmentations(word)
-            if isinstance(found, str):
-                pieces.extend(self._merged(found, random))
+                segmentations = self._kept[word] = self._segmentations(word)
+            if isinstance(segmentations, str):
+                pieces.extend(self._merged(segmentations, random))
             else:
-                pieces.extend(random.choices(found.pieces, cum_weights=found.weights)[0])
+                pieces.extend(
+                    random.choices(segmentations.pieces, cum_weights=segmentations.weights)[0]
+                )
 
         return pieces
 
@@ -100,9 +102,9 @@ class PieceSampler:
         if not self._merges:
             nbests = self.model.nbest_encode_as_proto(word, self.sampling.nbest).nbests
             weights = [
-                math.exp(self.sampling.alpha * (each.score - nbests[0].score)) for each in nbests
+                math.exp(self.sampling.alpha * (nbest.score - nbests[0].score)) for nbest in nbests
             ]
-            pieces = [tuple(piece.piece for piece in each.pieces) for each in nbests]
+            pieces = [tuple(piece.piece for piece in nbest.pieces) for nbest in nbests]
             return _Segmentations(pieces, list(accumulate(weights)))
 
         fixed = self.model.encode(word, out_type=str)

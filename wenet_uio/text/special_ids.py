@@ -46,17 +46,17 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
             be the blank.
     """
     conf = config.ctc_conf
-    given = conf.ctc_blank_id if "ctc_blank_id" in conf.model_fields_set else None
+    configured = conf.ctc_blank_id if "ctc_blank_id" in conf.model_fields_set else None
     unit = symbols.get(BLANK)
-    if given is not None and unit not in (None, given):
+    if configured is not None and unit not in (None, configured):
         raise ValueError(
-            f"ctc_conf.ctc_blank_id is {given}, but {BLANK} is {unit} in "
+            f"ctc_conf.ctc_blank_id is {configured}, but {BLANK} is {unit} in "
             f"{config.tokenizer_conf.symbol_table_path}; "
             "remove the key, or write the units file again"
         )
 
-    if given is not None:
-        return given
+    if configured is not None:
+        return configured
 
     published = published_tokens(symbols)
     if published is not None and published.blank is not None:

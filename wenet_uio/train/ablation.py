@@ -137,12 +137,12 @@ def _sum(seeds: Iterable[Errors], keys: Iterable[str]) -> list[Counts]:
 def _rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, float, float]]:
     """`all` and each language -> rate and the ends of its interval, in percent."""
     seeds = line.errors[part.name, unit].values()
-    found = {}
+    rates = {}
     for group, keys in {"all": list(part.references), **part.groups}.items():
         counts = _sum(seeds, keys)
-        found[group] = (sum(counts, Counts()).rate, *interval(counts, RESAMPLES))
+        rates[group] = (sum(counts, Counts()).rate, *interval(counts, RESAMPLES))
 
-    return found
+    return rates
 
 
 def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
@@ -155,19 +155,21 @@ def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
         return ""
 
     first, second = (
-        _sum((each[seed] for seed in common), part.references) for each in (theirs, ours)
+        _sum((counts[seed] for seed in common), part.references) for counts in (theirs, ours)
     )
     rate = sum(first, Counts()).rate
-    found = compare(first, second, RESAMPLES)
-    return f"{100 * found.difference / rate:+.1f} %, p {found.p:.3f}" if rate else ""
+    comparison = compare(first, second, RESAMPLES)
+    return f"{100 * comparison.difference / rate:+.1f} %, p {comparison.p:.3f}" if rate else ""
 
 
 def _base(line: Line, lines: Sequence[Line]) -> Line:
     """The line with which another is compared: of the first row, in the same mode if it has this
     mode.
     """
-    first = [each for each in lines if each.row == lines[0].row]
-    return next((each for each in first if each.mode == line.mode), first[0])
+    first = [line_of_base for line_of_base in lines if line_of_base.row == lines[0].row]
+    return next(
+        (line_of_base for line_of_base in first if line_of_base.mode == line.mode), first[0]
+    )
 
 
 def _table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) -> str:

@@ -60,14 +60,14 @@ def choose_epochs(
         OSError: the yaml of an epoch cannot be read.
         ValueError: no epoch is left to choose from, or a yaml has no loss.
     """
-    found = [Epoch(number, path) for number, path in numbered(Path(folder), "epoch_*.pt")]
+    epochs = [Epoch(number, path) for number, path in numbered(Path(folder), "epoch_*.pt")]
     last = math.inf if max_epoch is None else max_epoch
-    allowed = [epoch for epoch in found if min_epoch <= epoch.number <= last]
+    allowed = [epoch for epoch in epochs if min_epoch <= epoch.number <= last]
     chosen = _by_loss(allowed) if val_best else sorted(allowed, key=lambda epoch: -epoch.number)
     if not chosen:
         upper = "" if max_epoch is None else max_epoch
         raise ValueError(
-            f"{folder}: no epoch_N.pt to average (N in {min_epoch}..{upper}), {len(found)} in all; "
+            f"{folder}: no epoch_N.pt to average (N in {min_epoch}..{upper}), {len(epochs)} in all; "
             "train first"
         )
 
@@ -211,18 +211,18 @@ def newest_running(folder: str | Path, min_epoch: int = 0, max_epoch: int | None
         ValueError: no epoch within the limits has one.
     """
     last = math.inf if max_epoch is None else max_epoch
-    found = [
+    epochs = [
         epoch
         for epoch, _ in numbered(Path(folder), f"{RUNNING}_*.pt")
         if min_epoch <= epoch <= last
     ]
-    if not found:
+    if not epochs:
         raise ValueError(
             f"{folder}: no {RUNNING}_N.pt; train with model_avg, with an interval of fewer steps "
             "than an epoch has"
         )
 
-    return max(found)
+    return max(epochs)
 
 
 def average_checkpoints(

@@ -71,9 +71,9 @@ def largest_batch(trial: Trial, shape: Shape, start: int) -> Found | None:
 class Unsplit(SizeLimit):
     """Fails on a batch that does not fit, instead of splitting it."""
 
-    def note(self, batches: Sequence[Batch], number: int, said: str) -> TooLarge:
+    def note(self, batches: Sequence[Batch], number: int, reason: str) -> TooLarge:
         """Raise a MemoryError."""
-        raise MemoryError(self.refusal(batches, number, said))
+        raise MemoryError(self.refusal(batches, number, reason))
 
 
 def train_on(

@@ -27,7 +27,7 @@ def largest_batches(
     Raises:
         ValueError: a bucket does not train with a single utterance.
     """
-    found: list[Found | None] = [None] * len(shapes)
+    batches: list[Found | None] = [None] * len(shapes)
     start = 1
     ends = [f"up to {end / 1000:g} s" for end, _ in policy.ends] + ["longer"]
 
@@ -46,7 +46,7 @@ def largest_batches(
                 f"{memory / 1e9:.2f} GB; lower filter_conf.max_length, or use a smaller model"
             )
 
-        found[bucket] = largest
+        batches[bucket] = largest
         start = largest.utterances  # a shorter bucket takes at least as many
         tqdm.write(
             f"{ends[bucket]}: {start} utterances of {shape.frames} frames and {shape.tokens} "
@@ -55,7 +55,7 @@ def largest_batches(
             file=sys.stderr,
         )
 
-    return found
+    return batches
 
 
 def batch_conf_yaml(
@@ -92,11 +92,11 @@ def batch_conf_yaml(
     return f"{text}# or, to mix lengths in a batch: {{batch_type: dynamic, max_frames_in_batch: {frames}}}\n"
 
 
-def _sizes(found: Sequence[Found | None]) -> list[int]:
-    size = min(each.utterances for each in found if each)
+def _sizes(batches: Sequence[Found | None]) -> list[int]:
+    size = min(batch.utterances for batch in batches if batch)
     sizes: list[int] = []
-    for each in reversed(found):
-        size = each.utterances if each else size
+    for batch in reversed(batches):
+        size = batch.utterances if batch else size
         sizes.insert(0, size)
 
     return sizes

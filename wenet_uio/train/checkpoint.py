@@ -281,12 +281,12 @@ def changes_since(state: Mapping[str, Any], config: Config, seed: int) -> list[s
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Differences between two dumped configs, as `path: old -> new` lines."""
-    found: list[str] = []
+    changes: list[str] = []
     for key in {**before, **now}:
         old, new = before.get(key), now.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += differences(old, new, f"{prefix}{key}.")
+            changes += differences(old, new, f"{prefix}{key}.")
         elif old != new:
-            found.append(f"{prefix}{key}: {old} -> {new}")
+            changes.append(f"{prefix}{key}: {old} -> {new}")
 
-    return found
+    return changes

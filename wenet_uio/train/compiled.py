@@ -50,13 +50,15 @@ def warm_up(
     Returns:
         False if no micro-batch has audio; nothing is compiled then.
     """
-    heard = next((batch for batch in micro_batches if len(batch) and not batch.text_only), None)
-    if heard is None:
+    with_audio = next(
+        (batch for batch in micro_batches if len(batch) and not batch.text_only), None
+    )
+    if with_audio is None:
         return False
 
     failure = None
     try:
-        one = on_device(heard.rows(slice(1)), device)
+        one = on_device(with_audio.rows(slice(1)), device)
         for batch in (one, join([one, one])):
             for draw in range(DRAWS):
                 seed_everything(0, draw, 0)
@@ -71,7 +73,7 @@ def warm_up(
             "frames (%s). Training "
             "goes on, and compiles the layers in its steps; if these run out of memory, lower "
             "dataset_conf.filter_conf.max_length or set torch_compile: false",
-            heard.feats.size(1),
+            with_audio.feats.size(1),
             failure.said,
         )
         free_cached()

@@ -129,8 +129,8 @@ class World:
 
     def add_up(self, *counts: Counter[Any]) -> list[Counter[Any]]:
         """The sum of each of the counts over the ranks, on every rank."""
-        ranks = self.gather([dict(each) for each in counts])
-        return [sum(map(Counter, each), Counter()) for each in zip(*ranks, strict=True)]
+        ranks = self.gather([dict(counted) for counted in counts])
+        return [sum(map(Counter, counted), Counter()) for counted in zip(*ranks, strict=True)]
 
     def share_buffers(self, module: torch.nn.Module) -> None:
         """Copy the buffers of rank 0 (running means of batch norm) to every rank."""

@@ -124,14 +124,14 @@ class DeepspeedEngine(Engine):
         whole_keys = [key for key, value in memory.items() if value.shape == share.shape]
         others = {key: value.clone() for key, value in memory.items() if key not in whole_keys}
         get = self.deepspeed.utils.safe_get_full_optimizer_state
-        found = {}
+        state = {}
 
         for name, weight in self._trained().items():
-            found[name] = on_rank_0(
+            state[name] = on_rank_0(
                 {**others, **{key: get(weight, key) for key in whole_keys}}, self.world.rank
             )
 
-        return {} if self.world.rank else found
+        return {} if self.world.rank else state
 
     def _load_optimizer(self, saved: dict[str, dict[str, torch.Tensor]]) -> None:
         """Set the flat shares of this rank from the state of each weight."""
@@ -190,11 +190,13 @@ def read_settings(path: str | Path, config: Config) -> dict[str, Any]:
 
     values: dict[str, Any] = dict(zip(OURS[1:], (1, 1, config.grad_clip), strict=True))
     for key in (*OURS, "optimizer", "scheduler", "fp16", "bf16"):
-        found = settings.pop(key, None)
+        theirs = settings.pop(key, None)
         enabled = (
-            found.get("enabled") if isinstance(found, dict) and key in ("fp16", "bf16") else found
+            theirs.get("enabled")
+            if isinstance(theirs, dict) and key in ("fp16", "bf16")
+            else theirs
         )
         if enabled and enabled not in ("auto", values.get(key)):
-            log.info("%s: %s %s is ignored: train.yaml sets it", path, key, found)
+            log.info("%s: %s %s is ignored: train.yaml sets it", path, key, theirs)
 
     return {"steps_per_print": 10**9, **settings, **values, "zero_allow_untested_optimizer": True}

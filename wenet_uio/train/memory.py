@@ -93,7 +93,7 @@ class TooLarge(NamedTuple):
         batch that is at least as large in every product needs at least as much.
         """
         products = zip(_products(*_size(batches)), _products(*self[1:]), strict=True)
-        return all(more >= own for more, own in products)
+        return all(product >= limit for product, limit in products)
 
 
 class SizeLimit:
@@ -109,13 +109,13 @@ class SizeLimit:
         together.
         """
         self._path = path
-        found = None
+        kept = None
         if world.rank == 0:
-            found = {
+            kept = {
                 TooLarge(*(line[name] for name in TooLarge._fields)) for line in read_lines(path)
             }
 
-        self.too_large = world.gather(found)[0]
+        self.too_large = world.gather(kept)[0]
         if self.too_large and world.rank == 0:
             log.info(
                 "%s: %d sizes of batches did not fit; batches that large are split",
@@ -123,7 +123,7 @@ class SizeLimit:
                 len(self.too_large),
             )
 
-    def note(self, batches: Sequence[Batch], number: int, said: str) -> TooLarge:
+    def note(self, batches: Sequence[Batch], number: int, reason: str) -> TooLarge:
         """Record and log that a batch of step `number` did not fit, and free cached memory.
 
         Args:
@@ -133,7 +133,7 @@ class SizeLimit:
         Raises:
             ValueError: the batch has a single utterance, so that it cannot be split.
         """
-        refusal = self.refusal(batches, number, said)
+        refusal = self.refusal(batches, number, reason)
         known = TooLarge(number, *_size(batches))
         if known.utterances < 2:
             raise ValueError(refusal)
@@ -184,9 +184,9 @@ class SizeLimit:
         halves = (batch.rows(slice(None, half)), batch.rows(slice(half, None)))
         return [part for rows in halves for part in self.parts(rows, number)]
 
-    def refusal(self, batches: Sequence[Batch], number: int, said: str) -> str:
+    def refusal(self, batches: Sequence[Batch], number: int, reason: str) -> str:
         """Error message: the size of the batch, and the key to lower."""
-        return f"step {number}: out of memory for {self._advice(batches)} ({said})"
+        return f"step {number}: out of memory for {self._advice(batches)} ({reason})"
 
     def _advice(self, batches: Sequence[Batch]) -> str:
         utterances, frames, tokens = _size(batches)
@@ -245,4 +245,4 @@ def _size(batches: Sequence[Batch]) -> tuple[int, int, int]:
 
 def _products(utterances: int, frames: int, tokens: int) -> list[int]:
     """Sizes of activations: of layers, of attention, and of the lattice of a transducer."""
-    return [utterances * each for each in (frames, tokens, frames**2, tokens**2, frames * tokens)]
+    return [utterances * size for size in (frames, tokens, frames**2, tokens**2, frames * tokens)]

@@ -52,8 +52,8 @@ def loss_sums(
 
     weights = [_tokens(batch) if name in of_tokens else len(batch) for name in names]
     zero = losses["loss"].new_zeros(())
-    found = [losses.get(name) for name in names]
-    means = [(zero if each is None else each).detach().to(torch.float64) for each in found]
+    values = [losses.get(name) for name in names]
+    means = [(zero if value is None else value).detach().to(torch.float64) for value in values]
 
     # A tensor of the weights would be a copy to the device.
     return torch.stack([mean * weight for mean, weight in zip(means, weights, strict=True)])
@@ -87,10 +87,10 @@ class Totals:
 
     def losses(self) -> dict[str, float]:
         """Losses as means over utterances, and the accuracy as a mean over tokens."""
-        heard = self.sums["utterances"] - self.sums.get("texts", 0.0)
+        with_audio = self.sums["utterances"] - self.sums.get("texts", 0.0)
         counts = {
             "th_accuracy": self.sums["tokens"],
-            **{f"loss_{name}": heard for name in OF_AUDIO},
+            **{f"loss_{name}": with_audio for name in OF_AUDIO},
         }
         return {
             name: value / max(counts.get(name, self.sums["utterances"]), 1)

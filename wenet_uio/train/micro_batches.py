@@ -54,15 +54,15 @@ def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
     The last optimizer step of an epoch may have fewer loader steps. Batches are taken from the
     loader only when they are needed, so that the state of the loader matches the last list.
     """
-    left = len(batches)
+    batches_left = len(batches)
     held: list[Batch] = []
     closed = 0
 
     for batch in batches:
         held.append(batch)
         closed += batch.closes_step
-        left -= batch.closes_step
-        if batch.closes_step and (closed == accum_grad or left == 0):
+        batches_left -= batch.closes_step
+        if batch.closes_step and (closed == accum_grad or batches_left == 0):
             yield held
             held, closed = [], 0
 
@@ -164,8 +164,8 @@ def join(batches: Sequence[Batch]) -> Batch:
 
 
 def _in_order(values: Iterable[Any], order: Sequence[int]) -> tuple[Any, ...]:
-    found = list(values)
-    return tuple(found[row] for row in order) if found else ()
+    rows = list(values)
+    return tuple(rows[row] for row in order) if rows else ()
 
 
 def _padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:

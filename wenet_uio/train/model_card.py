@@ -89,8 +89,8 @@ def _front_matter_of(path: Path) -> dict[str, Any]:
     if MARKER not in text.splitlines():
         raise ValueError(f"{path}: not written by this tool (its marker line is missing)")
 
-    found = FRONT_MATTER.match(text)
-    values = parse_yaml(found[1], str(path)) if found else {}
+    block = FRONT_MATTER.match(text)
+    values = parse_yaml(block[1], str(path)) if block else {}
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: its front matter is not `key: value` lines")
 
@@ -99,21 +99,21 @@ def _front_matter_of(path: Path) -> dict[str, Any]:
 
 def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> dict[str, Any]:
     """Keys of the first block: those that are known, and those of the card that is there."""
-    given: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     if facts.languages:
-        given["language"] = (
+        known["language"] = (
             list(facts.languages) if len(facts.languages) > 1 else facts.languages[0]
         )
 
     if facts.metric:
-        given["metrics"] = [facts.metric]
+        known["metrics"] = [facts.metric]
 
-    own = {
+    always = {
         "library_name": "wenet_uio",
         "pipeline_tag": "automatic-speech-recognition",
         "tags": ["automatic-speech-recognition", "speech", "wenet_uio", config.encoder],
     }
-    return {**kept, **given, **own}
+    return {**kept, **known, **always}
 
 
 class _Card:
@@ -208,22 +208,22 @@ class _Card:
                     ]
                 )
 
-        found = [_table(("set", "data list", "utterances", "hours"), rows)] if rows else []
+        paragraphs = [_table(("set", "data list", "utterances", "hours"), rows)] if rows else []
         if seconds := self.start.get("utterance_seconds"):
-            found.append(
+            paragraphs.append(
                 f"Training utterances last {seconds['median']} s in the median, {seconds['most']} "
                 "s at the 95th "
                 f"percentile, and {seconds['longest']} s at most."
             )
 
         if samples := self.last_epoch.get("samples"):
-            left = {**samples["filtered"], **samples["bad"]}
-            reasons = ", ".join(f"{count} {reason}" for reason, count in left.items()) or "none"
-            found.append(
+            left_out = {**samples["filtered"], **samples["bad"]}
+            reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "none"
+            paragraphs.append(
                 f"Utterances read in the last epoch: {samples['read']}. Left out: {_cell(reasons)}."
             )
 
-        return "\n\n".join(["## Data", *found]) if found else ""
+        return "\n\n".join(["## Data", *paragraphs]) if paragraphs else ""
 
     def _config(self) -> str:
         config, data = self.config, self.config.dataset_conf
@@ -279,7 +279,9 @@ class _Card:
             (
                 "packages",
                 ", ".join(
-                    f"{each} {start[each]}" for each in ("python", *PACKAGES) if each in start
+                    f"{package} {start[package]}"
+                    for package in ("python", *PACKAGES)
+                    if package in start
                 ),
             ),
         ]

@@ -59,7 +59,7 @@ class Objective(nn.Module):
                 feats, *others = tensors
                 tensors = (
                     torch.cat((feats, batch.other_feats)),
-                    *(torch.cat((each, each)) for each in others),
+                    *(torch.cat((tensor, tensor)) for tensor in others),
                 )
                 prompts = None if prompts is None else torch.cat((prompts, prompts))
                 return self.model(*tensors, prompts, views=2)

@@ -76,14 +76,16 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
         return None
 
     logits = seen.pop("ctc", None)
-    heard: tuple[int, ...] = ()
+    recognised: tuple[int, ...] = ()
     if logits is not None:
         lengths = torch.tensor([logits.size(0)], device=logits.device)
-        heard = ctc_greedy_search(logits.log_softmax(-1)[None], lengths, model.blank)[0][0].tokens
+        recognised = ctc_greedy_search(logits.log_softmax(-1)[None], lengths, model.blank)[0][
+            0
+        ].tokens
 
     posteriors = None if logits is None else logits.softmax(-1).cpu().numpy()
     attention = {name: weights.float().cpu().numpy() for name, weights in seen.items()}
-    return Observation(batch.keys[0], "".join(batch.texts[:1]), attention, posteriors, heard)
+    return Observation(batch.keys[0], "".join(batch.texts[:1]), attention, posteriors, recognised)
 
 
 @contextmanager

@@ -97,8 +97,8 @@ def optimizer_state(
         for name, weight in model.named_parameters()
         if weight in optimizer.state
     }
-    found = {name: on_rank_0(memory, rank) for name, memory in named.items()}
-    return {} if rank else found
+    state = {name: on_rank_0(memory, rank) for name, memory in named.items()}
+    return {} if rank else state
 
 
 def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
@@ -107,30 +107,30 @@ def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch
     Tensors that the ranks share are collected one after the other, so that no device holds more
     than one of them. Ranks that share tensors must call this together.
     """
-    found: dict[str, torch.Tensor] = {}
+    gathered: dict[str, torch.Tensor] = {}
     for name, value in tensors.items():
         complete = _collected(cast("DTensor", value), rank) if _is_shared(value) else value
         if complete is not None and not rank:
-            found[name] = complete.cpu()
+            gathered[name] = complete.cpu()
 
-    return found
+    return gathered
 
 
 def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
     """The complete tensor on the CPU of rank 0; None on the other ranks."""
-    mesh, own = shared.device_mesh, shared.to_local()
+    mesh, share = shared.device_mesh, shared.to_local()
     assert [placement.is_shard(0) for placement in shared.placements] == [True], (
         "fully_shard shares rows by default"
     )
     # Of each rank but the last ones, which have fewer or none
     rows = -(-shared.size(0) // mesh.size())
-    block = own.new_zeros(rows, *shared.shape[1:])
-    if own.numel():
-        block[: len(own)] = own
+    block = share.new_zeros(rows, *shared.shape[1:])
+    if share.numel():
+        block[: len(share)] = share
 
     blocks = None if rank else [torch.empty_like(block) for _ in range(mesh.size())]
     dist.gather(block, blocks, group=mesh.get_group())
-    return None if blocks is None else torch.cat([each.cpu() for each in blocks])[: shared.size(0)]
+    return None if blocks is None else torch.cat([part.cpu() for part in blocks])[: shared.size(0)]
 
 
 def load_optimizer_state(

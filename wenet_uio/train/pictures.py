@@ -66,14 +66,14 @@ def figure_of(width: float, height: float, rows: int = 1, columns: int = 1) -> F
     """
     from matplotlib.figure import Figure  # slow to import; pyplot would keep global state
 
-    left, right, below, above = 0.65, 0.15, 0.55, 0.3  # inches
+    left_margin, right_margin, below, above = 0.65, 0.15, 0.55, 0.3  # inches
     figure = Figure(figsize=(width, height), dpi=80)
     figure.subplots_adjust(
-        left=left / width,
-        right=1 - right / width,
+        left=left_margin / width,
+        right=1 - right_margin / width,
         bottom=below / height,
         top=1 - above / height,
-        wspace=(left + right) / (width / columns - left - right),
+        wspace=(left_margin + right_margin) / (width / columns - left_margin - right_margin),
         hspace=(below + above) / (height / rows - below - above),
     )
     return figure

@@ -163,11 +163,11 @@ class Reporter:
 
         if observation.posteriors is not None:
             try:
-                heard = self.detokenize(observation.heard)
+                recognised = self.detokenize(observation.heard)
             except ValueError:  # an untrained model may give a label without a symbol
-                heard = str(observation.heard)
-            said = f"{observation.key}\n\nreference: {observation.text}\n\nheard: {heard}"
-            self._board.add_text("dev/text", said, step)
+                recognised = str(observation.heard)
+            text = f"{observation.key}\n\nreference: {observation.text}\n\nheard: {recognised}"
+            self._board.add_text("dev/text", text, step)
 
         self._board.flush()
 

@@ -125,12 +125,12 @@ def _events(folder: Path) -> EventAccumulator:
 
 
 def _series(events: EventAccumulator) -> dict[str, list[tuple[int, float]]]:
-    found = {
+    series = {
         tag: [(e.step, e.value) for e in events.Scalars(tag)]
         for tag in sorted(events.Tags()["scalars"])
     }
     # A restart may leave a name without points
-    return {tag: points for tag, points in found.items() if points}
+    return {tag: points for tag, points in series.items() if points}
 
 
 def _summary(folder: Path, series: Series) -> str:
@@ -181,13 +181,13 @@ def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
 
 
 def _epochs(series: Series) -> Table:
-    found = {tag: dict(series[tag]) for tag in EPOCH if tag in series}
+    curves = {tag: dict(series[tag]) for tag in EPOCH if tag in series}
     steps = [step for step, _ in series.get("cv/loss", [])]
     rows = [
-        [str(epoch), str(step), *(_short(points.get(step)) for points in found.values())]
+        [str(epoch), str(step), *(_short(points.get(step)) for points in curves.values())]
         for epoch, step in enumerate(steps)
     ]
-    return Table(("epoch", "step", *found), rows)
+    return Table(("epoch", "step", *curves), rows)
 
 
 def _account(series: Series) -> Table:
@@ -237,18 +237,18 @@ def _short(value: float | None) -> str:
 def _observed_texts(events: EventAccumulator) -> list[tuple[int, str]]:
     """The latest recognised texts, with their step; empty if there are none."""
     tag = "dev/text/text_summary"
-    if tag not in events.Tags()["tensors"] or not (found := events.Tensors(tag)):
+    if tag not in events.Tags()["tensors"] or not (tensors := events.Tensors(tag)):
         return []
-    last: Any = found[-1]
+    last: Any = tensors[-1]
     return [(last.step, last.tensor_proto.string_val[0].decode().replace("\n\n", "\n"))]
 
 
 def _observed_pictures(events: EventAccumulator) -> list[tuple[str, str]]:
     """The latest picture of each tag, with the tag."""
-    found = {tag: events.Images(tag) for tag in events.Tags()["images"]}
+    pictures = {tag: events.Images(tag) for tag in events.Tags()["images"]}
     return [
         (tag, data_uri(images[-1].encoded_image_string, "image/png"))
-        for tag, images in found.items()
+        for tag, images in pictures.items()
         if images
     ]
 

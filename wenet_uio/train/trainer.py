@@ -182,11 +182,11 @@ class Trainer:
             self.engine.disconnect()
 
     def _begin(self) -> None:
-        found = self.world.gather(self.progress.step)
-        if len(set(found)) > 1:
+        steps = self.world.gather(self.progress.step)
+        if len(set(steps)) > 1:
             raise ValueError(
                 f"{self.folder.path}: the newest states that the ranks find are of different steps "
-                f"({', '.join(map(str, found))}); use a --model_dir that all machines share"
+                f"({', '.join(map(str, steps))}); use a --model_dir that all machines share"
             )
 
         self.watchdog.start()
@@ -222,9 +222,9 @@ class Trainer:
         saved.
         """
         progress, config = self.progress, self.config
-        self.read_at, left = time.perf_counter(), self._steps_to_do()
+        self.read_at, steps_left = time.perf_counter(), self._steps_to_do()
         ends_inside, progress.inside_pass = (
-            left < math.ceil(len(self.train) / config.accum_grad),
+            steps_left < math.ceil(len(self.train) / config.accum_grad),
             False,
         )
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
@@ -233,9 +233,9 @@ class Trainer:
             self.watchdog.beat(f"step {progress.step + 1}")
             self._launch(micro_batches, {"wait": wait, "stop": float(self.stop.asked)})
             # The loader of a state of the last step is in the next epoch
-            left, progress.trained = (
-                left - 1,
-                left == 1,
+            steps_left, progress.trained = (
+                steps_left - 1,
+                steps_left == 1,
             )
             progress.inside_pass = progress.trained and ends_inside
             save = config.save_interval and progress.step % config.save_interval == 0

@@ -80,7 +80,7 @@ class Watchdog:
     def _watch(self) -> None:
         board = self.world.notice_board("watchdog") if self.world.size > 1 else None
         interval = min(self.seconds / 4, 5.0)
-        own = str(self.world.rank)
+        rank = str(self.world.rank)
         reported: Post | None = None
 
         while not self._ended.wait(interval):
@@ -88,7 +88,7 @@ class Watchdog:
             if post is reported:
                 continue
             if reported is not None and board is not None:
-                board.delete_key(own)
+                board.delete_key(rank)
 
             reported = None
             if time.monotonic() - self._last < self.seconds:
@@ -97,7 +97,7 @@ class Watchdog:
             reported = post
             posts = {self.world.rank: replace(post, stack=self._stack())}
             if board is not None:
-                board.set(own, json.dumps(asdict(posts[self.world.rank])))
+                board.set(rank, json.dumps(asdict(posts[self.world.rank])))
                 self._ended.wait(interval + GRACE)
                 posts = self._posts_on(board)
 

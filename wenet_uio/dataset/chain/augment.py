@@ -157,10 +157,13 @@ def warped(feats: torch.Tensor, warps: torch.Tensor) -> torch.Tensor:
     before = frame * (center / moved)
     after = center + (frame - moved) * ((frames - center) / (frames - moved).clamp(min=1))
     source = torch.minimum(torch.where(frame < moved, before, after), frames - 1)
-    left = source.floor()
-    right = torch.minimum(left + 1, frames - 1)
-    share = (source - left).to(feats.dtype)[:, :, None]
-    rows = [feats.gather(1, place.long()[:, :, None].expand_as(feats)) for place in (left, right)]
+    frame_before = source.floor()
+    frame_after = torch.minimum(frame_before + 1, frames - 1)
+    share = (source - frame_before).to(feats.dtype)[:, :, None]
+    rows = [
+        feats.gather(1, place.long()[:, :, None].expand_as(feats))
+        for place in (frame_before, frame_after)
+    ]
 
     return torch.lerp(rows[0], rows[1], share)
 

@@ -225,10 +225,10 @@ def defer_batch(examples: Sequence[Example]) -> PaddedWaveforms:
     rows = (len(examples),)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(numbers, rows)
     for name, columns in (("times", 2), ("bands", 2), ("copied", 3)):
-        numbers[name] = [[getattr(view, name) for view in each.views] for each in draws]
+        numbers[name] = [[getattr(view, name) for view in draw.views] for draw in draws]
         shapes[name] = (*rows, len(numbers[name][0]), len(numbers[name][0][0]), columns)
 
-    numbers["warps"] = [each.warps for each in draws]
+    numbers["warps"] = [draw.warps for draw in draws]
     shapes["warps"] = (*rows, len(draws[0].warps), 3)
     dtype = (
         torch.int16

@@ -264,26 +264,35 @@ def _kaldi_edges(
     waveform.
     """
     size, shift = window_and_shift(sample_rate, conf)
-    left = size // 2 - shift // 2
-    return _mirror_edges(waveforms, lengths, max(0, left), size, repeat=True)[:, max(0, -left) :]
+    frames_before = size // 2 - shift // 2
+    return _mirror_edges(waveforms, lengths, max(0, frames_before), size, repeat=True)[
+        :, max(0, -frames_before) :
+    ]
 
 
 def _mirror_edges(
-    waveforms: torch.Tensor, lengths: torch.Tensor, left: int, right: int, *, repeat: bool
+    waveforms: torch.Tensor,
+    lengths: torch.Tensor,
+    margin_before: int,
+    margin_after: int,
+    *,
+    repeat: bool,
 ) -> torch.Tensor:
     """Mirror each waveform at its start and at its own end: (B, left + samples + right).
 
     With `repeat` the sample at an edge occurs twice, as in Kaldi: x[-1] is x[0] instead of x[1].
     """
-    extended = torch.nn.functional.pad(waveforms, (left, right))
+    extended = torch.nn.functional.pad(waveforms, (margin_before, margin_after))
     ends = lengths[:, None]
-    before = torch.arange(-left, 0, device=lengths.device).expand(len(lengths), left)
-    place = torch.cat([before, ends + torch.arange(right, device=lengths.device)], dim=1)
+    before = torch.arange(-margin_before, 0, device=lengths.device).expand(
+        len(lengths), margin_before
+    )
+    place = torch.cat([before, ends + torch.arange(margin_after, device=lengths.device)], dim=1)
     period = 2 * ends if repeat else (2 * ends - 2).clamp(min=1)
     folded = place.remainder(period)
     folded = torch.minimum(folded, period - 1 - folded if repeat else period - folded)
 
-    return extended.scatter_(1, place + left, waveforms.gather(1, folded))
+    return extended.scatter_(1, place + margin_before, waveforms.gather(1, folded))
 
 
 @lru_cache(maxsize=16)

@@ -74,12 +74,12 @@ def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor
     edges = torch.linspace(
         _mel(conf.low_freq), _mel(high), conf.num_mel_bins + 2, dtype=torch.float64
     )
-    left, centre, right = edges[:-2], edges[1:-1], edges[2:]
+    lower, centre, upper = edges[:-2], edges[1:-1], edges[2:]
     mels = 1127.0 * torch.log1p(
         torch.arange(fft_size // 2 + 1, dtype=torch.float64)[:, None] * sample_rate / fft_size / 700
     )
     weights = torch.minimum(
-        (mels - left) / (centre - left), (right - mels) / (right - centre)
+        (mels - lower) / (centre - lower), (upper - mels) / (upper - centre)
     ).clamp_(min=0)
     weights[-1] = 0  # Kaldi ignores the bin at half the sample rate
 

@@ -23,11 +23,11 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
             have theirs.
     """
     examples = sorted(examples, key=_length, reverse=True)
-    heard = _with_features(examples)
-    lengths = [_frames(example) for example in heard]
-    is_deferred = bool(heard) and heard[0].deferred is not None
-    if any((example.deferred is not None) != is_deferred for example in heard):
-        names = f"{heard[0].key} and {heard[-1].key}"
+    with_audio = _with_features(examples)
+    lengths = [_frames(example) for example in with_audio]
+    is_deferred = bool(with_audio) and with_audio[0].deferred is not None
+    if any((example.deferred is not None) != is_deferred for example in with_audio):
+        names = f"{with_audio[0].key} and {with_audio[-1].key}"
         raise ValueError(
             f"audio and stored features in one batch (of {names}) need feature_device: worker"
         )
@@ -36,12 +36,12 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
     size = len(examples)
     shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
         "feats": (
-            (len(heard), max(lengths, default=0), 0 if is_deferred else feature_dim),
+            (len(with_audio), max(lengths, default=0), 0 if is_deferred else feature_dim),
             torch.float32,
         ),
-        "feats_lengths": ((len(heard),), torch.int64),
+        "feats_lengths": ((len(with_audio),), torch.int64),
     }
-    if heard and heard[0].other_feats is not None:
+    if with_audio and with_audio[0].other_feats is not None:
         shapes["other_feats"] = shapes["feats"]
 
     for name, rows in labels.items():
@@ -51,7 +51,7 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
     tensors = empty_tensors(shapes)
     for name in ("feats", "other_feats"):
         if name in tensors:
-            _fill_feats(tensors[name], [getattr(example, name) for example in heard])
+            _fill_feats(tensors[name], [getattr(example, name) for example in with_audio])
 
     tensors["feats_lengths"].copy_(torch.tensor(lengths, dtype=torch.int64))
     for name, rows in labels.items():
@@ -68,7 +68,7 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
         texts=tuple(example.text for example in examples),
         extra=tuple(example.extra for example in examples),
         other_feats=tensors.get("other_feats"),
-        deferred=defer_batch(heard) if is_deferred else None,
+        deferred=defer_batch(with_audio) if is_deferred else None,
     )
 
 

@@ -72,10 +72,10 @@ class Recordings:
         Raises:
             ListError: none of TRIES drawn recordings can be read.
         """
-        found, unreadable = self._drawn(samples, random, other_than)
-        if found is None or len(found) >= samples:
-            return Excerpt(found, unreadable)
-        return Excerpt(repeated(found, random.randrange(len(found)), samples), unreadable)
+        waveform, unreadable = self._drawn(samples, random, other_than)
+        if waveform is None or len(waveform) >= samples:
+            return Excerpt(waveform, unreadable)
+        return Excerpt(repeated(waveform, random.randrange(len(waveform)), samples), unreadable)
 
     def part(self, samples: int, random: Random, other_than: str = "") -> Excerpt:
         """Like `excerpt`, but all of a recording that is shorter, as it is."""
@@ -124,8 +124,8 @@ class Recordings:
         audio.
         """
         if self._kept is None:
-            found = self._decoded(ref, samples / self.rate + MARGIN, place)
-            return None if found is None else found[:samples]
+            waveform = self._decoded(ref, samples / self.rate + MARGIN, place)
+            return None if waveform is None else waveform[:samples]
 
         whole = self._kept.get(ref)
         if whole is None:
@@ -155,8 +155,8 @@ class Recordings:
         waveform, rate = read_audio(
             utterance.audio, start, end, utterance.extra.get("channel", self.channel)
         )
-        found = torch.from_numpy(waveform)
-        return found if rate == self.rate else resample(found, rate, self.rate)
+        samples_read = torch.from_numpy(waveform)
+        return samples_read if rate == self.rate else resample(samples_read, rate, self.rate)
 
 
 def repeated(waveform: torch.Tensor, first: int, samples: int) -> torch.Tensor:

@@ -51,11 +51,11 @@ class Reverb:
         waveform = waveform_of(example)
         response, unreadable = self.rooms(example.sample_rate, random)
         if response is not None:
-            heard = torch.from_numpy(
+            reverberant = torch.from_numpy(
                 convolved(waveform.numpy().astype(np.float32, copy=False), response)
             )
-            before, after = power(waveform), power(heard)
-            waveform = heard.mul_((before / after) ** 0.5) if after else waveform
+            before, after = power(waveform), power(reverberant)
+            waveform = reverberant.mul_((before / after) ** 0.5) if after else waveform
 
         return replace(example, waveform=waveform, unreadable=example.unreadable + unreadable)
 
@@ -72,10 +72,10 @@ class RecordedRooms:
         self, rate: int, random: Random
     ) -> tuple[ImpulseResponse | None, tuple[Skipped, ...]]:
         """A drawn response."""
-        found, unreadable = self.recordings.beginning(int(MOST_SECONDS * rate), random)
-        if found is None or not power(found):
+        recording, unreadable = self.recordings.beginning(int(MOST_SECONDS * rate), random)
+        if recording is None or not power(recording):
             return None, unreadable
-        response = found.numpy()
+        response = recording.numpy()
         return response[np.abs(response).argmax() :], unreadable
 
 
@@ -135,11 +135,11 @@ def shoebox(
         bounces = bounces + (np.abs(copies - mirrored) + np.abs(copies)).reshape(shape)
 
     direct = float(np.linalg.norm(speaker - microphone))
-    heard = squared < (direct + SOUND * rt60) ** 2
-    distance, amplitudes = np.sqrt(squared[heard]), reflected ** np.arange(bounces.max() + 1)
+    audible = squared < (direct + SOUND * rt60) ** 2
+    distance, amplitudes = np.sqrt(squared[audible]), reflected ** np.arange(bounces.max() + 1)
     delay, loudness = (
         (distance - direct) * rate / SOUND,
-        amplitudes[bounces[heard]] / np.maximum(distance, NEAREST),
+        amplitudes[bounces[audible]] / np.maximum(distance, NEAREST),
     )
     whole = delay.astype(np.int64)
     late = delay - whole  # a delay between two samples is shared by both
@@ -156,7 +156,9 @@ def convolved(waveform: np.ndarray, response: ImpulseResponse) -> np.ndarray:
     step = size - len(response) + 1
     blocks = np.zeros((-(-len(waveform) // step), step), np.float32)
     blocks.ravel()[: len(waveform)] = waveform
-    heard = np.fft.irfft(np.fft.rfft(blocks, size) * np.fft.rfft(response, size), size)
-    heard[1:, : size - step] += heard[:-1, step:]  # the tail of a block lies in the next one
+    blocks_out = np.fft.irfft(np.fft.rfft(blocks, size) * np.fft.rfft(response, size), size)
+    blocks_out[1:, : size - step] += blocks_out[
+        :-1, step:
+    ]  # the tail of a block lies in the next one
 
-    return heard[:, :step].ravel()[: len(waveform)].astype(np.float32)
+    return blocks_out[:, :step].ravel()[: len(waveform)].astype(np.float32)

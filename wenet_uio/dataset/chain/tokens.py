@@ -86,17 +86,20 @@ class Filter:
         _skip_if(filters, detail)
         return example
 
-    def check_conversation(self, said: int, heard: int) -> None:
+    def check_conversation(self, of_assistant: int, of_others: int) -> None:
         """Check a conversation: tokens of the turns of the assistant, and of all other turns with
         their audio.
 
         Raises:
             SkipSample: a number of tokens is out of bounds.
         """
-        filters, detail = token_count_filters(self.conf, said + heard), f"{said + heard} tokens"
-        if said and heard:
-            filters += token_ratio_filters(self.conf, said, heard)
-            detail += f", {said} of them by the assistant"
+        filters, detail = (
+            token_count_filters(self.conf, of_assistant + of_others),
+            f"{of_assistant + of_others} tokens",
+        )
+        if of_assistant and of_others:
+            filters += token_ratio_filters(self.conf, of_assistant, of_others)
+            detail += f", {of_assistant} of them by the assistant"
         _skip_if(filters, detail)
 
 

@@ -40,9 +40,9 @@ class UserOperator:
             ) from error
 
         if not isinstance(changed, Example):
-            found = type(changed).__name__
+            returned = type(changed).__name__
             raise OperatorError(
-                f"{self.use} returned {found} for {example.key}; it must return an Example"
+                f"{self.use} returned {returned} for {example.key}; it must return an Example"
             )
 
         return changed

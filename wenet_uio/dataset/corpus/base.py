@@ -99,7 +99,10 @@ class Corpus(ABC):
         """Lengths of all samples of one or more shards, one shard after the other."""
         rows = [self.rows(int(shard)) for shard in shards]
         return Stored(
-            *(np.concatenate([getattr(each, name) for each in rows]) for name in Stored._fields)
+            *(
+                np.concatenate([getattr(shard_rows, name) for shard_rows in rows])
+                for name in Stored._fields
+            )
         )
 
     @abstractmethod

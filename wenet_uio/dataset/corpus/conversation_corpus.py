@@ -62,15 +62,20 @@ class ConversationCorpus(LineCorpus):
         """The turns of a conversation; audio is the path of a local file, or the bytes of a remote
         one.
         """
-        found = self._conversation(ref)
-        turns = tuple(self._turn(turn) for turn in found.turns)
-        extra = {**found.extra, "roles": [turn.role for turn in found.turns]}
-        return Utterance(found.key, None, found.text(self._tag), extra=extra, turns=turns)
+        conversation = self._conversation(ref)
+        turns = tuple(self._turn(turn) for turn in conversation.turns)
+        extra = {**conversation.extra, "roles": [turn.role for turn in conversation.turns]}
+        return Utterance(
+            conversation.key, None, conversation.text(self._tag), extra=extra, turns=turns
+        )
 
     def texts(self, ref: SampleRef) -> Texts:
         """The texts of the turns."""
-        found = self._conversation(ref)
-        return Texts(tuple(turn.text for turn in found.turns if turn.text is not None), found.extra)
+        conversation = self._conversation(ref)
+        return Texts(
+            tuple(turn.text for turn in conversation.turns if turn.text is not None),
+            conversation.extra,
+        )
 
     def audio_tokens(self, ref: SampleRef) -> int:
         """Tokens that the audio of a conversation counts."""
@@ -115,13 +120,13 @@ def _entries(path: str, seconds_of_token: float, bad: list[Problem]) -> Iterator
         if not line.strip():
             continue
         try:
-            found = parse_conversation(line)
+            conversation = parse_conversation(line)
             length = sum(
                 _tokens(turn, path, seconds_of_token) if turn.text is None else len(turn.text)
-                for turn in found.turns
+                for turn in conversation.turns
             )
         except (ListError, AudioError, OSError) as error:
             bad.append((f"{path}:{number}", str(error)))
             continue
 
-        yield Entry(found.key, 0, TEXT_ONLY, length, 0, 0, offset, len(line))
+        yield Entry(conversation.key, 0, TEXT_ONLY, length, 0, 0, offset, len(line))

@@ -233,8 +233,8 @@ def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | 
     """Like `read_index`; None if there is no such file, or it is damaged, unreadable or of another
     version.
     """
-    found = find_columns(path, one_of_many=one_of_many)
-    return None if found is None else _stored(*found)
+    columns = find_columns(path, one_of_many=one_of_many)
+    return None if columns is None else _stored(*columns)
 
 
 def _stored(columns: dict[str, np.ndarray], meta: dict[str, Any]) -> StoredIndex:

@@ -81,9 +81,9 @@ def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_L
             f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them"
         )
 
-    found = _current_index(data_list, data_type, layout)
-    if found is not None:
-        return found
+    index = _current_index(data_list, data_type, layout)
+    if index is not None:
+        return index
 
     with locked(data_list):
         return (
@@ -149,12 +149,12 @@ def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Probl
         ) as pool:
             indexed = pool.map(lambda shard: index_shard(shard, data_list, layout), shards)
             bar = tqdm(indexed, "index", len(shards), unit="shard", disable=None, leave=False)
-            for shard, (found, problems) in zip(shards, bar, strict=True):
+            for shard, (shard_lengths, problems) in zip(shards, bar, strict=True):
                 bad.extend(problems)
-                if len(found):
+                if len(shard_lengths):
                     used.append(shard.encode())
-                    lengths.append(found)
-                    yield found
+                    lengths.append(shard_lengths)
+                    yield shard_lengths
 
     table = shard_table(rows())
     table["paths"] = np.frombuffer(b"".join(used), dtype=np.uint8)
@@ -213,8 +213,8 @@ def _any_remote(shards: Iterable[str]) -> bool:
 def _current_index(data_list: str, data_type: DataType, layout: Layout) -> Path | None:
     """Path of an index of the current content of the list, if there is any."""
     for place in places_of(index_of(data_list, layout)):
-        found = find_columns(place)
-        if found is not None and _is_current(found[1], data_list, data_type):
+        columns = find_columns(place)
+        if columns is not None and _is_current(columns[1], data_list, data_type):
             return place
     return None
 
@@ -225,11 +225,11 @@ def _is_current(meta: Mapping[str, Any], data_list: str, data_type: DataType) ->
         check_type(data_list, data_type)
         return False
 
-    found = _fingerprint(data_list)
-    if found["bytes"] != meta["bytes"]:
+    state = _fingerprint(data_list)
+    if state["bytes"] != meta["bytes"]:
         return False
 
-    return found["mtime_ns"] == meta["mtime_ns"] or digest_of(data_list) == meta["digest"]
+    return state["mtime_ns"] == meta["mtime_ns"] or digest_of(data_list) == meta["digest"]
 
 
 def _fingerprint(data_list: str) -> dict[str, Any]:

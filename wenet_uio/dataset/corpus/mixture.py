@@ -87,7 +87,7 @@ class Mixture(Corpus):
         bad = list(itertools.chain(*(corpus.bad for corpus in corpora)))
         digest = self._digest_of(per_batch)
         samples, seconds = (
-            sum(getattr(each, name) for each in corpora)
+            sum(getattr(part, name) for part in corpora)
             for name in ("num_samples", "total_seconds")
         )
         super().__init__(path, {}, bad, Summary(samples, seconds, digest))
@@ -137,7 +137,10 @@ class Mixture(Corpus):
     def column(self, name: Literal["samples", "seconds"], shards: np.ndarray) -> np.ndarray:
         """Number of utterances or duration of some shards."""
         return np.concatenate(
-            [getattr(source.corpus, name)[own] for source, own in self._by_source(shards)]
+            [
+                getattr(source.corpus, name)[own_shards]
+                for source, own_shards in self._by_source(shards)
+            ]
         )
 
     def extremes(self, shards: slice | np.ndarray) -> Extremes:
@@ -145,7 +148,9 @@ class Mixture(Corpus):
         shards = (
             np.arange(*shards.indices(self.num_shards)) if isinstance(shards, slice) else shards
         )
-        parts = [source.corpus.extremes(own) for source, own in self._by_source(shards)]
+        parts = [
+            source.corpus.extremes(own_shards) for source, own_shards in self._by_source(shards)
+        ]
         return Extremes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     @property
@@ -187,7 +192,9 @@ class Mixture(Corpus):
 
     def lengths(self, shards: np.ndarray) -> Stored:
         """Lengths of all samples of these shards."""
-        parts = [source.corpus.lengths(own) for source, own in self._by_source(shards)]
+        parts = [
+            source.corpus.lengths(own_shards) for source, own_shards in self._by_source(shards)
+        ]
         return Stored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def read(self, ref: SampleRef) -> Utterance:
@@ -221,17 +228,17 @@ class Mixture(Corpus):
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
         """The remote tars among these shards."""
         return [
-            found
+            remote
             for number, shard in self._in_source(shards)
-            for found in self.sources[number].corpus.remote_shards([shard])
+            for remote in self.sources[number].corpus.remote_shards([shard])
         ]
 
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
         """The remote audio files of these samples."""
         return [
-            found
+            remote
             for (number, shard), row in zip(self._in_source(shards), rows, strict=True)
-            for found in self.sources[number].corpus.remote_files([shard], [row])
+            for remote in self.sources[number].corpus.remote_files([shard], [row])
         ]
 
     def _in_source(self, shards: Numbers) -> list[tuple[int, int]]:
@@ -310,13 +317,13 @@ class MixedPass(Corpus):
     def extremes(self, shards: slice | np.ndarray) -> Extremes:
         """Shortest and longest audio and text of some runs."""
         runs = np.arange(*shards.indices(self.num_shards)) if isinstance(shards, slice) else shards
-        found = self.mixture.extremes(self.shards[runs])
+        extremes = self.mixture.extremes(self.shards[runs])
         place = np.searchsorted(self._cut, runs)
         is_cut = np.append(self._cut, -1)[place] == runs
-        for name, column in found._asdict().items():
+        for name, column in extremes._asdict().items():
             column[is_cut] = self._table_of_cut[name][place[is_cut]]
 
-        return found
+        return extremes
 
     def rows(self, shard: int) -> Rows:
         """Index of one run. In later rounds of a source the hashes of keys differ, and so do all

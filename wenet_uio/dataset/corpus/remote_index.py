@@ -67,11 +67,11 @@ def update_kept_index(
     before: StoredIndex | None = None
     is_current = False
 
-    for found in filter(None, map(find_index, places_of(path))):
-        is_current = _is_of(found.meta, version, manifest)
+    for stored in filter(None, map(find_index, places_of(path))):
+        is_current = _is_of(stored.meta, version, manifest)
         if is_current and compare != "all":
-            return found.rows, found.bad
-        before = found
+            return stored.rows, stored.bad
+        before = stored
 
     beside = None if compare == "all" else _from_sidecar(files, layout, version)
     rows, bad = beside or _scanned(files, layout, version)
@@ -95,12 +95,12 @@ def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexe
         return None
 
     with objects.held_path(sidecar) as path:
-        found = find_index(path)
+        index = find_index(path)
 
-    if found is None:
+    if index is None:
         return None
 
-    rows, bad, meta = found
+    rows, bad, meta = index
     return (rows, bad) if meta["tar_bytes"] == version.size else None
 
 

@@ -137,7 +137,7 @@ class ShardCorpus(Corpus):
         key = rows.key(ref.row)
         start, end = _place(rows.audio_offset, rows.audio_size, ref.row)
         data, first = self._bytes(ref.shard, start, end)
-        found, size = member_before(data[: start - first])
+        name, size = member_before(data[: start - first])
 
         try:
             record = json.loads(
@@ -148,9 +148,9 @@ class ShardCorpus(Corpus):
             raise self._changed(ref) from None
 
         if len(record) > 4:
-            is_own = record[4:] == [key, plain_name(found)]
+            is_own = record[4:] == [key, plain_name(name)]
         else:  # of an earlier version; a manifest may use other names than the tar
-            is_own = bool(self.files(ref.shard).manifest) or key in keys_of(plain_name(found))
+            is_own = bool(self.files(ref.shard).manifest) or key in keys_of(plain_name(name))
 
         if not is_own or size != end - start:
             raise self._changed(ref)

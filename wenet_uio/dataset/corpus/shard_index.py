@@ -72,10 +72,10 @@ def shard_index(
     files = files._replace(tar=tar, manifest=manifest)
     stored: list[tuple[bool, StoredIndex | None]] = []
 
-    for is_current, found in _stored_indexes(files, folder, layout):
-        if is_current and _is_as_indexed(found.rows, tar, compare):
-            return found.rows, found.bad
-        stored.append((is_current, found))
+    for is_current, index in _stored_indexes(files, folder, layout):
+        if is_current and _is_as_indexed(index.rows, tar, compare):
+            return index.rows, index.bad
+        stored.append((is_current, index))
 
     was_current, before = max(stored, key=itemgetter(0), default=(False, None))
     rows, bad = scan_shard(files, layout, tar)
@@ -94,12 +94,12 @@ def _stored_indexes(
     """
     state = _state_of(files)
     for place in _places(files, folder, layout):
-        found = find_index(place, one_of_many=True)
-        if found is not None:
+        index = find_index(place, one_of_many=True)
+        if index is not None:
             is_new = _mtime(files.tar) <= _mtime(place) + COPY_SECONDS
             yield (
-                is_new and all(found.meta.get(name) == value for name, value in state.items()),
-                found,
+                is_new and all(index.meta.get(name) == value for name, value in state.items()),
+                index,
             )
 
 

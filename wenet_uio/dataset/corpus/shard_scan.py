@@ -42,16 +42,16 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
         cannot be read, and of each damaged place of the tar.
     """
     tar_pages = pages_of(tar)  # before the scan, so that a change during the scan is noticed later
-    members, found = read_members(tar, files.tar)
+    members, problems_in_tar = read_members(tar, files.tar)
     if files.manifest:
         names = Counter(member.name for member in members)
-        found += [
+        problems_in_tar += [
             (name, f"{count} members have this name, and only the last is used")
             for name, count in names.items()
             if count > 1
         ]
 
-    bad = in_tar(found, files.tar)
+    bad = in_tar(problems_in_tar, files.tar)
     if not members and not files.manifest:
         return replace(rows_of([]), tar_pages=tar_pages), bad
 

@@ -165,10 +165,10 @@ def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:
     ]
     digest = hashlib.blake2b("".join(lines).encode(), digest_size=6).hexdigest()
     path = folder / f"shards.{digest}.list"
-    found = next((place for place in places_of(path) if place.exists()), None)
+    existing = next((place for place in places_of(path) if place.exists()), None)
 
     return str(
-        found or write_kept(places_of(path), lambda file: file.write("".join(lines).encode()))
+        existing or write_kept(places_of(path), lambda file: file.write("".join(lines).encode()))
     )
 
 

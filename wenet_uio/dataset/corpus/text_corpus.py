@@ -84,7 +84,7 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
     questions: list[str] = []
     for path in paths:
         try:
-            found = [
+            of_file = [
                 line.strip()
                 for line in Path(path).read_text(encoding="utf-8").splitlines()
                 if line.strip()
@@ -92,9 +92,9 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
         except (OSError, UnicodeDecodeError) as error:
             raise ListError(f"{path}: questions cannot be read ({error})") from None
 
-        if not found:
+        if not of_file:
             raise ListError(f"{path}: holds no question; write one a line")
-        questions += found
+        questions += of_file
 
     return tuple(questions)
 
@@ -109,8 +109,8 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
     """
     index = f"{path}.idx" if source_path is None else f"{path}.{Path(source_path).name}.idx"
     with locked(path):
-        found = [(name, Path(name).stat()) for name in filter(None, (path, source_path))]
-        fingerprint = [[name, status.st_size, status.st_mtime_ns] for name, status in found]
+        statuses = [(name, Path(name).stat()) for name in filter(None, (path, source_path))]
+        fingerprint = [[name, status.st_size, status.st_mtime_ns] for name, status in statuses]
         for place in places_of(index):
             columns, meta = find_columns(place) or ({}, {})
             if meta.get("files") == fingerprint:
@@ -120,7 +120,7 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
         # The digest of rows covers lengths only. Texts of equal length with other words must give
         # another digest.
         summary = summary_of(columns)
-        texts = " ".join([summary.digest, *(digest_of(name) for name, _ in found)])
+        texts = " ".join([summary.digest, *(digest_of(name) for name, _ in statuses)])
         meta = {"files": fingerprint, "bad": bad, "summary": {**asdict(summary), "digest": texts}}
         return read_columns(
             write_kept(places_of(index), lambda file: write_columns(file, columns, meta))

@@ -118,17 +118,19 @@ def _count(corpus: Corpus, tokenizer: AnyTokenizer) -> Iterator[int]:
             bar.update(samples)
 
 
-def tokens_of(tokenizer: AnyTokenizer, found: Texts) -> int:
+def tokens_of(tokenizer: AnyTokenizer, texts_of_sample: Texts) -> int:
     """Tokens of all texts of a sample; 0 if their language is not known, which the reader
     reports.
     """
     try:
         of_source = (
             0
-            if found.source is None
-            else len(tokenizer.of(found.fields, "source").tokenize(found.source)[0])
+            if texts_of_sample.source is None
+            else len(
+                tokenizer.of(texts_of_sample.fields, "source").tokenize(texts_of_sample.source)[0]
+            )
         )
-        own = tokenizer.of(found.fields)
+        of_language = tokenizer.of(texts_of_sample.fields)
     except UnknownLanguageError:
         return 0
-    return of_source + sum(len(own.tokenize(text)[0]) for text in found.texts)
+    return of_source + sum(len(of_language.tokenize(text)[0]) for text in texts_of_sample.texts)

@@ -105,16 +105,16 @@ def speakers_of(paths: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ListError: a file is missing, is not UTF-8, or names no speaker.
     """
-    found: list[list[str]] = []
+    of_files: list[list[str]] = []
     for path in paths:
         try:
-            found.append(Path(path).read_text(encoding="utf-8-sig").split())
+            of_files.append(Path(path).read_text(encoding="utf-8-sig").split())
         except (OSError, UnicodeDecodeError) as error:
             raise ListError(f"{path}: speakers cannot be read ({error})") from None
-        if not found[-1]:
+        if not of_files[-1]:
             raise ListError(f"{path}: names no speaker; write one a line")
 
-    return tuple(dict.fromkeys(itertools.chain(*found)))
+    return tuple(dict.fromkeys(itertools.chain(*of_files)))
 
 
 def _entries(
@@ -126,8 +126,10 @@ def _entries(
             continue
 
         try:
-            found = parse_tts_text(line, manifest=manifest)
-            seconds = found.seconds or SECONDS_OF_TEXT + seconds_per_character * len(found.to_speak)
+            sentence = parse_tts_text(line, manifest=manifest)
+            seconds = sentence.seconds or SECONDS_OF_TEXT + seconds_per_character * len(
+                sentence.to_speak
+            )
             milliseconds = math.ceil(PLANNED_RATE * seconds)
             if milliseconds > MOST_SAMPLES:
                 raise ListError(
@@ -137,5 +139,5 @@ def _entries(
             bad.append((f"{path}:{number}", str(error)))
             continue
 
-        key = found.key or f"{name}:{number}"
-        yield Entry(key, milliseconds, PLANNED_RATE, len(found.text), 0, 0, offset, len(line))
+        key = sentence.key or f"{name}:{number}"
+        yield Entry(key, milliseconds, PLANNED_RATE, len(sentence.text), 0, 0, offset, len(line))

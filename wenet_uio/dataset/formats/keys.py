@@ -85,7 +85,7 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
         keys: the keys by rules 1 and 2.
         audio: the audio of lines that state no key; None for lines that do.
     """
-    named = {number: each for number, each in enumerate(audio) if each is not None}
+    named = {number: part for number, part in enumerate(audio) if part is not None}
     if len({keys[number] for number in named}) == len(named):
         return keys
 
@@ -108,7 +108,7 @@ def _are_of_one_audio(keys: Sequence[str], named: Mapping[int, Audio]) -> bool:
     """Whether all numbered lines with one key name one audio and one start."""
     first: dict[str, Audio] = {}
     return all(
-        first.setdefault(keys[number], each)[:2] == each[:2] for number, each in named.items()
+        first.setdefault(keys[number], part)[:2] == part[:2] for number, part in named.items()
     )
 
 

@@ -208,9 +208,9 @@ def _source(cut: Any) -> tuple[str, int | None]:
     channel = _channel(cut, always=True)
     source = next((source for source in cut.recording.sources if channel in source.channels), None)
     if source is None or source.type not in ("file", "url"):
-        found = "no source" if source is None else f"a source of type {source.type}"
+        what = "no source" if source is None else f"a source of type {source.type}"
         raise ListError(
-            f"{found} for channel {channel} of recording {cut.recording.id}; expected a file or a "
+            f"{what} for channel {channel} of recording {cut.recording.id}; expected a file or a "
             "URL"
         )
 

@@ -59,23 +59,23 @@ def _expand_alternatives(name: str) -> Iterator[str]:
         yield name
         return
 
-    count = math.prod(found[1].count(",") + 1 for found in BRACES.finditer(name))
+    count = math.prod(braces[1].count(",") + 1 for braces in BRACES.finditer(name))
     if count > MOST_PATHS:
         raise ListError(
             f"{name[:80]}: its alternatives stand for {count} paths; {MOST_PATHS} is the limit"
         )
 
-    found = _first_alternatives(name)
-    if found is None:
+    braces = _first_alternatives(name)
+    if braces is None:
         yield name
         return
 
-    for part in found[1].split(","):
-        yield from _expand_alternatives(name[: found.start()] + part + name[found.end() :])
+    for part in braces[1].split(","):
+        yield from _expand_alternatives(name[: braces.start()] + part + name[braces.end() :])
 
 
 def _first_alternatives(name: str) -> re.Match[str] | None:
-    return next((found for found in BRACES.finditer(name) if "," in found[1]), None)
+    return next((braces for braces in BRACES.finditer(name) if "," in braces[1]), None)
 
 
 def _files_of(name: str) -> list[str]:
@@ -104,12 +104,12 @@ def _expand_ranges(pattern: str) -> Iterator[str]:
     ranges = [range(int(first), int(last) + 1) for first, last in bounds]
     count = math.prod(map(len, ranges))
     if not 0 < count <= MOST_PATHS:
-        found = (
+        problem = (
             "end before they begin"
             if not count
             else f"stand for {count} paths; {MOST_PATHS} is the limit"
         )
-        raise ListError(f"{pattern}: its ranges {found}")
+        raise ListError(f"{pattern}: its ranges {problem}")
 
     widths = [len(first) for first, _ in bounds]
     for numbers in itertools.product(*ranges):

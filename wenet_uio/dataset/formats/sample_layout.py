@@ -148,12 +148,12 @@ def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields,
     """
     key, fields, twice = "", {}, ""
     for member in members:
-        own, field = split_name(member.name, way)
-        if own != key and fields:
+        member_key, field = split_name(member.name, way)
+        if member_key != key and fields:
             yield key, fields, twice
             fields, twice = {}, ""
 
-        key = own
+        key = member_key
         if field in fields:
             twice = field
 
@@ -181,7 +181,7 @@ def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
     """Whether the header before `start` in the bytes of a tar is of a member of this key that ends
     at `end`.
     """
-    own, size, header = f"{key}.".encode(), end - start, start - BLOCK
+    prefix, size, header = f"{key}.".encode(), end - start, start - BLOCK
     # Most headers need no parsing, which saves time for every member that is read.
     if (
         header >= 2 * BLOCK
@@ -190,10 +190,10 @@ def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
     ):
         name = bytes(data[header : header + 100]).partition(b"\0")[0]
         is_own = (
-            name.startswith(own)
+            name.startswith(prefix)
             and len(name) < 100
-            and b"." not in name[len(own) :]
-            and b"/" not in name[len(own) :]
+            and b"." not in name[len(prefix) :]
+            and b"/" not in name[len(prefix) :]
         )
         if is_own and data[header + 124 : header + 135] == b"%011o" % size:
             return True
@@ -259,11 +259,11 @@ def _audio_field(fields: Fields, layout: Layout) -> str:
     """
     if layout.audio_field:
         wanted = layout.audio_field.split(";")
-        found = next((field for field in wanted if field in fields), None)
-        if found is None:
+        audio_field = next((field for field in wanted if field in fields), None)
+        if audio_field is None:
             raise ListError(f"no {' or '.join(wanted)} among its members: {', '.join(fields)}")
 
-        return found
+        return audio_field
 
     audio = sorted(filter(is_audio, fields), key=lambda field: (_is_array(field), "." in field))
     if not audio:

@@ -83,11 +83,11 @@ class HeaderReader:
         Raises:
             HeaderError: the block at `position` is no header.
         """
-        own: dict[str, bytes] = {}
+        of_member: dict[str, bytes] = {}
         while True:
             block = self._data[self.position : self.position + BLOCK]
             if not any(block):
-                if own or self._problem:
+                if of_member or self._problem:
                     self._problem = ""
                     raise HeaderError("no member behind an extended header")
                 return None
@@ -97,24 +97,24 @@ class HeaderReader:
             if header.kind not in EXTENDED:
                 break
 
-            self._read_extended(header, own)
+            self._read_extended(header, of_member)
 
         if header.kind == SPARSE:
             self._skip_sparse_map(block)
 
-        return self._placed(_described(header, self._common | own))
+        return self._placed(_described(header, self._common | of_member))
 
     def resume(self) -> int | None:
         """Move to the next header behind `position`; returns its place, or None if there is
         none.
         """
-        found = self._next_header(self.position + 1)
-        if found is not None:
-            self.position = found
-        return found
+        position = self._next_header(self.position + 1)
+        if position is not None:
+            self.position = position
+        return position
 
-    def _read_extended(self, header: Header, own: dict[str, bytes]) -> None:
-        """Add the values of an extended header to `own`, or to those of all members."""
+    def _read_extended(self, header: Header, of_member: dict[str, bytes]) -> None:
+        """Add the values of an extended header to `of_member`, or to those of all members."""
         end = self.position + header.size
         if header.size < 0 or end > len(self._data):
             self.position -= BLOCK
@@ -128,10 +128,14 @@ class HeaderReader:
                 f"its extended header has {header.size} bytes, more than {MOST_EXTENDED}"
             )
         elif header.kind in LONG_NAME + LONG_LINK:
-            own["path" if header.kind in LONG_NAME else "linkpath"] = content.partition(b"\0")[0]
+            of_member["path" if header.kind in LONG_NAME else "linkpath"] = content.partition(
+                b"\0"
+            )[0]
         else:
             try:
-                (self._common if header.kind in PAX_GLOBAL else own).update(_pax_values(content))
+                (self._common if header.kind in PAX_GLOBAL else of_member).update(
+                    _pax_values(content)
+                )
             except HeaderError as error:
                 self._problem = str(error)
 
@@ -139,19 +143,23 @@ class HeaderReader:
         """The header with the offset of its data; moves on to the header behind the data."""
         start, problem, self._problem = self.position, self._problem, ""
         size = 0 if header.kind in WITHOUT_DATA else header.size
-        there = len(self._data) - self.position
-        if 0 <= size <= there:
+        present = len(self._data) - self.position
+        if 0 <= size <= present:
             self.position += padded(size)
             return header._replace(offset=start, problem=problem)
 
         problem = (
-            f"cut short: {there} of {size} bytes are there"
+            f"cut short: {present} of {size} bytes are there"
             if size > 0
             else "its header states no valid size"
         )
-        found = self._next_header(self.position)
-        self.position = len(self._data) + BLOCK if found is None else found
-        behind = "" if found is None else f"; the next member that can be read is at byte {found}"
+        next_header = self._next_header(self.position)
+        self.position = len(self._data) + BLOCK if next_header is None else next_header
+        behind = (
+            ""
+            if next_header is None
+            else f"; the next member that can be read is at byte {next_header}"
+        )
 
         return header._replace(offset=start, problem=problem + behind)
 

@@ -67,20 +67,20 @@ def read_members(path: str, name: str | None = None) -> tuple[list[Member], list
     if not Path(path).stat().st_size:
         return [], [(name, "an empty file")]
 
-    found: list[Member | Header] = []
+    members: list[Member | Header] = []
     bad: list[tuple[str, str]] = []
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        _scan(data, name, found, bad)
-        if not found and data[: len(GZIP)] == GZIP:
+        _scan(data, name, members, bad)
+        if not members and data[: len(GZIP)] == GZIP:
             return [], [(name, "compressed with gzip; name it .tar.gz, or unpack it")]
 
-    return _without_links(found, bad), bad
+    return _without_links(members, bad), bad
 
 
 def _scan(
-    data: mmap.mmap, name: str, found: list[Member | Header], bad: list[tuple[str, str]]
+    data: mmap.mmap, name: str, members: list[Member | Header], bad: list[tuple[str, str]]
 ) -> None:
-    """Add files and links to `found`; members that cannot be used, and damaged places of the tar,
+    """Add files and links to `members`; members that cannot be used, and damaged places of the tar,
     to `bad`.
     """
     reader = HeaderReader(data)
@@ -92,7 +92,7 @@ def _scan(
             header, error = None, str(raised)
 
         if header is not None:
-            _take(header, found, bad)
+            _take(header, members, bad)
             continue
 
         place = reader.position
@@ -104,15 +104,15 @@ def _scan(
             return
 
 
-def _take(header: Header, found: list[Member | Header], bad: list[tuple[str, str]]) -> None:
-    """Add one member to `found` or to `bad`; folders belong to neither."""
+def _take(header: Header, members: list[Member | Header], bad: list[tuple[str, str]]) -> None:
+    """Add one member to `members` or to `bad`; folders belong to neither."""
     problem = _problem(header)
     if problem:
         bad.append((_printable(plain_name(header.name)), problem))
     elif header.kind in FILES:
-        found.append(Member(plain_name(header.name), header.offset, header.size))
+        members.append(Member(plain_name(header.name), header.offset, header.size))
     elif header.kind in LINKS:
-        found.append(header)
+        members.append(header)
 
 
 def _problem(header: Header) -> str:
@@ -185,13 +185,13 @@ def _damage_behind(data: mmap.mmap, end: int) -> str:
     return f"{zeros} bytes of zeros at its end, from byte {end}: it may have been downloaded or written in part"
 
 
-def _without_links(found: list[Member | Header], bad: list[tuple[str, str]]) -> list[Member]:
+def _without_links(headers: list[Member | Header], bad: list[tuple[str, str]]) -> list[Member]:
     """The members, with each link as a member that has the place of its target; links without a
     target go to `bad`.
     """
-    by_name = {plain_name(item.name): item for item in found}
+    by_name = {plain_name(item.name): item for item in headers}
     members = []
-    for item in found:
+    for item in headers:
         if isinstance(item, Member):
             members.append(item)
             continue

@@ -89,12 +89,12 @@ class EntryPolicy(Policy):
 
     def _by_entry(self, lengths: Lengths, name: str) -> np.ndarray:
         assert lengths.entries is not None
-        found = np.zeros(len(lengths.frames), np.int64)
+        values = np.zeros(len(lengths.frames), np.int64)
         for number in np.unique(lengths.entries).tolist():
-            own = lengths.entries == number
-            found[own] = getattr(self.policies[number], name)(lengths.of(own))
+            of_entry = lengths.entries == number
+            values[of_entry] = getattr(self.policies[number], name)(lengths.of(of_entry))
 
-        return found
+        return values
 
 
 def entry_policy_of(confs: Sequence[BatchConf], views: int = 1) -> EntryPolicy:

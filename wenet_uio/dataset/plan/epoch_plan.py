@@ -171,12 +171,12 @@ class EpochPlan:
             for piece in self.batch(index).pieces
         ]
         shares = [share_out(part, world_size)[rank] for part in self._shared_apart(pieces)]
-        own = (
+        of_rank = (
             shares[0]
             if len(shares) == 1
             else without_empty([piece for share in shares for piece in share])
         )
-        return PlannedBatch(min(position + rank, self.num_batches - 1), own)
+        return PlannedBatch(min(position + rank, self.num_batches - 1), of_rank)
 
     def _shared_apart(self, pieces: list[Piece]) -> list[list[Piece]]:
         """The pieces whose samples the ranks of the last step share: all together, or those of each

@@ -94,16 +94,16 @@ class GroupPlanner:
         sources = self._sources.entries(firsts)[order]
         turn = np.zeros(len(batches))
         for source in np.unique(sources):
-            own = np.flatnonzero(sources == source)
-            turn[own] = (np.arange(len(own)) + 0.5) / len(own)
+            of_source = np.flatnonzero(sources == source)
+            turn[of_source] = (np.arange(len(of_source)) + 0.5) / len(of_source)
 
         turns = np.lexsort((sources, turn))
         order, sources = order[turns], sources[turns]
         # Each source takes turns of its own, so its batches need a new order of length
         if self._by_step:
             for source in np.unique(sources):
-                own = np.flatnonzero(sources == source)
-                order[own] = np.sort(order[own])[self._ranks(lane, rows[own])]
+                of_source = np.flatnonzero(sources == source)
+                order[of_source] = np.sort(order[of_source])[self._ranks(lane, rows[of_source])]
 
         return order
 
@@ -188,9 +188,11 @@ class GroupPlanner:
         moves = random / (1.25 - random) * min(measure.length_jitter, JITTER * batches)
         places = np.empty(len(frames))
         for bucket in np.unique(samples.buckets):
-            own = np.flatnonzero(samples.buckets == bucket)
-            own = own[np.argsort(frames[own], kind="stable")]
-            places[own] = np.cumsum(samples.units[own]) / measure.policy.bound + moves[own]
+            of_bucket = np.flatnonzero(samples.buckets == bucket)
+            of_bucket = of_bucket[np.argsort(frames[of_bucket], kind="stable")]
+            places[of_bucket] = (
+                np.cumsum(samples.units[of_bucket]) / measure.policy.bound + moves[of_bucket]
+            )
 
         return places
 
@@ -241,8 +243,8 @@ class GroupPlanner:
     def _by_entry(self, block: Piece) -> list[Piece]:
         """The samples of each entry; nothing if all are of one entry."""
         sources = self._sources.entries(block.shards)
-        found = np.unique(sources)
-        return [block[sources == number] for number in found] if len(found) > 1 else []
+        numbers = np.unique(sources)
+        return [block[sources == number] for number in numbers] if len(numbers) > 1 else []
 
     def _up_to_target(self, samples: Piece) -> list[Piece]:
         """Cut sorted samples into as few pieces as the target of the policy allows."""

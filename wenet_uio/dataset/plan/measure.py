@@ -276,7 +276,9 @@ def needs_token_counts(conf: DatasetConf, by_entry: Sequence[BatchConf] = ()) ->
         by_entry: see `measure_of`.
     """
     tps = conf.filter_conf.max_tps is not None or conf.filter_conf.min_tps > 0
-    return tps or any(policy_of(each).needs_tokens for each in by_entry or (conf.batch_conf,))
+    return tps or any(
+        policy_of(batch_conf).needs_tokens for batch_conf in by_entry or (conf.batch_conf,)
+    )
 
 
 def measure_of(
@@ -324,7 +326,9 @@ def utterance_seconds(corpus: Corpus) -> dict[str, float]:
     """
     shards = np.unique(np.linspace(0, corpus.num_shards - 1, SAMPLED_SHARDS).astype(int))
     rows = [corpus.rows(int(shard)) for shard in shards]
-    seconds = np.concatenate([each.seconds[each.sample_rate != TEXT_ONLY] for each in rows])
+    seconds = np.concatenate(
+        [of_shard.seconds[of_shard.sample_rate != TEXT_ONLY] for of_shard in rows]
+    )
     quantiles = np.percentile(seconds, (50, 95, 100)) if len(seconds) else np.zeros(3)
 
     return dict(zip(("median", "most", "longest"), quantiles.round(2).tolist(), strict=True))

@@ -185,8 +185,8 @@ class DurationBucketPolicy(Policy):
         fits = (lengths.milliseconds[:, None] <= milliseconds) & (lengths.tokens[:, None] <= tokens)
         if not self.lenient:
             first = np.searchsorted(milliseconds, lengths.milliseconds, side="left")
-            own = milliseconds[np.minimum(first, len(milliseconds) - 1)]
-            fits &= milliseconds == own[:, None]
+            end = milliseconds[np.minimum(first, len(milliseconds) - 1)]
+            fits &= milliseconds == end[:, None]
 
         if self.max_tps is not None:
             limits = np.asarray(self.max_tps)[
@@ -196,9 +196,9 @@ class DurationBucketPolicy(Policy):
                 lengths.milliseconds[:, None], 1
             )
 
-        found = fits.any(axis=1)
+        has_bucket = fits.any(axis=1)
         beyond = np.where(lengths.milliseconds > milliseconds[-1], len(self.ends), len(self.sizes))
-        return np.where(found, fits.argmax(axis=1), beyond)
+        return np.where(has_bucket, fits.argmax(axis=1), beyond)
 
     def units(self, lengths: Lengths) -> np.ndarray:
         """A share of WHOLE; more than the bound for a sample that no bucket fits."""

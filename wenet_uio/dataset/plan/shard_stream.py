@@ -66,13 +66,13 @@ class ShardStream:
         """Shards of a chunk, and the cost of the stream before each; the chunks used last are
         kept.
         """
-        found = self._chunks.pop(number, None)
-        if found is None:
+        chunk = self._chunks.pop(number, None)
+        if chunk is None:
             order = self._order_of(number * CHUNK)
             costs = self._costs[order].astype(np.int64)
-            found = order, self._before_chunk[number] + np.cumsum(costs) - costs
+            chunk = order, self._before_chunk[number] + np.cumsum(costs) - costs
             if len(self._chunks) == KEPT_CHUNKS:
                 del self._chunks[next(iter(self._chunks))]
 
-        self._chunks[number] = found  # the last in the order of insertion
-        return found
+        self._chunks[number] = chunk  # the last in the order of insertion
+        return chunk

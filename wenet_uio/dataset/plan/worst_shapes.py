@@ -79,9 +79,11 @@ def _lengths(corpus: Corpus, measure: Measure) -> Lengths:
     parts = []
     for shard in range(corpus.num_shards):
         rows = corpus.rows(shard)
-        heard = measure.keep(rows)[0] & (rows.sample_rate != TEXT_ONLY)
+        has_audio = measure.keep(rows)[0] & (rows.sample_rate != TEXT_ONLY)
         for speed in measure.speeds:
-            found = measure.lengths(rows, speed)
-            parts.append([column[heard] for column in vars(found).values() if column is not None])
+            lengths = measure.lengths(rows, speed)
+            parts.append(
+                [column[has_audio] for column in vars(lengths).values() if column is not None]
+            )
 
     return Lengths(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -66,9 +66,9 @@ def fetch(uri: str, version: Version | None = None, parts: PartFiles | None = No
         FileNotFoundError, PermissionError, StorageError: the object cannot be read, or has another
         version.
     """
-    found = version or current_version(uri)
+    wanted = version or current_version(uri)
     try:
-        return _fetch(uri, found, parts)
+        return _fetch(uri, wanted, parts)
     except ChangedError:
         if version is not None:
             raise
@@ -185,10 +185,10 @@ def _download(uri: str, version: Version, file: BinaryIO) -> None:
     transfer(uri, writer.write, start, version.size, version)
 
     if version.md5:
-        found = digest_of(file.name, "md5")
-        if found != version.md5:
+        digest = digest_of(file.name, "md5")
+        if digest != version.md5:
             raise StorageError(
-                f"{shown(uri)}: its MD5 is {found}, but the store says {version.md5}"
+                f"{shown(uri)}: its MD5 is {digest}, but the store says {version.md5}"
             )
 
 
@@ -238,5 +238,5 @@ def _path(uri: str, version: Version, suffix: str = "") -> Path:
     is given.
     """
     state = hashlib.blake2b(repr((version.size, version.tag)).encode(), digest_size=8).hexdigest()
-    found = SUFFIX.search(uri.split("?")[0])
-    return _named(uri, f"-{state}{suffix or (found[0].lower() if found else '')}")
+    ending = SUFFIX.search(uri.split("?")[0])
+    return _named(uri, f"-{state}{suffix or (ending[0].lower() if ending else '')}")

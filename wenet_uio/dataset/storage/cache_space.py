@@ -71,8 +71,8 @@ def bound(taken: int, free: int) -> int:
     Raises:
         ValueError: WENET_UIO_CACHE_BYTES is not a number of bytes.
     """
-    given = cache_bytes()
-    return (taken + free) // 2 if given is None else given
+    configured = cache_bytes()
+    return (taken + free) // 2 if configured is None else configured
 
 
 def _fits(root: Path, taken: int, size: int) -> bool:

@@ -53,11 +53,11 @@ def note(file: BinaryIO, path: Path, checksum: int) -> None:
     without its note.
     """
     status = os.fstat(file.fileno())
-    found = _Note(status.st_size, checksum, status.st_ctime_ns)
-    _remember(path, found.changed)
+    fields = _Note(status.st_size, checksum, status.st_ctime_ns)
+    _remember(path, fields.changed)
 
     try:  # neither synced nor renamed: a note that is cut short is no note
-        note_of(path).write_text(" ".join(map(str, found)), encoding="utf-8")
+        note_of(path).write_text(" ".join(map(str, fields)), encoding="utf-8")
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise

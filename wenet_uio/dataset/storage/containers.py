@@ -62,8 +62,8 @@ class Part(NamedTuple):
 
 def part_of(uri: str) -> Part | None:
     """The part that a path or URI names; None if it names no part of a container."""
-    found = PART.fullmatch(uri) if any(mark in uri for mark in MARKS) else None
-    return Part(found[1] + (found[3] or ""), int(found[2])) if found and kind_of(found[1]) else None
+    match = PART.fullmatch(uri) if any(mark in uri for mark in MARKS) else None
+    return Part(match[1] + (match[3] or ""), int(match[2])) if match and kind_of(match[1]) else None
 
 
 def kind_of(uri: str) -> str | None:
@@ -126,7 +126,7 @@ def _members(row: Row) -> Iterator[tuple[str, bytes]]:
         if isinstance(value, dict) and "bytes" in value:
             value, values[column] = (
                 value["bytes"],
-                {name: each for name, each in value.items() if name != "bytes"},
+                {name: part for name, part in value.items() if name != "bytes"},
             )
         if isinstance(value, bytes):
             yield re.sub(r"[^\w-]", "_", column), value

@@ -79,9 +79,9 @@ def read_chunks(
 ) -> Generator[bytes, None, None]:
     """Bytes `start` up to `end` (None: to the end) of an object of the given version."""
     filesystem, path = driver(uri)
-    found = find_version(uri)
-    check_version(found, version, uri)
-    end = found.size if end is None else end
+    current = find_version(uri)
+    check_version(current, version, uri)
+    end = current.size if end is None else end
     while end is None or start < end:
         last = start + BLOCK if end is None else min(end, start + BLOCK)
         block = _call(filesystem.cat_file, path, start=start, end=last)

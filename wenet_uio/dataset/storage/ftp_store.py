@@ -35,14 +35,14 @@ def read_chunks(
     with closing(ftp):
         check_version(_stat(ftp, path, uri), version, uri)
         with ftp.transfercmd(f"RETR {path}", rest=start or None) as connection:
-            left = None if end is None else end - start
-            while left is None or left > 0:
-                chunk = connection.recv(CHUNK)[:left]
+            bytes_left = None if end is None else end - start
+            while bytes_left is None or bytes_left > 0:
+                chunk = connection.recv(CHUNK)[:bytes_left]
                 if not chunk:
                     break
 
                 yield chunk
-                left = None if left is None else left - len(chunk)
+                bytes_left = None if bytes_left is None else bytes_left - len(chunk)
 
 
 def _connect(uri: str) -> tuple[ftplib.FTP, str]:

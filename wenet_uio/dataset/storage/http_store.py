@@ -75,20 +75,20 @@ def read_chunks(
 
 
 def _within(
-    response: requests.Response, skip: int, left: int | None
+    response: requests.Response, skip: int, bytes_left: int | None
 ) -> Generator[bytes, None, None]:
-    """The next `left` bytes (None: all) of an answer after its first `skip` bytes."""
+    """The next `bytes_left` bytes (None: all) of an answer after its first `skip` bytes."""
     # read1 gives what has arrived. `stream` would wait for whole chunks, and a server that sends a
     # byte a second would not be noticed.
     while chunk := response.raw.read1(CHUNK, decode_content=False):
-        kept = chunk[skip:][:left]
+        kept = chunk[skip:][:bytes_left]
         skip = max(0, skip - len(chunk))
         if kept:
             yield kept
 
-        if left is not None:
-            left -= len(kept)
-            if not left:
+        if bytes_left is not None:
+            bytes_left -= len(kept)
+            if not bytes_left:
                 return
 
 
@@ -184,13 +184,13 @@ def _raise_for_status(response: requests.Response, uri: str) -> None:
         _refuse_compressed(response, uri)
         return
 
-    found = f"{shown(uri)}: HTTP {status} {response.reason}"
+    message = f"{shown(uri)}: HTTP {status} {response.reason}"
     if status in (404, 410):
-        raise FileNotFoundError(found)
+        raise FileNotFoundError(message)
     if status in (401, 403):
-        raise PermissionError(found)
+        raise PermissionError(message)
     if status < 500 and status not in RETRIED:
-        raise RefusedError(found)
+        raise RefusedError(message)
 
     seconds = _retry_after(response)
     later = f", Retry-After {seconds:.0f} s" if seconds else ""
@@ -204,11 +204,11 @@ def _refuse_compressed(response: requests.Response, uri: str) -> None:
     encodings = {
         name.strip() for name in response.headers.get("Content-Encoding", "").lower().split(",")
     }
-    if found := encodings & COMPRESSED:
-        if found <= {"gzip", "x-gzip"} and PACKED_NAME.search(uri):
+    if compressed := encodings & COMPRESSED:
+        if compressed <= {"gzip", "x-gzip"} and PACKED_NAME.search(uri):
             return
         raise RefusedError(
-            f"{shown(uri)}: the server sends it with Content-Encoding {', '.join(sorted(found))}; "
+            f"{shown(uri)}: the server sends it with Content-Encoding {', '.join(sorted(compressed))}; "
             "switch the compression off for this object"
         )
 
@@ -216,8 +216,8 @@ def _refuse_compressed(response: requests.Response, uri: str) -> None:
 def _check_range(response: requests.Response, start: int, end: int | None) -> None:
     """Raises: ConnectionError: the part of the object is not the one that was asked for."""
     told = response.headers.get("Content-Range", "")
-    found = RANGE.match(told)
-    if not found or int(found[1]) != start or (end is not None and int(found[2]) >= end):
+    sent = RANGE.match(told)
+    if not sent or int(sent[1]) != start or (end is not None and int(sent[2]) >= end):
         wanted = f"bytes {start}-{'' if end is None else end - 1}"
         raise ConnectionError(f"asked for {wanted}, but Content-Range is {told!r}")
 

@@ -98,9 +98,9 @@ def _names(spec: Mapping[str, Any], name: str = "") -> list[str]:
     keys = keys if isinstance(keys, list) and len(keys) == len(children) else range(len(children))
 
     return [
-        found
+        leaf
         for key, child in zip(keys, children, strict=True)
-        for found in _names(child, f"{name}.{key}" if name else str(key))
+        for leaf in _names(child, f"{name}.{key}" if name else str(key))
     ]
 
 

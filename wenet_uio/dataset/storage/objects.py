@@ -66,10 +66,10 @@ class HeldPaths:
         return file.name
 
     def _of_this_process(self) -> tuple[threading.Lock, OrderedDict[str, BinaryIO]]:
-        own = self._by_process.setdefault(os.getpid(), (threading.Lock(), OrderedDict()))
+        lock_and_files = self._by_process.setdefault(os.getpid(), (threading.Lock(), OrderedDict()))
         for process in set(self._by_process) - {os.getpid()}:
             self._by_process.pop(process, None)
-        return own
+        return lock_and_files
 
 
 @lru_cache(1)
@@ -116,8 +116,8 @@ def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
 
     stored = file_of(path)
     if is_remote(path):
-        found, packed = version or current_version(path), _in_memory()
-        cache.remembering(path, lambda: transfer(stored, packed.write, 0, found.size, found))
+        current, packed = version or current_version(path), _in_memory()
+        cache.remembering(path, lambda: transfer(stored, packed.write, 0, current.size, current))
         packed.seek(0)
     else:
         packed = open(stored, "rb")  # noqa: SIM115 - closed below, or by the caller
@@ -173,12 +173,12 @@ def open_whole(
     if not _is_packed(path):
         return cache.fetch(path, version, parts)
 
-    found, stored = version or current_version(path), file_of(path)
+    current, stored = version or current_version(path), file_of(path)
 
     def packed() -> BinaryIO:
-        return cache.fetch(stored, found, parts) if is_remote(path) else open(stored, "rb")
+        return cache.fetch(stored, current, parts) if is_remote(path) else open(stored, "rb")
 
-    return cache.unpacked(path, found, packed, _unpack_of(path), parts)
+    return cache.unpacked(path, current, packed, _unpack_of(path), parts)
 
 
 def file_of(uri: str) -> str:
@@ -321,12 +321,12 @@ def matches(pattern: str) -> list[str]:
         else f"{scheme}://"
     )
     try:
-        found = sorted(filesystem.glob(path))
+        names = sorted(filesystem.glob(path))
     except Exception as error:  # drivers raise errors of any type
         reason = " ".join(shown(error).split()) or type(error).__name__
         raise StorageError(f"{shown(pattern)}: cannot be listed: {reason}") from None
 
-    return [start + name.lstrip("/") for name in found]
+    return [start + name.lstrip("/") for name in names]
 
 
 def without_scheme(uri: str | Path) -> str:

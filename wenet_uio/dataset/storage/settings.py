@@ -30,8 +30,8 @@ def cache_folder() -> Path:
     """Folder of the cache: WENET_UIO_CACHE, else NEMO_DATA_STORE_CACHE_DIR, else
     ~/.cache/wenet_uio.
     """
-    given = os.environ.get("WENET_UIO_CACHE") or os.environ.get("NEMO_DATA_STORE_CACHE_DIR")
-    return Path(given) if given else Path.home() / ".cache" / "wenet_uio"
+    folder = os.environ.get("WENET_UIO_CACHE") or os.environ.get("NEMO_DATA_STORE_CACHE_DIR")
+    return Path(folder) if folder else Path.home() / ".cache" / "wenet_uio"
 
 
 def cache_bytes() -> int | None:
@@ -40,9 +40,9 @@ def cache_bytes() -> int | None:
     Raises:
         ValueError: the variable does not hold a number of bytes.
     """
-    given = os.environ.get("WENET_UIO_CACHE_BYTES")
+    limit = os.environ.get("WENET_UIO_CACHE_BYTES")
     try:
-        return parse_bytes(given) if given else None
+        return parse_bytes(limit) if limit else None
     except ValueError as error:
         raise ValueError(f"WENET_UIO_CACHE_BYTES: {error}") from None
 
@@ -53,10 +53,10 @@ def parse_bytes(text: str) -> int:
     Raises:
         ValueError: the text is not such a number.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
-    if not found:
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
+    if not number:
         raise ValueError(f"{text!r} is not a number of bytes; write for example 500G")
-    return int(float(found[1]) * UNITS[found[2].upper()])
+    return int(float(number[1]) * UNITS[number[2].upper()])
 
 
 def deadline() -> float:
@@ -93,8 +93,8 @@ class OssSettings(NamedTuple):
 
     def credentials(self) -> dict[str, str]:
         """Arguments of ossfs, which does not read the variables itself; those that are set."""
-        given = {"key": self.key, "secret": self.secret, "token": self.token}
-        return {name: value for name, value in given.items() if value}
+        values = {"key": self.key, "secret": self.secret, "token": self.token}
+        return {name: value for name, value in values.items() if value}
 
 
 def oss_settings() -> OssSettings:

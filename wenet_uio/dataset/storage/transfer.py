@@ -120,10 +120,10 @@ class _Patience:
             self._backoff.next_pause(), error.seconds if isinstance(error, BusyError) else 0.0
         )
         if time.monotonic() + pause > self._until:
-            found = " ".join(shown(error).split()) or type(error).__name__
+            reason = " ".join(shown(error).split()) or type(error).__name__
             raise StorageError(
                 f"{shown(self._uri)}: no data received for {self._seconds:g} s "
-                f"(WENET_UIO_DEADLINE): {found}"
+                f"(WENET_UIO_DEADLINE): {reason}"
             ) from None
 
         time.sleep(pause)

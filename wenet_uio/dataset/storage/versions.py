@@ -50,7 +50,7 @@ class Version:
     """Hexadecimal digest of the whole object; empty if the store does not tell."""
 
 
-def check_version(found: Version, wanted: Version, uri: str) -> None:
+def check_version(current: Version, wanted: Version, uri: str) -> None:
     """Check that an object still has the version that was indexed.
 
     Raises:
@@ -58,12 +58,12 @@ def check_version(found: Version, wanted: Version, uri: str) -> None:
         ConnectionError: the version is the same and the size differs; the answer was cut short on
             the way.
     """
-    same_tag = bool(wanted.tag) and wanted.tag == found.tag
-    if wanted.tag and found.tag and not same_tag:
+    same_tag = bool(wanted.tag) and wanted.tag == current.tag
+    if wanted.tag and current.tag and not same_tag:
         raise ChangedError(
-            f"{shown(uri)}: changed since it was indexed ({wanted.tag} then, {found.tag} now)"
+            f"{shown(uri)}: changed since it was indexed ({wanted.tag} then, {current.tag} now)"
         )
 
-    if wanted.size is not None and found.size is not None and wanted.size != found.size:
-        what = f"{wanted.size} bytes when indexed, {found.size} now"
+    if wanted.size is not None and current.size is not None and wanted.size != current.size:
+        what = f"{wanted.size} bytes when indexed, {current.size} now"
         raise ConnectionError(what) if same_tag else ChangedError(f"{shown(uri)}: changed: {what}")

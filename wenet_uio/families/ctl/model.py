@@ -81,7 +81,7 @@ class CtlModel(ASRModel):
         if self.ctl_weight > 0.0:
             negatives = self.draw_negatives(lengths, full_out.size(1))
             lengths, negatives = (
-                each.to(full_out.device, non_blocking=True) for each in (lengths, negatives)
+                tensor.to(full_out.device, non_blocking=True) for tensor in (lengths, negatives)
             )
             loss_ctl = self.contrastive_loss(chunk_out, full_out, lengths, negatives)
             loss = loss + self.ctl_weight * loss_ctl

@@ -152,10 +152,10 @@ def _check_parts(theirs: Mapping[str, Any]) -> str:
         )
 
     frontend = _section(theirs, "frontend_conf")
-    found = (frontend.get("lfr_m", 1), frontend.get("lfr_n", 1))
-    if found != (STACKED, SHIFT):
+    stacking = (frontend.get("lfr_m", 1), frontend.get("lfr_n", 1))
+    if stacking != (STACKED, SHIFT):
         raise ValueError(
-            f"config.yaml: frontend_conf: lfr_m, lfr_n {found}: only {(STACKED, SHIFT)} can be "
+            f"config.yaml: frontend_conf: lfr_m, lfr_n {stacking}: only {(STACKED, SHIFT)} can be "
             "converted"
         )
 
@@ -254,7 +254,7 @@ def _read_tokens(path: Path, theirs: Mapping[str, Any], vocabulary: Path | None)
     utterance.
     """
     names = [vocabulary] if vocabulary else [path / "tokens.json", path / "tokens.txt"]
-    file = next((each for each in names if each.is_file()), None)
+    file = next((candidate for candidate in names if candidate.is_file()), None)
     tokens: Any = _listed(file) if file else theirs.get("token_list")
     if tokens is None:
         raise FileNotFoundError(
@@ -287,17 +287,17 @@ def _cmvn(path: Path) -> dict[str, Any]:
         OSError: the file cannot be read.
         ValueError: it has another form.
     """
-    found = [
+    matches = [
         re.search(rf"<{part}>[^\[]*\[([^\]]*)\]", path.read_text(encoding="utf-8"))
         for part in ("AddShift", "Rescale")
     ]
-    if not all(found):
+    if not all(matches):
         raise ValueError(f"{path}: expected <AddShift> and <Rescale> with numbers in [ ]")
 
     shift, scale = (
-        torch.tensor([float(word) for word in each[1].split()], dtype=torch.float64)
-        for each in found
-        if each
+        torch.tensor([float(word) for word in match[1].split()], dtype=torch.float64)
+        for match in matches
+        if match
     )
     if len(shift) != len(scale):
         raise ValueError(

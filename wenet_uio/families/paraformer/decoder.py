@@ -37,7 +37,7 @@ class SourceAttention(nn.Module):
         key, value = self.linear_k_v(memory).chunk(2, dim=2)
         projected = (self.linear_q(x), key, value)
         query, key, value = (
-            each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in projected
+            projection.unflatten(2, (self.heads, -1)).transpose(1, 2) for projection in projected
         )
         heads = attended(
             query, key, value, memory_bias, self.dropout_rate if self.training else 0.0

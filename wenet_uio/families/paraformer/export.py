@@ -152,18 +152,18 @@ def compare_paraformer(
         lengths = torch.tensor([feats.size(1)])
         expected = decode(model, feats, lengths, [GREEDY], DecodeOptions())[GREEDY][0][0].tokens
         log_probs, predicted = model.predict(*model.encode(feats, lengths))
-        found, numbers = graph(speech=feats, speech_lengths=lengths.int())
+        exported, numbers = graph(speech=feats, speech_lengths=lengths.int())
         difference = math.inf
 
         if int(numbers[0]) == int(predicted.counts[0]):
             inside = slice(int(numbers[0]))
             difference = (
-                (log_probs[0, inside] - found[0, inside]).abs().amax().item()
+                (log_probs[0, inside] - exported[0, inside]).abs().amax().item()
                 if int(numbers[0])
                 else 0.0
             )
 
-        others = _until(found[0].argmax(dim=1).tolist(), model.eos)
+        others = _until(exported[0].argmax(dim=1).tolist(), model.eos)
         return (
             difference,
             len(expected),

@@ -152,8 +152,8 @@ class Paraformer(TrainableModel):
         most = max(1, int(counts.max()))
         labels = pad(target, (0, most - target.size(1)), value=self.eos)
         spoken, valid = (
-            length_mask(each.to(target.device, non_blocking=True), most)
-            for each in (target_lengths, counts)
+            length_mask(lengths.to(target.device, non_blocking=True), most)
+            for lengths in (target_lengths, counts)
         )
 
         return labels.masked_fill(~spoken, self.eos).masked_fill(~valid, self.ignore_id), counts
@@ -185,7 +185,7 @@ class Paraformer(TrainableModel):
         for row, count in enumerate(counts.tolist()):
             turns[row, torch.randperm(count)] = torch.arange(count)
 
-        turns, counts = (each.to(labels.device, non_blocking=True) for each in (turns, counts))
+        turns, counts = (tensor.to(labels.device, non_blocking=True) for tensor in (turns, counts))
         valid = length_mask(counts, labels.size(1))
         with torch.no_grad():
             answers = self.decoder(encoder_out, lengths, embeds, counts).argmax(dim=2)
@@ -229,8 +229,8 @@ def _quantities(predicted: Prediction, counts: torch.Tensor) -> Losses:
         sums["loss_quantity_tp"] = predicted.time_weights.sum(dim=1)
 
     return {
-        name: l1_loss(found, true, reduction="sum") / true.sum().clamp(min=1)
-        for name, found in sums.items()
+        name: l1_loss(predicted_sum, true, reduction="sum") / true.sum().clamp(min=1)
+        for name, predicted_sum in sums.items()
     }
 
 

@@ -100,11 +100,11 @@ def _search(
     best: dict[tuple[int, ...], Hypothesis] = {}
 
     for path, sure, score in zip(tokens, chances, scores.tolist(), strict=True):
-        heard = [place for place, token in enumerate(path) if token not in silent]
-        text = tuple(path[place] for place in heard)
+        spoken = [place for place, token in enumerate(path) if token not in silent]
+        text = tuple(path[place] for place in spoken)
         times, confidences = (
-            tuple(frames[place] for place in heard),
-            tuple(sure[place] for place in heard),
+            tuple(frames[place] for place in spoken),
+            tuple(sure[place] for place in spoken),
         )
         best.setdefault(text, Hypothesis(text, score, times, confidences))
 

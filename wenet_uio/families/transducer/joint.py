@@ -27,13 +27,13 @@ class TransducerJoint(nn.Module):
         dim = conf.join_dim
         self.vocab_size = vocab_size
 
-        for name, given, width in (
+        for name, configured, width in (
             ("enc_output_size", conf.enc_output_size, encoder_dim),
             ("pred_output_size", conf.pred_output_size, predictor_dim),
         ):
-            if given not in (None, width):
+            if configured not in (None, width):
                 raise ValueError(
-                    f"joint_conf.{name} is {given}, but the width is {width}; remove the key"
+                    f"joint_conf.{name} is {configured}, but the width is {width}; remove the key"
                 )
 
         if not conf.prejoin_linear and not encoder_dim == predictor_dim == dim:

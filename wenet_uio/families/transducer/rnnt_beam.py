@@ -129,8 +129,8 @@ def _advance(
     confidence = log_probs.gather(2, token).exp().flatten(1).gather(1, place)
 
     active = active.unsqueeze(1)
-    own = torch.arange(beam_size, device=parent.device).expand_as(parent)
-    parent = torch.where(active, parent, own)
+    unchanged = torch.arange(beam_size, device=parent.device).expand_as(parent)
+    parent = torch.where(active, parent, unchanged)
     grown = active & (way > 0) & (scores > -torch.inf)
     end = beam.count.gather(1, parent).unsqueeze(2)
     new_values = (added, torch.full_like(added, frame), confidence)

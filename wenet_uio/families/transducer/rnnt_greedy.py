@@ -42,8 +42,10 @@ def rnnt_greedy_search(
     while (rest := int((lengths - frame).max())) > 0:
         for _ in range(rest):
             active = frame < lengths
-            here = encoder_out[rows, frame.clamp(max=encoder_out.size(1) - 1)]
-            best, token = model.joint(here, predicted[:, 0]).float().log_softmax(dim=1).max(dim=1)
+            encoded = encoder_out[rows, frame.clamp(max=encoder_out.size(1) - 1)]
+            best, token = (
+                model.joint(encoded, predicted[:, 0]).float().log_softmax(dim=1).max(dim=1)
+            )
             scores += best.masked_fill(~active, 0.0)
             grows = active & (token != model.blank)
             steps.append(

@@ -59,7 +59,8 @@ def lattice(
     planes = []
 
     for part, before, following, part_lengths, label_counts in zip(
-        *(each.split(utterances) for each in (encoder_out, predicted, units, *lengths)), strict=True
+        *(tensor.split(utterances) for tensor in (encoder_out, predicted, units, *lengths)),
+        strict=True,
     ):
         longest, most = _longest(part_lengths, frames), 1 + _longest(label_counts, places - 1)
         after_labels = before[:, :most], following[:, :most]
@@ -129,7 +130,7 @@ class _Paths(torch.autograd.Function):
         ctx: Any, log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
     ) -> torch.Tensor:
         counts = (
-            each.to(log_probs.device, non_blocking=True) for each in (lengths, target_lengths)
+            count.to(log_probs.device, non_blocking=True) for count in (lengths, target_lengths)
         )
         blank, label, ends = _arcs(log_probs.detach().double(), *counts)
         blanks = pad(blank[..., :-1].cumsum(dim=2), (1, 0))
@@ -178,8 +179,8 @@ def _from_the_start(blanks: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     lattice.
     """
     alpha = [blanks[0]]
-    for before, here in zip(label[:-1], blanks[1:], strict=True):
-        alpha.append((alpha[-1] + before - here).logcumsumexp(dim=1) + here)
+    for along, blank in zip(label[:-1], blanks[1:], strict=True):
+        alpha.append((alpha[-1] + along - blank).logcumsumexp(dim=1) + blank)
     return torch.stack(alpha)
 
 
@@ -187,9 +188,9 @@ def _from_the_end(blanks: torch.Tensor, label: torch.Tensor, ends: torch.Tensor)
     """Log-probability (U + 1, B, T + 1) of all paths from each place of the lattice to the end."""
     beta: list[torch.Tensor] = []
     after = torch.full_like(label[0], -torch.inf)
-    for here, along, end in zip(blanks.flip(0), label.flip(0), ends.flip(0), strict=True):
-        entries = torch.where(end, 0.0, along + after) + here
-        after = entries.flip(1).logcumsumexp(dim=1).flip(1) - here
+    for blank, along, end in zip(blanks.flip(0), label.flip(0), ends.flip(0), strict=True):
+        entries = torch.where(end, 0.0, along + after) + blank
+        after = entries.flip(1).logcumsumexp(dim=1).flip(1) - blank
         beta.append(after)
 
     return torch.stack(beta[::-1])

@@ -124,14 +124,14 @@ class Sizes:
     text_hidden: int
 
     def __post_init__(self) -> None:
-        for name, found, expected in (
+        for name, size, expected in (
             ("positions of the encoder", self.n_audio_ctx, (WHISPER_TABLE_LENGTH,)),
             ("positions of the decoder", self.n_text_ctx, (LEARNED_POSITIONS,)),
             ("width of the decoder", self.n_text_state, (self.n_audio_state,)),
             ("size of the vocabulary", self.n_vocab, tuple(LANGUAGES_OF)),
         ):
-            if found not in expected:
-                raise ValueError(f"{name} {found}: a Whisper has {' or '.join(map(str, expected))}")
+            if size not in expected:
+                raise ValueError(f"{name} {size}: a Whisper has {' or '.join(map(str, expected))}")
 
     def train_yaml(self, vocabulary: Path | None) -> dict[str, Any]:
         """The content of the train.yaml."""
@@ -274,22 +274,22 @@ def _converted(
     embedding = weights["decoder.embed.0.weight"]
     weights["decoder.output_layer.weight"] = embedding
     weights["decoder.output_layer.bias"] = torch.zeros(len(embedding))
-    found = vocabulary or next(
+    units_file = vocabulary or next(
         (folder / name for name in VOCABULARIES if (folder / name).is_file()), None
     )
     notes = [
         "CTC is not trained: decode with --mode attention, or fine-tune with ctc_weight above 0"
     ]
 
-    if found is None:
+    if units_file is None:
         try:
-            found = Path(installed_vocabulary(multilingual=sizes.n_vocab != min(LANGUAGES_OF)))
+            units_file = Path(installed_vocabulary(multilingual=sizes.n_vocab != min(LANGUAGES_OF)))
         except ValueError as error:
             notes.append(f"no vocabulary: {error}")
     else:
-        _check_vocabulary(found, multilingual=sizes.n_vocab != min(LANGUAGES_OF))
+        _check_vocabulary(units_file, multilingual=sizes.n_vocab != min(LANGUAGES_OF))
 
-    return Converted(sizes.train_yaml(found), weights, ("ctc.",), tuple(notes))
+    return Converted(sizes.train_yaml(units_file), weights, ("ctc.",), tuple(notes))
 
 
 def _check_vocabulary(path: Path, *, multilingual: bool) -> None:

@@ -162,7 +162,7 @@ def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> di
             {
                 "tokens": torch.randint(10, (1, 3)),
                 **{f"in_n_layer_self_{name}_cache": cache for name, cache in caches.items()},
-                **{names[name]: each for name, each in cross.items()},
+                **{names[name]: tensor for name, tensor in cross.items()},
                 "offset": torch.tensor([2]),
             },
             ("logits", "out_n_layer_self_k_cache", "out_n_layer_self_v_cache"),
@@ -246,14 +246,14 @@ def whisper_feature_differences(conf: DatasetConf) -> list[str]:
         return [f"feats_type: {conf.feats_type}, log_mel_spectrogram in sherpa-onnx"]
 
     ours, theirs = conf.log_mel_spectrogram_conf, LogMelSpectrogramConf()
-    found = [
+    differences = [
         f"log_mel_spectrogram_conf.{key}: {getattr(ours, key)}, {getattr(theirs, key)} in "
         "sherpa-onnx"
         for key in ("n_fft", "hop_length")
         if getattr(ours, key) != getattr(theirs, key)
     ]
     rate = conf.resample_conf.resample_rate
-    return found + (
+    return differences + (
         [f"resample_conf.resample_rate: {rate}, 16000 in sherpa-onnx"] if rate != 16000 else []
     )
 
@@ -277,14 +277,14 @@ def compare_whisper(
     encoder, decoder = (open_session(contents[name]) for name in FILES)
 
     def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
-        expected, found = _both_scores(
+        expected, exported = _both_scores(
             model, encoder, decoder, nn.functional.pad(feats, (0, 0, 0, TAIL))
         )
-        difference = (found - expected).abs().max().item()
-        if torch.equal(expected.argmax(1), found.argmax(1)):
+        difference = (exported - expected).abs().max().item()
+        if torch.equal(expected.argmax(1), exported.argmax(1)):
             return difference, len(expected), None
 
-        answers = [_text(scores, model.eos) for scores in (expected, found)]
+        answers = [_text(scores, model.eos) for scores in (expected, exported)]
         return difference, len(expected), Difference(key, "attention", *answers)
 
     return agreement_of(examples, limit, compare_one)
@@ -307,10 +307,10 @@ def _both_scores(
         tokens, torch.tensor([tokens.size(1)]), encoder_out
     )
     cross = encoder.run(None, {"mel": feats.transpose(1, 2).numpy()})
-    found = _scores(decoder, tokens, len(prompt), cross).log_softmax(2)
+    exported = _scores(decoder, tokens, len(prompt), cross).log_softmax(2)
     first = len(prompt) - 1
 
-    return expected[0, first:], found[0, first:]
+    return expected[0, first:], exported[0, first:]
 
 
 def _text(scores: torch.Tensor, eot: int) -> tuple[int, ...]:
@@ -322,7 +322,7 @@ def _scores(
     decoder: InferenceSession, tokens: torch.Tensor, prompt: int, cross: Sequence[Any]
 ) -> torch.Tensor:
     """Logits (1, U, V): the prompt in one call, then token by token."""
-    known = {each.name: each.shape for each in decoder.get_inputs()}
+    known = {tensor.name: tensor.shape for tensor in decoder.get_inputs()}
     layers, _, positions, width = known["in_n_layer_self_k_cache"]
     caches = [torch.zeros(layers, 1, positions, width).numpy() for _ in range(2)]
     scores, start = [], 0

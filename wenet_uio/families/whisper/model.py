@@ -56,8 +56,8 @@ class Whisper(ASRModel):
             ValueError: the model does not know a language or a task.
         """
         rows = []
-        for number, (text, each) in enumerate(zip(texts, fields, strict=True)):
-            language, task = prompted(each, self.tokens.languages)
+        for number, (text, fields_of_text) in enumerate(zip(texts, fields, strict=True)):
+            language, task = prompted(fields_of_text, self.tokens.languages)
             try:
                 rows.append(self.tokens.prompt(language or self._language_of(text), task))
             except ValueError as error:

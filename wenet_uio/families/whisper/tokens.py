@@ -106,7 +106,7 @@ def prompted(fields: Mapping[str, Any], languages: Sequence[str]) -> tuple[str |
         languages: of the model. `lang` need not be one of them, so that a wrong one is noticed.
     """
     stated = (str(fields[name]) for name in ("source_lang", "language") if fields.get(name))
-    language = fields.get("lang") or next((each for each in stated if each in languages), None)
+    language = fields.get("lang") or next((code for code in stated if code in languages), None)
     source, target = fields.get("source_lang"), fields.get("target_lang")
     usual = "translate" if source and target and source != target else "transcribe"
     task = fields.get("task") or usual

@@ -105,6 +105,6 @@ class ConformerEncoderLayer(nn.Module):
         if attended is None or self.conv_module is None:
             return attended
 
-        left, right = attended
+        before, after = attended
         kernel = self.conv_module.depthwise_conv
-        return left + kernel.left_frames + kernel.margin, right + kernel.margin
+        return before + kernel.left_frames + kernel.margin, after + kernel.margin

@@ -141,7 +141,8 @@ class SanmSelfAttention(Memory):
         query, key, value = self.linear_q_k_v(x).chunk(3, dim=2)
         memory = self.remember(value, padded)
         query, key, value = (
-            each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (query, key, value)
+            projected.unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for projected in (query, key, value)
         )
         heads = attended(query, key, value, bias, self.dropout_rate if self.training else 0.0)
 

@@ -62,7 +62,7 @@ class CacheLayout(nn.Module):
         """The past of the input layer (B, channels, frames, bins), and the caches of each stack."""
         past = cnn_cache[:, 0, 0]
         channels, frames, bins = self.edge_shape
-        found: list[list[torch.Tensor]] = []
+        by_layer: list[list[torch.Tensor]] = []
         at, begin = 0, self.edge
 
         for i, factor in enumerate(self.factors):
@@ -79,9 +79,9 @@ class CacheLayout(nn.Module):
                     )
                     begin = end
 
-            found.append(caches)
+            by_layer.append(caches)
 
-        return past[:, : self.edge].view(-1, channels, frames, bins), found
+        return past[:, : self.edge].view(-1, channels, frames, bins), by_layer
 
     def joined(
         self, presents: list[list[torch.Tensor]], after: torch.Tensor, keep: int

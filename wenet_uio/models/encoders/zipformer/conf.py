@@ -131,7 +131,10 @@ class ZipformerEncoderConf(EncoderSection):
         """Sizes of each stack."""
         columns = (getattr(self, name) for name in StackConf._fields)
         return tuple(
-            map(StackConf, *(each * (self.num_stacks if len(each) == 1 else 1) for each in columns))
+            map(
+                StackConf,
+                *(column * (self.num_stacks if len(column) == 1 else 1) for column in columns),
+            )
         )
 
     @property

@@ -61,13 +61,13 @@ class ChunkConvolution(nn.Module):
 
     def scale(self, size: int, lengths: torch.Tensor) -> torch.Tensor:
         """Scales (B, D, size) of the frames of chunks that end after `lengths` (B,) frames."""
-        left, right = self.chunkwise_conv_scale[0], self.chunkwise_conv_scale[1]
+        left_edge, right_edge = self.chunkwise_conv_scale[0], self.chunkwise_conv_scale[1]
         place = torch.arange(size, device=lengths.device)
-        scale = 1.0 + pad(left, (0, size))[:, :size].unsqueeze(0)
+        scale = 1.0 + pad(left_edge, (0, size))[:, :size].unsqueeze(0)
         # (B, size), of the right edge
         place = place.unsqueeze(0) - (lengths.unsqueeze(1) - self.kernel)
         near = (place >= 0) & (place < self.kernel)
-        edges = right[:, place.clamp(0, self.kernel - 1)].transpose(0, 1)
+        edges = right_edge[:, place.clamp(0, self.kernel - 1)].transpose(0, 1)
 
         return scale + edges * near.unsqueeze(1)
 

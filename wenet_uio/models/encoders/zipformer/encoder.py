@@ -109,8 +109,10 @@ class ZipformerEncoder(Encoder):
             return chunk_size, num_left_chunks
 
         chunk_size = _drawn(self.chunk_sizes)
-        left = _drawn(self.left_context_frames)
-        return chunk_size, -1 if left < 0 or chunk_size < 0 else max(1, left // chunk_size)
+        frames_before = _drawn(self.left_context_frames)
+        return chunk_size, -1 if frames_before < 0 or chunk_size < 0 else max(
+            1, frames_before // chunk_size
+        )
 
     def run_stacks(
         self,
@@ -204,7 +206,7 @@ class ZipformerEncoder(Encoder):
                 (first, half),
                 (first * second, dim - unmasked - half),
             )
-            masks.append(torch.cat([each.expand(-1, -1, size) for each, size in parts], dim=2))
+            masks.append(torch.cat([mask.expand(-1, -1, size) for mask, size in parts], dim=2))
 
         return masks
 

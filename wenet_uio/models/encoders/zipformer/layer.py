@@ -204,12 +204,12 @@ class Stack(nn.Module):
         if channels is not None:
             x = x * channels
 
-        each = len(caches) // len(self.layers)
+        per_layer = len(caches) // len(self.layers)
         for i, layer in enumerate(self.layers):
             if self.training and self.gradient_checkpointing:
                 x = self.recomputed(i, x, context)
             else:
-                x, present = layer(x, context, caches[i * each : (i + 1) * each])
+                x, present = layer(x, context, caches[i * per_layer : (i + 1) * per_layer])
                 presents += present
             if channels is not None:
                 x = x * channels

@@ -204,8 +204,8 @@ class Balancer(Clocked):
         falling = Schedule(clock, (0.0, 0.5), (8000.0, 0.125))
         self.probability = falling if probability is None else constant(probability)
         self.limits = [
-            each if isinstance(each, Schedule) else constant(each)
-            for each in (*positive, *absolute)
+            limit if isinstance(limit, Schedule) else constant(limit)
+            for limit in (*positive, *absolute)
         ]
         self.channel_dim = channel_dim
 

@@ -186,7 +186,7 @@ def _streaming_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph
     window = chunks.size * encoder.embed.subsampling_rate + encoder.embed.right_context - 1
     inputs = {"x": torch.randn(2, window, feature_dim), **named}
     axes = {name: {batch_dim(name): "N"} for name in ("x", "log_probs")}
-    axes |= {each: {batch_dim(name): "N"} for name in named for each in (name, f"new_{name}")}
+    axes |= {cache: {batch_dim(name): "N"} for name in named for cache in (name, f"new_{name}")}
     outputs = ("log_probs", *(f"new_{name}" for name in named))
     metadata = _streaming_metadata(encoder, chunks) | {"T": window}
 
@@ -263,16 +263,16 @@ def compare_zipformer(
         log_probs = model.ctc_log_probs(expected)
 
         if chunks == OFFLINE:
-            found = graph(x=feats - LOUDER, x_lens=lengths)[0]
+            exported = graph(x=feats - LOUDER, x_lens=lengths)[0]
         else:
-            found = _streamed(graph, encoder, feats - LOUDER, chunks)
-            log_probs = log_probs[:, : found.size(1)]
+            exported = _streamed(graph, encoder, feats - LOUDER, chunks)
+            log_probs = log_probs[:, : exported.size(1)]
 
-        if found.shape != log_probs.shape:
+        if exported.shape != log_probs.shape:
             return math.inf, 0, None
 
-        texts = [_greedy(each, model.blank) for each in (log_probs, found)]
-        difference = (log_probs - found).abs().amax().item() if found.numel() else 0.0
+        texts = [_greedy(scores, model.blank) for scores in (log_probs, exported)]
+        difference = (log_probs - exported).abs().amax().item() if exported.numel() else 0.0
         return (
             difference,
             len(texts[0]),
@@ -293,8 +293,8 @@ def _streamed(
     window, shift = int(graph.metadata["T"]), int(graph.metadata["decode_chunk_len"])
     states, outputs = start_states(encoder, chunks.cache), [torch.zeros(1, 0, 1)] * 0
     for start in range(0, feats.size(1) - window + 1, shift):
-        found = graph(x=feats[:, start : start + window], **states)
-        outputs.append(found[0])
-        states = dict(zip(states, found[1:], strict=True))
+        answer = graph(x=feats[:, start : start + window], **states)
+        outputs.append(answer[0])
+        states = dict(zip(states, answer[1:], strict=True))
 
     return torch.cat(outputs, dim=1) if outputs else torch.zeros(1, 0, 1)
