@@ -128,8 +128,10 @@ def main() -> None:
         raise ValueError(f"{args.benchmark}: no figure that both commits print")
 
     print(f"{'':32}{args.commit[:12]:>14}{'here':>12}{'ratio':>8}")
-    for name, (before, here, ratio) in ((name, each.values()) for name, each in compared.items()):
-        print(f"{name:32}{before:14g}{here:12g}{ratio:8.2f}")
+    for name, (before, after, ratio) in (
+        (name, figure.values()) for name, figure in compared.items()
+    ):
+        print(f"{name:32}{before:14g}{after:12g}{ratio:8.2f}")
 
     if args.json:
         settings = {

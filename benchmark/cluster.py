@@ -129,14 +129,14 @@ class Network:
         """Wake up when the next transfer ends; a transfer that begins earlier replaces this
         wake-up.
         """
-        left = [
+        seconds_left = [
             (ends[0][0] - served) / rate
             for ends, served, rate in zip(self._ends, self._served, self._rates(), strict=True)
             if ends
         ]
         self._wake += 1
-        if left:
-            self._env.timeout(max(0.0, min(left))).callbacks.append(
+        if seconds_left:
+            self._env.timeout(max(0.0, min(seconds_left))).callbacks.append(
                 partial(self._ended, self._wake)
             )
 

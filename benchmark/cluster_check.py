@@ -128,9 +128,9 @@ def real_run(
     began.
     """
     context = multiprocessing.get_context("spawn")
-    barrier, found = context.Barrier(cluster.ranks), context.Queue()
+    barrier, outcomes = context.Barrier(cluster.ranks), context.Queue()
     ranks = [
-        context.Process(target=run_rank, args=(rank, cluster, folder, data_list, barrier, found))
+        context.Process(target=run_rank, args=(rank, cluster, folder, data_list, barrier, outcomes))
         for rank in range(cluster.ranks)
     ]
     for rank in ranks:
@@ -138,13 +138,13 @@ def real_run(
 
     outcome, running = Outcome(), True
     while running:
-        running = any(rank.is_alive() for rank in ranks) and found.qsize() < cluster.ranks
+        running = any(rank.is_alive() for rank in ranks) and outcomes.qsize() < cluster.ranks
         outcome.peak_cache_bytes = max(
             [outcome.peak_cache_bytes, *map(taken, node_folders(folder, cluster))]
         )
         time.sleep(POLL_SECONDS)
 
-    results: list[RankResult] = [found.get(timeout=60) for _ in ranks]
+    results: list[RankResult] = [outcomes.get(timeout=60) for _ in ranks]
     for rank in ranks:
         rank.join()
 
@@ -193,9 +193,9 @@ def taken(node: Path) -> int:
 
 
 def run_rank(
-    rank: int, cluster: Cluster, folder: Path, data_list: Path, barrier: Barrier, found: Queue
+    rank: int, cluster: Cluster, folder: Path, data_list: Path, barrier: Barrier, outcomes: Queue
 ) -> None:
-    """Read an epoch as one rank and put a RankResult on `found`; a step waits for all ranks, then
+    """Read an epoch as one rank and put a RankResult on `outcomes`; a step waits for all ranks, then
     sleeps.
     """
     torch.set_num_threads(1)
@@ -229,4 +229,4 @@ def run_rank(
     assert loader.prefetch is not None  # the corpus is remote
     loader.prefetch.close()
     seconds = sum(waits) + len(waits) * cluster.step_seconds
-    found.put(RankResult(waits, audio_seconds, began, seconds))
+    outcomes.put(RankResult(waits, audio_seconds, began, seconds))

@@ -130,22 +130,22 @@ class Rank:
         """Read samples outside the cache by range, `READERS` at a time, while the worker processes
         earlier samples.
         """
-        there = [self._env.event() for _ in samples]
-        waiting = deque(zip(samples, there, strict=True))
+        arrivals = [self._env.event() for _ in samples]
+        waiting = deque(zip(samples, arrivals, strict=True))
         for _ in range(READERS):
             self._env.process(self._reader(waiting, opened))
 
-        for event, length in zip(there, seconds, strict=True):
+        for event, length in zip(arrivals, seconds, strict=True):
             if not event.processed:
                 yield event
             yield self._env.timeout(length / self._cluster.worker_speed)
 
     def _reader(self, waiting: deque, opened: OrderedDict[int, str]) -> Events:
         while waiting:
-            (shard, row), there = waiting.popleft()
+            (shard, row), arrival = waiting.popleft()
             if not self._at_hand(shard, opened):
                 yield from self._node.request("samples", int(self._sizes(shard)[0][row]))
-            there.succeed()
+            arrival.succeed()
 
     def _at_hand(self, shard: int, opened: OrderedDict[int, str]) -> bool:
         """Open a shard of the cache as ShardCorpus does: a worker keeps the shards that it read

@@ -87,12 +87,12 @@ def of_model(args: argparse.Namespace) -> list[Batch]:
         args.data_list, args.data_type, config, recogniser.tokenizer, training=False
     )
     model = recogniser.model.eval()
-    found = []
+    batches = []
     for batch in loader:
         encoder_out, lengths = model.encode(batch.feats, batch.feats_lengths)
-        found.append((model.ctc_log_probs(encoder_out), lengths))
+        batches.append((model.ctc_log_probs(encoder_out), lengths))
 
-    return found
+    return batches
 
 
 def variants(vocabulary: int, folder: str) -> dict[str, tuple[list[PrefixScorer], Callable | None]]:
@@ -136,10 +136,10 @@ def measure(
 
     for log_probs, lengths in batches:
         start = time.process_time()
-        found = ctc_prefix_beam_search(log_probs, lengths, beam_size, scorers=scorers)
+        nbests = ctc_prefix_beam_search(log_probs, lengths, beam_size, scorers=scorers)
         ours += time.process_time() - start
 
-        for row, nbest in enumerate(found):
+        for row, nbest in enumerate(nbests):
             start = time.process_time()
             expected = plain_search(log_probs[row, : lengths[row]], beam_size, bonus)
             plain += time.process_time() - start
@@ -154,7 +154,7 @@ def lengths(args: argparse.Namespace) -> np.ndarray:
         return np.random.default_rng(0).lognormal(np.log(4), 0.5, args.utterances)
     corpus = open_list(args.data_list, args.data_type)
     rows = [corpus.rows(shard) for shard in range(corpus.num_shards)]
-    return np.concatenate([each.num_samples / each.sample_rate for each in rows])
+    return np.concatenate([of_shard.num_samples / of_shard.sample_rate for of_shard in rows])
 
 
 def parse_arguments() -> argparse.Namespace:

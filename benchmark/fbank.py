@@ -91,8 +91,8 @@ def largest_difference(rivals: dict[str, Fbank], waveforms: Iterable[torch.Tenso
     """
     error = 0.0
     for waveform in waveforms:
-        found = {name: compute(waveform) for name, compute in rivals.items()}
-        error = max(error, float((found["ours"] - found["torchaudio"]).abs().max()))
+        features = {name: compute(waveform) for name, compute in rivals.items()}
+        error = max(error, float((features["ours"] - features["torchaudio"]).abs().max()))
     return error
 
 

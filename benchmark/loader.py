@@ -245,18 +245,21 @@ def measure_rounds(args: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         make_corpus(folder, args.hours, args.kinds)
-        found: dict[tuple[int, str], list[dict[str, float]]] = {}
+        rounds_of: dict[tuple[int, str], list[dict[str, float]]] = {}
 
         for _ in range(args.repeats):
             for workers in args.workers:
                 for kind in args.kinds:
-                    found.setdefault((workers, kind), []).append(
+                    rounds_of.setdefault((workers, kind), []).append(
                         in_own_process(kind, folder, workers)
                     )
 
     results = []
-    for (workers, kind), rounds in found.items():
-        figures = {name: round(median(each[name] for each in rounds), 3) for name in rounds[0]}
+    for (workers, kind), rounds in rounds_of.items():
+        figures = {
+            name: round(median(figures_of_round[name] for figures_of_round in rounds), 3)
+            for name in rounds[0]
+        }
         results.append({"workers": workers, "kind": kind, **figures})
 
     return results

@@ -122,9 +122,9 @@ def measure_memory(layer: str, lengths: dict[tuple[int, int], list[float]]) -> l
     """`encode_long` of {att_context_size: minutes}, each in a new process."""
     results = []
     for context, minutes in lengths.items():
-        for each in minutes:
+        for length in minutes:
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-                results.append(process.submit(encode_long, layer, context, each).result())
+                results.append(process.submit(encode_long, layer, context, length).result())
             print(results[-1], file=sys.stderr)
 
     return results
@@ -185,8 +185,10 @@ def main() -> None:
         speed = measure_speed(args.input_layers, batches, args.repeats)
         print(*speed, sep="\n", file=sys.stderr)
 
-    left, right = args.context
-    memory = measure_memory("dwconv2d8", {(left, right): args.minutes, (-1, -1): args.full_minutes})
+    before, after = args.context
+    memory = measure_memory(
+        "dwconv2d8", {(before, after): args.minutes, (-1, -1): args.full_minutes}
+    )
     report = {
         **provenance("torch"),
         "threads": torch.get_num_threads(),

@@ -119,7 +119,7 @@ def total_bytes(lines: Iterable[RawLine]) -> int:
 
 def measure(args: argparse.Namespace) -> Measured:
     """Pack the same files by every kind, in rounds."""
-    found: dict[tuple[int, str], list[dict[str, float]]] = {}
+    rounds_of: dict[tuple[int, str], list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder, per_shard = Path(name), args.num_utts_per_shard
         utterances = max(1, round(3600 * args.hours / MEAN))
@@ -127,24 +127,29 @@ def measure(args: argparse.Namespace) -> Measured:
             source: write_audio(folder / source, utterances, source)
             for source in sources_of(args.kinds)
         }
-        megabytes = {source: total_bytes(each) / 1e6 for source, each in lines.items()}
+        megabytes = {
+            source: total_bytes(source_lines) / 1e6 for source, source_lines in lines.items()
+        }
         os.sync()
 
         for _ in range(args.repeats):
             for processes in args.processes:
-                tasks = {source: Task(each, per_shard, processes) for source, each in lines.items()}
+                tasks = {
+                    source: Task(source_lines, per_shard, processes)
+                    for source, source_lines in lines.items()
+                }
                 for source, task in tasks.items():
-                    found.setdefault((processes, f"tar of {source}"), []).append(
+                    rounds_of.setdefault((processes, f"tar of {source}"), []).append(
                         clock(task.tar, folder / "out")
                     )
                 for kind in args.kinds:
                     source, stored = KINDS[kind]
                     write = partial(tasks[source].pack, audio_format=stored)
-                    found.setdefault((processes, kind), []).append(clock(write, folder / "out"))
+                    rounds_of.setdefault((processes, kind), []).append(clock(write, folder / "out"))
 
     medians = {
-        place: {name: median(each[name] for each in rounds) for name in rounds[0]}
-        for place, rounds in found.items()
+        place: {name: median(source_lines[name] for source_lines in rounds) for name in rounds[0]}
+        for place, rounds in rounds_of.items()
     }
     return Measured(utterances, megabytes, medians)
 

@@ -34,9 +34,11 @@ def measure(args: argparse.Namespace, utterances: int, world_size: int) -> dict[
     rule = measure_of(DatasetConf(batch_conf=batch), training=True)
     corpus = IndexOnlyCorpus(lengths(utterances), args.shard_size)
     report = report_plan(corpus, rule, seed=1, epoch=0, world_size=world_size).as_dict()
-    found = {name: round(factor * float(str(report[name])), 2) for name, factor in COLUMNS.items()}
+    figures = {
+        name: round(factor * float(str(report[name])), 2) for name, factor in COLUMNS.items()
+    }
 
-    return {"utterances": utterances, "ranks": world_size, **found}
+    return {"utterances": utterances, "ranks": world_size, **figures}
 
 
 def main() -> None:
@@ -69,9 +71,9 @@ def main() -> None:
 
     for utterances in args.utterances:
         for world_size in args.ranks:
-            found = measure(args, utterances, world_size)
-            results.append(found)
-            print("{:11}{:6}{:9.2f}{:13.2f}{:12.2f}{:13.2f}".format(*found.values()), flush=True)
+            figures = measure(args, utterances, world_size)
+            results.append(figures)
+            print("{:11}{:6}{:9.2f}{:13.2f}{:12.2f}{:13.2f}".format(*figures.values()), flush=True)
 
     if args.json:
         print(json.dumps({"corpora": results, **settings(args), **provenance("numpy")}))

@@ -289,13 +289,13 @@ def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
             first, step = (
                 round(median(column), 3) for column in zip(*times[world_size, name], strict=True)
             )
-            found = quality(loader.steps(0, world_size), args.batch_duration)
-            results[-1][name] = {"ms_per_step": step, "first_batch_ms": first, **found}
+            figures = quality(loader.steps(0, world_size), args.batch_duration)
+            results[-1][name] = {"ms_per_step": step, "first_batch_ms": first, **figures}
             print(
                 f"{world_size:5} "
-                f"{name:<7}{step:9.3f}{first:10.1f}{found['padding']:11.2f}{found['fill']:8.1f}"
-                f"{found['utterances']:12}  "
-                f"{found['steps']}{'' if found['equal_steps'] else ' at most'}"
+                f"{name:<7}{step:9.3f}{first:10.1f}{figures['padding']:11.2f}{figures['fill']:8.1f}"
+                f"{figures['utterances']:12}  "
+                f"{figures['steps']}{'' if figures['equal_steps'] else ' at most'}"
             )
 
     return results

@@ -125,8 +125,8 @@ def main() -> None:
         server.join()
 
     figures = {
-        f"{figure}_{kind}": round(median(result[figure] for result in found), 2)
-        for kind, found in results.items()
+        f"{figure}_{kind}": round(median(result[figure] for result in rounds), 2)
+        for kind, rounds in results.items()
         for figure in ("first_batch_s", "epoch", "steady")
     }
     figures |= {

@@ -75,7 +75,7 @@ def torchaudios(case: Case) -> torch.Tensor:
     """The loss of the scores of all units."""
     device = case.labels.device
     scores = case.joint(case.encoder_out.unsqueeze(2), case.predicted.unsqueeze(1)).float()
-    frames, tokens = (each.int().to(device) for each in (case.frames, case.tokens))
+    frames, tokens = (lengths.int().to(device) for lengths in (case.frames, case.tokens))
     return rnnt_loss(scores, case.labels.int(), frames, tokens, blank=0, reduction="mean")
 
 

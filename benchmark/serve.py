@@ -87,8 +87,8 @@ class ServerProcess:
             ValueError: it does not.
         """
         for _ in range(1200):
-            if found := re.search(r"^serving .* on (http\S+)$", self.text, re.MULTILINE):
-                return found[1]
+            if line := re.search(r"^serving .* on (http\S+)$", self.text, re.MULTILINE):
+                return line[1]
             if self._process.poll() is not None:
                 break
             time.sleep(0.1)
@@ -123,15 +123,15 @@ class ServerProcess:
 
     def held(self) -> dict[str, float]:
         """What clients may leave behind."""
-        found = self.metrics()
+        metrics = self.metrics()
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return {
-            "clients": found["wenet_uio_clients"],
-            "streams": found["wenet_uio_open_streams"],
-            "uploads": found["wenet_uio_uploads"],
-            "files": found["process_open_fds"],
+            "clients": metrics["wenet_uio_clients"],
+            "streams": metrics["wenet_uio_open_streams"],
+            "uploads": metrics["wenet_uio_uploads"],
+            "files": metrics["process_open_fds"],
             "threads": int(re.findall(r"Threads:\s+(\d+)", status)[0]),
-            "memory_mb": round(found["process_resident_memory_bytes"] / 1e6, 1),
+            "memory_mb": round(metrics["process_resident_memory_bytes"] / 1e6, 1),
         }
 
     def __enter__(self) -> ServerProcess:
@@ -158,10 +158,10 @@ def measure_clients(
     a stream alone.
     """
     before, began, cpu = server.metrics(), time.monotonic(), server.cpu_seconds
-    heard = speak_together(server.url, talks, clients, real_time=real_time)
+    answers = speak_together(server.url, talks, clients, real_time=real_time)
     cpu, taken, after = server.cpu_seconds - cpu, time.monotonic() - began, server.metrics()
-    own = [talks[number % len(talks)] for number in range(clients)]
-    audio = sum(len(talk.samples) for talk in own) / RATE
+    talks_of_clients = [talks[number % len(talks)] for number in range(clients)]
+    audio = sum(len(talk.samples) for talk in talks_of_clients) / RATE
     size, steps = (
         after[f"wenet_uio_step_streams_{name}"] - before[f"wenet_uio_step_streams_{name}"]
         for name in ("sum", "count")
@@ -171,25 +171,30 @@ def measure_clients(
         "audio_per_cpu_second": round(audio / cpu, 1),
         "cpu_percent": round(100 * cpu / taken),
         "streams_of_a_step": round(size / steps, 1),
-        "utterances": sum(len(talk.finals) for talk in own),
-        "differ": sum(talk.finals != each.finals for talk, each in zip(own, heard, strict=True)),
+        "utterances": sum(len(talk.finals) for talk in talks_of_clients),
+        "differ": sum(
+            talk.finals != answer.finals
+            for talk, answer in zip(talks_of_clients, answers, strict=True)
+        ),
     }
 
-    return figures | (delay_figures(own, heard) if real_time else {})
+    return figures | (delay_figures(talks_of_clients, answers) if real_time else {})
 
 
-def delay_figures(talks: Sequence[Talk], heard: Sequence[Heard]) -> dict[str, Any]:
+def delay_figures(talks: Sequence[Talk], answers: Sequence[Heard]) -> dict[str, Any]:
     """Percentiles of the delays of all clients, and whether the server keeps up."""
-    found = [delays_of(talk, each) for talk, each in zip(talks, heard, strict=True)]
+    delays_of_clients = [
+        delays_of(talk, of_client) for talk, of_client in zip(talks, answers, strict=True)
+    ]
     figures: dict[str, Any] = {}
     for place, name in enumerate(("partial", "final")):
-        delays = [delay for each in found for delay in each[place]]
+        delays = [delay for of_client in delays_of_clients for delay in of_client[place]]
         for part in (50, 95):
             figures[f"{name}_p{part}_s"] = (
                 round(float(np.percentile(delays, part)), 3) if delays else None
             )
 
-    figures["partials"] = sum(len(each[0]) for each in found)
+    figures["partials"] = sum(len(of_client[0]) for of_client in delays_of_clients)
     figures["keeps_up"] = (figures["partial_p95_s"] or 0) < CHUNK_SECONDS
     return figures
 
@@ -231,7 +236,7 @@ def measure_faults(
 
     with ThreadPoolExecutor(1) as pool:
         flooding = pool.submit(flood_all, server.url, seconds, lambda: server.alive)
-        (heard,) = speak_together(server.url, [talk], 1, real_time=True)
+        (answer,) = speak_together(server.url, [talk], 1, real_time=True)
         ended = flooding.result()
 
     return {
@@ -241,7 +246,7 @@ def measure_faults(
         "after": after,
         "after_floods": settled(server),
         "floods_ended_by_the_server": ended,
-        "text_is_unchanged": heard.finals == talk.finals,
+        "text_is_unchanged": answer.finals == talk.finals,
         "errors_logged": server.text.count("Traceback"),
     }
 

@@ -43,7 +43,7 @@ class Talk(NamedTuple):
     @property
     def finals(self) -> list[str]:
         """The texts of the utterances."""
-        return [each.text for each in self.told if each.final]
+        return [told.text for told in self.told if told.final]
 
 
 class Heard(NamedTuple):
@@ -75,7 +75,7 @@ async def speak(url: str, samples: np.ndarray, begin: float | None) -> Heard:
         begin: time of the first packet, whose successors follow at the pace of speech; None: as
             fast as it is taken.
     """
-    heard = Heard([], [])
+    answer = Heard([], [])
     async with (
         aiohttp.ClientSession() as client,
         client.ws_connect(url.replace("http", "ws", 1), max_msg_size=0) as socket,
@@ -87,7 +87,7 @@ async def speak(url: str, samples: np.ndarray, begin: float | None) -> Heard:
                 if begin is not None:
                     # A packet is sent when its last sample was spoken.
                     await asyncio.sleep(begin + (number + 1) * PACKET / RATE - time.monotonic())
-                heard.sent.append(time.monotonic())
+                answer.sent.append(time.monotonic())
                 await socket.send_bytes(samples[place : place + PACKET].tobytes())
 
             await socket.send_json({"signal": "end"})
@@ -95,12 +95,12 @@ async def speak(url: str, samples: np.ndarray, begin: float | None) -> Heard:
         sending = asyncio.create_task(send())
         async for message in socket:
             if message.type == aiohttp.WSMsgType.TEXT:
-                heard.received.append((time.monotonic(), json.loads(message.data)))
+                answer.received.append((time.monotonic(), json.loads(message.data)))
 
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
 
-    return heard
+    return answer
 
 
 def speak_together(
@@ -123,7 +123,7 @@ def speak_together(
     return asyncio.run(together())
 
 
-def delays_of(talk: Talk, heard: Heard) -> tuple[list[float], list[float]]:
+def delays_of(talk: Talk, answer: Heard) -> tuple[list[float], list[float]]:
     """Seconds from sending the packet with the last sample of a chunk to the result of this chunk:
     partial, final.
 
@@ -131,9 +131,9 @@ def delays_of(talk: Talk, heard: Heard) -> tuple[list[float], list[float]]:
     order. Results at the end of the stream are left out, because they do not wait for a whole
     chunk.
     """
-    found: tuple[list[float], list[float]] = ([], [])
-    last, place = len(heard.sent) - 1, 0
-    for at, message in heard.received:
+    delays: tuple[list[float], list[float]] = ([], [])
+    last, place = len(answer.sent) - 1, 0
+    for at, message in answer.received:
         if message.get("type") not in ("partial_result", "final_result"):
             continue
         wanted = message["type"] == "final_result", _text_of(message)
@@ -142,10 +142,10 @@ def delays_of(talk: Talk, heard: Heard) -> tuple[list[float], list[float]]:
             if (told.final, told.text) == wanted:
                 place = later + 1
                 if told.packet < last:
-                    found[wanted[0]].append(at - heard.sent[told.packet])
+                    delays[wanted[0]].append(at - answer.sent[told.packet])
                 break
 
-    return found
+    return delays
 
 
 def speak_on(
@@ -169,10 +169,10 @@ def speak_on(
                     pass
 
             drained = asyncio.create_task(drain())
-            own = np.roll(samples, shift)
+            rolled = np.roll(samples, shift)
             for _ in range(repeats):
-                for place in range(0, len(own), PACKET * 5):
-                    await socket.send_bytes(own[place : place + PACKET * 5].tobytes())
+                for place in range(0, len(rolled), PACKET * 5):
+                    await socket.send_bytes(rolled[place : place + PACKET * 5].tobytes())
 
             await socket.send_json({"signal": "end"})
             await drained

@@ -200,7 +200,7 @@ def flood_all(url: str, seconds: float, alive: Callable[[], bool]) -> dict[str, 
     named = floods(url)
     with ThreadPoolExecutor(3) as pool:
         done = [pool.submit(flood, url, pieces, seconds) for pieces in named.values()]
-        ended = {name: each.result() for name, each in zip(named, done, strict=True)}
+        ended = {name: future.result() for name, future in zip(named, done, strict=True)}
 
     if not alive():
         raise ValueError("the server does not answer after the floods")

@@ -144,7 +144,7 @@ def talks_of(model: str, speech: np.ndarray, seconds: float, count: int) -> list
                 advance([stream])
                 told += [_told(packet, event) for event in stream.take()]
 
-        talks.append(Talk(part, [each for each in told if each.text]))
+        talks.append(Talk(part, [told_text for told_text in told if told_text.text]))
 
     return talks
 

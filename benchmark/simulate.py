@@ -246,12 +246,12 @@ def simulate_clusters(args: argparse.Namespace) -> dict[str, Any]:
         )
 
         for gpus in args.gpus:
-            found = one_cluster(args, table, gpus)
-            report["clusters"].append(found)
+            figures = one_cluster(args, table, gpus)
+            report["clusters"].append(figures)
             print(
-                f"{gpus:6}{found['first_batch_s']:10.1f}{found['waiting_percent']:12.2f}"
-                f"{found['waiting_late_percent']:9.2f}{found['cache_gb']:11.1f}{found['by_range_percent']:13.2f}"
-                f"{found['needed_gb_per_s']:11.2f}{found['store_gb_per_s']:12.2f}",
+                f"{gpus:6}{figures['first_batch_s']:10.1f}{figures['waiting_percent']:12.2f}"
+                f"{figures['waiting_late_percent']:9.2f}{figures['cache_gb']:11.1f}{figures['by_range_percent']:13.2f}"
+                f"{figures['needed_gb_per_s']:11.2f}{figures['store_gb_per_s']:12.2f}",
                 flush=True,
             )
 

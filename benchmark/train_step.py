@@ -179,11 +179,11 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "audio_seconds_per_second": round(
-            statistics.median(each.audio_per_second for each in speeds), 1
+            statistics.median(turn.audio_per_second for turn in speeds), 1
         ),
-        "fastest": round(max(each.audio_per_second for each in speeds), 1),
+        "fastest": round(max(turn.audio_per_second for turn in speeds), 1),
         "audio_seconds_per_cpu_second": round(
-            statistics.median(each.audio_per_cpu_second for each in speeds), 1
+            statistics.median(turn.audio_per_cpu_second for turn in speeds), 1
         ),
     }
     print(", ".join(f"{name} {value}" for name, value in report.items()), file=sys.stderr)

@@ -89,7 +89,7 @@ def join(
         for row in range(corpus.samples[shard])
     ]
     parts: list[np.ndarray] = []
-    said: list[tuple[str, str]] = []
+    texts: list[tuple[str, str]] = []
     length, sample_rate = 0, 0
     while not sample_rate or length < seconds * sample_rate:
         for place in draw.permutation(len(refs)):
@@ -109,14 +109,14 @@ def join(
                 0, INT16_SCALE * 10 ** (noise / 20), round(draw.uniform(*pauses) * rate)
             )
             parts += [quiet.astype(np.float32), waveform]
-            said.append((utterance.key, utterance.text))
+            texts.append((utterance.key, utterance.text))
             length += len(parts[-1]) + len(parts[-2])
             if length >= seconds * rate:
                 break
 
     waveform = np.concatenate(parts)
     return Joined(
-        waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16), sample_rate, said
+        waveform.round().clip(-INT16_SCALE, INT16_SCALE - 1).astype(np.int16), sample_rate, texts
     )
 
 
@@ -259,12 +259,12 @@ def main() -> None:
         {"all": " ".join(text for _, text in joined.said)}, {"all": text}, rules
     ).overall
     torch.set_num_threads(1)
-    heard = recognize_cut(
+    recognised = recognize_cut(
         args.model, args.data_list, args.data_type, "--trust_code" in args.transcribe
     )
-    said = {f"{place} {key}": text for place, (key, text) in enumerate(joined.said)}
+    references = {f"{place} {key}": text for place, (key, text) in enumerate(joined.said)}
     of_cut = score(
-        said, {name: heard.get(name.split(" ", 1)[1], "") for name in said}, rules
+        references, {name: recognised.get(name.split(" ", 1)[1], "") for name in references}, rules
     ).overall
 
     seconds = len(joined.waveform) / joined.sample_rate

@@ -141,17 +141,17 @@ def batches_of(taken: list[list[Step]]) -> Iterator[list[int]]:
 
 def difference(wanted: Counter[str], read: Counter[str]) -> dict[str, Any]:
     """What was lost and what was read too often: counts, and the first keys."""
-    found = {}
+    faults = {}
     for name, keys in (
         ("lost", sorted((wanted - read).elements())),
         ("doubled", sorted((read - wanted).elements())),
     ):
         if keys:
-            found |= {name: len(keys), f"{name}_keys": keys[:NAMED]}
+            faults |= {name: len(keys), f"{name}_keys": keys[:NAMED]}
 
-    return found
+    return faults
 
 
-def told(found: dict[str, Any]) -> str:
+def told(faults: dict[str, Any]) -> str:
     """The counts of a difference in words."""
-    return ", ".join(f"{found[name]} {name}" for name in ("lost", "doubled") if name in found)
+    return ", ".join(f"{faults[name]} {name}" for name in ("lost", "doubled") if name in faults)

@@ -79,10 +79,10 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Run the trials; return the results by loader."""
     args = _parser().parse_args(argv)
     sizes = TOY if args.toy else Sizes()
-    given = {
+    sizes_given = {
         name: getattr(args, name) for name in ("samples", "many") if getattr(args, name) is not None
     }
-    sizes = replace(sizes, **given)
+    sizes = replace(sizes, **sizes_given)
     with ExitStack() as stack:
         results = _all_results(args, sizes, stack)
 
@@ -119,8 +119,8 @@ def _all_results(args: argparse.Namespace, sizes: Sizes, stack: ExitStack) -> di
 
 
 def _earlier(file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    found = json.loads(file.read_text()) if file.exists() else {"reason": ""}
-    return found if "reason" not in found and found["settings"] == settings else None
+    results = json.loads(file.read_text()) if file.exists() else {"reason": ""}
+    return results if "reason" not in results and results["settings"] == settings else None
 
 
 def _tried(
@@ -131,8 +131,8 @@ def _tried(
     """
     date, adapter = datetime.now(timezone.utc).strftime("%Y-%m-%d"), ENTRIES[name].adapter
     try:
-        given = dict(each.split("=", 1) for each in args.python)
-        python = given.get(name) or str(python_of(name, args.out / "environments"))
+        pythons = dict(choice.split("=", 1) for choice in args.python)
+        python = pythons.get(name) or str(python_of(name, args.out / "environments"))
         # Ours and the broken loader share one, because torch loads slowly
         if python not in servers:
             servers[python] = stack.enter_context(Server(python, adapter, args.timeout))
@@ -147,12 +147,12 @@ def _results(server: Server, trials: list[str], sizes: Sizes) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         with Ranks(server, 1) as ranks:
             itself = ranks.describe()
-        found = run_trials(Bench(server, Path(folder), sizes), itself["out_of_scope"], trials)
+        verdicts = run_trials(Bench(server, Path(folder), sizes), itself["out_of_scope"], trials)
     return {
         "versions": itself["versions"],
         "machine": _machine(),
         "commit": _commit(),
-        "trials": found,
+        "trials": verdicts,
     }
 
 

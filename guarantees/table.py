@@ -30,8 +30,8 @@ def markdown(results: Results) -> str:
     )
 
 
-def _cell(name: str, found: Mapping[str, Any], trial: str, notes: list[str]) -> str:
-    verdict = found.get("trials", {}).get(trial)
+def _cell(name: str, results: Mapping[str, Any], trial: str, notes: list[str]) -> str:
+    verdict = results.get("trials", {}).get(trial)
     if verdict is None:
         return "not run"
 
@@ -49,8 +49,10 @@ def _cell(name: str, found: Mapping[str, Any], trial: str, notes: list[str]) -> 
     return f"{verdict['result']} ({notes.index(note) + 1})"
 
 
-def _provenance(name: str, found: Mapping[str, Any]) -> str:
-    if "reason" in found:
-        return f"| {name} | not installed: {found['reason']} | {found['date']} | | |"
-    versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
-    return f"| {name} | {versions} | {found['date']} | {found['machine']} | {found['commit']} |"
+def _provenance(name: str, results: Mapping[str, Any]) -> str:
+    if "reason" in results:
+        return f"| {name} | not installed: {results['reason']} | {results['date']} | | |"
+    versions = ", ".join(f"{package} {version}" for package, version in results["versions"].items())
+    return (
+        f"| {name} | {versions} | {results['date']} | {results['machine']} | {results['commit']} |"
+    )

@@ -24,7 +24,10 @@ def _wanted(run: dict[str, Any], sources: dict[str, int]) -> Counter[str]:
 
 def _verdict(evidence: dict[str, Any]) -> Verdict:
     """Pass if no case of the evidence has a fault. Cases are named after ranks and workers."""
-    faults = {case: told(found) or found.get("error", "") for case, found in evidence.items()}
+    faults = {
+        case: told(faults_of_case) or faults_of_case.get("error", "")
+        for case, faults_of_case in evidence.items()
+    }
     faults = {case: words for case, words in faults.items() if words}
     return Verdict(
         "fail" if faults else "pass",
@@ -153,12 +156,12 @@ def many(bench: Bench) -> Verdict:
         seconds = time.monotonic() - start
         memory = ranks.memory_mb() - libraries
 
-    found = {
+    evidence = {
         "samples": bench.sizes.many,
         "first_batch_s": round(seconds, 2),
         "memory_mb": round(memory),
     }
-    return Verdict("measured", f"{seconds:.1f} s, {memory:.0f} MB", found)
+    return Verdict("measured", f"{seconds:.1f} s, {memory:.0f} MB", evidence)
 
 
 TITLES = {
@@ -217,7 +220,7 @@ def _answers(
     names: list[str], trial: Callable[[], Verdict | dict[str, Verdict]]
 ) -> dict[str, Verdict]:
     try:
-        found = trial()
+        answer = trial()
     except LoaderError as error:
-        found = Verdict("fail", str(error))
-    return {name: found[name] if isinstance(found, dict) else found for name in names}
+        answer = Verdict("fail", str(error))
+    return {name: answer[name] if isinstance(answer, dict) else answer for name in names}

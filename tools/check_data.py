@@ -124,9 +124,9 @@ def main() -> int:
             write_html(options.html, report, BatchReader(corpus, reading.conf), options.data_list)
 
         if options.fix:
-            left = write_clean_list(corpus, report, options.fix, options.data_list)
+            kept = write_clean_list(corpus, report, options.fix, options.data_list)
             print(
-                f"{options.fix}: {left} utterances; {options.fix}.left_out.jsonl names the losses",
+                f"{options.fix}: {kept} utterances; {options.fix}.left_out.jsonl names the losses",
                 file=sys.stderr,
             )
 

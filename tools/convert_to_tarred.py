@@ -125,23 +125,26 @@ def make_new(args: argparse.Namespace, executor: Executor) -> list[Failure]:
     if args.buckets_num > 1:
         buckets = buckets_of(scanned, options, args.buckets_num)
         sets = {
-            str(Path(args.target_dir, f"bucket{number}")): each
-            for number, each in enumerate(buckets, 1)
+            str(Path(args.target_dir, f"bucket{number}")): chosen_set
+            for number, chosen_set in enumerate(buckets, 1)
         }
 
     used, bad = 0, list(scanned.bad)
-    for folder, each in sets.items():
-        count = len(chosen_of(scanned, each))
+    for folder, chosen_set in sets.items():
+        count = len(chosen_of(scanned, chosen_set))
         used += count
         unread: list[Failure] = []
 
         if not args.dry_run:
             made = make_nemo_tars(
-                scanned, args.manifest_path, folder, each, executor, overwrite=args.overwrite
+                scanned, args.manifest_path, folder, chosen_set, executor, overwrite=args.overwrite
             )
             unread = made[len(scanned.bad) :]
 
-        print(f"{folder}: {count - len(unread)} entries in {each.num_shards} tars", file=sys.stderr)
+        print(
+            f"{folder}: {count - len(unread)} entries in {chosen_set.num_shards} tars",
+            file=sys.stderr,
+        )
         bad += unread
 
     print(

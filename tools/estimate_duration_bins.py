@@ -32,19 +32,19 @@ def main(argv: list[str] | None = None) -> None:
     )
     add_options(parser)
     args = parser.parse_args(argv)
-    found = estimate_bins(
+    estimate = estimate_bins(
         data_of(args.data_list), args.data_type, config_of(args), args.num_bins, args.num_token_bins
     )
-    for reason, count in found.filtered.items():
+    for reason, count in estimate.filtered.items():
         print(f"{count} utterances are left out by {reason}", file=sys.stderr)
 
     if args.num_token_bins:
         print(
-            f"{found.outliers} of {found.utterances} utterances are outliers of tokens per second",
+            f"{estimate.outliers} of {estimate.utterances} utterances are outliers of tokens per second",
             file=sys.stderr,
         )
 
-    conf = {"batch_conf": found.batch_conf()}
+    conf = {"batch_conf": estimate.batch_conf()}
     print(yaml.safe_dump(conf, sort_keys=False, default_flow_style=None), end="")
     print("  # bucket_batch_size: [...]   utterances per batch, one number per bin")
 

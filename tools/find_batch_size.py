@@ -92,8 +92,8 @@ def main() -> None:
     )
     memory = int(args.fraction * (args.memory or torch.cuda.mem_get_info()[1]))
     trial = (cuda_trial if args.on_gpu else cpu_trial)(config, memory, with_ddp=args.ranks > 1)
-    found = largest_batches(policy, shapes, trial, memory)
-    print(batch_conf_yaml(policy, shapes, found, conf.views.number), end="")
+    batches = largest_batches(policy, shapes, trial, memory)
+    print(batch_conf_yaml(policy, shapes, batches, conf.views.number), end="")
 
 
 if __name__ == "__main__":

@@ -45,16 +45,16 @@ def main() -> int:
         )
 
     failed = 0
-    for found in (index_list(source, executor_of(args)) for source in lists):
-        for key, reason in found.bad:
+    for indexed in (index_list(source, executor_of(args)) for source in lists):
+        for key, reason in indexed.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
 
-        hours = found.summary.seconds / 3600
+        hours = indexed.summary.seconds / 3600
         print(
-            f"{found.data_list}: {found.summary.samples} utterances, {hours:.2f} h, "
-            f"{len(found.bad)} bad"
+            f"{indexed.data_list}: {indexed.summary.samples} utterances, {hours:.2f} h, "
+            f"{len(indexed.bad)} bad"
         )
-        failed += len(found.bad)
+        failed += len(indexed.bad)
 
     return 1 if failed else 0
 

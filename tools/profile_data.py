@@ -73,7 +73,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     config = load_config(args.config, args.override_config)
     tokenizer = build_tokenizer(config)
-    found = profile(
+    profiled = profile(
         lambda: build_loader(
             args.data_list,
             args.data_type,
@@ -87,10 +87,10 @@ def main() -> None:
         args.batches,
         args.device,
     )
-    report, lines = found.as_dict(), list(found.lines())
+    report, lines = profiled.as_dict(), list(profiled.lines())
 
     if args.speed:
-        report["workers"] = found.workers_for(args.speed)
+        report["workers"] = profiled.workers_for(args.speed)
         lines.append(
             f"a rank that trains {args.speed:g} audio seconds per second: --num_workers "
             f"{report['workers']}"

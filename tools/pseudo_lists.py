@@ -64,8 +64,8 @@ def parse_arguments() -> argparse.Namespace:
         "labelled", metavar="LABELLED", help="data list with transcripts, or a yaml file of sources"
     )
     mixture.add_argument("list", metavar="LIST", help="data list of pseudo labels")
-    for each in (unlabelled, labels, mixture):
-        each.add_argument("out", metavar="OUT", help="file to write")
+    for command in (unlabelled, labels, mixture):
+        command.add_argument("out", metavar="OUT", help="file to write")
 
     return parser.parse_args()
 
@@ -86,8 +86,8 @@ def main() -> None:
             f"{counts['kept']['utterances']} of {counts['utterances']} utterances get a label: "
             f"{args.out}"
         )
-        for reason, each in counts["left_out"].items():
-            print(f"  left out, {reason}: {each['utterances']}")
+        for reason, count in counts["left_out"].items():
+            print(f"  left out, {reason}: {count['utterances']}")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def run(report: Report) -> None:
     model = build_model(config_of(report, recipe(report, STREAMING))).to(report.device).eval()
 
     for case in report.each(cases):
-        with report.result(**case) as found:
+        with report.result(**case) as figures:
             batches = [
                 batch_of(report, case["utterances"], report.sized(6.0, 1.0) + number)
                 for number in range(2)
@@ -46,7 +46,7 @@ def run(report: Report) -> None:
 
             passed = _seconds(report, model, batches, search)
             seconds = sum(batch.seconds for batch in batches)
-            found |= {"audio_seconds": seconds, "audio_seconds_per_second": seconds / passed}
+            figures |= {"audio_seconds": seconds, "audio_seconds_per_second": seconds / passed}
 
 
 def _seconds(

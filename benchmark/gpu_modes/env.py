@@ -25,20 +25,20 @@ QUERY = "driver_version,power.limit,clocks.max.sm,clocks.max.mem,utilization.gpu
 
 def run(report: Report) -> None:
     """Write one line."""
-    with report.result() as found:
-        found |= {
+    with report.result() as facts:
+        facts |= {
             "python": platform.python_version(),
             "system": platform.platform(),
             **_processor(),
         }
-        found["packages"] = {name: _version(name) for name in PACKAGES}
-        found["compilers"] = [name for name in COMPILERS if shutil.which(name)]
-        found |= {
+        facts["packages"] = {name: _version(name) for name in PACKAGES}
+        facts["compilers"] = [name for name in COMPILERS if shutil.which(name)]
+        facts |= {
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
             "cuda": torch.version.cuda,
         }
         if report.on_gpu:
-            found |= _gpu(report.device)
+            facts |= _gpu(report.device)
 
 
 def _processor() -> dict[str, Any]:

@@ -27,12 +27,12 @@ def run(report: Report) -> None:
         for arithmetic in report.sized(("bf16", "fp32"), ("fp32",))
     ]
     for case in report.each(cases):
-        with report.result(**case) as found:
+        with report.result(**case) as figures:
             config = config_of(
                 report, recipe(report, STREAMING), dtype=dtype_of(case["arithmetic"])
             )
             engine = engine_of(config, case["arithmetic"], report.device)
-            found |= profiled(
+            figures |= profiled(
                 report, engine, dynamic_batches(report, case["frames"], report.sized(6, 1))
             )
 
@@ -77,18 +77,18 @@ def _longest(report: Report, averages: Iterable[Any], per_step: float) -> list[d
     if report.on_gpu:
         device, time_of = DeviceType.CUDA, "self_device_time_total"
 
-    found = sorted(
-        (each for each in averages if _is_of(device, each)),
-        key=lambda each: -getattr(each, time_of),
+    longest = sorted(
+        (kernel for kernel in averages if _is_of(device, kernel)),
+        key=lambda kernel: -getattr(kernel, time_of),
     )
-    total = sum(getattr(each, time_of) for each in found) or 1
+    total = sum(getattr(kernel, time_of) for kernel in longest) or 1
     return [
         {
-            "name": each.key[:80],
-            "share": getattr(each, time_of) / total,
-            "per_step": each.count * per_step,
+            "name": kernel.key[:80],
+            "share": getattr(kernel, time_of) / total,
+            "per_step": kernel.count * per_step,
         }
-        for each in found[:TOP]
+        for kernel in longest[:TOP]
     ]
 
 

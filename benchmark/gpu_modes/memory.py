@@ -44,8 +44,8 @@ def run(report: Report) -> None:
     ]
     # Forked trials on a CPU come before anything is computed here
     for case in report.each([*cases, SPLIT]):
-        with report.result(**case) as found:
-            found |= _split(report) if case is SPLIT else _largest(report, case["seconds"], dtype)
+        with report.result(**case) as figures:
+            figures |= _split(report) if case is SPLIT else _largest(report, case["seconds"], dtype)
 
 
 def _largest(report: Report, seconds: int, dtype: str) -> dict[str, Any]:
@@ -53,16 +53,16 @@ def _largest(report: Report, seconds: int, dtype: str) -> dict[str, Any]:
     memory = int(ROOM * torch.cuda.mem_get_info(report.device)[1]) if report.on_gpu else OF_TOY
     trial = (cuda_trial if report.on_gpu else cpu_trial)(config, memory, with_ddp=False)
     shape = Shape(report.sized(MOST, 2), 100 * seconds, int(seconds * TOKENS_PER_SECOND))
-    found = largest_batch(trial, shape, report.sized(16, 2))
+    largest = largest_batch(trial, shape, report.sized(16, 2))
     if report.on_gpu:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    if found is None:
+    if largest is None:
         return {"fits": False}
 
     return {
-        "utterances": found.utterances,
-        "max_frames_in_batch": found.utterances * shape.frames,
-        "peak_gb": found.peak / 1e9,
+        "utterances": largest.utterances,
+        "max_frames_in_batch": largest.utterances * shape.frames,
+        "peak_gb": largest.peak / 1e9,
     }
 
 

@@ -41,8 +41,8 @@ def run(report: Report) -> None:
             batch = batch_of(report, **size)
             expected = _step(report, conf["conf"], "fp32", torch.device("cpu"), batch)
             for arithmetic in precisions:
-                with report.result(**conf, arithmetic=arithmetic, **size) as found:
-                    found |= apart(
+                with report.result(**conf, arithmetic=arithmetic, **size) as figures:
+                    figures |= apart(
                         _step(report, conf["conf"], arithmetic, report.device, batch), expected
                     )
 
@@ -51,11 +51,12 @@ def apart(step: Step, expected: Step) -> dict[str, float | str]:
     """Differences relative to what is expected: of the loss, of the gradient, and of the weight
     that is worst.
     """
-    norms = {name: float(each.norm()) for name, each in expected.gradient.items()}
+    norms = {name: float(value.norm()) for name, value in expected.gradient.items()}
     differences = {
-        name: float((step.gradient[name] - each).norm()) for name, each in expected.gradient.items()
+        name: float((step.gradient[name] - value).norm())
+        for name, value in expected.gradient.items()
     }
-    norm = sum(each**2 for each in norms.values()) ** 0.5
+    norm = sum(value**2 for value in norms.values()) ** 0.5
     worst = max(
         (name for name in norms if norms[name] >= COUNTED * norm),
         key=lambda name: differences[name] / norms[name],
@@ -64,7 +65,7 @@ def apart(step: Step, expected: Step) -> dict[str, float | str]:
     return {
         "loss": step.loss,
         "loss_apart": abs(step.loss / expected.loss - 1),
-        "gradient_apart": sum(each**2 for each in differences.values()) ** 0.5 / norm,
+        "gradient_apart": sum(value**2 for value in differences.values()) ** 0.5 / norm,
         "worst_weight": worst,
         "worst_apart": differences[worst] / norms[worst],
     }

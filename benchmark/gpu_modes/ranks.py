@@ -23,9 +23,9 @@ def run(report: Report) -> None:
     """Write one line."""
     with (
         corpus_folder(report, report.sized(200, 24)) as folder,
-        report.result(ranks=RANKS, killed_at=KILLED) as found,
+        report.result(ranks=RANKS, killed_at=KILLED) as figures,
     ):
-        found |= _compared(report, folder)
+        figures |= _compared(report, folder)
 
 
 def _compared(report: Report, folder: Path) -> dict[str, Any]:

@@ -101,15 +101,15 @@ class Report:
         A case that does not fit in memory is a result as well. Another exception is noted as a
         failure, and the next case can run.
         """
-        found: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
         with self.named_failure(**case):
             try:
-                yield found
+                yield figures
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                found = {"fits": False, "said": in_brief(error)}
-            self.write(**case, **found)
+                figures = {"fits": False, "said": in_brief(error)}
+            self.write(**case, **figures)
 
         free()
 
@@ -122,10 +122,10 @@ class Report:
             yield
         except Exception as error:
             self.failures += 1
-            said = f"{type(error).__name__}: {in_brief(error)}"
+            message = f"{type(error).__name__}: {in_brief(error)}"
             where = "".join(f" {name}={value}" for name, value in case.items())
-            print(f"error: {self.mode}{where}: {said}", file=sys.stderr)
-            self.write(**case, error=said, traceback=traceback.format_exc()[-SHOWN:])
+            print(f"error: {self.mode}{where}: {message}", file=sys.stderr)
+            self.write(**case, error=message, traceback=traceback.format_exc()[-SHOWN:])
 
 
 def free() -> None:
@@ -146,8 +146,8 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):
-        return {name: _rounded(each) for name, each in value.items()}
+        return {name: _rounded(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rounded(each) for each in value]
+        return [_rounded(part) for part in value]
 
     return value

@@ -111,8 +111,8 @@ def train(
         limit = PATIENCE + settings.get("stop_after", 0)
         status = subprocess.run(command, stdout=file, stderr=file, timeout=limit).returncode
 
-    said = log.read_text(errors="replace").splitlines() or ["nothing"]
-    return Outcome(status, read_lines(points), said[-1])
+    lines = log.read_text(errors="replace").splitlines() or ["nothing"]
+    return Outcome(status, read_lines(points), lines[-1])
 
 
 def data_options(folder: Path, data_type: str) -> list[str]:

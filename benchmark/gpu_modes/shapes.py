@@ -27,11 +27,11 @@ def run(report: Report) -> None:
         {"conf": conf, "cudnn_attention": cudnn} for cudnn in (False, True) for conf in CONFS
     ]
     for case in report.each([*report.sized(cases, cases[:1]), FEATURES]):
-        with report.result(**case) as found:
+        with report.result(**case) as figures:
             if case is FEATURES:
-                found |= new_and_seen(report, *_features(report))
+                figures |= new_and_seen(report, *_features(report))
             else:
-                found |= new_and_seen(
+                figures |= new_and_seen(
                     report, *_steps(report, case["conf"]), cudnn_attention=case["cudnn_attention"]
                 )
 

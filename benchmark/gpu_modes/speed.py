@@ -32,8 +32,8 @@ def run(report: Report) -> None:
         for arithmetic in (PRECISIONS if report.on_gpu else PRECISIONS[:2])
     ]
     for case in report.each([*cases, *report.sized(COMPILED, [])]):
-        with report.result(**case) as found:
-            found |= _measured(report, **case)
+        with report.result(**case) as figures:
+            figures |= _measured(report, **case)
 
 
 def _measured(report: Report, arithmetic: str, frames: int, torch_compile: bool) -> dict[str, Any]:
@@ -45,12 +45,12 @@ def _measured(report: Report, arithmetic: str, frames: int, torch_compile: bool)
         torch.cuda.reset_peak_memory_stats(report.device)
 
     speeds = measure(engine, batches, report.sized(REPEATS, 1))
-    speed = median(each.audio_per_second for each in speeds)
+    speed = median(round_speed.audio_per_second for round_speed in speeds)
     seconds = sum(batch.seconds for batch in batches) / len(batches)
     return {
         "audio_seconds_per_second": speed,
         "step_ms": 1000 * seconds / speed,
-        "host_ms": 1000 * median(each.launch_seconds for each in speeds),
+        "host_ms": 1000 * median(round_speed.launch_seconds for round_speed in speeds),
         "peak_gb": _peak(report) / 1e9,
         "split_batches": len(engine.size_limit.too_large),
         "parameters": sum(weight.numel() for weight in engine.model.parameters()),

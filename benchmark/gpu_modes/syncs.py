@@ -39,9 +39,9 @@ def run(report: Report) -> None:
     size = {"utterances": report.sized(16, 2), "seconds": report.sized(5.0, 1.0)}
 
     for case in report.each(cases):
-        with report.result(**case, **size) as found:
+        with report.result(**case, **size) as figures:
             if not report.on_gpu:
-                found["counted"] = (
+                figures["counted"] = (
                     "values that the host reads, an upper bound; synchronisations need a GPU"
                 )
 
@@ -55,7 +55,7 @@ def run(report: Report) -> None:
             with waits(report) as places:
                 engine.step([batch] * case["micro_batches"], number + 1, {})
 
-            found |= {"count": sum(places.values()), "places": dict(places.most_common())}
+            figures |= {"count": sum(places.values()), "places": dict(places.most_common())}
 
 
 def waits(report: Report) -> AbstractContextManager[Places]:
@@ -104,8 +104,8 @@ def place() -> str:
     """File and line of the innermost frame in the package, such as train/engine.py:120."""
     frame = sys._getframe(1)
     while frame is not None:
-        _, found, path = frame.f_code.co_filename.rpartition("/wenet_uio/")
-        if found:
+        _, package, path = frame.f_code.co_filename.rpartition("/wenet_uio/")
+        if package:
             return f"{path}:{frame.f_lineno}"
         frame = frame.f_back
 

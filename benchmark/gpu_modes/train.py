@@ -43,8 +43,8 @@ def run(report: Report) -> None:
     """
     with corpus_folder(report, report.sized(UTTERANCES, 24)) as folder:
         for number, case in enumerate(report.each(report.sized(CASES, TOY))):
-            with report.result(**case) as found:
-                found |= _measured(report, folder, str(number), case)
+            with report.result(**case) as figures:
+                figures |= _measured(report, folder, str(number), case)
 
 
 def _measured(report: Report, folder: Path, name: str, case: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +90,8 @@ def summary(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
     def over_time(name: str) -> float:
         weighted = (
-            point[f"train/{name}"] * each for point, each in zip(points[1:], passed, strict=True)
+            point[f"train/{name}"] * seconds
+            for point, seconds in zip(points[1:], passed, strict=True)
         )
         return sum(weighted) / sum(passed)
 
@@ -102,9 +103,9 @@ def summary(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def utilisation(path: Path) -> float | None:
     """Share of the time in which a kernel ran, by nvidia-smi; None if it did not say."""
-    found = (
+    percents = (
         [line for line in path.read_text().splitlines() if line.isdecimal()]
         if path.exists()
         else []
     )
-    return mean(map(int, found)) / 100 if found else None
+    return mean(map(int, percents)) / 100 if percents else None

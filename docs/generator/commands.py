@@ -136,7 +136,7 @@ def _groups_of(parser: argparse.ArgumentParser) -> dict[str, list[Option]]:
     for group in parser._action_groups:
         for action in group._group_actions:
             if isinstance(action, argparse._SubParsersAction):
-                helps = {each.dest: each.help for each in action._choices_actions}
+                helps = {choice.dest: choice.help for choice in action._choices_actions}
                 for name, below in action.choices.items():
                     groups[f"{name}: {helps.get(name) or ''}"] = _groups_of(below)[""]
             elif not isinstance(action, argparse._HelpAction):
@@ -192,13 +192,13 @@ def _shell_command(path: Path) -> Command:
     lines = path.read_text(encoding="utf-8").splitlines()
     text = [line.removeprefix("#").removeprefix(" ") for line in _first_comment(lines)]
     groups = {"": list(_shell_options(lines))}
-    own = {option.names[0] for option in groups[""]}
+    names = {option.names[0] for option in groups[""]}
 
     for tool in re.findall(r"^ *with_options (\S+)", "\n".join(lines), re.MULTILINE):
         of_tool = (ROOT / "tools" / tool).read_text(encoding="utf-8").splitlines()
-        more = [option for option in _shell_options(of_tool) if option.names[0] not in own]
+        more = [option for option in _shell_options(of_tool) if option.names[0] not in names]
         groups[f"Options of {tool}"] = more
-        own |= {option.names[0] for option in more}
+        names |= {option.names[0] for option in more}
 
     where = path.relative_to(ROOT)
     name = f"bash {where}" if path.name == "run.sh" else path.name
@@ -225,19 +225,21 @@ def _indented(text: list[str]) -> list[str]:
 
 def _shell_options(lines: list[str]) -> Iterator[Option]:
     """The lines `name=default  # meaning` above parse_options; with a comment of several lines."""
-    found: list[Option] = []
+    options: list[Option] = []
     for line in lines:
         if line.startswith("parse_options"):
             break
         if match := re.match(r"([a-z][a-z0-9_]*)=(.*?)(?:\s+# (.*))?$", line):
             name, default, meaning = match.groups()
             meaning = meaning or OPTIONS.get(name, "")
-            found.append(Option((f"--{name}",), "VALUE", default.strip("\"'"), meaning))
-        elif found and (more := re.match(r"\s+# (.*)$", line)):
-            last = found.pop()
-            found.append(Option(last.names, last.value, last.default, f"{last.meaning} {more[1]}"))
+            options.append(Option((f"--{name}",), "VALUE", default.strip("\"'"), meaning))
+        elif options and (more := re.match(r"\s+# (.*)$", line)):
+            last = options.pop()
+            options.append(
+                Option(last.names, last.value, last.default, f"{last.meaning} {more[1]}")
+            )
 
-    yield from found
+    yield from options
 
 
 def command_page(command: Command) -> str:
@@ -275,7 +277,7 @@ def _short_name(command: Command) -> str:
     return f", or after `pip install .` as `wenet-uio {names[0]}`" if names else ""
 
 
-def index_page(found: list[Command]) -> str:
+def index_page(commands_of_project: list[Command]) -> str:
     """The page that lists all commands."""
     kinds = {
         "wenet_uio/bin/": "Training and decoding",
@@ -290,9 +292,9 @@ def index_page(found: list[Command]) -> str:
     ]
     for folder, title in kinds.items():
         rows = [
-            [f"[`{each.name}`]({each.page})", paragraphs(each.text).split("\n\n")[0]]
-            for each in found
-            if each.path.startswith(folder)
+            [f"[`{command.name}`]({command.page})", paragraphs(command.text).split("\n\n")[0]]
+            for command in commands_of_project
+            if command.path.startswith(folder)
         ]
         parts += [f"## {title}", table(("command", "what it does"), rows)]
 

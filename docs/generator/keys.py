@@ -136,8 +136,8 @@ def _bounds(metadata: Sequence[Any]) -> str:
     """The limits that pydantic checks."""
     limits = [
         limit
-        for each in metadata
-        for limit in (each.metadata if isinstance(each, FieldInfo) else [each])
+        for constraint in metadata
+        for limit in (constraint.metadata if isinstance(constraint, FieldInfo) else [constraint])
     ]
     shown = [
         text.format(f"{getattr(limit, type(limit).__name__.lower()):g}")
@@ -166,7 +166,7 @@ def keys_table(keys: Keys) -> str:
     for name, field in keys.fields().items():
         kind = escaped(type_text(field.annotation, field.metadata))
         if not keys.path and name in NAMED:
-            kind = " or ".join(code(each) for each in NAMED[name])
+            kind = " or ".join(code(choice) for choice in NAMED[name])
         if not keys.path and _sections_in(field.annotation):
             kind = f"[{kind}]({name}.md)"
 

@@ -15,9 +15,9 @@ API = "reference/api"
 
 def pages() -> dict[str, str]:
     """{path below docs/: Markdown} of all generated pages."""
-    found = commands()
-    made = {f"{COMMANDS}/index.md": index_page(found)}
-    made |= {f"{COMMANDS}/{each.page}": command_page(each) for each in found}
+    all_commands = commands()
+    made = {f"{COMMANDS}/index.md": index_page(all_commands)}
+    made |= {f"{COMMANDS}/{command.page}": command_page(command) for command in all_commands}
     made |= {f"{KEYS}/{name}": text for name, text in key_pages().items()}
 
     return made | {f"{API}/{name}": text for name, text in api_pages().items()}

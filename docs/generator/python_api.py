@@ -40,7 +40,7 @@ def api_pages() -> dict[str, str]:
 
 def _page(package: str, title: str, imported: str) -> str:
     names = [name for name in import_module(package).__all__ if not name.startswith("__")]
-    found = {name: getattr(import_module(package), name) for name in names}
+    members = {name: getattr(import_module(package), name) for name in names}
     parts = [
         f"# {title} in Python",
         f"The public names of `{package}`, from their docstrings. They are loaded when they are "
@@ -48,9 +48,9 @@ def _page(package: str, title: str, imported: str) -> str:
         "does not import torch. Other names may change in any version.",
         f"```python\n{imported}\n```",
     ]
-    for name, each in found.items():
+    for name, member in members.items():
         parts.append(f"## {name}")
-        parts += _class(name, each) if inspect.isclass(each) else _function(name, each)
+        parts += _class(name, member) if inspect.isclass(member) else _function(name, member)
 
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -89,11 +89,11 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
     """Public methods and properties with docstrings, of the class and of its bases in this
     project.
     """
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for owner in _own_classes(kind):
-        found = vars(owner) | found
+        members = vars(owner) | members
 
-    for name, value in found.items():
+    for name, value in members.items():
         value = property(value.func) if isinstance(value, cached_property) else value
         if _is_described(name, value):
             yield name, value
@@ -121,16 +121,16 @@ def _fields(kind: type) -> list[tuple[str, str, str, str]]:
         [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else ()
     )
     names = getattr(kind, "_fields", names)
-    found: dict[str, tuple[str, str, str, str]] = {}
+    by_name: dict[str, tuple[str, str, str, str]] = {}
     for owner in _own_classes(kind) if names else ():
-        found = _fields_of(owner) | found
+        by_name = _fields_of(owner) | by_name
 
-    return [found[name] for name in names if name in found]
+    return [by_name[name] for name in names if name in by_name]
 
 
 def _fields_of(owner: type) -> dict[str, tuple[str, str, str, str]]:
     """{name: field} that the class itself defines."""
-    docs, found = field_docs(owner), {}
+    docs, by_name = field_docs(owner), {}
     for line in _parsed(owner).body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
             name, value = line.target.id, line.value
@@ -138,14 +138,16 @@ def _fields_of(owner: type) -> dict[str, tuple[str, str, str, str]]:
                 value = value.args[0]
 
             default = FACTORY.sub(r"\1()", ast.unparse(value)) if value else "required"
-            found[name] = (name, ast.unparse(line.annotation), default, docs.get(name, ""))
+            by_name[name] = (name, ast.unparse(line.annotation), default, docs.get(name, ""))
 
-    return found
+    return by_name
 
 
 def _signature(name: str, function: ast.FunctionDef) -> str:
     """The call as a block of code."""
-    arguments = [each for each in _arguments(function.args) if each not in ("self", "cls")]
+    arguments = [
+        argument for argument in _arguments(function.args) if argument not in ("self", "cls")
+    ]
     result = (
         f" -> {ast.unparse(function.returns)}"
         if function.returns and function.name != "__init__"
@@ -153,21 +155,21 @@ def _signature(name: str, function: ast.FunctionDef) -> str:
     )
     line = f"{name}({', '.join(arguments)}){result}"
     if len(line) > LINE:
-        line = f"{name}(\n" + "".join(f"    {each},\n" for each in arguments) + f"){result}"
+        line = f"{name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + f"){result}"
 
     return f"```text\n{line}\n```"
 
 
-def _arguments(given: ast.arguments) -> Iterator[str]:
-    usual = [*given.posonlyargs, *given.args]
-    defaults = [None] * (len(usual) - len(given.defaults)) + list(given.defaults)
+def _arguments(signature: ast.arguments) -> Iterator[str]:
+    usual = [*signature.posonlyargs, *signature.args]
+    defaults = [None] * (len(usual) - len(signature.defaults)) + list(signature.defaults)
     yield from map(_argument, usual, defaults)
-    if given.vararg or given.kwonlyargs:
-        yield f"*{ast.unparse(given.vararg) if given.vararg else ''}"
+    if signature.vararg or signature.kwonlyargs:
+        yield f"*{ast.unparse(signature.vararg) if signature.vararg else ''}"
 
-    yield from map(_argument, given.kwonlyargs, given.kw_defaults)
-    if given.kwarg:
-        yield f"**{ast.unparse(given.kwarg)}"
+    yield from map(_argument, signature.kwonlyargs, signature.kw_defaults)
+    if signature.kwarg:
+        yield f"**{ast.unparse(signature.kwarg)}"
 
 
 def _argument(argument: ast.arg, default: ast.expr | None) -> str:

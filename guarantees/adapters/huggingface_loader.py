@@ -63,8 +63,8 @@ class Loader(StatefulAdapter):
         """Write parquet files."""
         for number, group in enumerate(shards(samples)):
             rows = {
-                "key": [each.key for each in group],
-                "content": [each.content() for each in group],
+                "key": [sample.key for sample in group],
+                "content": [sample.content() for sample in group],
             }
             pyarrow.parquet.write_table(pyarrow.table(rows), folder / f"{number:06d}.parquet")
 

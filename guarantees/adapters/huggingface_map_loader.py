@@ -25,8 +25,8 @@ class Loader(Streaming):
     def write(self, folder: Path, samples: list[Sample]) -> None:
         """Write an Arrow file."""
         rows = {
-            "key": [each.key for each in samples],
-            "content": [each.content() for each in samples],
+            "key": [sample.key for sample in samples],
+            "content": [sample.content() for sample in samples],
         }
         datasets.Dataset.from_dict(rows).save_to_disk(str(folder / "arrow"))
 

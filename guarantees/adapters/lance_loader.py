@@ -36,8 +36,8 @@ class Loader(Adapter):
     def write(self, folder: Path, samples: list[Sample]) -> None:
         """Add the source to the table of all sources."""
         columns = {
-            "key": [each.key for each in samples],
-            "content": [each.content() for each in samples],
+            "key": [sample.key for sample in samples],
+            "content": [sample.content() for sample in samples],
         }
         rows = pyarrow.table(columns)
         lancedb.connect(folder.parent).create_table(

@@ -46,9 +46,9 @@ def read_part(corpus: Path, part: str, folder: str) -> list[Recording]:
 
     for number, line in numbered_lines(path):
         if line.strip():
-            if not (found := LINE.fullmatch(line.strip())):
+            if not (match := LINE.fullmatch(line.strip())):
                 raise ValueError(f"{path}:{number}: expected `TEXT (key)`, found {line!r}")
-            texts[found["key"]] = english(found["text"])
+            texts[match["key"]] = english(match["text"])
 
     return with_texts(audio_files(corpus / "wav" / folder, ".sph"), texts, part)
 

@@ -75,15 +75,15 @@ def sentences(grammar: Grammar, count: int, rng: random.Random) -> list[str]:
     Raises:
         ValueError: the grammar has too few sentences.
     """
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for _ in range(count * _DRAWS_PER_SENTENCE):
-        if len(found) == count:
+        if len(distinct) == count:
             break
-        found[sentence(grammar, rng)] = None
+        distinct[sentence(grammar, rng)] = None
 
-    if len(found) < count:
+    if len(distinct) < count:
         raise ValueError(
-            f"the grammar gave only {len(found)} different sentences of the {count} requested"
+            f"the grammar gave only {len(distinct)} different sentences of the {count} requested"
         )
 
-    return list(found)
+    return list(distinct)

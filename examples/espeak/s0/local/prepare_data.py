@@ -57,7 +57,7 @@ def main() -> None:
 def write_text_only(folder: Path, texts: list[Recording], speakers: list[str]) -> None:
     """Write utterances without their audio, and the voices that may speak them."""
     # A key of the corpus starts with its voice. Another voice speaks the text in training.
-    texts_of = {f"text_{each.key.rpartition('_')[2]}": each.text for each in texts}
+    texts_of = {f"text_{recording.key.rpartition('_')[2]}": recording.text for recording in texts}
     rows = [(key, texts_of[key]) for key in sorted(texts_of, key=by_key)]
     write_table(folder / "text", rows)
 

@@ -51,15 +51,15 @@ CORRECTIONS = {
 found by Mozilla, see import_fisher.py of DeepSpeech."""
 
 
-def read_text(said: str, remove_noises: bool) -> str | None:
+def read_text(words: str, remove_noises: bool) -> str | None:
     """Words and marks of a turn; None if some words are uncertain."""
-    if any(mark in said for mark in DOUBTFUL):
+    if any(mark in words for mark in DOUBTFUL):
         return None
 
-    def symbol(found: re.Match) -> str:
-        return " " if remove_noises else " <LAUGHTER> " if found[1] in LAUGHTER else " <NOISE> "
+    def symbol(mark: re.Match) -> str:
+        return " " if remove_noises else " <LAUGHTER> " if mark[1] in LAUGHTER else " <NOISE> "
 
-    return english_of_calls(MARK.sub(symbol, said))
+    return english_of_calls(MARK.sub(symbol, words))
 
 
 def read_call(path: Path, remove_noises: bool) -> tuple[dict[str, list[Turn]], list[str]]:
@@ -70,14 +70,14 @@ def read_call(path: Path, remove_noises: bool) -> tuple[dict[str, list[Turn]], l
         if not line.strip() or line.startswith("#"):
             continue
 
-        found = LINE.fullmatch(line.strip())
-        if not found or float(found["start"]) >= float(found["end"]):
+        match = LINE.fullmatch(line.strip())
+        if not match or float(match["start"]) >= float(match["end"]):
             odd.append(f"{path.name}:{number}")
             continue
 
-        start, end, side = float(found["start"]), float(found["end"]), found["side"]
-        said = CORRECTIONS.get(f"{path.stem}_{side}_{start:.2f}", found["text"])
-        turn = Turn(start, end, None if said is None else read_text(said, remove_noises))
+        start, end, side = float(match["start"]), float(match["end"]), match["side"]
+        words = CORRECTIONS.get(f"{path.stem}_{side}_{start:.2f}", match["text"])
+        turn = Turn(start, end, None if words is None else read_text(words, remove_noises))
         if turn.text != "":
             turns[side].append(turn)
 

@@ -44,12 +44,12 @@ ALTERNATIVES = re.compile(r"\{([^/}]*)/[^}]*\}")
 OPTIONAL = re.compile(r"<[BE]_ASIDE>|%\w+|\S+-(?!\S)|(?<!\S)-\S+")
 
 
-def read_text(said: str) -> str:
+def read_text(words: str) -> str:
     """Normalize the words of a segment: first alternatives, without parentheses, asides and
     fragments.
     """
     return english_of_calls(
-        OPTIONAL.sub(" ", re.sub(r"[()]", " ", ALTERNATIVES.sub(r" \1 ", said)))
+        OPTIONAL.sub(" ", re.sub(r"[()]", " ", ALTERNATIVES.sub(r" \1 ", words)))
     )
 
 
@@ -68,10 +68,10 @@ def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
             )
 
         call, side, _, start, end = fields[:5]
-        said = fields[6] if len(fields) > 6 else ""
+        words = fields[6] if len(fields) > 6 else ""
         ignored = any(mark in line for mark in IGNORED)
         turns[call, side].append(
-            Turn(float(start), float(end), None if ignored else read_text(said) or None)
+            Turn(float(start), float(end), None if ignored else read_text(words) or None)
         )
 
     return turns
@@ -102,9 +102,9 @@ def main() -> None:
 
     transcripts = list(files_below(args.corpus, TRANSCRIPT))
     if len(transcripts) != 1:
-        found = f"{len(transcripts)} files {TRANSCRIPT} below {args.corpus}"
+        count = f"{len(transcripts)} files {TRANSCRIPT} below {args.corpus}"
         raise ValueError(
-            f"{found}, expected one: name the folder that holds LDC2002S09 and LDC2002T43 with "
+            f"{count}, expected one: name the folder that holds LDC2002S09 and LDC2002T43 with "
             "--data"
         )
 

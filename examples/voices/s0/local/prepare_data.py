@@ -72,8 +72,8 @@ def read_repositories(corpus: Path) -> dict[str, list[Recording]]:
     recordings: list[Recording] = []
     for voice in LANGUAGES:
         texts = {name: letters(text) for name, text in read_texts(corpus / voice).items()}
-        found = with_texts(audio_files(corpus / voice, ".wav", ".flac"), texts, voice)
-        recordings += [recording._replace(key=f"{voice}-{recording.key}") for recording in found]
+        of_voice = with_texts(audio_files(corpus / voice, ".wav", ".flac"), texts, voice)
+        recordings += [recording._replace(key=f"{voice}-{recording.key}") for recording in of_voice]
 
     return split_by(lambda recording: recording.text, recordings, SHARES)
 
