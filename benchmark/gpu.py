@@ -94,7 +94,7 @@ def run_inside(mode: str, args: argparse.Namespace) -> int:
 
 
 def command_of(mode: str, args: argparse.Namespace) -> list[str]:
-    """The command of the process of a mode, with the options of this process."""
+    """Return the command of the process of a mode, with the options of this process."""
     named = {
         "--minutes": args.minutes,
         "--device": args.device,
@@ -108,7 +108,7 @@ def command_of(mode: str, args: argparse.Namespace) -> list[str]:
 
 
 def seconds_of_mode(minutes: float) -> float:
-    """Seconds after which a mode with `minutes` is killed."""
+    """Return seconds after which a mode with `minutes` is killed."""
     return max(60 * minutes + GRACE, LEAST)
 
 

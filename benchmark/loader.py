@@ -99,7 +99,7 @@ PEERS = ("webdataset", "lhotse")
 
 
 def installed() -> list[str]:
-    """The kinds whose packages are installed."""
+    """Return the kinds whose packages are installed."""
     packages = {"mds": "streaming", "litdata": "litdata", "ark": "kaldi_native_io"}
     return [kind for kind in FOLDERS if kind not in packages or find_spec(packages[kind])]
 

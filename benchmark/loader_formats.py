@@ -189,12 +189,12 @@ WRITERS: dict[str, Callable[[Sequence[RawLine], Path], None]] = {
 
 
 def list_of(folder: Path, name: str) -> Path:
-    """The data list of a format: a list of files, or a yaml that names the set."""
+    """Return the data list of a format: a list of files, or a yaml that names the set."""
     return folder / f"{name}.{'yaml' if name in ('mds', 'litdata', 'nemo') else 'list'}"
 
 
 def type_of(name: str) -> DataType:
-    """The type of the list of a format."""
+    """Return the type of the list of a format."""
     return "raw" if name in ("wav", "ark") else "shard"
 
 

@@ -36,7 +36,7 @@ def model_keys(**encoder_conf: Any) -> dict[str, Any]:
 
 
 def trainer(layer: str, batches: list[Batch]) -> Callable[[], None]:
-    """A function that trains a model with input layer `layer` on all batches."""
+    """Return a function that trains a model with input layer `layer` on all batches."""
     engine = make_engine(parse_config(model_keys(input_layer=layer), "long_audio.py"))
 
     def train() -> None:
@@ -47,7 +47,7 @@ def trainer(layer: str, batches: list[Batch]) -> Callable[[], None]:
 
 
 def decoder(layer: str, batches: list[Batch]) -> Callable[[], None]:
-    """A function that encodes all batches with input layer `layer` and takes the best CTC
+    """Return a function that encodes all batches with input layer `layer` and takes the best CTC
     labels.
     """
     model = build_model(parse_config(model_keys(input_layer=layer), "long_audio.py")).eval()
@@ -61,8 +61,8 @@ def decoder(layer: str, batches: list[Batch]) -> Callable[[], None]:
 
 
 def measure_speed(layers: list[str], batches: list[Batch], repeats: int) -> list[dict[str, Any]]:
-    """Audio seconds per second of CPU time of each input layer: medians of `repeats`, after one to
-    warm up.
+    """Return audio seconds per second of CPU time of each input layer: medians of `repeats`, after
+    one to warm up.
     """
     ways = {
         (layer, make.__name__): make(layer, batches)
@@ -119,7 +119,7 @@ def encode_long(layer: str, context: tuple[int, int], minutes: float) -> dict[st
 
 
 def measure_memory(layer: str, lengths: dict[tuple[int, int], list[float]]) -> list[dict[str, Any]]:
-    """`encode_long` of {att_context_size: minutes}, each in a new process."""
+    """Return `encode_long` of {att_context_size: minutes}, each in a new process."""
     results = []
     for context, minutes in lengths.items():
         for length in minutes:

@@ -158,7 +158,7 @@ def random_functions(tree: Path, count: int, seed: int) -> list[str]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

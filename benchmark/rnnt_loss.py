@@ -62,7 +62,7 @@ def make_case(args: argparse.Namespace, batch: int) -> Case:
 
 
 def ours(case: Case) -> torch.Tensor:
-    """The loss as a transducer computes it."""
+    """Return the loss as a transducer computes it."""
     after = torch.nn.functional.pad(case.labels, (0, 1))
     units = torch.stack((torch.zeros_like(after), after), dim=2)
     log_probs = lattice(
@@ -72,7 +72,7 @@ def ours(case: Case) -> torch.Tensor:
 
 
 def torchaudios(case: Case) -> torch.Tensor:
-    """The loss of the scores of all units."""
+    """Return the loss of the scores of all units."""
     device = case.labels.device
     scores = case.joint(case.encoder_out.unsqueeze(2), case.predicted.unsqueeze(1)).float()
     frames, tokens = (lengths.int().to(device) for lengths in (case.frames, case.tokens))
@@ -82,7 +82,7 @@ def torchaudios(case: Case) -> torch.Tensor:
 def step(
     loss: Callable[[Case], torch.Tensor], case: Case, dtype: torch.dtype | None
 ) -> list[torch.Tensor]:
-    """Loss and gradients of frames, predictor outputs and weights."""
+    """Return the loss and gradients of frames, predictor outputs and weights."""
     with torch.autocast(case.labels.device.type, dtype, enabled=dtype is not None):
         value = loss(case)
     inputs = [case.encoder_out, case.predicted, *case.joint.parameters()]
@@ -99,7 +99,7 @@ def reset_peak(device: torch.device) -> int:
 
 
 def read_peak(device: torch.device) -> int:
-    """Largest number of bytes in use since reset_peak."""
+    """Return the largest number of bytes in use since reset_peak."""
     if device.type == "cuda":
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated()
@@ -147,7 +147,7 @@ def compare(args: argparse.Namespace, batch: int) -> dict[str, object]:
 
 
 def apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """Largest difference of two tensors, relative to the largest value."""
+    """Return the largest difference of two tensors, relative to the largest value."""
     return float((ours - theirs).abs().max() / theirs.abs().max())
 
 

@@ -113,7 +113,7 @@ class ServerProcess:
             return json.load(answer)["status"] == "ok"
 
     def metrics(self) -> dict[str, float]:
-        """The metrics without labels."""
+        """Return the metrics without labels."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=20) as answer:
             lines = answer.read().decode().splitlines()
         return {
@@ -122,7 +122,7 @@ class ServerProcess:
         }
 
     def held(self) -> dict[str, float]:
-        """What clients may leave behind."""
+        """Return what clients may leave behind."""
         metrics = self.metrics()
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return {
@@ -228,7 +228,7 @@ def measure_memory(server: ServerProcess, speech: np.ndarray, minutes: float) ->
 def measure_faults(
     server: ServerProcess, talk: Talk, vanishing: int, seconds: float
 ) -> dict[str, Any]:
-    """What vanished clients leave behind, and whether floods change the text of a client."""
+    """Return what vanished clients leave behind, and whether floods change the text of a client."""
     vanish_often(server.url, vanishing // 10)
     before = settled(server)
     places = vanish_often(server.url, vanishing)
@@ -252,7 +252,7 @@ def measure_faults(
 
 
 def settled(server: ServerProcess) -> dict[str, float]:
-    """What is left when all clients are gone; waits up to a minute for it."""
+    """Return what is left when all clients are gone; waits up to a minute for it."""
     for _ in range(600):
         held = server.held()
         if held["clients"] == held["streams"] == held["uploads"] == 0:

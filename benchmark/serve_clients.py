@@ -124,8 +124,8 @@ def speak_together(
 
 
 def delays_of(talk: Talk, answer: Heard) -> tuple[list[float], list[float]]:
-    """Seconds from sending the packet with the last sample of a chunk to the result of this chunk:
-    partial, final.
+    """Return seconds from sending the packet with the last sample of a chunk to the result of this
+    chunk: partial, final.
 
     The server sends a partial text when it has changed, so results are matched by their texts, in
     order. Results at the end of the stream are left out, because they do not wait for a whole

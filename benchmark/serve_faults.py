@@ -31,7 +31,7 @@ def connect(url: str) -> socket.socket:
 
 
 def handshake(url: str) -> bytes:
-    """The request of a client that wants a WebSocket."""
+    """Return the request of a client that wants a WebSocket."""
     head = [
         "GET / HTTP/1.1",
         f"Host: {urlsplit(url).netloc}",
@@ -44,8 +44,8 @@ def handshake(url: str) -> bytes:
 
 
 def frame(kind: int, content: bytes, *, last: bool = True) -> bytes:
-    """A frame of a client; its mask is zeros. Without `last` the message goes on with the next
-    frame.
+    """Return a frame of a client; its mask is zeros. Without `last` the message goes on with the
+    next frame.
     """
     size = len(content)
     length = (
@@ -61,7 +61,7 @@ def _long(size: int) -> tuple[int, int]:
 
 
 def start(**fields: object) -> bytes:
-    """The frame with the signal start."""
+    """Return the frame with the signal start."""
     return frame(TEXT, json.dumps({**START, **fields}).encode())
 
 
@@ -106,7 +106,7 @@ def vanish_often(url: str, clients: int) -> int:
 
 
 def floods(url: str) -> dict[str, Iterator[bytes]]:
-    """What each flood sends, piece by piece; most are without end."""
+    """Return what each flood sends, piece by piece; most are without end."""
     head = handshake(url)
     draw = random.Random(1)
     begun = head + start()
@@ -141,7 +141,7 @@ def floods(url: str) -> dict[str, Iterator[bytes]]:
 
 
 def _upload(url: str) -> bytes:
-    """The beginning of a form of 2^40 bytes with a file."""
+    """Return the first bytes of an upload that claims 1 TiB."""
     form = '--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
     lines = [
         "POST /v1/audio/transcriptions HTTP/1.1",

@@ -73,8 +73,9 @@ def make_engine(config: Config, device: str = "auto") -> Engine:
 
 
 def run_steps(engine: Engine, batches: Sequence[Batch], first: int) -> float:
-    """A step on each batch, numbered from `first`; as in training, a result is read when the next
-    step is launched.
+    """Take a step on each batch, numbered from `first`.
+
+    As in training, a result is read when the next step is launched.
 
     Returns:
         Seconds in which the host launched the steps, without those in which it waited for their

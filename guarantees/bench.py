@@ -69,7 +69,7 @@ class Bench:
     """Epochs of two ranks without interruption, by corpus."""
 
     def reference(self, run: dict[str, Any]) -> list[list[Step]]:
-        """An epoch of two ranks without interruption; it runs once for each corpus."""
+        """Return an epoch of two ranks without interruption; it runs once for each corpus."""
         if run["folder"] not in self.references:
             self.references[run["folder"]] = self.epoch(2, run)
         return self.references[run["folder"]]
@@ -93,11 +93,11 @@ class Bench:
         }
 
     def whole(self) -> dict[str, Any]:
-        """One source that no number of ranks divides."""
+        """Return one source that no number of ranks divides."""
         return self.corpus("whole", {"s": self.sizes.samples})
 
     def even(self, *, mixed: bool = False) -> dict[str, Any]:
-        """One source, or three, whose samples fill the batches of a fixed size."""
+        """Return one source, or three, whose samples fill the batches of a fixed size."""
         samples = self.sizes.resumed
         return (
             self.corpus("mixed", self.sizes.sources(samples))
@@ -106,14 +106,14 @@ class Bench:
         )
 
     def epoch(self, world: int, run: dict[str, Any]) -> list[list[Step]]:
-        """The steps of every rank in a whole epoch."""
+        """Return the steps of every rank in a whole epoch."""
         with Ranks(self.server, world) as ranks:
             ranks.open(None, **run)
             return rest_of(ranks, world)
 
 
 def rest_of(ranks: Ranks, world: int) -> list[list[Step]]:
-    """The steps of every rank until all epochs have ended."""
+    """Return the steps of every rank until all epochs have ended."""
     taken: list[list[Step]] = [[] for _ in range(world)]
     while True:
         steps = ranks.step()
@@ -124,12 +124,12 @@ def rest_of(ranks: Ranks, world: int) -> list[list[Step]]:
 
 
 def keys_of(taken: list[list[Step]]) -> Counter[str]:
-    """How often each sample was read by all ranks together."""
+    """Return how often each sample was read by all ranks together."""
     return Counter(key for steps in taken for step in steps for batch in step for key, _ in batch)
 
 
 def batches_of(taken: list[list[Step]]) -> Iterator[list[int]]:
-    """The lengths of each batch."""
+    """Return the lengths of each batch."""
     return (
         [frames for _, frames in batch]
         for steps in taken
@@ -140,7 +140,7 @@ def batches_of(taken: list[list[Step]]) -> Iterator[list[int]]:
 
 
 def difference(wanted: Counter[str], read: Counter[str]) -> dict[str, Any]:
-    """What was lost and what was read too often: counts, and the first keys."""
+    """Return what was lost and what was read too often: counts, and the first keys."""
     faults = {}
     for name, keys in (
         ("lost", sorted((wanted - read).elements())),
@@ -153,5 +153,5 @@ def difference(wanted: Counter[str], read: Counter[str]) -> dict[str, Any]:
 
 
 def told(faults: dict[str, Any]) -> str:
-    """The counts of a difference in words."""
+    """Return the counts of a difference in words."""
     return ", ".join(f"{faults[name]} {name}" for name in ("lost", "doubled") if name in faults)

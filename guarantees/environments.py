@@ -83,7 +83,7 @@ class NotInstalledError(Exception):
 
 
 def python_of(name: str, folder: Path) -> Path:
-    """The interpreter of an entry; make its environment first, unless it is complete.
+    """Return the interpreter of an entry; make its environment first, unless it is complete.
 
     An environment that an interrupted run left is made again.
 

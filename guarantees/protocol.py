@@ -67,7 +67,7 @@ class Adapter(ABC):
         """Open the loader for one epoch, or continue it from `run.states`; return its steps."""
 
     def state(self) -> Any:
-        """The state after the step that was yielded last; anything that pickle can write."""
+        """Return the state after the step that was yielded last; anything that pickle can write."""
         raise NotImplementedError("this adapter has no state")
 
 
@@ -77,8 +77,8 @@ class StatefulAdapter(Adapter):
     """
 
     def steps(self, loader: Any, run: Run) -> Iterator[Step]:
-        """The batches of the loader, each a step. A resumed run loads the state of its rank, or
-        else the last one.
+        """Yield the batches of the loader, each a step. A resumed run loads the state of its rank,
+        or else the last one.
         """
         self._loader = loader
         if run.states is not None:
@@ -87,11 +87,11 @@ class StatefulAdapter(Adapter):
             yield [self.batch(batch)]
 
     def batch(self, loaded: Any) -> Batch:
-        """A batch of the loader in the form of the trials."""
+        """Return a batch of the loader in the form of the trials."""
         return loaded
 
     def state(self) -> Any:
-        """The state of this rank."""
+        """Return the state of this rank."""
         return self._loader.state_dict()
 
 

@@ -95,7 +95,7 @@ class Server:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log."""
+    """Return the last line of a log."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     return lines[-1] if lines else "no message"
 
@@ -119,8 +119,8 @@ class Rank:
             self._connection.sendall(json.dumps({"do": do, **values}).encode() + b"\n")
 
     def receive(self, within: float | None = None) -> dict[str, Any]:
-        """The answer to the command that was sent last; it may take `within` seconds, by default
-        those of the server.
+        """Return the answer to the command that was sent last; it may take `within` seconds, by
+        default those of the server.
 
         Raises:
             LoaderError: the answer is an error, or there is none.
@@ -153,8 +153,8 @@ class Rank:
         return self.receive(within)
 
     def memory_mb(self) -> float:
-        """Memory of this process, its workers and the libraries they share, in MB. Shared pages
-        count once.
+        """Return the memory of this process, its workers and the libraries they share, in MB.
+        Shared pages count once.
         """
         total = 0
         for group in Path("/proc").glob("[0-9]*"):
@@ -194,7 +194,7 @@ class Ranks:
             rank.kill()
 
     def describe(self) -> dict[str, Any]:
-        """What the adapter says of itself."""
+        """Return what the adapter says of itself."""
         return self._ranks[0].ask("describe")
 
     def write(self, **source: Any) -> None:
@@ -211,17 +211,17 @@ class Ranks:
             rank.receive()
 
     def step(self) -> list[Step | None]:
-        """The next step of each rank; None where the epoch of a rank has ended."""
+        """Return the next step of each rank; None where the epoch of a rank has ended."""
         for rank in self._ranks:
             rank.send("next")
         return [rank.receive()["step"] for rank in self._ranks]
 
     def states(self) -> list[str]:
-        """The states of all ranks."""
+        """Return the states of all ranks."""
         for rank in self._ranks:
             rank.send("state")
         return [rank.receive()["state"] for rank in self._ranks]
 
     def memory_mb(self) -> float:
-        """Memory of all ranks and workers in MB."""
+        """Return the memory of all ranks and workers in MB."""
         return sum(rank.memory_mb() for rank in self._ranks)

@@ -126,8 +126,8 @@ def _earlier(file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
 def _tried(
     name: str, args: argparse.Namespace, sizes: Sizes, stack: ExitStack, servers: dict[str, Server]
 ) -> dict[str, Any]:
-    """The results of a loader, or the reason why there are none. A server is kept for loaders that
-    share one.
+    """Return the results of a loader, or the reason why there are none. A server is kept for
+    loaders that share one.
     """
     date, adapter = datetime.now(timezone.utc).strftime("%Y-%m-%d"), ENTRIES[name].adapter
     try:

@@ -21,12 +21,12 @@ class Sample:
     """Frames. Batches are padded to their longest sample."""
 
     def content(self) -> bytes:
-        """The payload: one byte for each frame."""
+        """Return the payload: one byte for each frame."""
         return bytes(self.length)
 
 
 def make_samples(source: str, number: int) -> list[Sample]:
-    """The samples of a source; equal arguments give equal samples."""
+    """Return the samples of a source; equal arguments give equal samples."""
     draw = random.Random(source)
     return [
         Sample(f"{source}{index:07d}", draw.randint(SHORTEST, LONGEST)) for index in range(number)
@@ -34,7 +34,7 @@ def make_samples(source: str, number: int) -> list[Sample]:
 
 
 def shards(samples: list[Sample], size: int = SAMPLES_OF_A_SHARD) -> list[list[Sample]]:
-    """The samples in runs of `size`; at most 1000 runs, so that a large corpus has larger
+    """Return the samples in runs of `size`; at most 1000 runs, so that a large corpus has larger
     shards.
     """
     size = max(size, -(-len(samples) // 1000))

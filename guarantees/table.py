@@ -12,8 +12,8 @@ Results = Mapping[str, Mapping[str, Any]]
 
 
 def markdown(results: Results) -> str:
-    """A row for each trial, a column for each loader; then versions, and a note for each failure
-    and exclusion.
+    """Return a row for each trial, a column for each loader; then versions, and a note for each
+    failure and exclusion.
     """
     names = list(results)
     notes: list[str] = []

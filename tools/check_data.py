@@ -88,7 +88,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def reading_of(options: argparse.Namespace) -> Reading:
-    """The config, tokenizer and filters that the options name."""
+    """Return the config, tokenizer and filters that the options name."""
     if options.config:
         override = [f"tokenizer_conf.symbol_table_path={options.units}"] if options.units else []
         config = load_config(options.config, override)

@@ -19,8 +19,8 @@ except ImportError:
 
 
 def missing(lines: Iterable[str]) -> list[str]:
-    """The lines of a requirements file whose package is not installed in a version that the line
-    allows.
+    """Return the lines of a requirements file whose package is not installed in a version that the
+    line allows.
     """
     stripped = (line.partition("#")[0].strip() for line in lines)
     return [line for line in stripped if line and not _is_installed(line)]

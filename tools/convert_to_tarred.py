@@ -102,7 +102,7 @@ def parse_options(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def options_of(args: argparse.Namespace) -> NemoOptions:
-    """The options of a new set."""
+    """Return the options of a new set."""
     return NemoOptions(
         num_shards=args.num_shards,
         min_duration=args.min_duration,

@@ -29,7 +29,7 @@ from wenet_uio.train.run_config import read_config, with_dtype
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Options of the command line; `on_gpu` says where trials run."""
+    """Parse the command line; `on_gpu` says where trials run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

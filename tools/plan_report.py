@@ -27,7 +27,7 @@ from wenet_uio.diagnose.plan_report import report_plan
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of the command line."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -35,7 +35,7 @@ class StartAgainError(ValueError):
 
 
 def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
-    """The first `most` items, followed by the number of the others: `a, b, c and 4 more`."""
+    """Return the first `most` items, followed by the number of the others: `a, b, c and 4 more`."""
     first = separator.join(islice(items, most))
     return f"{first} and {len(items) - most} more" if len(items) > most else first
 
@@ -82,7 +82,7 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
 
 
 def _described(error: Exception) -> str:
-    """The message of an error; an error of the system begins with the name of the file."""
+    """Return the message of an error; an error of the system begins with the name of the file."""
     if not isinstance(error, OSError) or not error.strerror or error.filename2 is not None:
         return str(error)
 

@@ -136,7 +136,9 @@ def lock(file: IO, *, shared: bool = False, wait: bool = True) -> bool:
 
 
 def digest_of(path: str | Path, algorithm: str = "sha256") -> str:
-    """Hexadecimal digest of the contents of a file; `algorithm` is a name that hashlib knows."""
+    """Return the hexadecimal digest of the contents of a file; `algorithm` is a name that hashlib
+    knows.
+    """
     state = hashlib.new(algorithm, usedforsecurity=False)
     with open(path, "rb") as file:
         while chunk := file.read(1 << 20):

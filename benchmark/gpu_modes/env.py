@@ -79,7 +79,7 @@ def _gpu(device: torch.device) -> dict[str, Any]:
 
 
 def _driver() -> dict[str, str] | None:
-    """What nvidia-smi says about the first GPU; None without nvidia-smi."""
+    """Return what nvidia-smi says about the first GPU; None without nvidia-smi."""
     if not shutil.which("nvidia-smi"):
         return None
 

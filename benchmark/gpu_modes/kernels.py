@@ -72,7 +72,7 @@ def _is_of(device: DeviceType, event: Any) -> bool:
 
 
 def _longest(report: Report, averages: Iterable[Any], per_step: float) -> list[dict[str, Any]]:
-    """The kernels, or on a CPU the operators, that take the most time."""
+    """Return the kernels, or on a CPU the operators, that take the most time."""
     device, time_of = DeviceType.CPU, "self_cpu_time_total"
     if report.on_gpu:
         device, time_of = DeviceType.CUDA, "self_device_time_total"
@@ -93,8 +93,8 @@ def _longest(report: Report, averages: Iterable[Any], per_step: float) -> list[d
 
 
 def union(spans: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of spans of time, which may overlap: kernels of several streams run at
-    the same time.
+    """Return the length of the union of spans of time, which may overlap: kernels of several
+    streams run at the same time.
     """
     covered, end = 0.0, float("-inf")
     for start, stop in sorted(spans):
@@ -104,7 +104,7 @@ def union(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def _pass(report: Report, engine: Engine, batches: list[Batch], first: int) -> float:
-    """A step on each batch; seconds."""
+    """Take a step on each batch; return the seconds."""
     synchronise(report.device)
     began = time.perf_counter()
     run_steps(engine, batches, first)

@@ -67,7 +67,7 @@ def _largest(report: Report, seconds: int, dtype: str) -> dict[str, Any]:
 
 
 def _split(report: Report) -> dict[str, Any]:
-    """The gradient norms of a whole batch and of the same batch split.
+    """Return the gradient norms of a whole batch and of the same batch split.
 
     On a GPU the second step gets too little memory. On a CPU it is told in advance that half of the
     batch is too large.
@@ -105,7 +105,7 @@ def _split(report: Report) -> dict[str, Any]:
 def _norm(
     report: Report, config: Config, batch: Batch, too_large: TooLarge | None = None
 ) -> tuple[float, int]:
-    """Gradient norm of a first step, and the number of sizes that are known not to fit."""
+    """Return the gradient norm of a first step, and the number of sizes that are known not to fit."""
     engine = engine_of(config, config.dtype, report.device)
     if too_large is not None:
         engine.size_limit.too_large.add(too_large)

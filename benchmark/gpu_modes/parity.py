@@ -48,8 +48,8 @@ def run(report: Report) -> None:
 
 
 def apart(step: Step, expected: Step) -> dict[str, float | str]:
-    """Differences relative to what is expected: of the loss, of the gradient, and of the weight
-    that is worst.
+    """Return differences relative to what is expected: of the loss, of the gradient, and of the
+    weight that is worst.
     """
     norms = {name: float(value.norm()) for name, value in expected.gradient.items()}
     differences = {

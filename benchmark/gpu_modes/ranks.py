@@ -54,8 +54,8 @@ def _compared(report: Report, folder: Path) -> dict[str, Any]:
 
 
 def _resumed_after(points: list[dict[str, Any]]) -> int | None:
-    """The step of the state from which the second start went on; the points of both starts are in
-    one file.
+    """Return the step of the state from which the second start went on; the points of both starts
+    are in one file.
 
     None if the second start began after the last point of the first: it repeated no step.
     """

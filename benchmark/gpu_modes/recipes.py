@@ -47,12 +47,12 @@ RATES = {
 
 
 def units_of(report: Report) -> int:
-    """Size of the vocabulary."""
+    """Return the size of the vocabulary."""
     return report.sized(RECIPE_UNITS, UNITS)
 
 
 def recipe(report: Report, name: str) -> dict[str, Any]:
-    """The keys of a yaml of the recipe, without those that name files of its corpus."""
+    """Return the keys of a yaml of the recipe, without those that name files of its corpus."""
     keys = yaml.safe_load((CONFS / f"{name}.yaml").read_text(encoding="utf-8"))
     keys = {key: value for key, value in keys.items() if key not in OF_CORPUS}
     for part in set(PARTS) & keys.keys() if report.options.toy else ():
@@ -61,8 +61,8 @@ def recipe(report: Report, name: str) -> dict[str, Any]:
 
 
 def without_chance(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a model without dropout and without chunks of random size, so that two runs
-    compute the same.
+    """Return the keys of a model without dropout and without chunks of random size, so that two
+    runs compute the same.
     """
     keys = {
         **keys,
@@ -73,7 +73,7 @@ def without_chance(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_of(report: Report, keys: Mapping[str, Any], **changes: Any) -> Config:
-    """A config for batches of random features; `changes` replace keys.
+    """Return a config for batches of random features; `changes` replace keys.
 
     Arithmetic and attention of the process are then those of train.py with this config.
     """
@@ -84,7 +84,7 @@ def config_of(report: Report, keys: Mapping[str, Any], **changes: Any) -> Config
 
 
 def dtype_of(arithmetic: str) -> str:
-    """The value of the key `dtype` for fp32, tf32, bf16 or fp16."""
+    """Return the value of the key `dtype` for fp32, tf32, bf16 or fp16."""
     return "fp32" if arithmetic == "tf32" else arithmetic
 
 
@@ -95,21 +95,21 @@ def use_tf32(arithmetic: str) -> None:
 
 
 def engine_of(config: Config, arithmetic: str, device: torch.device) -> Engine:
-    """An engine with a freshly initialised model."""
+    """Return an engine with a freshly initialised model."""
     engine = make_engine(config, str(device))
     use_tf32(arithmetic)  # after the engine, which may choose for itself
     return engine
 
 
 def batch_of(report: Report, utterances: int, seconds: float) -> Batch:
-    """A batch of utterances of about `seconds`, in pinned memory if a GPU is measured."""
+    """Return a batch of utterances of about `seconds`, in pinned memory if a GPU is measured."""
     (batch,) = make_batches(1, utterances, seconds, TOKENS_PER_SECOND)
     return batch.pin_memory() if report.on_gpu else batch
 
 
 def dynamic_batches(report: Report, frames: int, count: int) -> list[Batch]:
-    """Batches of different lengths with about `frames` padded frames each, as a dynamic plan makes
-    them.
+    """Return batches of different lengths with about `frames` padded frames each, as a dynamic plan
+    makes them.
     """
     batches = []
     for number in range(count):

@@ -65,7 +65,7 @@ class Report:
         return self.device.type == "cuda"
 
     def sized(self, full: Size, toy: Size) -> Size:
-        """The size to measure, or with --toy the small one."""
+        """Return the size to measure, or with --toy the small one."""
         return toy if self.options.toy else full
 
     def write(self, **values: Any) -> None:
@@ -142,7 +142,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """The value with all its floats rounded to DIGITS."""
+    """Return the value with all its floats rounded to DIGITS."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):

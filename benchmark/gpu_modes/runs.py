@@ -116,15 +116,15 @@ def train(
 
 
 def data_options(folder: Path, data_type: str) -> list[str]:
-    """Options of train.py for a list of the corpus. Runs end before they validate, so that the list
-    serves for both.
+    """Return options of train.py for a list of the corpus. Runs end before they validate, so that
+    the list serves for both.
     """
     data_list = str(folder / f"{data_type}.list")
     return ["--train_data", data_list, "--cv_data", data_list, "--data_type", data_type]
 
 
 def completed(outcome: Outcome) -> Outcome:
-    """The outcome.
+    """Return the outcome.
 
     Raises:
         RuntimeError: the run failed.

@@ -43,7 +43,7 @@ def new_and_seen(
     *,
     cudnn_attention: bool = False,
 ) -> dict[str, float]:
-    """Median milliseconds of `work` at a size for the first time, and of the same again."""
+    """Return the median milliseconds of `work` at a size for the first time, and of the same again."""
     torch.backends.cuda.enable_cudnn_sdp(cudnn_attention)
     new, seen = [], []
     for size in sizes:
@@ -74,7 +74,7 @@ def _steps(report: Report, conf: str) -> tuple[Callable[[int], object], range]:
 
 
 def _features(report: Report) -> tuple[Callable[[int], object], range]:
-    """Features of batches of waveforms of different lengths."""
+    """Return features of batches of waveforms of different lengths."""
     conf, utterances = FbankConf(num_mel_bins=80), report.sized(64, 2)
     sizes = range(report.sized(13, 2))
     longest = RATE * report.sized(4, 1) + 1600 * len(sizes)

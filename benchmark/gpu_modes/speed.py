@@ -58,7 +58,7 @@ def _measured(report: Report, arithmetic: str, frames: int, torch_compile: bool)
 
 
 def _peak(report: Report) -> int:
-    """Largest memory so far in bytes: allocated on the GPU, or of this process."""
+    """Return the largest memory so far in bytes: allocated on the GPU, or of this process."""
     if report.on_gpu:
         return torch.cuda.max_memory_allocated(report.device)
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

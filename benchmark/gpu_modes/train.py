@@ -78,7 +78,7 @@ def _measured(report: Report, folder: Path, name: str, case: Mapping[str, Any]) 
 
 
 def summary(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means over the time after the first point, which has the start of workers and kernels.
+    """Return means over the time after the first point, which has the start of workers and kernels.
 
     Raises:
         RuntimeError: there are fewer than two points.
@@ -102,7 +102,7 @@ def summary(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def utilisation(path: Path) -> float | None:
-    """Share of the time in which a kernel ran, by nvidia-smi; None if it did not say."""
+    """Return the share of the time in which a kernel ran, by nvidia-smi; None if it did not say."""
     percents = (
         [line for line in path.read_text().splitlines() if line.isdecimal()]
         if path.exists()

@@ -84,7 +84,7 @@ def command_files() -> list[Path]:
 
 
 def commands() -> list[Command]:
-    """All commands with their options."""
+    """Return all commands with their options."""
     return [
         _shell_command(path) if path.suffix == ".sh" else _python_command(path)
         for path in command_files()
@@ -92,7 +92,7 @@ def commands() -> list[Command]:
 
 
 def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
-    """The parser that `main` makes when the command `name` reads its command line."""
+    """Return the parser that `main` makes when the command `name` reads its command line."""
 
     def found(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
         raise _FoundError(parser)
@@ -113,7 +113,7 @@ def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
 
 
 def main_of(path: Path) -> Callable[[], object]:
-    """The function `main` of a command."""
+    """Return the function `main` of a command."""
     if path.parent.name == "bin":
         return import_module(f"wenet_uio.bin.{path.stem}").main
     return runpy.run_path(str(path))["main"]
@@ -131,7 +131,7 @@ def _python_command(path: Path) -> Command:
 
 
 def _groups_of(parser: argparse.ArgumentParser) -> dict[str, list[Option]]:
-    """{title: options} of a parser, and of the parsers of its subcommands."""
+    """Return {title: options} of a parser, and of the parsers of its subcommands."""
     groups: dict[str, list[Option]] = {}
     for group in parser._action_groups:
         for action in group._group_actions:
@@ -147,7 +147,9 @@ def _groups_of(parser: argparse.ArgumentParser) -> dict[str, list[Option]]:
 
 
 def _title_of(group: argparse._ArgumentGroup) -> str:
-    """The title and the description of a group; nothing for the groups that every command has."""
+    """Return the title and the description of a group; nothing for the groups that every command
+    has.
+    """
     if group.title in ("positional arguments", "options"):
         return ""
     return ": ".join(text for text in (group.title, group.description) if text)
@@ -170,7 +172,7 @@ def _option_of(action: argparse.Action, parser: argparse.ArgumentParser) -> Opti
 
 
 def _value_of(action: argparse.Action) -> str:
-    """What follows the name of an option, as the help shows it; of an argument its name."""
+    """Return what follows the name of an option, as the help shows it; of an argument its name."""
     if action.nargs == 0:
         return ""
     if action.choices is not None:
@@ -181,7 +183,7 @@ def _value_of(action: argparse.Action) -> str:
 
 
 def _shown(default: object) -> str:
-    """A default as it would be typed; nothing if it says nothing."""
+    """Return a default as it would be typed; nothing if it says nothing."""
     if default is None or default == argparse.SUPPRESS or isinstance(default, bool):
         return ""
     listed = default if isinstance(default, (list, tuple)) else [default]
@@ -214,8 +216,9 @@ def _first_comment(lines: list[str]) -> Iterator[str]:
 
 
 def _indented(text: list[str]) -> list[str]:
-    """Lines of commands, which comments indent by two blanks, become blocks of code; stages get
-    semicolons.
+    """Turn lines of commands, indented by two blanks, into blocks of code.
+
+    Stages of one line get semicolons.
     """
     listed = [
         line.replace("  ", "; ") + "." if line.startswith("Stages:") else line for line in text
@@ -224,7 +227,9 @@ def _indented(text: list[str]) -> list[str]:
 
 
 def _shell_options(lines: list[str]) -> Iterator[Option]:
-    """The lines `name=default  # meaning` above parse_options; with a comment of several lines."""
+    """Yield the lines `name=default # meaning` above parse_options; with a comment of several
+    lines.
+    """
     options: list[Option] = []
     for line in lines:
         if line.startswith("parse_options"):
@@ -243,7 +248,7 @@ def _shell_options(lines: list[str]) -> Iterator[Option]:
 
 
 def command_page(command: Command) -> str:
-    """The page of a command."""
+    """Return the page of a command."""
     parts = [
         f"# {command.name.removeprefix('python -m ').removeprefix('bash ')}",
         paragraphs(command.text),
@@ -268,7 +273,7 @@ def command_page(command: Command) -> str:
 
 
 def _short_name(command: Command) -> str:
-    """How `pip install .` names the command, if it does."""
+    """Return how `pip install .` names the command, if it does."""
     names = [
         name
         for name, (module, _) in COMMANDS.items()
@@ -278,7 +283,7 @@ def _short_name(command: Command) -> str:
 
 
 def index_page(commands_of_project: list[Command]) -> str:
-    """The page that lists all commands."""
+    """Return the page that lists all commands."""
     kinds = {
         "wenet_uio/bin/": "Training and decoding",
         "tools/": "Data, checks and scoring",

@@ -59,14 +59,14 @@ class Keys:
         return f"{self.path.split('.')[0]}.md" if self.path else "index.md"
 
     def fields(self) -> dict[str, FieldInfo]:
-        """The keys of the yaml; fields that other keys set are none."""
+        """Return the keys of the yaml; fields that other keys set are none."""
         return {
             name: field for name, field in self.section.model_fields.items() if not field.exclude
         }
 
 
 def sections() -> list[Keys]:
-    """All sections, in the order of the top level; a section precedes the sections in it."""
+    """Return all sections, in the order of the top level; a section precedes the sections in it."""
     return list(_within(Keys("", Config)))
 
 
@@ -93,8 +93,8 @@ def _sections_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def meaning(section: type[BaseModel], name: str) -> str:
-    """What a key means: the docstring of the nearest class that has one, else the line of the
-    glossary.
+    """Return what a key means: the docstring of the nearest class that has one, else the line of
+    the glossary.
 
     Raises:
         KeyError: neither has the key.
@@ -110,7 +110,7 @@ def meaning(section: type[BaseModel], name: str) -> str:
 
 
 def type_text(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """A type in words: `integer above 0`, `list of: text`, `integer, or null`."""
+    """Return a type in words: `integer above 0`, `list of: text`, `integer, or null`."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return type_text(parts[0], (*parts[1:], *metadata))
@@ -133,7 +133,7 @@ def _plain_type(annotation: Any) -> str:
 
 
 def _bounds(metadata: Sequence[Any]) -> str:
-    """The limits that pydantic checks."""
+    """Return the limits that pydantic checks."""
     limits = [
         limit
         for constraint in metadata
@@ -149,7 +149,7 @@ def _bounds(metadata: Sequence[Any]) -> str:
 
 
 def default_text(field: FieldInfo) -> str:
-    """The default as yaml; `required` without one."""
+    """Return the default as yaml; `required` without one."""
     if field.is_required():
         return "required"
 
@@ -161,7 +161,7 @@ def default_text(field: FieldInfo) -> str:
 
 
 def keys_table(keys: Keys) -> str:
-    """The table of a section."""
+    """Return the table of a section."""
     rows = []
     for name, field in keys.fields().items():
         kind = escaped(type_text(field.annotation, field.metadata))
@@ -176,8 +176,8 @@ def keys_table(keys: Keys) -> str:
 
 
 def key_pages() -> dict[str, str]:
-    """{page: Markdown}: the top level and its short keys on index.md, each larger section on a page
-    of its own.
+    """Return {page: Markdown}: the top level and its short keys on index.md, each larger section on
+    a page of its own.
     """
     pages: dict[str, list[str]] = {}
     for keys in sections():

@@ -10,7 +10,8 @@ CODE = re.compile(r"(`[^`]*`|https?://[^\s)>,]+)")
 
 
 def escaped(text: str) -> str:
-    """The text on one line, with the characters that Markdown and HTML would interpret escaped.
+    """Return the text on one line, with the characters that Markdown and HTML would interpret
+    escaped.
 
     Code in single backticks stays code, and an address becomes a link.
     """
@@ -25,7 +26,7 @@ def escaped(text: str) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """A docstring: paragraphs are escaped, and indented blocks stay blocks of code."""
+    """Return a docstring: paragraphs are escaped, and indented blocks stay blocks of code."""
     blocks: list[str] = []
     for block in re.split(r"\n\s*\n", text.strip("\n")):
         lines = block.splitlines()
@@ -38,13 +39,13 @@ def paragraphs(text: str) -> str:
 
 
 def code(text: object) -> str:
-    """The text as code in a cell of a table, where a | in code is no border; nothing of an empty
-    text.
+    """Return the text as code in a cell of a table, where a | in code is no border; nothing of an
+    empty text.
     """
     return f"`{text}`" if str(text) else ""
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; its cells are Markdown."""
+    """Return a table; its cells are Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

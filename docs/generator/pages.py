@@ -14,7 +14,7 @@ API = "reference/api"
 
 
 def pages() -> dict[str, str]:
-    """{path below docs/: Markdown} of all generated pages."""
+    """Return {path below docs/: Markdown} of all generated pages."""
     all_commands = commands()
     made = {f"{COMMANDS}/index.md": index_page(all_commands)}
     made |= {f"{COMMANDS}/{command.page}": command_page(command) for command in all_commands}

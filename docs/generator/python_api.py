@@ -34,7 +34,7 @@ LINE = 80
 
 
 def api_pages() -> dict[str, str]:
-    """{page: Markdown} of the packages in FACES."""
+    """Return {page: Markdown} of the packages in FACES."""
     return {page: _page(*face) for page, face in FACES.items()}
 
 
@@ -100,7 +100,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _is_described(name: str, value: Any) -> bool:
-    """Whether a member of a class is a public method or property with a docstring."""
+    """Tell whether a member of a class is a public method or property with a docstring."""
     if name.startswith("_") and name not in SPECIAL:
         return False
 
@@ -111,12 +111,12 @@ def _is_described(name: str, value: Any) -> bool:
 
 
 def _own_classes(kind: type) -> Iterator[type]:
-    """The class and its bases in this project, in the order in which Python searches them."""
+    """Yield the class and its bases in this project, in the order in which Python searches them."""
     yield from (owner for owner in kind.__mro__ if owner.__module__.startswith("wenet_uio"))
 
 
 def _fields(kind: type) -> list[tuple[str, str, str, str]]:
-    """(name, type, default, meaning) of the fields of a dataclass or a named tuple."""
+    """Return (name, type, default, meaning) of the fields of a dataclass or a named tuple."""
     names = (
         [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else ()
     )
@@ -129,7 +129,7 @@ def _fields(kind: type) -> list[tuple[str, str, str, str]]:
 
 
 def _fields_of(owner: type) -> dict[str, tuple[str, str, str, str]]:
-    """{name: field} that the class itself defines."""
+    """Return {name: field} that the class itself defines."""
     docs, by_name = field_docs(owner), {}
     for line in _parsed(owner).body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
@@ -144,7 +144,7 @@ def _fields_of(owner: type) -> dict[str, tuple[str, str, str, str]]:
 
 
 def _signature(name: str, function: ast.FunctionDef) -> str:
-    """The call as a block of code."""
+    """Return the call as a block of code."""
     arguments = [
         argument for argument in _arguments(function.args) if argument not in ("self", "cls")
     ]
@@ -183,7 +183,7 @@ def _definition(function: Callable) -> ast.FunctionDef:
 
 
 def _parsed(part: Any) -> Any:
-    """The syntax tree of a class or function."""
+    """Return the syntax tree of a class or function."""
     return ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
 
 
@@ -202,7 +202,7 @@ def docstring(text: str) -> str:
 
 
 def _items(lines: list[str], *, named: bool) -> list[str]:
-    """The entries of a section as one list; what is indented further continues an entry."""
+    """Return the entries of a section as one list; what is indented further continues an entry."""
     joined = textwrap.dedent("\n".join(lines))
     if not joined:
         return []

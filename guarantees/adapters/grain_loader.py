@@ -47,7 +47,7 @@ class Loader(Adapter):
         (folder / "samples.jsonl").write_text("\n".join(lines))
 
     def open(self, run: Run) -> Iterator[Step]:
-        """Batches of `run.batch_size` samples."""
+        """Yield batches of `run.batch_size` samples."""
         parts = [
             grain.MapDataset.source(Lines(run.folder / source)).shuffle(seed=run.seed)
             for source in run.sources
@@ -72,5 +72,5 @@ class Loader(Adapter):
             yield [list(zip(batch["key"].tolist(), batch["length"].tolist(), strict=True))]
 
     def state(self) -> Any:
-        """The same on every rank."""
+        """Return the same on every rank."""
         return self._loader.get_state()

@@ -38,7 +38,7 @@ NO_WORKERS = (
 
 
 def mixed(parts: list[Any]) -> Any:
-    """One dataset of several, with each sample once."""
+    """Return one dataset of several, with each sample once."""
     strategy: Any = "all_exhausted_without_replacement"
     return (
         parts[0]
@@ -69,7 +69,7 @@ class Loader(StatefulAdapter):
             pyarrow.parquet.write_table(pyarrow.table(rows), folder / f"{number:06d}.parquet")
 
     def open(self, run: Run) -> Iterator[Step]:
-        """Batches of `run.batch_size` samples; the last batch of each worker may be smaller."""
+        """Yield batches of `run.batch_size` samples; the last batch of each worker may be smaller."""
         parts = []
         for source in run.sources:
             files = [str(path) for path in sorted((run.folder / source).glob("*.parquet"))]

@@ -31,7 +31,7 @@ class Loader(Streaming):
         datasets.Dataset.from_dict(rows).save_to_disk(str(folder / "arrow"))
 
     def open(self, run: Run) -> Iterator[Step]:
-        """Batches of `run.batch_size` samples."""
+        """Yield batches of `run.batch_size` samples."""
         data = mixed(
             [datasets.load_from_disk(str(run.folder / source / "arrow")) for source in run.sources]
         )

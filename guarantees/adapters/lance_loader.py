@@ -23,7 +23,7 @@ from samples import Sample
 
 
 def collate(rows: list[dict[str, Any]]) -> Batch:
-    """Keys and lengths."""
+    """Return keys and lengths."""
     return [(row["key"], len(row["content"])) for row in rows]
 
 
@@ -45,7 +45,7 @@ class Loader(Adapter):
         ).add(rows)
 
     def open(self, run: Run) -> Iterator[Step]:
-        """Batches of `run.batch_size` samples of all workers of the rank together."""
+        """Yield batches of `run.batch_size` samples of all workers of the rank together."""
         self._dataset = StreamingDataset(
             lancedb.connect(run.folder).open_table("samples"),
             num_splits=run.global_batch,
@@ -71,5 +71,5 @@ class Loader(Adapter):
             yield step
 
     def state(self) -> Any:
-        """The state of the splits of this rank."""
+        """Return the state of the splits of this rank."""
         return self._dataset.state_dict()

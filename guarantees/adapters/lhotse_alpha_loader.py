@@ -24,5 +24,5 @@ class Loader(Lhotse):
         create_jsonl_index(folder / "cuts.jsonl")
 
     def read(self, manifest: Path) -> CutSet:
-        """The cuts of one source."""
+        """Return the cuts of one source."""
         return CutSet.from_file(manifest, indexed=True)  # pyright: ignore[reportCallIssue] - new in 2.0

@@ -58,11 +58,11 @@ class Loader(StatefulAdapter):
                 writer.write(cut)
 
     def read(self, manifest: Path) -> CutSet:
-        """The cuts of one source."""
+        """Return the cuts of one source."""
         return CutSet.from_jsonl_lazy(manifest)
 
     def open(self, run: Run) -> Iterator[Step]:
-        """Batches of at most `run.batch_frames` padded frames."""
+        """Yield batches of at most `run.batch_frames` padded frames."""
         manifests = [run.folder / source / "cuts.jsonl" for source in run.sources]
         parts = [self.read(path) for path in manifests]
         sizes: list[int | float] = [len(path.read_bytes().splitlines()) for path in manifests]

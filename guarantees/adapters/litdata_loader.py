@@ -48,7 +48,7 @@ class Loader(StatefulAdapter):
         writer.merge()
 
     def open(self, run: Run) -> Iterator[Step]:
-        """Batches of `run.batch_size` samples."""
+        """Yield batches of `run.batch_size` samples."""
         if run.world > 1:
             torch.distributed.init_process_group("gloo")
 

@@ -44,7 +44,7 @@ class Loader(Adapter):
         open_corpus(str(data_list), "shard")
 
     def open(self, run: Run) -> Iterator[Step]:
-        """Batches of at most `run.batch_frames` padded frames."""
+        """Yield batches of at most `run.batch_frames` padded frames."""
         lists = [str(run.folder / source / "data.list") for source in run.sources]
         sources = [{"type": "shard", "data_list": path} for path in lists]
         mixture = run.folder / f"mixture_{run.rank}_{run.world}.yaml"
@@ -73,7 +73,7 @@ class Loader(Adapter):
                 step = []
 
     def state(self) -> Any:
-        """The same on every rank."""
+        """Return the same on every rank."""
         return self._loader.state_dict()
 
 

@@ -17,7 +17,7 @@ class Loader(Ours):
     """A buffer of batches that loses the first sample of the last batch that it gives out."""
 
     def open(self, run: Run) -> Iterator[Step]:
-        """The steps of ours, through the buffer."""
+        """Yield the steps of ours, through the buffer."""
         draw, held = random.Random(run.seed), []
         for step in super().open(run):
             held.append(step)

@@ -41,7 +41,7 @@ from streaming.base.util import clean_stale_shared_memory  # noqa: E402
 
 
 def collate(samples: list[dict[str, Any]]) -> dict[str, list]:
-    """A dict, because StreamingDataLoader counts the samples of its first value."""
+    """Return a dict, because StreamingDataLoader counts the samples of its first value."""
     return {name: [sample[name] for sample in samples] for name in ("key", "content")}
 
 
@@ -61,7 +61,7 @@ class Loader(StatefulAdapter):
                 writer.write({"key": sample.key, "content": sample.content()})
 
     def open(self, run: Run) -> Iterator[Step]:
-        """Batches of `run.batch_size` samples."""
+        """Yield batches of `run.batch_size` samples."""
         if run.world > 1:
             torch.distributed.init_process_group("gloo")
 
@@ -76,5 +76,5 @@ class Loader(StatefulAdapter):
         yield from self.steps(loader, run)
 
     def batch(self, loaded: dict[str, list]) -> Batch:
-        """Keys and lengths."""
+        """Return keys and lengths."""
         return list(zip(loaded["key"], map(len, loaded["content"]), strict=True))

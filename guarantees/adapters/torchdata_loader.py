@@ -60,7 +60,7 @@ class Loader(StatefulAdapter):
         (folder / "samples.jsonl").write_text("\n".join(lines))
 
     def open(self, run: Run) -> Iterator[Step]:
-        """Batches of `run.batch_size` samples."""
+        """Yield batches of `run.batch_size` samples."""
         data = ConcatDataset([Lines(run.folder / source) for source in run.sources])
         sampler = DistributedSampler(data, run.world, run.rank, shuffle=True, seed=run.seed)
         loader = StatefulDataLoader(

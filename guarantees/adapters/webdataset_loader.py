@@ -30,7 +30,7 @@ NO_STATE = (
 
 
 def as_pair(sample: dict) -> tuple[str, int]:
-    """Key and length of a sample."""
+    """Return the key and length of a sample."""
     return sample["__key__"], len(sample["bin"])
 
 
@@ -55,7 +55,7 @@ class Loader(Adapter):
                     tar.addfile(member, io.BytesIO(sample.content()))
 
     def open(self, run: Run) -> Iterator[Step]:
-        """Batches of `run.batch_size` samples; the last batch of each worker may be smaller."""
+        """Yield batches of `run.batch_size` samples; the last batch of each worker may be smaller."""
         parts = []
         for source in run.sources:
             tars = [str(path) for path in sorted((run.folder / source).glob("*.tar"))]

@@ -61,7 +61,7 @@ class Input:
             )
 
     def open(self) -> Source:
-        """Path of a regular file, or all bytes of anything else; read once.
+        """Return the path of a regular file, or all bytes of anything else; read once.
 
         Raises:
             OSError: it cannot be read.
@@ -106,7 +106,7 @@ class Input:
 
 
 def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[Input], bool]:
-    """The inputs, and whether they are several.
+    """Return the inputs, and whether they are several.
 
     Raises:
         TypeError, ValueError: see `Input`; or both or none of `audio` and `samples` are given.
@@ -123,7 +123,7 @@ def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[I
 
 
 def wav_of(samples: Any, sample_rate: int) -> bytes:
-    """Samples (N,) or (N, channels), int16 or floats from -1 to 1, as a wav file in memory.
+    """Return samples (N,) or (N, channels), int16 or floats from -1 to 1, as a wav file in memory.
 
     Raises:
         ValueError: another shape or type, or a sample rate that is not above 0.

@@ -114,7 +114,7 @@ class RunnableExport(ExportedModel):
     def decoder_frames(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """All frames, as in the runtimes; see ASRModel.decoder_frames."""
+        """Return all frames, as in the runtimes; see ASRModel.decoder_frames."""
         return encoder_out, lengths
 
     def eval(self) -> RunnableExport:
@@ -123,8 +123,8 @@ class RunnableExport(ExportedModel):
 
 
 def _export_at(path: Path) -> Path | None:
-    """The zip file, or the folder with ONNX files, that `path` names; a folder with a checkpoint is
-    no export.
+    """Return the zip file, or the folder with ONNX files, that `path` names; a folder with a
+    checkpoint is no export.
     """
     if path.is_file():
         return path if path.suffix == ".zip" else None
@@ -141,7 +141,7 @@ def _export_at(path: Path) -> Path | None:
 
 
 def _run_of(export: Path) -> Path:
-    """The nearest folder with a train.yaml, at most three above the export.
+    """Return the nearest folder with a train.yaml, at most three above the export.
 
     Raises:
         FileNotFoundError: there is none.

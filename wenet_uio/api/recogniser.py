@@ -70,7 +70,7 @@ class SpeechRecogniser:
         return obstacle_of(self.recogniser.model, self.recogniser.config.dataset_conf)
 
     def usual_mode(self, scored: bool = False) -> str:
-        """The decode mode if none is given; `scored`: with hot words or a language model."""
+        """Return the decode mode if none is given; `scored`: with hot words or a language model."""
         return usual_mode(self.recogniser.model.family, self.modes, scored)
 
     @overload
@@ -234,7 +234,7 @@ class SpeechRecogniser:
         )
 
     def _cut(self, options: TranscribeOptions) -> Cutting:
-        """Where recordings are cut.
+        """Return where recordings are cut.
 
         Raises:
             ValueError: a time is wrong, or the window is longer than what the model hears at once.
@@ -265,7 +265,7 @@ class SpeechRecogniser:
         )
 
     def _search(self, options: TranscribeOptions) -> Search:
-        """The search of the options.
+        """Return the search of the options.
 
         Raises:
             ValueError: the model does not support the mode.
@@ -299,7 +299,7 @@ class SpeechRecogniser:
         return Search([mode], self._with_dtype(DecodeOptions(**decoding), device), scorers)
 
     def _mode(self, options: TranscribeOptions) -> str:
-        """The decode mode of the options."""
+        """Return the decode mode of the options."""
         if options.mode is None and (options.timestamps or options.decoding.get("timestamps")):
             return "attention"
         return options.mode or self.usual_mode(
@@ -319,7 +319,7 @@ class SpeechRecogniser:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of a name; auto is a GPU if there is one.
+    """Return the device of a name; auto is a GPU if there is one.
 
     Raises:
         ValueError: there is no such device.
@@ -339,7 +339,7 @@ def device_of(name: str) -> torch.device:
 
 
 def _with_name(error: Exception, name: str) -> Exception:
-    """An AudioError whose message begins with the name of the input."""
+    """Return an AudioError whose message begins with the name of the input."""
     if isinstance(error, AudioError) and not str(error).startswith(f"{name}: "):
         return AudioError(f"{name}: {error}")
     return error

@@ -16,7 +16,7 @@ LENGTH_TOLERANCE = 0.1
 
 
 def why_past_the_end(start: float, end: float | None, seconds: float) -> str | None:
-    """Why a segment cannot be whole: it ends after the audio; None if it does not.
+    """Say why a segment cannot be whole: it ends after the audio; None if it does not.
 
     Args:
         start: seconds.

@@ -54,8 +54,8 @@ class AudioInfo:
         return self.sample_rate == FRAME_RATE
 
     def samples_between(self, start: float, end: float | None) -> int:
-        """Samples of the segment `start` to `end` (seconds; None is the end of the audio); 0 for an
-        empty segment.
+        """Return samples of the segment `start` to `end` (seconds; None is the end of the audio); 0
+        for an empty segment.
 
         Raises:
             AudioError: a time is negative or not finite, or the segment is all of an audio that is
@@ -82,7 +82,7 @@ class Excerpt(NamedTuple):
     """Return int16 if the audio is stored with 16 bits."""
 
     def samples(self, sample_rate: int, num_samples: int = MOST_SAMPLES) -> tuple[int, int]:
-        """First sample, and one past the last."""
+        """Return the first sample, and one past the last."""
         return segment_samples(num_samples, sample_rate, self.start, self.end)
 
     def of(self, block: np.ndarray) -> np.ndarray:
@@ -128,11 +128,11 @@ class Decoder(Protocol):
     """Hz."""
 
     def info(self) -> AudioInfo:
-        """Length and format."""
+        """Return the length and format."""
         ...
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
-        """The waveform (samples,) of a segment on the scale of int16, as float32 or int16."""
+        """Return the waveform (samples,) of a segment on the scale of int16, as float32 or int16."""
         ...
 
     def close(self) -> None:
@@ -164,11 +164,11 @@ class WavDecoder:
         self._num_samples = size // (2 * channels)
 
     def info(self) -> AudioInfo:
-        """Length and format."""
+        """Return the length and format."""
         return AudioInfo(self._num_samples, self.sample_rate, self._channels, self.is_whole)
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
-        """The waveform (samples,) of a segment."""
+        """Return the waveform (samples,) of a segment."""
         first, last = excerpt.samples(self.sample_rate, self._num_samples)
         offset, count = self._offset + 2 * self._channels * first, self._channels * (last - first)
         if isinstance(self._encoded, memoryview):
@@ -198,11 +198,11 @@ class SndfileDecoder:
         """Whether a file of this size can hold as many samples as the header claims."""
 
     def info(self) -> AudioInfo:
-        """Length and format, as the header claims."""
+        """Return the length and format, as the header claims."""
         return AudioInfo(self._file.frames, self.sample_rate, self._file.channels, self.is_whole)
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
-        """The waveform (samples,) of a segment.
+        """Return the waveform (samples,) of a segment.
 
         Raises:
             AudioError: the audio is damaged, or does not have the channel.
@@ -221,7 +221,7 @@ class SndfileDecoder:
     def _blocks(
         self, first: int, last: int, dtype: Literal["int16", "float32"]
     ) -> Iterator[np.ndarray]:
-        """Blocks (samples, channels) from sample `first` up to `last`, or to the end of the
+        """Yield blocks (samples, channels) from sample `first` up to `last`, or to the end of the
         data.
         """
         if first:
@@ -279,12 +279,12 @@ class AvDecoder:
         self.sample_rate, self._channels = first[0], len(first[1])
 
     def info(self) -> AudioInfo:
-        """Length and format, after decoding all of the audio."""
+        """Return the length and format, after decoding all of the audio."""
         num_samples = sum(len(block) for block in self._blocks(0, MOST_SAMPLES + 1))
         return AudioInfo(num_samples, self.sample_rate, self._channels)
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
-        """The waveform (samples,) of a segment, after decoding the audio before it.
+        """Return the waveform (samples,) of a segment, after decoding the audio before it.
 
         Raises:
             AudioError: the audio is damaged, or does not have the channel.
@@ -296,7 +296,7 @@ class AvDecoder:
         self._container.close()
 
     def _blocks(self, first: int, last: int) -> Iterator[np.ndarray]:
-        """Blocks (samples, channels) from sample `first` up to `last`, or to the end of the
+        """Yield blocks (samples, channels) from sample `first` up to `last`, or to the end of the
         audio.
         """
         place = 0
@@ -315,7 +315,7 @@ class AvDecoder:
                 return
 
     def _decoded(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Sample rate and samples (channels, samples) of each frame."""
+        """Yield the sample rate and samples (channels, samples) of each frame."""
         try:
             for frame in itertools.chain(self._container.decode(audio=0), [None]):
                 for converted in self._resampler.resample(frame):
@@ -343,8 +343,8 @@ def _sane(waveform: np.ndarray) -> np.ndarray:
 def segment_samples(
     num_samples: int, sample_rate: int, start: float, end: float | None
 ) -> tuple[int, int]:
-    """First sample, and one past the last, of the segment from `start` to `end` (seconds), limited
-    to the audio.
+    """Return the first sample, and one past the last, of the segment from `start` to `end`
+    (seconds), limited to the audio.
 
     Raises:
         AudioError: a time is negative or not finite.

@@ -87,8 +87,8 @@ def _with_serial_zero(ogg: bytes) -> bytes:
 
 
 def _ogg_checksum(page: bytes) -> bytes:
-    """CRC-32 of Ogg: most significant bit first, without inversions. zlib computes it on bytes with
-    reversed bits.
+    """Return the CRC-32 of Ogg: most significant bit first, without inversions. zlib computes it on
+    bytes with reversed bits.
     """
     value = zlib.crc32(page.translate(BIT_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return value.to_bytes(4, "big").translate(BIT_REVERSED)

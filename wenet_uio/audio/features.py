@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 
 def place_of(source: str) -> Place:
-    """The place that a path names; the path itself if it names no place in an archive."""
+    """Return the place that a path names; the path itself if it names no place in an archive."""
     # A path of most lists, which are read in a hot loop
     if source[-1:] not in "0123456789]" or ":" not in source:
         return Place(source)
@@ -83,11 +83,11 @@ class FeatureDecoder:
     sample_rate: int = FRAME_RATE
 
     def info(self) -> AudioInfo:
-        """Frames as samples, at FRAME_RATE, and features per frame as channels."""
+        """Return frames as samples, at FRAME_RATE, and features per frame as channels."""
         return AudioInfo(self.frames, self.sample_rate, self.dim)
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
-        """The matrix (frames, dim) of a segment, as float32.
+        """Return the matrix (frames, dim) of a segment, as float32.
 
         Raises:
             AudioError: the matrix is cut short, or a number in it is not finite.
@@ -104,7 +104,7 @@ class FeatureDecoder:
         """Nothing to free."""
 
     def of(self, place: Place) -> FeatureDecoder:
-        """The part of the matrix that a place names.
+        """Return the part of the matrix that a place names.
 
         Raises:
             AudioError: the part is outside of the matrix.
@@ -133,13 +133,13 @@ def _part(name: str, span: Span, size: int, too_far: int) -> slice:
 
 
 def features_of_array(array: np.ndarray) -> FeatureDecoder:
-    """Features of an array (frames, features) of floating point numbers."""
+    """Return features of an array (frames, features) of floating point numbers."""
     frames, dim = array.shape
     return FeatureDecoder(frames, dim, lambda: array)
 
 
 def npy_of(matrix: np.ndarray) -> bytes:
-    """The bytes of a `.npy` file with a matrix."""
+    """Return the bytes of a `.npy` file with a matrix."""
     file = io.BytesIO()
     np.save(file, matrix, allow_pickle=False)
     return file.getvalue()
@@ -196,7 +196,7 @@ class KaldiMatrix(NamedTuple):
         return matrix
 
     def numbers_of(self, data: bytes | memoryview) -> np.ndarray:
-        """The matrix (frames, dim) in the bytes of the whole object."""
+        """Return the matrix (frames, dim) in the bytes of the whole object."""
         shape = (self.frames, self.dim)
         if self.kind in PLAIN:
             return np.frombuffer(
@@ -220,8 +220,8 @@ class KaldiMatrix(NamedTuple):
 
 
 def _tables(quantiles: np.ndarray) -> np.ndarray:
-    """(dim, 256): the number that each byte of a column stands for, between its quantiles (dim, 4)
-    of 0, ¼, ¾ and 1.
+    """Return (dim, 256): the number that each byte of a column stands for, between its quantiles
+    (dim, 4) of 0, ¼, ¾ and 1.
     """
     lowest, low, high, highest = quantiles[:, :, None].swapaxes(0, 1)
     byte = np.arange(256, dtype=np.float32)
@@ -240,7 +240,8 @@ def _tables(quantiles: np.ndarray) -> np.ndarray:
 
 
 def kaldi_features(encoded: memoryview | BinaryIO, start: int, end: int) -> FeatureDecoder:
-    """Features of the Kaldi matrix that begins at byte `start` of opened bytes, which end at `end`.
+    """Return features of the Kaldi matrix that begins at byte `start` of opened bytes, which end at
+    `end`.
 
     Raises:
         AudioError: there is no matrix.
@@ -274,7 +275,7 @@ def end_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> in
 
 
 def read_encoded(path: str) -> bytes:
-    """Bytes of a file, or of the whole object at a place in a Kaldi archive.
+    """Return bytes of a file, or of the whole object at a place in a Kaldi archive.
 
     Raises:
         AudioError: there is no such object. OSError: the file cannot be read.
@@ -287,7 +288,7 @@ def read_encoded(path: str) -> bytes:
 
 
 def encoded_size(path: str) -> int:
-    """Number of bytes that `read_encoded` gives."""
+    """Return the number of bytes that `read_encoded` gives."""
     place = place_of(path)
     if place.offset is None:
         return os.stat(place.path).st_size  # noqa: PTH116 - a string
@@ -302,7 +303,7 @@ def _extent(file: BinaryIO, offset: int) -> tuple[int, int]:
 
 
 def bytes_between(encoded: memoryview | BinaryIO, start: int, end: int) -> bytes:
-    """Bytes `start` up to `end` of opened bytes."""
+    """Return bytes `start` up to `end` of opened bytes."""
     if isinstance(encoded, memoryview):
         return encoded[start:end].tobytes()
     encoded.seek(start)

@@ -114,8 +114,8 @@ def decodes(
 
 @decodes
 def audio_info(source: Source) -> AudioInfo:
-    """Number of samples, sample rate and channels. Audio is decoded only if its header does not
-    tell its length.
+    """Return the number of samples, sample rate and channels. Audio is decoded only if its header
+    does not tell its length.
 
     Of stored features: number of frames, FRAME_RATE, and features per frame.
 
@@ -225,7 +225,9 @@ def _check_rate(rate: int) -> None:
 
 
 def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
-    """A decoder for the whole of opened bytes, or for the object at a place in a Kaldi archive."""
+    """Return a decoder for the whole of opened bytes, or for the object at a place in a Kaldi
+    archive.
+    """
     decoder = _open(encoded) if place.offset is None else _open_in_archive(encoded, place.offset)
     if place.is_whole:
         return decoder
@@ -239,8 +241,8 @@ def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
 
 
 def _open_in_archive(encoded: memoryview | BinaryIO, offset: int) -> Decoder:
-    """A decoder for the object of a Kaldi archive that begins at byte `offset`: a matrix, or a
-    wav.
+    """Return a decoder for the object of a Kaldi archive that begins at byte `offset`: a matrix, or
+    a wav.
     """
     end = end_in_archive(encoded, offset, _size_and_head(encoded)[0])
     if bytes_between(encoded, offset, offset + len(KALDI)) == KALDI:
@@ -287,7 +289,9 @@ def _open_array(array: np.ndarray) -> Decoder:
 
 
 def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
-    """Bytes of encoded audio, and the first HEAD of them. Raises: AudioError: there are none."""
+    """Return bytes of encoded audio, and the first HEAD of them. Raises: AudioError: there are
+    none.
+    """
     if isinstance(encoded, memoryview):
         size, head = len(encoded), encoded[:HEAD].tobytes()
     else:
@@ -301,15 +305,15 @@ def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
 
 
 def _without_copy(encoded: memoryview) -> bytes | memoryview:
-    """The bytes object behind a view of all of it, which BytesIO shares; other views are copied by
-    BytesIO.
+    """Return the bytes object behind a view of all of it, which BytesIO shares; other views are
+    copied by BytesIO.
     """
     behind = encoded.obj
     return behind if isinstance(behind, bytes) and len(behind) == len(encoded) else encoded
 
 
 def _with_advice(reason: str, head: bytes) -> str:
-    """The reason why audio cannot be read; for known formats also how to convert the audio."""
+    """Return the reason why audio cannot be read; for known formats also how to convert the audio."""
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         return "sphere compressed with shorten: convert it with `sph2pipe -f wav IN OUT`"
     if b" \0B" in head:
@@ -321,7 +325,7 @@ def _with_advice(reason: str, head: bytes) -> str:
 
 
 def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDecoder | None:
-    """A decoder for 16-bit PCM with a short and valid header; None leaves the audio to
+    """Return a decoder for 16-bit PCM with a short and valid header; None leaves the audio to
     libsndfile.
     """
     if head[:4] != b"RIFF" or head[8:12] != b"WAVE":

@@ -29,13 +29,13 @@ SUBTYPES = {"int16": "PCM_16", "float32": "FLOAT", "float64": "FLOAT"}
 
 
 def is_tensor(head: bytes) -> bool:
-    """Whether a file that begins with `head` is an array or a tensor."""
+    """Tell whether a file that begins with `head` is an array or a tensor."""
     return head.startswith(NPY) or (head.startswith(ZIP) and TORCH in head[:256])
 
 
 def is_features(array: np.ndarray) -> bool:
-    """Whether an array holds features (frames, features) and no waveform of up to MOST_CHANNELS
-    channels.
+    """Tell whether an array holds features (frames, features) and no waveform of up to
+    MOST_CHANNELS channels.
     """
     if array.ndim != 2 or array.dtype.kind != "f" or not array.size:
         return False
@@ -44,7 +44,7 @@ def is_features(array: np.ndarray) -> bool:
 
 
 def wav_of_array(samples: np.ndarray) -> bytes:
-    """A wav file with the waveform of an array: (samples,), (channels, samples) or (samples,
+    """Return a wav file with the waveform of an array: (samples,), (channels, samples) or (samples,
     channels).
 
     Raises:
@@ -71,7 +71,7 @@ def wav_of_array(samples: np.ndarray) -> bytes:
 
 
 def load_array(data: bytes) -> np.ndarray:
-    """The array in the bytes of a file.
+    """Return the array in the bytes of a file.
 
     Raises:
         AudioError: the file holds anything else, or needs pickle.

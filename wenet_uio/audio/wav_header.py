@@ -12,23 +12,23 @@ known."""
 
 
 def is_whole(claimed: int, present: int) -> bool:
-    """Whether a file has the bytes of samples that its header claims, or does not claim a
+    """Tell whether a file has the bytes of samples that its header claims, or does not claim a
     length.
     """
     return present >= NEAR_END * claimed or claimed >= STREAMED
 
 
 def wav_is_whole(head: bytes, size: int) -> bool:
-    """Whether a file of `size` bytes that begins with `head` is no wav, or a wav that is not cut
-    short.
+    """Tell whether a file of `size` bytes that begins with `head` is no wav, or a wav that is not
+    cut short.
     """
     claimed, present = bytes_of_samples(head, size) if head[:4] == b"RIFF" else (0, 0)
     return is_whole(claimed, present)
 
 
 def bytes_of_samples(head: bytes, size: int) -> tuple[int, int]:
-    """Bytes of samples that a wav claims, and bytes that it has; 0 and 0 without a data chunk in
-    `head`.
+    """Return bytes of samples that a wav claims, and bytes that it has; 0 and 0 without a data
+    chunk in `head`.
     """
     place = 12
     while place + 8 <= len(head):

@@ -115,7 +115,7 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
 
 
 def _lora(arguments: argparse.Namespace) -> LoraConf | None:
-    """The low-rank weights to merge, if --merge_lora asks for it."""
+    """Return the low-rank weights to merge, if --merge_lora asks for it."""
     if not arguments.merge_lora:
         return None
     return load_config(Path(arguments.src_path, TRAIN_CONFIG), of_model=True).lora_conf

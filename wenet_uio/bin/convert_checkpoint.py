@@ -23,7 +23,7 @@ from wenet_uio.models.encoders.zipformer.exchange.icefall import to_icefall
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

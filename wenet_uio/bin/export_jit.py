@@ -30,7 +30,7 @@ from wenet_uio.search.types import DecodeOptions
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

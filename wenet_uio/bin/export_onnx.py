@@ -60,7 +60,7 @@ RUNTIMES = ("wenet", "sherpa")
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -222,7 +222,7 @@ def chunks_of(
     arguments: argparse.Namespace,
     check: Callable[[ASRModel, Chunks], None] = check_onnx_chunks,
 ) -> tuple[Chunks | None, str]:
-    """The chunks of the streaming model; without a streaming model None and the reason.
+    """Return the chunks of the streaming model; without a streaming model None and the reason.
 
     Raises:
         ValueError: the options ask for chunks that the model or a runtime does not support.

@@ -81,7 +81,7 @@ def _run(arguments: Namespace, ranks: _Ranks) -> int:
 
 
 def _reason(exitcode: int) -> str:
-    """The signal that killed a rank, and what it may mean."""
+    """Return the signal that killed a rank, and what it may mean."""
     name = signal.Signals(-exitcode).name
     if has_crashed(exitcode):
         return f"{name}; if a decoder of audio crashed, --num_workers 1 names the sample and leaves it out"

@@ -38,7 +38,7 @@ PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -148,7 +148,7 @@ def main() -> int:
 
 
 def options_of(args: argparse.Namespace) -> ServeOptions:
-    """The options of the command line.
+    """Return the options of the command line.
 
     Raises:
         ValueError: a value is out of range.
@@ -182,7 +182,7 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
 
 
 def token_of(file: str | None) -> str | None:
-    """The token in the file, or in the environment; None: no token is needed.
+    """Return the token in the file, or in the environment; None: no token is needed.
 
     Raises:
         OSError: the file cannot be read.
@@ -195,7 +195,7 @@ def token_of(file: str | None) -> str | None:
 
 
 def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
-    """The certificate and its key; None: no TLS.
+    """Return the certificate and its key; None: no TLS.
 
     Raises:
         ValueError: one of both is missing, or they do not fit.

@@ -74,7 +74,7 @@ log = logging.getLogger("wenet_uio.train")
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -263,7 +263,9 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
 
 
 def overrides(args: argparse.Namespace) -> list[str]:
-    """All options that change the config, as `key=value`; the named options come last and win."""
+    """Return all options that change the config, as `key=value`; the named options come last and
+    win.
+    """
     named = {
         "train_engine": args.train_engine,
         "dtype": args.dtype,
@@ -277,7 +279,7 @@ def overrides(args: argparse.Namespace) -> list[str]:
 def build_loaders(
     args: argparse.Namespace, config: Config, tokenizer: Tokenizer, world: World
 ) -> tuple[Loader, Loader]:
-    """Loaders of the training set and of the validation set, for this rank.
+    """Return loaders of the training set and of the validation set, for this rank.
 
     Raises:
         ValueError, OSError: a data list is missing, cannot be read, or has no utterance left after

@@ -47,7 +47,7 @@ Found = tuple[int, TranscriptSegment | Exception]
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -127,7 +127,7 @@ def write(lines: Iterable[str], output: Path | None) -> None:
 
 
 def options_of(args: argparse.Namespace) -> TranscribeOptions:
-    """The options of the command line."""
+    """Return the options of the command line."""
     return TranscribeOptions(
         **values_of(TranscribeOptions, args, "mode", *CUTTING, *READING),
         **asdict(scorer_options(args)),
@@ -138,7 +138,7 @@ def options_of(args: argparse.Namespace) -> TranscribeOptions:
 def by_input(
     segments: Iterable[Found], count: int
 ) -> Iterator[tuple[int, Iterator[TranscriptSegment]]]:
-    """(number, segments) of each of `count` inputs, also of those without segments."""
+    """Yield (number, segments) of each of `count` inputs, also of those without segments."""
     groups = groupby(segments, key=lambda item: item[0])
     group = next(groups, None)
     for number in range(count):
@@ -150,7 +150,7 @@ def by_input(
 
 
 def _segments(segments: Iterable[Found]) -> Iterator[TranscriptSegment]:
-    """The segments of one input; raises the exception that stands in place of a segment."""
+    """Yield the segments of one input; raises the exception that stands in place of a segment."""
     for _, segment in segments:
         if isinstance(segment, Exception):
             raise segment
@@ -158,7 +158,7 @@ def _segments(segments: Iterable[Found]) -> Iterator[TranscriptSegment]:
 
 
 def output_paths(args: argparse.Namespace) -> list[Path | None]:
-    """The output file of each audio file; None if the text is printed.
+    """Return the output file of each audio file; None if the text is printed.
 
     Raises:
         ValueError: two audio files have the same output file.
@@ -180,7 +180,7 @@ def output_paths(args: argparse.Namespace) -> list[Path | None]:
 def written(
     segments: Iterable[TranscriptSegment], audio: str, args: argparse.Namespace
 ) -> Iterable[str]:
-    """Lines of the transcript of a file, in the format of the options."""
+    """Return lines of the transcript of a file, in the format of the options."""
     if args.format == "text":
         name = f"{audio}\t" if len(args.audio) > 1 and args.output_dir is None else ""
         for segment in segments:

@@ -66,8 +66,8 @@ def _describe(section: type[Section], problem: ErrorDetails) -> str:
 
 
 def _hint(key: str, sections: list[type[Section]]) -> str:
-    """Where an unknown key belongs, else the key that was probably meant, else all keys of the
-    sections.
+    """Return where an unknown key belongs, else the key that was probably meant, else all keys of
+    the sections.
     """
     fields = {name: field for section in sections for name, field in section.model_fields.items()}
     owners = [
@@ -83,7 +83,7 @@ def _hint(key: str, sections: list[type[Section]]) -> str:
 
 
 def _sections_at(section: type[Section], loc: tuple[Any, ...]) -> list[type[Section]]:
-    """The section at the path `loc` below `section`; several if it is one of a union."""
+    """Return the section at the path `loc` below `section`; several if it is one of a union."""
     candidates: list[type[Section]] = [section]
     for part in loc:
         children = [

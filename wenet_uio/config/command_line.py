@@ -76,7 +76,7 @@ def add_lora_options(parser: argparse.ArgumentParser, *, training: bool) -> None
 
 
 def config_overrides(args: argparse.Namespace) -> list[str]:
-    """Changes of the config, as `key=value`, from the options of `add_config_options` and
+    """Return changes of the config, as `key=value`, from the options of `add_config_options` and
     `add_lora_options`.
 
     Those of --override_config come last and win.
@@ -110,7 +110,7 @@ def add_gpu_option(parser: argparse.ArgumentParser) -> None:
 
 
 def device_of(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> str:
-    """The device that --gpu or --device names: auto, cpu, cuda, or cuda:N.
+    """Return the device that --gpu or --device names: auto, cpu, cuda, or cuda:N.
 
     CUDA counts the GPUs that CUDA_VISIBLE_DEVICES lists. WeNet's commands replace this variable by
     the number of --gpu, so a number in the list means the GPU with this number.

@@ -53,7 +53,7 @@ def with_views(config: Config, where: str) -> Config:
 
 
 def _differ(data: DatasetConf) -> bool:
-    """Whether the two views of an utterance differ."""
+    """Tell whether the two views of an utterance differ."""
     masks = data.spec_aug and (data.spec_aug_conf.num_t_mask or data.spec_aug_conf.num_f_mask)
     return bool(masks or (data.spec_sub and data.spec_sub_conf.num_t_sub))
 

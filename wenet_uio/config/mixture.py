@@ -196,7 +196,7 @@ class SourceConf(Section):
         return self
 
     def files(self, key: str) -> Buckets:
-        """The patterns of paths under a required key of this type of source, see KEYS.
+        """Return the patterns of paths under a required key of this type of source, see KEYS.
 
         Raises:
             KeyError: this type of source has no such key.
@@ -206,8 +206,8 @@ class SourceConf(Section):
         return getattr(self, key)
 
     def members(self) -> list[SourceConf]:
-        """The sources of a group, with the keys that they inherit. Reads the file if `input_cfg` is
-        a path.
+        """Return the sources of a group, with the keys that they inherit. Reads the file if
+        `input_cfg` is a path.
 
         Raises:
             ConfigError: the file holds unknown keys or impossible values, or includes itself.
@@ -247,7 +247,7 @@ class SourceConf(Section):
 
 
 def _fields_of_rename(values: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a source that its `rename` stands for; none without a `rename`.
+    """Return the keys of a source that its `rename` stands for; none without a `rename`.
 
     Raises:
         ValueError: the source has no tars, or names a field twice.
@@ -336,7 +336,7 @@ class MixtureConf(Section):
         return self.per_batch == "zip" or any(source.batch_conf for source in self.sources)
 
     def batch_confs(self, default: BatchConf) -> tuple[BatchConf, ...]:
-        """`batch_conf` of each entry; empty if all have the default."""
+        """Return `batch_conf` of each entry; empty if all have the default."""
         if not any(source.batch_conf for source in self.sources):
             return ()
         return tuple(source.batch_conf or default for source in self.sources)

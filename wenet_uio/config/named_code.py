@@ -41,7 +41,7 @@ def named_object(use: str, where: str, *, missing: str = "") -> Any:
 
 
 def is_third_party(name: object) -> bool:
-    """Whether a name in the yaml is `module:name`, code outside of this package."""
+    """Tell whether a name in the yaml is `module:name`, code outside of this package."""
     return isinstance(name, str) and ":" in name
 
 

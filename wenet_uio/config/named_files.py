@@ -58,8 +58,8 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
 
 
 def _names_in(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, str]]:
-    """Each name of a file in a yaml: the section, its key, where the section is, and the usual name
-    of a copy.
+    """Yield each name of a file in a yaml: the section, its key, where the section is, and the
+    usual name of a copy.
     """
     parts = [
         (name, values.get(name), values.get("tokenizer"), "")
@@ -148,7 +148,7 @@ def copy_files(config: Config, folder: Path) -> Config:
 def _copy_of_language(
     language: str, conf: LanguageTokenizerConf, folder: Path
 ) -> LanguageTokenizerConf:
-    """The section of one language of an aggregate, with the names of the copies."""
+    """Return the section of one language of an aggregate, with the names of the copies."""
     names = {
         key: f"{language}.{_usual_name(conf.tokenizer, section, key)}"
         for section, key in NAMED_FILES

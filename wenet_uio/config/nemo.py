@@ -53,8 +53,8 @@ def from_nemo(values: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def renamed(key: str) -> str:
-    """The dotted key of an override of NeMo without `+` and `model.`; other keys stay as they
-    are.
+    """Return the dotted key of an override of NeMo without `+` and `model.`; other keys stay as
+    they are.
     """
     bare = key.lstrip("+")
     name = bare.removeprefix("model.").partition(".")[0]
@@ -62,7 +62,7 @@ def renamed(key: str) -> str:
 
 
 def _without_model(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """The yaml with the loaders of `model` at its top, under their first names."""
+    """Return the yaml with the loaders of `model` at its top, under their first names."""
     model = values.get("model")
     if isinstance(model, dict):
         if others := sorted(set(model) - {*LOADERS, *OTHER_NAMES, "tokenizer"}):
@@ -80,7 +80,7 @@ def _without_model(values: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _opened(section: Any, where: str) -> dict[str, Any]:
-    """The keys of a loader that are not null; `section` may be the path of a yaml with them."""
+    """Return the keys of a loader that are not null; `section` may be the path of a yaml with them."""
     if isinstance(section, str):
         where, section = section, read_yaml(section)
     if isinstance(section, list):
@@ -140,7 +140,7 @@ def _add_loader(
 
 
 def _dataset_keys(section: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Keys at the top of `dataset_conf`."""
+    """Return keys at the top of `dataset_conf`."""
     keys = {"shuffle": section["shuffle"]} if "shuffle" in section else {}
     if "sample_rate" in section:
         keys["resample_conf"] = {"resample_rate": section["sample_rate"]}

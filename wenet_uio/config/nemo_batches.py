@@ -39,8 +39,8 @@ ORDERS = {"synced_randomized": "synced", "fixed_order": "rising", "fully_randomi
 
 
 def filters_of(section: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The keys of `filter_conf` that a loader states. A list of `max_tps` becomes its largest
-    number.
+    """Return the keys of `filter_conf` that a loader states. A list of `max_tps` becomes its
+    largest number.
     """
     filters = {FILTERS[key]: section[key] for key in FILTERS if key in section}
     if isinstance(filters.get("max_tps"), list):
@@ -56,7 +56,7 @@ def filters_of(section: Mapping[str, Any], where: str) -> dict[str, Any]:
 def batch_conf_of(
     section: Mapping[str, Any], where: str, notes: list[str], *, text_only: bool
 ) -> dict[str, Any]:
-    """The `batch_conf` of a loader.
+    """Return the `batch_conf` of a loader.
 
     Args:
         section: keys of the loader; none is null.
@@ -106,7 +106,7 @@ def sizes_of_buckets(section: Mapping[str, Any], count: int, where: str) -> list
 
 
 def list_of(values: Any, count: int, where: str) -> list[Any]:
-    """A list with one item for each bucket.
+    """Return a list with one item for each bucket.
 
     Raises:
         ConfigError: `values` is no such list.
@@ -147,7 +147,7 @@ def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> 
 
 
 def _bounded_batches(section: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Batches without buckets."""
+    """Return batches without buckets."""
     if "batch_duration" in section:
         names = ("batch_duration", "quadratic_duration", "batch_size")
         return {
@@ -168,8 +168,8 @@ def _bounded_batches(section: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _max_tps_by_duration(
     limits: list[float], bins: list[Any], where: str, notes: list[str]
 ) -> list[float]:
-    """One number for each duration. NeMo has one for each bucket; the largest of the buckets of a
-    duration is taken.
+    """Return one number for each duration. NeMo has one for each bucket; the largest of the buckets
+    of a duration is taken.
     """
     durations = [end[0] if isinstance(end, list) else end for end in bins]
     distinct = sorted(set(durations))
@@ -188,8 +188,8 @@ def _max_tps_by_duration(
 
 
 def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """Batches of tokens or of a number of texts. Buckets of tokens become the smallest padded batch
-    among them.
+    """Return batches of tokens or of a number of texts. Buckets of tokens become the smallest
+    padded batch among them.
     """
     if "batch_tokens" in section:
         if "batch_size" in section:
@@ -222,8 +222,8 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
 
 
 def _smallest_padded(bins: list[Any], sizes: list[int]) -> int:
-    """Tokens of the smallest padded batch of some buckets; a bucket of two numbers counts both
-    texts of a pair.
+    """Return tokens of the smallest padded batch of some buckets; a bucket of two numbers counts
+    both texts of a pair.
     """
     lengths = [sum(end) if isinstance(end, list) else end for end in bins]
     return min(round(length * size) for length, size in zip(lengths, sizes, strict=True))

@@ -58,7 +58,8 @@ KNOWN = (*SOURCES, *SPEECH, *FILTERS, *BATCHES, *NOT_NEEDED, *OTHERS)
 
 
 def data_of(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """`data` that a loader names, with its `filter_conf` and, for one loader, its `batch_conf`.
+    """Return `data` that a loader names, with its `filter_conf` and, for one loader, its
+    `batch_conf`.
 
     Args:
         section: keys of the loader; none is null.
@@ -76,13 +77,13 @@ def data_of(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
 
 
 def without_null(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a loader that have a value, under their first names."""
+    """Return the keys of a loader that have a value, under their first names."""
     names = {"tarred_audio_filepath": "tarred_audio_filepaths"}
     return {names.get(key, key): value for key, value in section.items() if value is not None}
 
 
 def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """`data` of one loader, with its `filter_conf` and `batch_conf`."""
+    """Return `data` of one loader, with its `filter_conf` and `batch_conf`."""
     _check_keys(section, where, notes)
     sources = sources_of(section, where)
     batch = batch_conf_of(section, where, notes, text_only=is_text(sources))
@@ -98,7 +99,7 @@ def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
 
 
 def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """`data` of several loaders: a group for each, with batches of its own; their filters
+    """Return `data` of several loaders: a group for each, with batches of its own; their filters
     together.
     """
     loaders = {
@@ -130,7 +131,7 @@ def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
 def _common(
     section: Mapping[str, Any], loaders: Mapping[str, Any], where: str, notes: list[str]
 ) -> dict[str, Any]:
-    """The keys that every loader inherits."""
+    """Return the keys that every loader inherits."""
     common = {
         key: value for key, value in section.items() if key not in loaders and key not in OTHERS
     }
@@ -141,7 +142,7 @@ def _common(
 def _fusion(
     section: Mapping[str, Any], names: list[str], where: str
 ) -> tuple[str, dict[str, float]]:
-    """`per_batch` of several loaders, and the weight of each if batches are drawn by weight."""
+    """Return `per_batch` of several loaders, and the weight of each if batches are drawn by weight."""
     fusion = section.get("sampler_fusion", "round_robin")
     if fusion not in PER_BATCH:
         raise ConfigError(
@@ -163,7 +164,7 @@ def _fusion(
 
 
 def _group(keys: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The group of one loader of several."""
+    """Return the group of one loader of several."""
     if keys.get("per_batch"):
         raise ConfigError(
             f"{where}.bucketing_batch_size: write bucket_duration_bins and bucket_batch_size "

@@ -22,8 +22,8 @@ SOURCES = (
 
 
 def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """The sources that a loader names; ready-made buckets with weights or sizes are one source
-    each.
+    """Return the sources that a loader names; ready-made buckets with weights or sizes are one
+    source each.
 
     Raises:
         ConfigError: the data cannot be read; the message says what to write.
@@ -44,7 +44,7 @@ def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
 
 
 def _inherited(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of a loader that its sources have too."""
+    """Return keys of a loader that its sources have too."""
     return {
         name: section[name]
         for name in ("text_field", "token_equivalent_duration")
@@ -53,7 +53,7 @@ def _inherited(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
-    """The sources of `input_cfg`: a list, or the path of a yaml with one."""
+    """Return the sources of `input_cfg`: a list, or the path of a yaml with one."""
     if isinstance(input_cfg, str):
         return [{"type": "group", "input_cfg": input_cfg}]
 
@@ -67,7 +67,7 @@ def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _of_files(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """The sources of `manifest_filepath`, with or without tars."""
+    """Return the sources of `manifest_filepath`, with or without tars."""
     files = {"manifest_filepath": section.get("manifest_filepath")}
     kind = "nemo"
     if section.get("is_tarred", "tarred_audio_filepaths" in section):
@@ -85,8 +85,8 @@ def _of_files(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
 def _buckets(
     files: Mapping[str, Any], section: Mapping[str, Any], where: str
 ) -> list[dict[str, Any]]:
-    """Keys of a source for each ready-made bucket: its files, how often it is read, and its batch
-    size.
+    """Return keys of a source for each ready-made bucket: its files, how often it is read, and its
+    batch size.
     """
     count = len(files["manifest_filepath"]) if isinstance(files["manifest_filepath"], list) else 0
     if not count or not all(
@@ -111,7 +111,7 @@ def _buckets(
 
 
 def is_text(sources: list[dict[str, Any]]) -> bool:
-    """Whether all sources, also those in groups, are text without audio."""
+    """Tell whether all sources, also those in groups, are text without audio."""
     kinds = [
         is_text(source["input_cfg"])
         if isinstance(source.get("input_cfg"), list)

@@ -30,8 +30,8 @@ DEFAULT_TEMPERATURE = 5
 def with_text_data(
     sources: list[dict[str, Any]], section: Mapping[str, Any], where: str, notes: list[str]
 ) -> dict[str, Any]:
-    """Keys of `data`: the sources of a loader and the text that is spoken, mixed as NeMo mixes
-    them.
+    """Return keys of `data`: the sources of a loader and the text that is spoken, mixed as NeMo
+    mixes them.
 
     Args:
         sources: sources of audio; may be empty.
@@ -54,7 +54,7 @@ def with_text_data(
 def _mixed(
     sources: list[dict[str, Any]], source: dict[str, Any], sampling: Sequence[Any], where: str
 ) -> dict[str, Any]:
-    """Sources of audio and a source of text, mixed by the values of SAMPLING."""
+    """Return sources of audio and a source of text, mixed by the values of SAMPLING."""
     technique, temperature, shares = sampling
     if not sources or technique is None:
         return {"sources": [*sources, source]}
@@ -71,7 +71,7 @@ def _mixed(
 
 
 def _weights(technique: str, shares: Any, where: str) -> Sequence[float]:
-    """Shares of audio and of text."""
+    """Return shares of audio and of text."""
     if technique not in ("random", "round-robin"):
         raise ConfigError(
             f"{where}.{SAMPLING[0]}: {technique!r} is unknown; known: random, round-robin, "

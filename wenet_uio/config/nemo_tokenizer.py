@@ -14,8 +14,8 @@ MODEL = "tokenizer.model"
 
 
 def tokenizer_keys(section: Any, where: str) -> dict[str, Any]:
-    """The keys of Config for a tokenizer of NeMo: `{type: bpe, dir: D}` or `{type: agg, langs: {en:
-    {…}, …}}`.
+    """Return the keys of Config for a tokenizer of NeMo: `{type: bpe, dir: D}` or `{type: agg,
+    langs: {en: {…}, …}}`.
 
     Raises:
         ConfigError: the tokenizer is no sentencepiece model; the message says what to write.

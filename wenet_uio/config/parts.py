@@ -44,8 +44,8 @@ def _refuse_part(values: dict[str, Any], key: str, where: str) -> None:
 
 
 def _named_family(name: object) -> Family | None:
-    """The family that the yaml names; None for an unknown one, which is reported with the other
-    problems.
+    """Return the family that the yaml names; None for an unknown one, which is reported with the
+    other problems.
     """
     name = Config.model_fields["model"].default if name is None else name
     known = isinstance(name, str) and (name in FAMILIES or is_third_party(name))

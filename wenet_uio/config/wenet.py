@@ -176,7 +176,7 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def to_wenet(config: Config) -> dict[str, Any]:
-    """The content of a train.yaml that WeNet reads; `from_wenet` is the inverse.
+    """Return the content of a train.yaml that WeNet reads; `from_wenet` is the inverse.
 
     Keys that WeNet does not know are left out where they have their default. The others go to the
     section `wenet_uio`, so WeNet computes as if they had their defaults. At the top level a key is
@@ -264,7 +264,7 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _has_keys_of_2021(values: Mapping[str, Any]) -> bool:
-    """Whether dataset_conf has keys of 2021, and none of the sections that replaced them."""
+    """Tell whether dataset_conf has keys of 2021, and none of the sections that replaced them."""
     dataset = values.get("dataset_conf")
     sections = set(OF_2021.values())
     return (
@@ -312,7 +312,7 @@ def _move_collate(collate: dict[str, Any], dataset: dict[str, Any]) -> None:
 
 
 def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The section `key`; empty if it is missing or no section."""
+    """Return the section `key`; empty if it is missing or no section."""
     section = values.get(key)
     return section if isinstance(section, dict) else {}
 

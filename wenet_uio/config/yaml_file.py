@@ -83,7 +83,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _composed(text: str) -> tuple[Any, yaml.Node | None]:
-    """The loader of a text, and its only document.
+    """Return the loader of a text, and its only document.
 
     PyYAML's parser in C is five times as fast. It sees only texts that both parsers read alike and
     in which nothing can be nested so deeply that it would crash. Messages are those of the parser
@@ -100,7 +100,7 @@ def _composed(text: str) -> tuple[Any, yaml.Node | None]:
 
 
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Number of values that a node stands for, at most MOST_VALUES + 1.
+    """Return the number of values that a node stands for, at most MOST_VALUES + 1.
 
     Values are counted before they are made: aliases of aliases, and merges of them, grow
     exponentially.
@@ -123,8 +123,8 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
 
 
 def _given_twice(node: yaml.Node) -> str:
-    """A key that a mapping has twice, with its lines; empty if there is none. PyYAML would take the
-    last value.
+    """Return a key that a mapping has twice, with its lines; empty if there is none. PyYAML would
+    take the last value.
 
     Several merges (`<<`) in one mapping are no error, because all of them count.
     """
@@ -148,7 +148,7 @@ def _given_twice(node: yaml.Node) -> str:
 
 
 def _repeated(keys: Sequence[yaml.ScalarNode]) -> str:
-    """The first of the keys of a mapping that occurs a second time."""
+    """Return the first of the keys of a mapping that occurs a second time."""
     lines: dict[tuple[str, str], int] = {}
     for key in keys:
         name, line = (key.tag, key.value), key.start_mark.line + 1

@@ -92,7 +92,7 @@ def renamed(
     layers: Mapping[str, int],
     unused: tuple[str, ...],
 ) -> dict[str, torch.Tensor]:
-    """Weights by our names, in float32.
+    """Return weights by our names, in float32.
 
     Args:
         weights: by the names of the other package.
@@ -144,7 +144,7 @@ def _numbered(table: Mapping[str, str], layers: Mapping[str, int]) -> list[tuple
 
 
 def layers_in(weights: Mapping[str, torch.Tensor], stem: str) -> int:
-    """Number of layers whose weights begin with `stem`, such as `encoder.blocks.`."""
+    """Return the number of layers whose weights begin with `stem`, such as `encoder.blocks.`."""
     numbers = [
         int(match[1]) for name in weights if (match := re.match(rf"{re.escape(stem)}(\d+)\.", name))
     ]

@@ -63,8 +63,8 @@ def _shared(size: int) -> torch.UntypedStorage:
 
 
 def to_buffers(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Place]]:
-    """The buffers that hold the tensors, each buffer once, and the place of every tensor; nothing
-    is copied.
+    """Return the buffers that hold the tensors, each buffer once, and the place of every tensor;
+    nothing is copied.
     """
     buffers: dict[int, torch.Tensor] = {}
     places: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def to_buffers(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor],
 def from_buffers(
     buffers: Sequence[torch.Tensor], places: Mapping[str, Place]
 ) -> dict[str, torch.Tensor]:
-    """The tensors that `to_buffers` was called with; they share the memory of `buffers`."""
+    """Return the tensors that `to_buffers` was called with; they share the memory of `buffers`."""
     return {
         name: torch.empty(0, dtype=dtype).set_(
             buffers[number].untyped_storage(), offset, shape, stride

@@ -36,8 +36,8 @@ def read_conversation(
     chain: Sequence[Operator],
     channel: int | Literal["mix"],
 ) -> Example:
-    """The example of a conversation. `labels` are those of the text turns, with AUDIO_TURN for each
-    audio turn.
+    """Return the example of a conversation. `labels` are those of the text turns, with AUDIO_TURN
+    for each audio turn.
 
     Args:
         utterance: has turns.
@@ -86,7 +86,7 @@ def read_conversation(
 
 
 def _labels(text: str, utterance: Utterance, chain: Sequence[Operator]) -> list[int]:
-    """The labels of a text turn."""
+    """Return the labels of a text turn."""
     example = Example(utterance.key, text, None, TEXT_ONLY, 0, extra=utterance.extra)
     return [
         unit

@@ -94,7 +94,9 @@ class Cursor:
         return self.plan_of(self.data_pass)
 
     def plan_of(self, data_pass: int) -> EpochPlan:
-        """The plan of a pass over the data; the plans of the current and the next pass are kept."""
+        """Return the plan of a pass over the data; the plans of the current and the next pass are
+        kept.
+        """
         division = self.division if data_pass == self.data_pass else self._fresh_division
         planned = self._plans.get(data_pass)
         if planned is None or planned.division != division:
@@ -130,7 +132,7 @@ class Cursor:
         return self.plan.steps_from(self.position, self.world_size)
 
     def steps_of_epoch(self) -> int:
-        """Steps of the current epoch from its first batch on; equal on every rank."""
+        """Return steps of the current epoch from its first batch on; equal on every rank."""
         if self.epoch_steps is not None:
             return self.epoch_steps
         fresh = self.division == self._fresh_division
@@ -138,8 +140,8 @@ class Cursor:
         return plan.steps_from(0, self.world_size)
 
     def upcoming(self) -> Iterator[tuple[tuple[int, int], Work]]:
-        """The work from here to the end of the epoch, each with its (pass, position). The cursor
-        does not move.
+        """Yield the work from here to the end of the epoch, each with its (pass, position). The
+        cursor does not move.
 
         Raises:
             ValueError: `epoch_steps` ask for a pass without batches.
@@ -164,7 +166,7 @@ class Cursor:
             position, yielded = position + self.world_size, 0
 
     def yielded_of_step(self) -> list[Work]:
-        """The micro-batches of the current step that have been yielded."""
+        """Return the micro-batches of the current step that have been yielded."""
         step = (
             self.plan.step(self.position, self.world_size, self.rank)
             if self.micro_batches
@@ -207,8 +209,8 @@ class Cursor:
         self.division = self._fresh_division
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, valid for any world size and number of workers: a few hundred bytes, and 30
-        for each source of a mixture.
+        """Return the position, valid for any world size and number of workers: a few hundred bytes,
+        and 30 for each source of a mixture.
 
         Raises:
             ValueError: some micro-batches of a step have been yielded, and other ranks share that
@@ -233,7 +235,7 @@ class Cursor:
         }
 
     def _identity(self) -> dict[str, Any]:
-        """What a position inside a pass depends on."""
+        """Return what a position inside a pass depends on."""
         return {
             "planner": self.division.planner,
             "corpus": self.corpus.digest,
@@ -315,7 +317,7 @@ def _division_of(state: dict[str, Any]) -> Division:
 
 
 def works(plan: EpochPlan, batch: PlannedBatch) -> Iterator[Work]:
-    """The micro-batches of a planned batch."""
+    """Yield the micro-batches of a planned batch."""
     for number, piece in enumerate(batch.pieces, 1):
         shards, rows = origin(plan.corpus, piece.shards, piece.rows)
         yield Work(

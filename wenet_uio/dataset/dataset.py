@@ -170,7 +170,7 @@ def build_chain(
 
 
 def _joined(chain: dict[Place, tuple[Operator, ...]], *, two_views: bool) -> tuple[Operator, ...]:
-    """The operators in order; with two views, those from spec_aug on run twice."""
+    """Return the operators in order; with two views, those from spec_aug on run twice."""
     places: list[Place] = ["spec_aug", "spec_sub", "spec_trim"] if two_views else []
     twice = tuple(operator for place in places for operator in chain.pop(place))
     once = tuple(operator for place in chain.values() for operator in place)

@@ -41,13 +41,13 @@ class DeferredFeatures(Protocol):
         ...
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors by name; the first dimension of each is B."""
+        """Return all tensors by name; the first dimension of each is B."""
         ...
 
     def with_tensors(self, tensors: Mapping[str, torch.Tensor | None]) -> DeferredFeatures:
-        """A copy with other tensors."""
+        """Return a copy with other tensors."""
         ...
 
     def compute(self, feats_lengths: torch.Tensor, frames: int) -> tuple[torch.Tensor, ...]:
-        """Features (B, frames, dim) of each view, on the device of the tensors."""
+        """Return features (B, frames, dim) of each view, on the device of the tensors."""
         ...

@@ -11,7 +11,7 @@ FILTER_FRAMES_PER_SECOND = 100
 
 
 def token_count_filters(conf: FilterConf, tokens: np.ndarray | int) -> list[tuple[str, np.ndarray]]:
-    """Filters on the number of tokens: (reason, whether it leaves each sample out)."""
+    """Return filters on the number of tokens: (reason, whether it leaves each sample out)."""
     tokens = np.asarray(tokens)
     return [
         ("token_max_length", tokens > conf.token_max_length),
@@ -22,7 +22,7 @@ def token_count_filters(conf: FilterConf, tokens: np.ndarray | int) -> list[tupl
 def token_rate_filters(
     conf: FilterConf, tokens: np.ndarray | int, frames: np.ndarray | float
 ) -> list[tuple[str, np.ndarray]]:
-    """Filters on tokens per unit of time: (reason, whether it leaves each sample out).
+    """Return filters on tokens per unit of time: (reason, whether it leaves each sample out).
 
     `frames` are frames of 10 ms of the stored audio, before speed perturbation.
     """
@@ -41,8 +41,8 @@ def token_rate_filters(
 def token_ratio_filters(
     conf: FilterConf, tokens: int, source_tokens: int
 ) -> list[tuple[str, np.ndarray]]:
-    """Filters on tokens of the second text of a pair per token of the first: (reason, whether it
-    applies).
+    """Return filters on tokens of the second text of a pair per token of the first: (reason,
+    whether it applies).
     """
     ratio = np.asarray(tokens / max(source_tokens, 1))
     filters = [("min_tpt", ratio < conf.min_tpt)]

@@ -41,7 +41,7 @@ class FrameCount:
 
 
 def frame_count(conf: DatasetConf) -> FrameCount:
-    """The frame count of the features that `conf` selects."""
+    """Return the frame count of the features that `conf` selects."""
     rate = conf.resample_conf.resample_rate
     if conf.feats_type == "log_mel_spectrogram":
         mel = conf.log_mel_spectrogram_conf
@@ -58,13 +58,13 @@ def frame_count(conf: DatasetConf) -> FrameCount:
 def resampled_length(
     num_samples: np.ndarray, source_rate: np.ndarray | int, target_rate: int
 ) -> np.ndarray:
-    """Number of samples after resampling: ceil(n * target / source)."""
+    """Return the number of samples after resampling: ceil(n * target / source)."""
     return -(-num_samples * target_rate // source_rate)
 
 
 def seconds_of(example: Example) -> float:
-    """Seconds of the waveform of an example, or of its stored features, before the chain changes
-    them.
+    """Return seconds of the waveform of an example, or of its stored features, before the chain
+    changes them.
     """
     signal = example.waveform if example.feats is None else example.feats
     return 0.0 if signal is None else len(signal) / example.sample_rate

@@ -110,7 +110,7 @@ class Account:
     """Draws of noise that cannot be read; other noise took its place."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields for the yaml of an epoch; draws of noise only if there were any."""
+        """Return fields of epoch_N.yaml; noise draws only if noise was used."""
         return {
             name: value
             for name, value in asdict(self).items()
@@ -118,7 +118,7 @@ class Account:
         }
 
     def scalars(self) -> dict[str, float]:
-        """The numbers by name, for TensorBoard."""
+        """Return the numbers by name, for TensorBoard."""
         parts = {"filtered": self.filtered, "bad": self.bad}
         totals = {part: sum(reasons.values()) for part, reasons in parts.items()}
         by_reason = {

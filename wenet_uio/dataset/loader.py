@@ -144,14 +144,14 @@ class Loader:
             yield batch.collated if self._is_collated else batch
 
     def _begins_again(self) -> bool:
-        """Whether a new iterator begins at the first batch of the epoch, because an earlier one has
-        begun there.
+        """Tell whether a new iterator begins at the first batch of the epoch, because an earlier
+        one has begun there.
         """
         return self._restarts and self._reading is not None
 
     def share(self, number: int, shares: int) -> Iterator[Batch]:
-        """Every `shares`-th batch of this pass, from batch `number` on, for processes that do not
-        step together.
+        """Yield every `shares`-th batch of this pass, from batch `number` on, for processes that do
+        not step together.
 
         The loader does not move. Remote audio is fetched when it is read, not ahead.
         """
@@ -197,21 +197,23 @@ class Loader:
         return self._left_out
 
     def data_record(self) -> dict[str, Any]:
-        """The data list, the number of its utterances, and their hours; of a mixture, those of all
-        sources.
+        """Return the data list, the number of its utterances, and their hours; of a mixture, those
+        of all sources.
         """
         corpus = self.corpus
         hours = round(corpus.total_seconds / 3600, 4)
         return {"list": corpus.data_list, "utterances": corpus.num_samples, "hours": hours}
 
     def utterance_seconds(self) -> dict[str, float]:
-        """Median, 95th percentile (`most`) and maximum (`longest`) of the lengths of utterances, in
-        seconds.
+        """Return the median, 95th percentile (`most`) and maximum (`longest`) of the lengths of
+        utterances, in seconds.
         """
         return utterance_seconds(self.corpus)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, valid for any world size and number of workers; see `Cursor.state_dict`."""
+        """Return the position, valid for any world size and number of workers; see
+        `Cursor.state_dict`.
+        """
         return self.cursor.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:

@@ -76,8 +76,8 @@ def open_for(
 
 
 def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple[Corpus, Measure]:
-    """An open corpus as training plans it: with token counts if `conf` needs them, and the measure
-    of its batches.
+    """Return an open corpus as training plans it: with token counts if `conf` needs them, and the
+    measure of its batches.
     """
     counting = needs_token_counts(conf)
     _check_counting(tokenizer if counting else None)
@@ -148,7 +148,7 @@ def open_corpus(
 
 
 def _parsed(data: str | MixtureConf) -> str | MixtureConf:
-    """The sources, if `data` is the path of a file of sources; else `data`."""
+    """Return the sources, if `data` is the path of a file of sources; else `data`."""
     return (
         load_mixture(data)
         if isinstance(data, str) and Path(data).suffix in MIXTURE_SUFFIXES
@@ -179,7 +179,9 @@ class _Leaf:
 def _leaves(
     confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: AnyTokenizer | None
 ) -> list[_Leaf]:
-    """The corpora of the sources of one level and of all levels below; their shares sum to one."""
+    """Return the corpora of the sources of one level and of all levels below; their shares sum to
+    one.
+    """
     levels = [
         [
             replace(leaf, entry=number)
@@ -201,7 +203,7 @@ def _leaves(
 def _leaves_of(
     conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer | None
 ) -> list[_Leaf]:
-    """The corpora of one source or group; their shares sum to one."""
+    """Return the corpora of one source or group; their shares sum to one."""
     if conf.type == "group":
         leaves = _leaves(conf.members(), tags, tokenizer)
     else:
@@ -218,7 +220,7 @@ def _leaves_of(
 def _shares(
     leaves: Sequence[_Leaf], conf: MixtureConf, measures: Sequence[Measure | None]
 ) -> list[float]:
-    """Share of the utterances of a pass of each corpus; they sum to one.
+    """Return the share of the utterances of a pass of each corpus; they sum to one.
 
     Args:
         leaves: the corpora.
@@ -247,7 +249,7 @@ def _shares(
 def _mean_costs(
     leaves: Sequence[_Leaf], measures: Sequence[Measure | None], per_batch: str
 ) -> np.ndarray:
-    """Mean cost of an utterance of each corpus, as a share of a batch.
+    """Return the mean cost of an utterance of each corpus, as a share of a batch.
 
     Raises:
         ListError: the filters leave no utterance of a corpus.
@@ -267,7 +269,7 @@ def _mean_costs(
 
 
 def _measures(name: str, leaves: Sequence[_Leaf], measure: Measure | None) -> list[Measure | None]:
-    """The measure of each corpus; None without a measure."""
+    """Return the measure of each corpus; None without a measure."""
     measures = [measure and measure.of_entry(leaf.entry) for leaf in leaves]
     for leaf, measure_of_leaf in zip(leaves, measures, strict=True):
         _check_text_policy(name, leaf, measure_of_leaf)
@@ -287,7 +289,7 @@ def _check_text_policy(name: str, leaf: _Leaf, measure: Measure | None) -> None:
 
 
 def open_source(conf: SourceConf) -> list[Corpus]:
-    """The corpora of one source that is not a group: one for each list or text file.
+    """Return the corpora of one source that is not a group: one for each list or text file.
 
     Raises:
         ListError: the data cannot be used.
@@ -311,14 +313,14 @@ def open_source(conf: SourceConf) -> list[Corpus]:
 
 
 def _open_tts_text(conf: SourceConf) -> list[Corpus]:
-    """The corpora of a source of texts to speak: one for each file."""
+    """Return the corpora of a source of texts to speak: one for each file."""
     speakers = speakers_of(expanded(conf.speakers_filepath)) if conf.speakers_filepath else ()
     paths = map(local_manifest, expanded(conf.files("manifest_filepath")))
     return [TtsTextCorpus(path, conf.seconds_per_character, speakers) for path in paths]
 
 
 def _open_pairs(conf: SourceConf) -> list[Corpus]:
-    """The corpora of a source of pairs of texts: one for each pair of files."""
+    """Return the corpora of a source of pairs of texts: one for each pair of files."""
     targets, sources = expanded(conf.files("target_paths")), expanded(conf.files("source_paths"))
     if len(targets) != len(sources):
         raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")

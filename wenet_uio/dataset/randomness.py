@@ -32,7 +32,7 @@ def mix(values: np.ndarray) -> np.ndarray:
 
 
 def key_of(*parts: int) -> int:
-    """64-bit key of a tuple of integers, such as (seed, epoch, purpose)."""
+    """Return 64-bit key of a tuple of integers, such as (seed, epoch, purpose)."""
     key = 0
     for part in parts:
         key = int(mix(np.array([(key ^ part) & MASK], dtype=U64))[0])

@@ -43,7 +43,7 @@ class ReadAhead:
         self._handed_out = self._wanted = 0
 
     def works(self) -> Iterator[Work]:
-        """The work of the cursor to the end of its epoch; the window moves with it."""
+        """Yield the work of the cursor to the end of its epoch; the window moves with it."""
         for place, work in self._cursor.upcoming():
             self._move_to(place, work)
             yield work

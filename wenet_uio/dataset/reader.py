@@ -48,7 +48,7 @@ class Chains(NamedTuple):
     """For texts without audio."""
 
     def of(self, example: Example) -> tuple[Operator, ...]:
-        """The operators for an example."""
+        """Return the operators for an example."""
         if example.waveform is not None or example.to_speak is not None:
             return self.audio
         if example.turns is not None:  # its turns went through the chain already
@@ -118,8 +118,8 @@ class BatchReader(Dataset[Batch]):
         return batch
 
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
-        """A function for each sample that reads it. Remote samples are being fetched when this
-        returns.
+        """Return a function for each sample that reads it. Remote samples are being fetched when
+        this returns.
         """
         if not self.corpus.is_remote:
             return [partial(self.corpus.read, ref) for ref in refs]
@@ -193,8 +193,8 @@ class BatchReader(Dataset[Batch]):
 
 
 def unreadable_of(example: Example) -> tuple[Skipped, ...]:
-    """The noise that was drawn for an example, or for the turns of a conversation, and cannot be
-    read.
+    """Return the noise that was drawn for an example, or for the turns of a conversation, and
+    cannot be read.
     """
     return sum((turn.unreadable for turn in example.turns or ()), example.unreadable)
 

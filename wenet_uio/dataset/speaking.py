@@ -28,7 +28,7 @@ def require_speaker(corpus: Corpus, operators: Sequence[OperatorConf], *, traini
 
 
 def example_to_speak(utterance: Utterance, random: int, speed: float, seconds: float) -> Example:
-    """The example that operators after `decode` get: a text to speak, and no waveform.
+    """Return the example that operators after `decode` get: a text to speak, and no waveform.
 
     Args:
         utterance: has `to_speak`.

@@ -16,7 +16,7 @@ WAVEFORM_PLACES: tuple[Place, ...] = ("decode", "resample", "speed_perturb", *PL
 
 
 def wrong_width(width: int, expected: int) -> str:
-    """What to say of features that have not the width of the config."""
+    """Return what to say of features that have not the width of the config."""
     return f"{width} features per frame, dataset_conf has {expected} (fbank_conf.num_mel_bins or the like)"
 
 
@@ -42,7 +42,7 @@ def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None
 
 
 def _left_out(conf: DatasetConf, *, training: bool) -> list[str]:
-    """Steps of the config that change waveforms; steps of training only count in training."""
+    """Return steps of the config that change waveforms; steps of training only count in training."""
     operators = [operator for operator in conf.operators if training or operator.evaluation]
     steps = ["speed_perturb"] if training and conf.speed_perturb else []
     if training:

@@ -114,7 +114,7 @@ class Example:
 
 
 def waveform_of(example: Example) -> torch.Tensor:
-    """The waveform of an example.
+    """Return the waveform of an example.
 
     Raises:
         ValueError: the example is text without audio, or its features are already computed.
@@ -132,7 +132,7 @@ def waveform_of(example: Example) -> torch.Tensor:
 
 
 def feats_of(example: Example) -> torch.Tensor:
-    """The features of an example.
+    """Return the features of an example.
 
     Raises:
         ValueError: the features are not computed yet, or the accelerator computes them.
@@ -223,13 +223,13 @@ class Batch:
         return bool(self.keys) and self.feats.size(1) == 0
 
     def to(self, device: torch.device | str) -> Batch:
-        """The batch on `device`, copied without blocking from pinned memory; deferred features are
-        computed there.
+        """Return the batch on `device`, copied without blocking from pinned memory; deferred
+        features are computed there.
         """
         return self.copied_to(device).with_features()
 
     def copied_to(self, device: torch.device | str) -> Batch:
-        """The batch on `device`, copied at once and without blocking from pinned memory."""
+        """Return the batch on `device`, copied at once and without blocking from pinned memory."""
         return self._copied(lambda tensor: tensor.to(device, non_blocking=True))
 
     def used_on(self, stream: torch.cuda.Stream) -> None:
@@ -240,7 +240,7 @@ class Batch:
             tensor.record_stream(stream)
 
     def with_features(self) -> Batch:
-        """The batch with features in place of deferred ones, computed where the batch is."""
+        """Return the batch with features in place of deferred ones, computed where the batch is."""
         if self.deferred is None:
             return self
 
@@ -251,7 +251,7 @@ class Batch:
         return replace(self, feats=feats, other_feats=others[0] if others else None, deferred=None)
 
     def rows(self, rows: slice) -> Batch:
-        """A batch of some of the utterances, padded to the longest of them."""
+        """Return a batch of some of the utterances, padded to the longest of them."""
         tensors = {name: tensor[rows] for name, tensor in self._tensors().items()}
         for name in {"feats", "other_feats", "target", "source"} & tensors.keys():
             lengths = tensors[f"{name.removeprefix('other_')}_lengths"]
@@ -265,7 +265,7 @@ class Batch:
         )
 
     def pin_memory(self) -> Batch:
-        """The batch in pinned memory; the pinning thread of the DataLoader calls this."""
+        """Return the batch in pinned memory; the pinning thread of the DataLoader calls this."""
         return self._copied(lambda tensor: tensor.pin_memory())
 
     def __reduce__(self) -> tuple[Callable, tuple]:

@@ -107,7 +107,7 @@ class _WorkerEndedError(Exception):
 
 
 def _batches(loader: DataLoader) -> Iterator[Batch]:
-    """The batches of a loader. The death of a worker is an error when the next batch is due.
+    """Yield the batches of a loader. The death of a worker is an error when the next batch is due.
 
     torch handles SIGCHLD with a function that raises this error at any place of the main thread. So
     its function is replaced, and ours raises only during the wait for a batch.

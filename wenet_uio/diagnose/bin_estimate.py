@@ -40,7 +40,7 @@ class BinEstimate:
     """Utterances that the filters leave out, by reason."""
 
     def batch_conf(self) -> dict[str, Any]:
-        """The bins as keys of `batch_conf`, for a yaml file."""
+        """Return the bins as keys of `batch_conf`, for a yaml file."""
         conf: dict[str, Any] = {"batch_type": "bucket", "bucket_duration_bins": self.ends}
         return {**conf, "max_tps": self.max_tps} if self.max_tps else conf
 
@@ -91,8 +91,8 @@ def estimate_bins(
 
 
 def _lengths(corpus: Corpus, measure: Measure) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
-    """Seconds and tokens (or characters) of the utterances with audio that are kept, and why others
-    are not.
+    """Return seconds and tokens (or characters) of the utterances with audio that are kept, and why
+    others are not.
     """
     seconds, tokens = [], []
     filtered: Counter[str] = Counter()

@@ -81,7 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def data_of(text: str) -> str | MixtureConf:
-    """The data that an argument names: a path, or the sources of a list of manifests.
+    """Return the data that an argument names: a path, or the sources of a list of manifests.
 
     Raises:
         ValueError: a list of manifests has another form.
@@ -118,7 +118,7 @@ def _source(manifest: Any, text: str) -> dict[str, Any]:
 
 
 def config_of(options: argparse.Namespace) -> Config:
-    """The config: that of --config, with the tokenizers and bounds that options give.
+    """Return the config: that of --config, with the tokenizers and bounds that options give.
 
     Raises:
         ValueError: options do not fit together.
@@ -154,7 +154,7 @@ def config_of(options: argparse.Namespace) -> Config:
 
 
 def _defaults(options: argparse.Namespace) -> Config:
-    """A config without a file: only the bounds of the options filter, as in NeMo's scripts."""
+    """Return a config without a file: only the bounds of the options filter, as in NeMo's scripts."""
     bounds = {
         "max_length": 10**9,
         "min_length": 1,
@@ -169,7 +169,7 @@ def _defaults(options: argparse.Namespace) -> Config:
 
 
 def _tokenizer_keys(options: argparse.Namespace) -> dict[str, Any]:
-    """`tokenizer` and `tokenizer_conf` of --tokenizer and --langs."""
+    """Return `tokenizer` and `tokenizer_conf` of --tokenizer and --langs."""
     models = [str(Path(path, MODEL)) if Path(path).is_dir() else path for path in options.tokenizer]
     if options.langs is None:
         if len(models) > 1:

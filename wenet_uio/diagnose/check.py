@@ -112,8 +112,8 @@ def _add_distributions(report: Report, corpus: Corpus) -> None:
 
 
 def _planned(corpus: Corpus, reading: Reading) -> tuple[Measure | None, Corpus]:
-    """The measure whose filters apply, if any, and the corpus that the plan would read, with tokens
-    counted if needed.
+    """Return the measure whose filters apply, if any, and the corpus that the plan would read, with
+    tokens counted if needed.
 
     If the plan does not know the numbers of tokens, the checks of single samples apply the filters
     on tokens.
@@ -191,7 +191,7 @@ def _duplicates(corpus: Corpus) -> Iterator[Finding]:
 
 
 def usual_range(histogram: LogHistogram) -> Fences:
-    """The limits beyond which values are outliers; infinite if there are fewer than
+    """Return the limits beyond which values are outliers; infinite if there are fewer than
     `FEWEST_FOR_OUTLIERS` values.
     """
     if histogram.counts.sum() < FEWEST_FOR_OUTLIERS:

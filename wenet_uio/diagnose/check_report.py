@@ -29,7 +29,7 @@ SECONDS_PLAYED = 10
 
 
 def as_text(report: Report) -> str:
-    """The report in lines: figures, then what training would lose, then what is suspect."""
+    """Return the report in lines: figures, then what training would lose, then what is suspect."""
     lines = [*_figures(report), *_units(report)]
     named = _by_kind(report)
     for title, kinds in (("training would lose", LOSSES), ("suspect", SUSPECTS)):
@@ -47,7 +47,7 @@ def as_text(report: Report) -> str:
 
 
 def _figures(report: Report) -> Iterator[str]:
-    """Lines on the corpus as a whole."""
+    """Yield lines on the corpus as a whole."""
     yield f"{report.utterances} utterances, {report.hours:.2f} h"
     for name, histogram, unit in _distributions(report):
         if summary := histogram.summary():
@@ -66,7 +66,7 @@ def _figures(report: Report) -> Iterator[str]:
 
 
 def _units(report: Report) -> Iterator[str]:
-    """Lines on tokens and units."""
+    """Yield lines on tokens and units."""
     if report.unknown:
         tokens = [f"{token!r} ({count})" for token, count in report.unknown.most_common()]
         yield f"tokens that are not in the units file: {listed(tokens, NAMED, ' ')}"
@@ -126,7 +126,7 @@ def _rows(findings: list[Finding], reader: BatchReader) -> Iterator[_Row]:
 
 
 def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
-    """The beginning of the audio of a sample, as a data URI, and the text; (None, "") for an
+    """Return the beginning of the audio of a sample, as a data URI, and the text; (None, "") for an
     unreadable sample.
     """
     if finding.place is None:

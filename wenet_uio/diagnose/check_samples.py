@@ -86,8 +86,8 @@ class Part:
 
 
 def _ends_too_late(utterance: Utterance, example: Example) -> str | None:
-    """Why a segment ends after its audio; None if it does not. Such turns of conversations are bad
-    samples already.
+    """Say why a segment ends after its audio; None if it does not. Such turns of conversations are
+    bad samples already.
     """
     if example.waveform is None:
         return None
@@ -152,7 +152,7 @@ class Checker:
     def _tokens(
         self, part: Part, place: tuple[int, int], key: str, text: str, fields: Mapping[str, Any]
     ) -> list[str]:
-        """The tokens of a text, checked; none if its language is not known."""
+        """Return the tokens of a text, checked; none if its language is not known."""
         assert self.tokenizer is not None
         try:
             tokens = self.tokenizer.of(fields).splitter(text)

@@ -87,7 +87,9 @@ def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_lis
 
 
 def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
-    """Findings for the samples of a corpus that could not be indexed, and for damaged shards."""
+    """Return findings for the samples of a corpus that could not be indexed, and for damaged
+    shards.
+    """
     tars = {ShardFiles.parse(shard).tar for shard in shards}
     return [
         Finding("broken_shard" if key in tars else NOT_INDEXED, key, reason)
@@ -96,7 +98,7 @@ def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
 
 
 def _shards_of(data_list: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """The shards of a list, and (place, reason) of its bad lines."""
+    """Return the shards of a list, and (place, reason) of its bad lines."""
     if not Path(data_list).is_file():
         raise ListError(f"{data_list}: no such data list")
     return read_shards(data_list)
@@ -130,8 +132,8 @@ def _check_mixture(path: str) -> list[Finding]:
 
 
 def _findings_of(checked: list[_Checked], changed: list[Finding]) -> list[Finding]:
-    """Findings for shards. Of a shard that the list's index calls changed, nothing is said about
-    its own index.
+    """Return findings for shards. Of a shard that the list's index calls changed, nothing is said
+    about its own index.
     """
     of_changed = {finding.key for finding in changed}
     of_shards = (finding for shard in checked for finding in shard.findings)
@@ -168,7 +170,7 @@ def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
 
 
 def _lost_with(files: ShardFiles) -> list[Finding]:
-    """Findings for the samples in the index of a local shard that is missing."""
+    """Return findings for the samples in the index of a local shard that is missing."""
     index = find_index(sidecar_of(objects.without_scheme(files.tar), files.manifest))
     if objects.is_remote(files.tar) or index is None:
         return []

@@ -94,7 +94,9 @@ class Report:
             self.findings.append(finding)
 
     def as_dict(self) -> dict[str, object]:
-        """The report as JSON-able values; `counts` has every kind, also those without findings."""
+        """Return the report as JSON-able values; `counts` has every kind, also those without
+        findings.
+        """
         distributions = {
             "duration": self.seconds,
             "characters_per_second": self.speech,

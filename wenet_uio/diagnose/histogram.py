@@ -28,7 +28,7 @@ class LogHistogram:
         self.counts += other.counts
 
     def quantile(self, share: float) -> float:
-        """The value below which this share (0 to 1) of all values lies; NaN without values."""
+        """Return the value below which this share (0 to 1) of all values lies; NaN without values."""
         total = int(self.counts.sum())
         if not total:
             return float("nan")
@@ -36,11 +36,11 @@ class LogHistogram:
         return float(self.edges()[place : place + 2].prod() ** 0.5)
 
     def edges(self) -> np.ndarray:
-        """(bins + 1,) borders of the bins."""
+        """Return (bins + 1,) borders of the bins."""
         return np.logspace(LOWEST, HIGHEST, BINS + 1)
 
     def summary(self) -> dict[str, float]:
-        """Quantiles by share, to three digits; empty without values."""
+        """Return quantiles by share, to three digits; empty without values."""
         if not self.counts.any():
             return {}
         return {

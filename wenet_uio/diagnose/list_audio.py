@@ -12,8 +12,8 @@ from wenet_uio.scoring.html_report import Audio
 
 
 def audio_of(data_list: str, data_type: DataType) -> Audio:
-    """A function that reads the waveform of a key of the list; it gives None for other keys and for
-    text without audio.
+    """Return a function that reads the waveform of a key of the list; it gives None for other keys
+    and for text without audio.
 
     Raises:
         ListError: the list cannot be used.

@@ -72,7 +72,7 @@ class PlanCollector:
         self._last.append(batch)
 
     def series(self) -> PlanSeries:
-        """The numbers of the epoch, after its last batch."""
+        """Return the numbers of the epoch, after its last batch."""
         sizes, frames, padded, costs = np.array(self._batches, np.int64).reshape(-1, 4).T
         count, names = len(sizes), self._sources.names
         parts = max(1, min(MIX_PARTS, count))

@@ -71,11 +71,11 @@ class PlanReport:
     """SHA-256 of the keys of every batch, in order."""
 
     def as_dict(self) -> dict[str, object]:
-        """The report as JSON-able values."""
+        """Return the report as JSON-able values."""
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """The report as text: a name and a value per line."""
+        """Yield the report as text: a name and a value per line."""
         width = max(map(len, self.as_dict()))
         for name, value in self.as_dict().items():
             yield f"{name:{width}} {json.dumps(value) if isinstance(value, dict) else value}"
@@ -183,7 +183,7 @@ class _Account:
             self.same_shard[batch.index] = (counts * (counts - 1)).sum() / pairs
 
     def stored_seconds(self) -> float:
-        """Seconds of audio of the planned utterances, as stored."""
+        """Return seconds of audio of the planned utterances, as stored."""
         return sum(
             float(self._corpus.rows(shard).seconds[self.times_planned[start:end] > 0].sum())
             for shard, (start, end) in enumerate(
@@ -192,7 +192,7 @@ class _Account:
         )
 
     def by_source(self) -> dict[str, int]:
-        """Planned utterances by source."""
+        """Return planned utterances by source."""
         shards = np.repeat(np.arange(self._corpus.num_shards), self._corpus.samples)[
             self.times_planned > 0
         ]
@@ -202,7 +202,7 @@ class _Account:
 
 
 def first_samples(corpus: Corpus) -> np.ndarray:
-    """(shards + 1,) number of samples before each shard, and in all."""
+    """Return (shards + 1,) number of samples before each shard, and in all."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(corpus.samples.astype(np.int64))])
 
 
@@ -211,10 +211,10 @@ def _mean(values: np.ndarray, if_empty: float) -> float:
 
 
 def _next_epoch(places_now: np.ndarray, following: EpochPlan) -> tuple[float, float]:
-    """How an epoch is like the next one: `order_correlation` and `mates_again` of the report.
+    """Measure how alike an epoch and the next one are: `order_correlation`, `mates_again`.
 
     Args:
-        here: `places` of its samples.
+        places_now: `places` of its samples.
         following: the plan of the next epoch.
     """
     starts = first_samples(following.corpus)
@@ -232,14 +232,14 @@ def _next_epoch(places_now: np.ndarray, following: EpochPlan) -> tuple[float, fl
 
 
 def _pairs(groups: np.ndarray) -> int:
-    """Number of pairs of samples that are in the same group."""
+    """Return the number of pairs of samples that are in the same group."""
     counts = np.unique(groups, return_counts=True)[1]
     return int((counts * (counts - 1)).sum()) // 2
 
 
 def _correlation(values: np.ndarray, others: np.ndarray | None = None) -> float:
-    """Correlation with other values, or of each value with the next one; 0 if there is nothing to
-    correlate.
+    """Return the correlation with other values, or of each value with the next one; 0 if there is
+    nothing to correlate.
     """
     first, second = (values, others) if others is not None else (values[:-1], values[1:])
     if len(first) < 2 or not first.std() or not second.std():
@@ -253,8 +253,8 @@ def skew_of_steps(
     world_size: int,
     size_of: Callable[[Piece], int] = attrgetter("cost"),
 ) -> np.ndarray:
-    """Cost of the most expensive rank divided by the mean of all ranks, (steps,); steps without
-    cost are left out.
+    """Return the cost of the most expensive rank divided by the mean of all ranks, (steps,); steps
+    without cost are left out.
 
     Args:
         costs: (batches,) costs of the batches of the epoch.

@@ -91,7 +91,7 @@ class Profile:
         return self.audio_seconds / self.total
 
     def workers_for(self, speed: float) -> int:
-        """Number of workers that read `speed` audio seconds per second."""
+        """Return the number of workers that read `speed` audio seconds per second."""
         return math.ceil(speed / self.speed)
 
     def advice(self) -> list[str]:
@@ -108,7 +108,7 @@ class Profile:
         return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """The profile as JSON-able values."""
+        """Return the profile as JSON-able values."""
         return {
             "batches": self.batches,
             "audio_seconds": round(self.audio_seconds, 1),
@@ -125,7 +125,7 @@ class Profile:
         }
 
     def lines(self) -> Iterator[str]:
-        """The profile as text: a table of the steps, then totals."""
+        """Yield the profile as text: a table of the steps, then totals."""
         yield f"{'':<28}{'ms a batch':>11}{'share':>8}"
         for step, seconds in self.seconds.items():
             yield f"{step:<28}{1000 * seconds / self.batches:11.2f}{seconds / self.total:8.1%}"
@@ -254,6 +254,6 @@ def _timed(function: Callable, step: str, clock: _Clock) -> Callable:
 
 
 def _name(operator: Any) -> str:
-    """The class of an operator; for operators of the user, also what `use` names."""
+    """Return the class of an operator; for operators of the user, also what `use` names."""
     name_in_config = getattr(operator, "use", "")
     return type(operator).__name__ + (f": {name_in_config}" if name_in_config else "")

@@ -107,7 +107,7 @@ class Agreement:
 
 
 def utterances(batches: Iterable[Batch]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Key and features (1, T, F) without padding of each utterance."""
+    """Yield the key and features (1, T, F) without padding of each utterance."""
     for batch in batches:
         for key, feats, length in zip(
             batch.keys, batch.feats, batch.feats_lengths.tolist(), strict=True
@@ -294,7 +294,7 @@ def judge(
 def _encode(
     model: ASRModel | ExportedModel | SherpaOnnx, feats: torch.Tensor, options: DecodeOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Encoder frames (1, T', D) and CTC log-probabilities (1, T', V) of an utterance."""
+    """Return the encoder frames (1, T', D) and CTC log-probabilities (1, T', V) of an utterance."""
     encoder_out, _ = model.encode(
         feats,
         torch.tensor([feats.size(1)]),
@@ -305,8 +305,8 @@ def _encode(
 
 
 def _frames_to_check(model: ASRModel, options: DecodeOptions) -> int:
-    """Feature frames that fill the left context and cross BOUNDARIES further boundaries of
-    chunks.
+    """Return the feature frames that fill the left context and cross BOUNDARIES further boundaries
+    of chunks.
     """
     chunks = max(options.num_decoding_left_chunks, 0) + 1 + BOUNDARIES
     embed = model.encoder.embed
@@ -314,14 +314,14 @@ def _frames_to_check(model: ASRModel, options: DecodeOptions) -> int:
 
 
 def _lengths(frames: torch.Tensor) -> torch.Tensor:
-    """Length (1,) of an utterance without padding (1, T', ...)."""
+    """Return the length (1,) of an utterance without padding (1, T', ...)."""
     return torch.tensor([frames.size(1)])
 
 
 def _rescored(
     model: ExportedModel, encoder_out: torch.Tensor, log_probs: torch.Tensor, options: DecodeOptions
 ) -> Tokens:
-    """Best hypothesis of attention rescoring."""
+    """Return the best hypothesis of attention rescoring."""
     lengths = _lengths(encoder_out)
     nbests = ctc_prefix_beam_search(log_probs, lengths, options.beam_size, model.blank)
     reverse_weight = (
@@ -335,7 +335,9 @@ def _rescored(
 def _decoder_score(
     model: ASRModel | ExportedModel, encoder_out: torch.Tensor, tokens: Tokens
 ) -> float:
-    """Mean log-probability of the tokens and their end, with the reverse_weight of the model."""
+    """Return the mean log-probability of the tokens and their end, with the reverse_weight of the
+    model.
+    """
     nbests = [[Hypothesis(tokens, 0.0)]]
     reverse_weight = _reverse_weight(model)
     rescored = attention_rescoring(

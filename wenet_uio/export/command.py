@@ -70,8 +70,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def streaming_chunks(
     model: ASRModel, size: int | None, left: int, check: Callable[[ASRModel, Chunks], None]
 ) -> tuple[Chunks | None, str]:
-    """Chunks of `size` encoder frames; without a size, chunks that fit the model, or None and why
-    it cannot stream.
+    """Return chunks of `size` encoder frames; without a size, chunks that fit the model, or None
+    and why it cannot stream.
 
     Args:
         check: raises a ValueError for chunks that the model or its runtimes do not support.
@@ -109,17 +109,17 @@ class Trained:
         return with_attention(self.model)
 
     def limits(self, int8: bool) -> Limits:
-        """Accepted differences between an export and the checkpoint."""
+        """Return accepted differences between an export and the checkpoint."""
         if int8:
             return replace(INT8, token_errors=self.arguments.int8_tolerance)
         return Limits(self.arguments.tolerance)
 
     def references(self, options: DecodeOptions) -> list[Reference]:
-        """Output of the checkpoint for the utterances of --check_data."""
+        """Return the output of the checkpoint for the utterances of --check_data."""
         return recognise_all(self.hybrid, self.examples(), self.arguments.num_check, options)
 
     def examples(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Key and features (1, T, F) of the utterances of --check_data."""
+        """Return the key and features (1, T, F) of the utterances of --check_data."""
         arguments = self.arguments
         loader = build_loader(
             arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False

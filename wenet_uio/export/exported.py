@@ -115,8 +115,8 @@ class OnnxModel:
         return [torch.from_numpy(output) for output in self.session.run(None, arrays)]
 
     def start(self) -> tuple[int, torch.Tensor, torch.Tensor]:
-        """Size and content of the caches at the start of an utterance, as C++ runtimes create them
-        from the metadata.
+        """Return the size and content of the caches at the start of an utterance, as C++ runtimes
+        create them from the metadata.
 
         Returns:
             Encoder frames of the attention cache, attention cache, convolution cache.
@@ -140,8 +140,8 @@ class OnnxModel:
         )
 
     def heard(self, offset: int, cache: int) -> torch.Tensor:
-        """Mask (1, 1, cache + chunk): False for entries of the cache that hold no frame after
-        `offset` frames.
+        """Return the mask (1, 1, cache + chunk): False for entries of the cache that hold no frame
+        after `offset` frames.
         """
         mask = torch.ones(1, 1, cache + max(int(self.metadata["chunk_size"]), 0), dtype=torch.bool)
         mask[:, :, : max(cache - offset, 0)] = False
@@ -162,27 +162,27 @@ class WenetOnnx:
         return int(self.encoder.metadata[name])
 
     def chunk_size(self) -> int:
-        """Encoder frames of a chunk of a streaming graph; below 0: full context."""
+        """Return the encoder frames of a chunk of a streaming graph; below 0: full context."""
         return self._number("chunk_size")
 
     def subsampling_rate(self) -> int:
-        """Feature frames per encoder frame."""
+        """Return the feature frames per encoder frame."""
         return self._number("subsampling_rate")
 
     def right_context(self) -> int:
-        """Feature frames that an encoder frame depends on after its first."""
+        """Return the feature frames that an encoder frame depends on after its first."""
         return self._number("right_context")
 
     def sos_symbol(self) -> int:
-        """Label that starts every hypothesis."""
+        """Return the label that starts every hypothesis."""
         return self._number("sos_symbol")
 
     def eos_symbol(self) -> int:
-        """Label that ends every hypothesis."""
+        """Return the label that ends every hypothesis."""
         return self._number("eos_symbol")
 
     def is_bidirectional_decoder(self) -> bool:
-        """Whether `forward_attention_decoder` can score right to left."""
+        """Tell whether `forward_attention_decoder` can score right to left."""
         return bool(self._number("is_bidirectional_decoder"))
 
     def forward_encoder_chunk(

@@ -38,7 +38,7 @@ def require_onnx() -> tuple[ModuleType, ModuleType]:
 
 
 def to_onnx(graph: Graph) -> bytes:
-    """The content of a float ONNX file, with the graph's metadata.
+    """Return the content of a float ONNX file, with the graph's metadata.
 
     Raises:
         ValueError: onnx is missing, or the inputs of the exported graph differ from those of

@@ -119,7 +119,7 @@ def check_onnx_chunks(model: ASRModel, chunks: Chunks) -> None:
 
 
 def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str, Graph]:
-    """Graphs for WeNet's C++ runtime by file name: encoder.onnx, ctc.onnx, decoder.onnx."""
+    """Return graphs for WeNet's C++ runtime by file name: encoder.onnx, ctc.onnx, decoder.onnx."""
     model = traceable(model)
     metadata = _metadata(model, chunks) | {
         "batch": 1,
@@ -224,7 +224,7 @@ def sherpa_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
 
 
 def _metadata(model: ASRModel, chunks: Chunks) -> dict[str, object]:
-    """Metadata of a streaming encoder that both runtimes read."""
+    """Return metadata of a streaming encoder that both runtimes read."""
     encoder = model.encoder
     return {
         "chunk_size": chunks.size,
@@ -240,7 +240,7 @@ def _metadata(model: ASRModel, chunks: Chunks) -> dict[str, object]:
 
 
 def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str, torch.Tensor]:
-    """Example inputs of a streaming encoder, for the second chunk of an utterance."""
+    """Return example inputs of a streaming encoder, for the second chunk of an utterance."""
     encoder = model.encoder
     size, cache = (chunks.size if chunks.size > 0 else 9), max(chunks.cache, 0)
     layers = len(encoder.encoders)

@@ -25,8 +25,8 @@ EncodedChunk = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def traceable(model: AnyModel) -> AnyModel:
-    """A copy of the model without its table of positions: a trace would limit utterances to the
-    length of the table.
+    """Return a copy of the model without its table of positions: a trace would limit utterances to
+    the length of the table.
     """
     model = copy.deepcopy(model).eval()
     for module in model.modules():
@@ -88,7 +88,7 @@ class ChunkModule(nn.Module):
         cnn_cache: torch.Tensor,
         att_mask: torch.Tensor,
     ) -> EncodedChunk:
-        """Features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
+        """Return features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
         size = required_cache_size.reshape(())
         # forward_chunk declares int for TorchScript. A trace needs tensors: it would store an int
         # as a constant.
@@ -116,7 +116,7 @@ class UnmaskedChunkModule(nn.Module):
         att_cache: torch.Tensor,
         cnn_cache: torch.Tensor,
     ) -> EncodedChunk:
-        """Features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
+        """Return features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
         # With a tensor as offset, as in ChunkModule
         encode: Callable[..., EncodedChunk] = self.encoder.forward_chunk
         return encode(chunk, offset, self.keep, att_cache, cnn_cache)

@@ -38,8 +38,8 @@ class SherpaOnly:
 
 
 def tokens_file(tokenizer: Tokenizer, blank: int) -> str:
-    """The text of tokens.txt: `symbol id` lines. If units are words, each symbol starts with ▁, the
-    sign of a space.
+    """Return the text of tokens.txt: `symbol id` lines. If units are words, each symbol starts with
+    ▁, the sign of a space.
 
     Raises:
         ValueError: the name of the blank is not one that sherpa-onnx accepts, or the tokenizer is
@@ -63,8 +63,8 @@ def tokens_file(tokenizer: Tokenizer, blank: int) -> str:
 
 
 def feature_differences(conf: DatasetConf, expected: FbankConf = FBANK) -> list[str]:
-    """Feature settings of the model that differ from sherpa-onnx, as `key: value, value in
-    sherpa-onnx`.
+    """Return the feature settings of the model that differ from sherpa-onnx, as `key: value, value
+    in sherpa-onnx`.
     """
     if conf.feats_type != "fbank":
         return [f"feats_type: {conf.feats_type}, fbank in sherpa-onnx"]

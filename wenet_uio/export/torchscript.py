@@ -31,27 +31,27 @@ class RuntimeModel(nn.Module):
 
     @torch.jit.export
     def subsampling_rate(self) -> int:
-        """Feature frames per encoder frame."""
+        """Return the feature frames per encoder frame."""
         return self.encoder.embed.subsampling_rate
 
     @torch.jit.export
     def right_context(self) -> int:
-        """Feature frames that an encoder frame depends on after its first."""
+        """Return the feature frames that an encoder frame depends on after its first."""
         return self.encoder.embed.right_context
 
     @torch.jit.export
     def sos_symbol(self) -> int:
-        """Label that starts every hypothesis."""
+        """Return the label that starts every hypothesis."""
         return self.sos
 
     @torch.jit.export
     def eos_symbol(self) -> int:
-        """Label that ends every hypothesis."""
+        """Return the label that ends every hypothesis."""
         return self.eos
 
     @torch.jit.export
     def is_bidirectional_decoder(self) -> bool:
-        """Whether `forward_attention_decoder` can score right to left."""
+        """Tell whether `forward_attention_decoder` can score right to left."""
         return self.bidirectional
 
     @torch.jit.export
@@ -84,7 +84,7 @@ class RuntimeModel(nn.Module):
 
 
 def to_torchscript(model: ASRModel, *, quantize: bool = False) -> bytes:
-    """The content of `final.zip`.
+    """Return the content of `final.zip`.
 
     With `quantize`, linear layers have int8 weights, and activations are quantised at run time.
 

@@ -16,7 +16,7 @@ AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(device: torch.device, dtype: str) -> AbstractContextManager:
-    """A context in which matrix products of fp32 weights are computed in `dtype`, a name of
+    """Return a context in which matrix products of fp32 weights are computed in `dtype`, a name of
     AUTOCAST.
     """
     return (
@@ -40,12 +40,12 @@ def dtype_for(dtype: str, device: torch.device) -> str:
 
 
 def gains_by_bf16(device: torch.device) -> bool:
-    """Whether a device computes faster in bf16 than in fp32."""
+    """Tell whether a device computes faster in bf16 than in fp32."""
     return has_bf16(device) and (device.type != "cpu" or _cpu_gains())
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device has instructions for bf16; others emulate it slowly."""
+    """Tell whether a device has instructions for bf16; others emulate it slowly."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # The public functions of torch name the vector width only.

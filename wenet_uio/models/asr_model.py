@@ -69,7 +69,7 @@ class ASRModel(TrainableModel):
         prompts: torch.Tensor,
         views: int = 1,
     ) -> Losses:
-        """Losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
+        """Return losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
         loss_att = th_accuracy = None
         loss, losses = self._ctc_losses(encoder_out, lengths, target, target_lengths, views)
         if self.attention_weight > 0.0:
@@ -84,7 +84,7 @@ class ASRModel(TrainableModel):
     def _text_loss(
         self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor
     ) -> Losses:
-        """Losses of text without audio: the decoder attends to one frame of zeros."""
+        """Return losses of text without audio: the decoder attends to one frame of zeros."""
         nothing = self.ctc.ctc_lo.weight.new_zeros(len(target), 1, self.ctc.ctc_lo.in_features)
         lengths = torch.ones_like(target_lengths)
         loss_att, accuracy = self._attention_loss(nothing, lengths, target, target_lengths, prompts)
@@ -100,8 +100,8 @@ class ASRModel(TrainableModel):
         target_lengths: torch.Tensor,
         prompts: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss of the decoder, and the share of tokens that the left-to-right decoder predicts
-        correctly.
+        """Return the loss of the decoder, and the share of tokens that the left-to-right decoder
+        predicts correctly.
         """
         lengths, target_lengths = (
             lengths_of.to(target.device, non_blocking=True)
@@ -135,8 +135,8 @@ class ASRModel(TrainableModel):
     def decoder_frames(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Frames that the decoder sees in training and rescoring: all, or with `skips_blanks` those
-        without blank.
+        """Return frames that the decoder sees in training and rescoring: all, or with
+        `skips_blanks` those without blank.
 
         Args:
             encoder_out: (B, T', D).
@@ -168,7 +168,9 @@ class ASRModel(TrainableModel):
         encoder_out: torch.Tensor,
         reverse_weight: float = 0.0,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities of the hypotheses of one utterance; see Decoder.score_hypotheses."""
+        """Return log-probabilities of the hypotheses of one utterance; see
+        Decoder.score_hypotheses.
+        """
         return self.decoder.score_hypotheses(hyps, hyps_lens, encoder_out, self.eos, reverse_weight)
 
 

@@ -33,7 +33,7 @@ class MultiHeadedAttention(nn.Module):
         self.linear_out = nn.Linear(width, dim, bias=conf.query_bias)
 
     def reach(self) -> tuple[int, int] | None:
-        """Frames before and after a frame that it sees; None: all frames."""
+        """Return frames before and after a frame that it sees; None: all frames."""
         before, after = self.context[:2]
         return (before, after) if min(before, after) >= 0 else None
 
@@ -174,7 +174,9 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
         return self.attend(query, key, value, position_bias), present
 
     def needs_bias_without_gradient(self, x: torch.Tensor) -> bool:
-        """Whether an accelerator trains: a bias with a gradient keeps it from its fast kernels."""
+        """Tell whether an accelerator trains: a bias with a gradient keeps it from its fast
+        kernels.
+        """
         return self.training and x.device.type != "cpu"
 
 

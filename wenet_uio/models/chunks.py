@@ -80,7 +80,7 @@ class ChunkEncoder:
         return max(0, (self._window if self._ended else self._whole) - waiting)
 
     def next_chunk(self) -> torch.Tensor:
-        """Features (1, T, F) of the next chunk."""
+        """Return features (1, T, F) of the next chunk."""
         assert self._feats is not None, "the caller looks at `missing`"
         return self._feats[:, : self._whole]
 
@@ -128,15 +128,15 @@ class ChunkEncoder:
 
 
 def frames_to_forget(seen: int, required_cache_size: int) -> int:
-    """Number of the oldest of `seen` frames to drop before the next chunk; 0 if
+    """Return the number of the oldest of `seen` frames to drop before the next chunk; 0 if
     `required_cache_size` is negative.
     """
     return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
 
 
 def fitting_chunk(encoder: Encoder, size: int) -> int:
-    """The static chunk size, or the smallest chunk of at least `size` frames in which streaming
-    equals one pass.
+    """Return the static chunk size, or the smallest chunk of at least `size` frames in which
+    streaming equals one pass.
     """
     return encoder.static_chunk_size or -(-size // encoder.chunk_unit) * encoder.chunk_unit
 
@@ -182,7 +182,7 @@ def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
 
 
 def places_of_equal(keys: Iterable[Hashable]) -> list[list[int]]:
-    """The places of equal keys: what can run as a batch."""
+    """Return the places of equal keys: what can run as a batch."""
     places: defaultdict[Hashable, list[int]] = defaultdict(list)
     for place, key in enumerate(keys):
         places[key].append(place)
@@ -211,8 +211,8 @@ def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
 def joined_caches(
     encoder: Encoder, caches: Sequence[Caches], longest: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The caches of B streams as those of `Encoder._chunk_blocks`; zeros before the frames of
-    shorter ones.
+    """Return the caches of B streams as those of `Encoder._chunk_blocks`; zeros before the frames
+    of shorter ones.
     """
     like, layers = next(encoder.parameters()), len(encoder.encoders)
     att_cache = like.new_zeros(layers, len(caches), encoder.heads, longest, 2 * encoder.head_dim)

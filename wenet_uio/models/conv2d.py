@@ -103,7 +103,9 @@ class _Convolution(torch.autograd.Function):
 def _input_gradient(
     x: torch.Tensor, weight: torch.Tensor, grad: torch.Tensor, stride: tuple[int, int]
 ) -> torch.Tensor:
-    """Gradient of x; unlike torch.nn.grad.conv2d_input it makes no copy of the size of x."""
+    """Return the gradient of x; unlike torch.nn.grad.conv2d_input it makes no copy of the size of
+    x.
+    """
     backward = torch.ops.aten.convolution_backward
     return backward(
         grad, x, weight, None, stride, (0, 0), (1, 1), False, (0, 0), 1, (True, False, False)
@@ -113,8 +115,8 @@ def _input_gradient(
 def _weight_gradient(
     x: torch.Tensor, shape: torch.Size, grad: torch.Tensor, stride: tuple[int, int]
 ) -> torch.Tensor:
-    """Gradient of weights (C', C, K, K) from x and the gradient of the output, both with channels
-    last.
+    """Return the gradient of weights (C', C, K, K) from x and the gradient of the output, both with
+    channels last.
     """
     channels_out, channels, height, width = shape
     x, grad = x.permute(0, 2, 3, 1), grad.permute(0, 2, 3, 1)

@@ -30,8 +30,8 @@ class CTC(nn.Module):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
     ) -> torch.Tensor:
-        """Mean loss over utterances, 0-d. An utterance with fewer frames than its labels need has
-        loss 0.
+        """Return the mean loss over utterances, 0-d. An utterance with fewer frames than its labels
+        need has loss 0.
 
         Args:
             encoder_out: (B, T, D).
@@ -49,7 +49,7 @@ class CTC(nn.Module):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss, and the divergence between two views; arguments as in `forward`.
+        """Return the loss, and the divergence between two views; arguments as in `forward`.
 
         Rows n and n + B / 2 are the views of utterance n; see `divergence_of_views`.
         """
@@ -112,7 +112,7 @@ def divergence_from_uniform(log_probs: torch.Tensor, lengths: torch.Tensor) -> t
 
 
 def divergence_of_views(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Mean over utterances of the divergence between the posteriors of two views, 0-d.
+    """Return the mean over utterances of the divergence between the posteriors of two views, 0-d.
 
     CR-CTC (Yao et al. 2024, https://arxiv.org/abs/2410.05101, equation 4): half the sum, over
     frames and over both directions, of the Kullback-Leibler divergence from the posteriors of the

@@ -31,8 +31,8 @@ class DecoderState(NamedTuple):
     """For each layer: keys and values (B * K, H, U, 2 D / H) of the U tokens so far."""
 
     def reorder(self, parents: torch.Tensor) -> DecoderState:
-        """State in which hypothesis k of utterance b continues hypothesis parents[b, k]; parents
-        (B, K2).
+        """Return the state in which hypothesis k of utterance b continues hypothesis parents[b, k];
+        parents (B, K2).
         """
         batch = parents.size(0)
         hypotheses = self.past[0].size(0) // batch
@@ -165,7 +165,7 @@ class TransformerDecoder(Decoder):
         ys_in_pad: torch.Tensor,
         ys_in_lens: torch.Tensor,
     ) -> torch.Tensor:
-        """Logits (B, U, V) of this decoder alone; arguments as in `forward`."""
+        """Return logits (B, U, V) of this decoder alone; arguments as in `forward`."""
         size = ys_in_pad.size(1)
         x, _ = self.embed(ys_in_pad)
         mask = length_mask(ys_in_lens, size).unsqueeze(1) & causal_mask(size, ys_in_pad.device)

@@ -93,8 +93,8 @@ def _attended_in_training(
 def with_term(
     query: torch.Tensor, key: torch.Tensor, term: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Queries (B, H, Q, d) and keys (B, H, K, d) with features whose product adds `term` (1, H, K,
-    1) to the scores.
+    """Return queries (B, H, Q, d) and keys (B, H, K, d) with features whose product adds `term` (1,
+    H, K, 1) to the scores.
 
     A bias would do the same, but its gradient has the size of all scores and keeps accelerators
     from fast kernels.

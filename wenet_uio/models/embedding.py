@@ -25,8 +25,8 @@ LEARNED_POSITIONS = 448
 
 
 def sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Tensor:
-    """(1, size, dim) encodings of positions start .. start + size - 1: even channels are sines, odd
-    ones cosines.
+    """Return (1, size, dim) encodings of positions start .. start + size - 1: even channels are
+    sines, odd ones cosines.
     """
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
     rate = torch.exp(
@@ -37,8 +37,8 @@ def sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Te
 
 
 def whisper_sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Tensor:
-    """(1, size, dim) encodings as in Whisper: the first half of the channels are sines, the second
-    half cosines.
+    """Return (1, size, dim) encodings as in Whisper: the first half of the channels are sines, the
+    second half cosines.
     """
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
     channel = torch.arange(dim // 2, dtype=torch.float32, device=device)
@@ -67,7 +67,9 @@ class NoPositionalEncoding(nn.Module):
         self.dropout = Dropout(dropout_rate)
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, size, dim) encodings of positions from `offset`, with dtype and device of `like`."""
+        """Return (1, size, dim) encodings of positions from `offset`, with dtype and device of
+        `like`.
+        """
         return torch.zeros(1, size, self.dim, dtype=like.dtype, device=like.device)
 
     def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -91,7 +93,8 @@ class RelPositionalEncoding(nn.Module):
         self.register_buffer("pe", sinusoids(0, TABLE_LENGTH, dim, torch.device("cpu")))
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, size, dim) encodings of positions from `offset`, with dtype and device of `like`.
+        """Return (1, size, dim) encodings of positions from `offset`, with dtype and device of
+        `like`.
 
         `offset` is negative at the start of a stream if the cache has a fixed size.
         """
@@ -172,12 +175,12 @@ class FireredPositionalEncoding(RelPositionalEncoding):
         self.pe = self.distances(TABLE_LENGTH, torch.device("cpu"))
 
     def distances(self, size: int, device: torch.device) -> torch.Tensor:
-        """(1, 2 size - 1, dim) encodings of the distances size - 1 .. 1 - size."""
+        """Return (1, 2 size - 1, dim) encodings of the distances size - 1 .. 1 - size."""
         return sinusoids(1 - size, 2 * size - 1, self.dim, device).flip(1)
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, 2 size - 1, dim) encodings of the distances size - 1 .. 1 - size, with dtype and
-        device of `like`.
+        """Return (1, 2 size - 1, dim) encodings of the distances size - 1 .. 1 - size, with dtype
+        and device of `like`.
         """
         first = self.pe.size(1) // 2 + 1 - size
         if first >= 0 and self.pe.size(1) > 0:
@@ -201,8 +204,8 @@ class RotaryPositionalEncoding(nn.Module):
         self.register_buffer("pe", rotations(0, ROTARY_TABLE_LENGTH, head_dim, torch.device("cpu")))
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, size, head_dim / 2, 2) cosines and sines of positions from `offset`, with dtype and
-        device of `like`.
+        """Return (1, size, head_dim / 2, 2) cosines and sines of positions from `offset`, with
+        dtype and device of `like`.
         """
         if offset >= 0 and offset + size <= self.pe.size(1):
             return self.pe[:, offset : offset + size].to(like.dtype)

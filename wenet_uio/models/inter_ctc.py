@@ -71,7 +71,7 @@ class InterCtc:
     def loss(
         self, collected: Sequence[Intermediate], target: torch.Tensor, target_lengths: torch.Tensor
     ) -> torch.Tensor:
-        """Mean CTC loss of the blocks, 0-d; the labels as in CTC.forward."""
+        """Return the mean CTC loss of the blocks, 0-d; the labels as in CTC.forward."""
         assert len(collected) == len(self.blocks), "Encoder._block calls `after` for every layer"
         return torch.stack(
             [self.ctc(*frames, target, target_lengths) for frames in collected]

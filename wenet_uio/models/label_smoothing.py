@@ -30,7 +30,8 @@ class LabelSmoothingLoss(nn.Module):
         self.normalize_length = normalize_length
 
     def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Loss of a batch: the sum over tokens divided by the number of utterances, or of tokens.
+        """Return the loss of a batch: the sum over tokens divided by the number of utterances, or
+        of tokens.
 
         Args:
             logits: (B, U, V).

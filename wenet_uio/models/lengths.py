@@ -58,7 +58,7 @@ def embedded_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int) -> to
 
 
 def reduced(lengths: torch.Tensor, factor: int, frames: int) -> torch.Tensor:
-    """Lengths (B,) at a rate that is lower by `factor`, in a batch that is padded to `frames`
-    there.
+    """Return lengths (B,) at a rate that is lower by `factor`, in a batch that is padded to
+    `frames` there.
     """
     return torch.div(lengths + factor - 1, factor, rounding_mode="floor").clamp(max=frames)

@@ -12,8 +12,8 @@ LEAST_BLOCK = 64
 
 
 def in_blocks(context: tuple[int, int]) -> tuple[int, int, int]:
-    """The limits left and right, and the size of a block: a larger one computes more scores that
-    nobody sees.
+    """Return the limits left and right, and the size of a block: a larger one computes more scores
+    that nobody sees.
     """
     before, after = context
     return before, after, max(LEAST_BLOCK, before + after)

@@ -37,7 +37,7 @@ class LoraLinear(nn.Linear):
 
 
 def is_lora(name: str) -> bool:
-    """Whether the weight `name` of a state dict is a low-rank weight."""
+    """Tell whether the weight `name` of a state dict is a low-rank weight."""
     return name.endswith((".lora_A", ".lora_B"))
 
 

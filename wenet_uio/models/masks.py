@@ -11,7 +11,7 @@ MAX_DYNAMIC_CHUNK = 25
 
 
 def length_mask(lengths: torch.Tensor, max_length: int) -> torch.Tensor:
-    """Mask (B, max_length) of lengths (B,): True within each length."""
+    """Return the mask (B, max_length) of lengths (B,): True within each length."""
     return torch.arange(max_length, device=lengths.device).unsqueeze(0) < lengths.unsqueeze(1)
 
 
@@ -38,7 +38,7 @@ def selected_frames(
 
 
 def causal_mask(size: int, device: torch.device) -> torch.Tensor:
-    """Mask (size, size): position i sees positions 0 .. i."""
+    """Return the mask (size, size): position i sees positions 0 .. i."""
     place = torch.arange(size, device=device)
     return place.unsqueeze(1) >= place.unsqueeze(0)
 
@@ -46,8 +46,8 @@ def causal_mask(size: int, device: torch.device) -> torch.Tensor:
 def chunk_mask(
     size: int, chunk_size: int, num_left_chunks: int, device: torch.device
 ) -> torch.Tensor:
-    """Mask (size, size): a frame sees its own chunk and `num_left_chunks` chunks before it
-    (negative: all).
+    """Return the mask (size, size): a frame sees its own chunk and `num_left_chunks` chunks before
+    it (negative: all).
     """
     chunk = torch.arange(size, device=device) // chunk_size
     behind = chunk.unsqueeze(1) - chunk.unsqueeze(0)

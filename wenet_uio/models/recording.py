@@ -22,8 +22,8 @@ PIECE = 512
 
 
 def one_pass_obstacle(encoder: nn.Module) -> str:
-    """The reason why an encoder cannot encode a recording of any length in one pass; empty if it
-    can.
+    """Return the reason why an encoder cannot encode a recording of any length in one pass; empty
+    if it can.
     """
     layers = getattr(encoder, "encoders", None)
     if not layers or not all(isinstance(layer, LocalLayer) for layer in layers):

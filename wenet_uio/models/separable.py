@@ -16,7 +16,7 @@ SHAPES = ((3, 2), (3, 2), (3, 2))
 
 
 def _separable(channels: int, kernel: int, stride: int) -> list[nn.Module]:
-    """A convolution within each channel, then one across channels."""
+    """Return a convolution within each channel, then one across channels."""
     within = nn.Conv2d(channels, channels, kernel, stride, groups=channels)
     return [within, nn.Conv2d(channels, channels, 1), nn.ReLU(inplace=True)]
 

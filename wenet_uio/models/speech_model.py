@@ -49,7 +49,7 @@ class SpeechModel(nn.Module):
         return feats, feats_lengths
 
     def input_lengths(self, feats_lengths: torch.Tensor) -> torch.Tensor:
-        """The lengths (B,) that `inputs` gives for these features."""
+        """Return the lengths (B,) that `inputs` gives for these features."""
         return feats_lengths
 
     @property

@@ -54,8 +54,8 @@ class Subsampling(nn.Module):
         return self.pos_enc(self.project_in_pieces(x), offset)
 
     def project_in_pieces(self, x: torch.Tensor) -> torch.Tensor:
-        """`project`; outside of training, the frames of long features are computed PIECE by PIECE
-        to save memory.
+        """Return `project`; outside of training, the frames of long features are computed PIECE by
+        PIECE to save memory.
         """
         if self.piece == 0 or self.training or self.optional_context > 0:
             return self.project(x)
@@ -93,7 +93,7 @@ class Subsampling(nn.Module):
         return windows.clamp(min=0, max=frames)
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, size, D) encodings of output frames from `offset`, with dtype and device of
+        """Return (1, size, D) encodings of output frames from `offset`, with dtype and device of
         `like`.
         """
         return self.pos_enc.position_encoding(offset, size, like)
@@ -116,7 +116,9 @@ class LinearNoSubsampling(Subsampling):
 
 
 def _convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) -> nn.Sequential:
-    """Square convolutions of `shapes` (kernel, stride), with a ReLU after each convolution."""
+    """Return the square convolutions of `shapes` (kernel, stride), with a ReLU after each
+    convolution.
+    """
     layers: list[nn.Module] = []
     channels = 1
     for kernel, stride in shapes:
@@ -127,7 +129,7 @@ def _convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) -> nn.S
 
 
 def width_after(width: int, shapes: tuple[tuple[int, int], ...]) -> int:
-    """Number of bins after the convolutions of `shapes`.
+    """Return the number of bins after the convolutions of `shapes`.
 
     Raises:
         ValueError: no bin is left.
@@ -165,7 +167,7 @@ class Conv2dSubsampling4(Subsampling):
         return self._project_maps(self.conv(x.unsqueeze(1)))
 
     def _project_maps(self, maps: torch.Tensor) -> torch.Tensor:
-        """What the convolutions give (B, C, T', F') -> (B, T', D)."""
+        """Return what the convolutions give (B, C, T', F') -> (B, T', D)."""
         if self.training and not torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage]
             return projected(maps, cast("nn.Linear", self.out[0]))
         return self.out(spread(maps))

@@ -95,8 +95,8 @@ class TrainableModel(SpeechModel):
     def prompts(
         self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
     ) -> torch.Tensor | None:
-        """The tokens with which the decoder starts, of utterances with these texts, fields and
-        keys; None: sos.
+        """Return the tokens with which the decoder starts, of utterances with these texts, fields
+        and keys; None: sos.
         """
         return None
 
@@ -118,7 +118,7 @@ class TrainableModel(SpeechModel):
         target_lengths: torch.Tensor,
         views: int,
     ) -> tuple[torch.Tensor, Losses]:
-        """The weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and
+        """Return the weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and
         `loss_cr` of two views.
         """
         loss = encoder_out.new_zeros((), dtype=torch.float32)
@@ -158,13 +158,13 @@ class TrainableModel(SpeechModel):
         prompts: torch.Tensor,
         views: int = 1,
     ) -> Losses:
-        """Losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
+        """Return losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
 
     @abstractmethod
     def _text_loss(
         self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor
     ) -> Losses:
-        """Losses of text without audio.
+        """Return losses of text without audio.
 
         Raises:
             ValueError: the family cannot train on it.

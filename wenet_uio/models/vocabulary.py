@@ -30,7 +30,7 @@ class Vocabulary:
 
 
 def vocabulary_of(config: Config) -> Vocabulary:
-    """Size and labels from the config; what is missing there from the units file."""
+    """Return the size and labels from the config; what is missing there from the units file."""
     special = config.tokenizer_conf.special_tokens or {}
     size, symbols = config.vocabulary_size, {}
     if size is None or SOS not in special or EOS not in special:

@@ -127,7 +127,7 @@ def load_checked(path: str | Path) -> Any:
 
 
 def first_sentence(error: Exception) -> str:
-    """The first sentence of an error message, or the type of an error without message.
+    """Return the first sentence of an error message, or the type of an error without message.
 
     The messages of `torch.load` continue with several lines of advice.
     """
@@ -135,7 +135,9 @@ def first_sentence(error: Exception) -> str:
 
 
 def _tables(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The tables of positions that are computed; WeNet's checkpoints have them since March 2024."""
+    """Return the tables of positions that are computed; WeNet's checkpoints have them since March
+    2024.
+    """
     return {name: value for name, value in model.named_buffers() if name.endswith(".pe")}
 
 

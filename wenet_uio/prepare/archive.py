@@ -146,7 +146,7 @@ def _write(members: Iterator[_Member], folder: Path) -> None:
 
 
 def _members(archive: str | Path) -> Iterator[_Member]:
-    """Files and folders of an archive, in its order.
+    """Return files and folders of an archive, in its order.
 
     Raises:
         _RefusedError: another kind of member.

@@ -41,8 +41,8 @@ def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
 
 
 def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> list[RawLine]:
-    """The utterances that last some time and are inside their audio; the others have texts of other
-    audio.
+    """Return the utterances that last some time and are inside their audio; the others have texts
+    of other audio.
 
     An end up to LATE seconds after the audio becomes the end of the audio, unless half of the
     utterance would be lost. Audio that is remote, that is inside other files, or that cannot be
@@ -80,8 +80,8 @@ def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> li
 
 
 def _cut(line: RawLine, length: float) -> RawLine | str:
-    """The line with an end inside its audio of `length` seconds; a string says why it is left
-    out.
+    """Return the line with an end inside its audio of `length` seconds; a string says why it is
+    left out.
     """
     start, end = line.start, line.end
     if end is not None and end <= start:
@@ -97,6 +97,6 @@ def _cut(line: RawLine, length: float) -> RawLine | str:
 
 
 def _is_part(line: RawLine) -> bool:
-    """Whether a line is a part of a local recording."""
+    """Tell whether a line is a part of a local recording."""
     has_times = line.start > 0 or line.end is not None
     return has_times and not objects.is_remote(line.wav) and place_of(line.wav) is None

@@ -13,25 +13,25 @@ from wenet_uio.prepare.corpus_parts import files_below
 
 
 def key_of_name(name: str) -> str:
-    """The key of audio by the path or name that transcripts give; a name without suffix of audio
-    may have a dot.
+    """Return the key of audio by the path or name that transcripts give; a name without suffix of
+    audio may have a dot.
     """
     return key_of_audio(with_suffix_of_audio(name))
 
 
 def with_suffix_of_audio(name: str) -> str:
-    """A path or name of audio, with a suffix that `key_of_audio` may remove."""
+    """Return a path or name of audio, with a suffix that `key_of_audio` may remove."""
     return name if name.rpartition(".")[2].lower() in AUDIO_SUFFIXES else f"{name}.wav"
 
 
 def audio_below(folder: Path) -> list[Path]:
-    """Files below a folder that are audio by their names."""
+    """Return files below a folder that are audio by their names."""
     return [file for file in files_below(folder) if file.suffix[1:].lower() in AUDIO_SUFFIXES]
 
 
 def composed(name: str) -> str:
-    """A name in which an accent is part of its letter (NFC); names of files on macOS have accents
-    of their own.
+    """Return a name in which an accent is part of its letter (NFC); names of files on macOS have
+    accents of their own.
     """
     return normalize("NFC", name)
 
@@ -86,13 +86,13 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
 
 
 def _ends_with(file: Path, name: Path) -> bool:
-    """Whether the path of a file ends with all folders of a name."""
+    """Tell whether the path of a file ends with all folders of a name."""
     folders = name.parts[:-1]
     return Path(composed(str(file))).parts[-1 - len(folders) : -1] == folders
 
 
 def _names_in(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    """Audio below a folder by relative path without suffix, and by file name without suffix."""
+    """Return audio below a folder by relative path without suffix, and by file name without suffix."""
     by_path: dict[str, list[Path]] = {}
     by_name: dict[str, list[Path]] = {}
     for wav in audio_below(folder):

@@ -67,8 +67,8 @@ class FilesOfFolder(NamedTuple):
 
 
 def files_of_corpus(path: Path) -> FilesOfFolder:
-    """The files of text and of audio below a folder; or one file of text, and the audio beside
-    it.
+    """Return the files of text and of audio below a folder; or one file of text, and the audio
+    beside it.
     """
     files = (
         list(files_below(path))
@@ -85,7 +85,7 @@ def files_of_corpus(path: Path) -> FilesOfFolder:
 
 
 def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
-    """The files of audio by their paths without suffix."""
+    """Return the files of audio by their paths without suffix."""
     audio_of: dict[Path, list[Path]] = {}
     for file in files:
         if file.suffix[1:].lower() in AUDIO_SUFFIXES:
@@ -98,7 +98,7 @@ def _composed(path: Path) -> Path:
 
 
 def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
-    """A file of text with the audio that has the longest part of its name, up to a dot."""
+    """Return a file of text with the audio that has the longest part of its name, up to a dot."""
     pieces = path.name.split(".")
     for count in range(len(pieces) - 1, 0, -1):
         recordings = audio.get(_composed(path.parent / ".".join(pieces[:count])))
@@ -188,7 +188,7 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
 def _read_timed(
     path: str, form: str, text_field: str | None, read: Callable[[Path], Iterable[TimedText]]
 ) -> list[RawLine]:
-    """The utterances of the files of a form. Raises: ListError: as `_beside` and `read`."""
+    """Return the utterances of the files of a form. Raises: ListError: as `_beside` and `read`."""
     lines, empty = [], []
     for wav, file in _beside(Path(path), form, text_field):
         spans = _joined_spans(read(file))
@@ -204,8 +204,8 @@ def _read_timed(
 
 
 def _joined_spans(timed_texts: Iterable[TimedText]) -> list[TimedText]:
-    """The texts, of which those with equal times are one: subtitles of two speakers, or a subtitle
-    that comes twice.
+    """Return the texts, of which those with equal times are one: subtitles of two speakers, or a
+    subtitle that comes twice.
     """
     spans: dict[tuple[float, float], dict[str, TimedText]] = {}
     for timed in timed_texts:
@@ -230,7 +230,7 @@ def _tier_of(file: Path, text_field: str | None) -> Tier:
 
 
 def _why_not_one(tiers: Sequence[Tier], chosen: Sequence[Tier], text_field: str | None) -> str:
-    """Why the tiers with texts do not have one that is meant, and what to do."""
+    """Say why the tiers with texts do not have one that is meant, and what to do."""
     names = ", ".join(tier.name for tier in tiers) or "none"
     if not chosen:
         return f"no tier {text_field or 'with a text'}; its tiers with texts: {names}"
@@ -241,8 +241,8 @@ def _why_not_one(tiers: Sequence[Tier], chosen: Sequence[Tier], text_field: str 
 
 
 def _beside(path: Path, form: str, text_field: str | None) -> list[tuple[str, Path]]:
-    """Audio and file of text of each pair; audio that is not beside its text is named without
-    suffix.
+    """Return audio and file of text of each pair; audio that is not beside its text is named
+    without suffix.
 
     Raises:
         ListError: no file of that form is found, an audio file has several, or a file of text has
@@ -276,8 +276,8 @@ def _tell_unmatched(path: Path, texts: Sequence[TextFile], audio: Sequence[Path]
 def _of_form(
     texts: Sequence[TextFile], path: Path, form: str, text_field: str | None
 ) -> list[TextFile]:
-    """The files of a form that have the field; a single file is of the form that is asked for,
-    whatever its name.
+    """Return the files of a form that have the field; a single file is of the form that is asked
+    for, whatever its name.
 
     Raises:
         ListError: there is none.

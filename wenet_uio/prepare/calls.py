@@ -78,7 +78,7 @@ def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[JoinedTurn]:
 def recordings_of(
     call: str, side: str, turns: Iterable[Turn], folder: Path, min_seconds: float
 ) -> Iterator[Recording]:
-    """Utterances of one side of a call: its turns, `joined`, as parts of the wav file that
+    """Yield utterances of one side of a call: its turns, `joined`, as parts of the wav file that
     `side_wav` names.
     """
     wav = side_wav(folder, call, side)
@@ -88,7 +88,7 @@ def recordings_of(
 
 
 def side_wav(folder: Path, call: str, side: str) -> Path:
-    """Path of the wav file that `sides_to_wav` writes for a side of a call."""
+    """Return the path of the wav file that `sides_to_wav` writes for a side of a call."""
     return folder / f"{call}_{side}.wav"
 
 

@@ -68,7 +68,7 @@ def cmvn_statistics(
 
 
 def stacked(statistics: dict[str, Any], frames: int) -> dict[str, Any]:
-    """Statistics of frames side by side, from those of single frames, for models that stack
+    """Return statistics of frames side by side, from those of single frames, for models that stack
     frames.
     """
     return {
@@ -107,8 +107,8 @@ def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, l
 
 
 def _features(line: RawLine, conf: DatasetConf, chains: tuple[Chain, Chain]) -> torch.Tensor:
-    """Features (frames, dim) of an utterance in float64, by the chain for audio or by that for
-    stored features.
+    """Return features (frames, dim) of an utterance in float64, by the chain for audio or by that
+    for stored features.
     """
     signal, rate = read_signal(line.wav, line.start, line.end, conf.singal_channel_conf.channel)
     tensor, is_stored = torch.from_numpy(signal), signal.ndim == 2

@@ -38,8 +38,8 @@ class Recording(NamedTuple):
 
 
 def preparation_parser(description: str | None, corpus: str) -> ArgumentParser:
-    """The arguments of every corpus preparation: the folder of the corpus, and the folder to write
-    to.
+    """Return the arguments of every corpus preparation: the folder of the corpus, and the folder to
+    write to.
 
     Args:
         corpus: help text that says what the folder of the corpus holds.
@@ -65,7 +65,7 @@ def require_in(corpus: Path, *names: str) -> None:
 
 
 def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
-    """Files below a folder whose name matches a glob such as `fe_*.txt`, in a fixed order.
+    """Yield files below a folder whose name matches a glob such as `fe_*.txt`, in a fixed order.
 
     Links to folders are followed; a folder that is reached twice is searched once. Files such as
     `._a.wav`, which macOS adds to archives, are left out.
@@ -92,7 +92,7 @@ def audio_files(
     stem: str = "*",
     key: Callable[[Path], str] = lambda path: path.stem,
 ) -> dict[str, Path]:
-    """Audio files below a folder, as {key: path} ordered by path.
+    """Return audio files below a folder, as {key: path} ordered by path.
 
     Args:
         suffixes: such as ".wav"; upper and lower case are the same.
@@ -123,8 +123,8 @@ def audio_files(
 
 
 def with_texts(wavs: Mapping[str, Path], texts: Mapping[str, str], where: str) -> list[Recording]:
-    """Recordings of the keys that have both audio and text; stderr says how many others are left
-    out.
+    """Return recordings of the keys that have both audio and text; stderr says how many others are
+    left out.
 
     This is for corpora that are known to have such gaps. Other preparations let `write_parts` raise
     an error.

@@ -41,8 +41,8 @@ def divide(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
 
 
 def part_of(line: RawLine) -> str | None:
-    """The part that an utterance names: train, dev or test; None if it names none or an unknown
-    part.
+    """Return the part that an utterance names: train, dev or test; None if it names none or an
+    unknown part.
     """
     return PARTS.get((field_of(line, "part") or "").lower())
 
@@ -113,8 +113,8 @@ def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, l
 
 
 def _groups(lines: Sequence[RawLine]) -> dict[str, str]:
-    """The group of each key that stays in one part: its speaker, or the key itself if there are few
-    speakers.
+    """Return the group of each key that stays in one part: its speaker, or the key itself if there
+    are few speakers.
     """
     group_of = {line.key: field_of(line, "speaker") or line.key for line in lines}
     speakers = len(set(group_of.values()))

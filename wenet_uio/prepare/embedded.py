@@ -43,13 +43,13 @@ class Place(NamedTuple):
 
 
 def place_of(wav: str | Path) -> Place | None:
-    """The place that the `wav` of a line names; None if it names a file."""
+    """Return the place that the `wav` of a line names; None if it names a file."""
     match = PLACE.fullmatch(str(wav))
     return Place(match[1], int(match[2]), int(match[3]), match[4], match[5]) if match else None
 
 
 def parquet_files(files: Iterable[Path]) -> list[Path]:
-    """Those files that are parquet by their names."""
+    """Return those files that are parquet by their names."""
     return [file for file in files if file.suffix.lower() == SUFFIX]
 
 
@@ -91,8 +91,8 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
 
 
 def _parts(files: Sequence[Path], folder: Path) -> list[str | None]:
-    """The part that the name of each file gives; none if only some names do, or train or test is
-    not among them.
+    """Return the part that the name of each file gives; none if only some names do, or train or
+    test is not among them.
     """
     parts = [_part(file, folder) for file in files]
     return parts if None not in parts and {"train", "test"} <= set(parts) else [None] * len(files)
@@ -110,7 +110,9 @@ def _part(file: Path, folder: Path) -> str | None:
 def _lines_of_file(
     file: Path, text_field: str | None, bad: list[str], columns: set[str]
 ) -> list[tuple[str, RawLine]]:
-    """Place of the audio and line of each row with a text; `bad` gets the reasons of other rows."""
+    """Return the place of the audio and line of each row with a text; `bad` gets the reasons of
+    other rows.
+    """
     lines = []
     with file.open("rb") as opened:
         try:
@@ -186,15 +188,15 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
 
 
 def _as_name(key: str) -> str:
-    """The key as the name of a file in a folder; keys that differ have names that differ."""
+    """Return the key as the name of a file in a folder; keys that differ have names that differ."""
     return key.replace("%", "%25").replace("/", "%2F")
 
 
 def with_audio(
     parts: Mapping[str, Sequence[Recording]], folder: Path
 ) -> dict[str, list[Recording]]:
-    """The parts of a corpus with audio files, which are written to `folder/PART` where audio is
-    inside other files.
+    """Return the parts of a corpus with audio files, which are written to `folder/PART` where audio
+    is inside other files.
 
     Raises:
         ListError: no row of a part has audio.
@@ -215,8 +217,8 @@ def with_audio(
 
 
 def as_stored(recordings: Iterable[Recording]) -> list[Recording]:
-    """The recordings with the files that hold their audio, to check that these exist before audio
-    is written.
+    """Return the recordings with the files that hold their audio, to check that these exist before
+    audio is written.
     """
     places = ((recording, place_of(recording.wav)) for recording in recordings)
     return [
@@ -226,7 +228,7 @@ def as_stored(recordings: Iterable[Recording]) -> list[Recording]:
 
 
 def _bytes_of(value: object) -> bytes | None:
-    """The audio of a column; None if the row has none."""
+    """Return the audio of a column; None if the row has none."""
     data = value["bytes"] if isinstance(value, dict) else value
     return data if isinstance(data, bytes) else None
 

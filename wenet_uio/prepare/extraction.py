@@ -56,7 +56,7 @@ class Sample:
         return headers
 
     def as_row(self) -> str:
-        """One line: key, seconds, Hz, suffixes and text, separated by tabs."""
+        """Return one line: key, seconds, Hz, suffixes and text, separated by tabs."""
         info = next(iter(self.audio().values()), "no audio")
         length = (
             ("-", info)
@@ -67,7 +67,7 @@ class Sample:
         return "\t".join(map(str, (self.key, *length, ",".join(self.members), text)))
 
     def as_json(self) -> str:
-        """A JSON object of texts, audio headers and, for other binary members, sizes."""
+        """Return a JSON object of texts, audio headers and, for other binary members, sizes."""
         values: dict[str, Any] = {"key": self.key}
         audio = self.audio()
         for suffix, data in self.members.items():
@@ -82,8 +82,8 @@ class Sample:
 
 
 def read_samples(path: str, keys: Sequence[str] = ()) -> Iterator[Sample]:
-    """Samples of a plain or compressed tar, in the order of the tar. A compressed tar is unpacked
-    to a temporary file.
+    """Yield samples of a plain or compressed tar, in the order of the tar. A compressed tar is
+    unpacked to a temporary file.
 
     Args:
         keys: globs; if given, only samples whose key matches one of them.
@@ -148,7 +148,7 @@ def _unpacked(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 def _grouped(path: str, members: Sequence[Member], bad: list[tuple[str, str]]) -> Iterator[Sample]:
-    """Samples of a plain tar; members whose name occurs twice in a sample go to `bad`."""
+    """Yield samples of a plain tar; members whose name occurs twice in a sample go to `bad`."""
     with open(path, "rb") as file:
         for key, group in groupby(members, lambda member: _key_and_suffix(member.name)[0]):
             sample = Sample(key, {})

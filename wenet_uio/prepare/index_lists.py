@@ -30,8 +30,8 @@ class IndexedList(NamedTuple):
 
 
 def index_list(source: SourceList, executor: Executor) -> IndexedList:
-    """Index the shards of a list, then the list; a run after a killed one indexes the remaining
-    shards.
+    """Index the shards of a list, then the list; a run after a killed one indexes the
+    remaining shards.
 
     Raises:
         ListError: the list or one of its files does not exist.

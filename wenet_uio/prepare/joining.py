@@ -150,7 +150,7 @@ def write(joined: Joined) -> None:
 
 
 def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
-    """Seconds of each utterance, from the headers."""
+    """Return seconds of each utterance, from the headers."""
     jobs = [
         lines[first : first + MEASURED_TOGETHER]
         for first in range(0, len(lines), MEASURED_TOGETHER)
@@ -173,7 +173,7 @@ def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
 
 
 def _measured(lines: Sequence[RawLine]) -> list[MeasuredLine]:
-    """`measure` of utterances that can all be read."""
+    """Return `measure` of utterances that can all be read."""
     measured = measure(lines)
     bad = [measurement for measurement in measured if isinstance(measurement, str)]
     if bad:

@@ -134,7 +134,7 @@ def read_utterances(
 
 
 def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[RawLine]:
-    """The lines with the languages of a table.
+    """Return the lines with the languages of a table.
 
     Raises:
         ListError: a line has none.
@@ -149,7 +149,7 @@ def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[
 
 
 def _read_files(wav_scp: str) -> dict[str, str]:
-    """Path of each recording. Raises: ListError: a command stands for a path."""
+    """Return the path of each recording. Raises: ListError: a command stands for a path."""
     wavs = read_filled_table(wav_scp)
     piped = [key for key, wav in wavs.items() if wav.endswith("|")]
     if piped:
@@ -162,7 +162,7 @@ def _read_files(wav_scp: str) -> dict[str, str]:
 
 
 def _are_cut(wavs: Mapping[str, str], spans: Mapping[str, object]) -> bool:
-    """Whether a table of features has utterances of `segments` as keys, not recordings."""
+    """Tell whether a table of features has utterances of `segments` as keys, not recordings."""
     return place_of(next(iter(wavs.values()))).offset is not None and all(
         key in spans for key in wavs
     )
@@ -251,8 +251,8 @@ def recording_names(wavs: Iterable[str]) -> dict[str, str]:
 
 
 def _span(segments: str, key: str, value: str) -> tuple[str, float, float | None]:
-    """Recording, start and end of a segment, in seconds; the end is None at the end of the
-    recording.
+    """Return the recording, start and end of a segment, in seconds; the end is None at the end of
+    the recording.
     """
     try:
         recording, start, end = value.split()

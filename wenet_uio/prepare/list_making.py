@@ -29,7 +29,9 @@ NAMED = 10
 
 
 def manifest_of(data_list: str) -> Path:
-    """Path of a list's manifest: JSON that says what was made, what was left out, and why."""
+    """Return the path of a list's manifest: JSON that says what was made, what was left out, and
+    why.
+    """
     return Path(f"{data_list}.json")
 
 
@@ -182,7 +184,7 @@ def _totals(
 
 
 def _as_json(options: ShardOptions) -> dict[str, Any]:
-    """Options by the names that make_shard_list.py gives them."""
+    """Return options by the names that make_shard_list.py gives them."""
     return {
         "num_utts_per_shard": options.per_shard,
         "max_bytes_per_shard": options.max_bytes,

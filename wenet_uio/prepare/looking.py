@@ -48,7 +48,7 @@ SHARE_OF_BARS = 0.9
 
 
 def form_of(path: Path) -> str:
-    """The form of a file or folder of transcripts.
+    """Return the form of a file or folder of transcripts.
 
     Raises:
         ListError: nothing says the form, or two forms are possible; the message has the options
@@ -89,8 +89,8 @@ def _form_of_lines(path: Path) -> str:
 
 
 def _form_of_table(path: Path) -> str:
-    """A table with bars, as in LJSpeech, if nearly all rows have one, and commas do not separate a
-    header or audio.
+    """Return a table with bars, as in LJSpeech, if nearly all rows have one, and commas do not
+    separate a header or audio.
     """
     if not _has_bars(path):
         return "csv"
@@ -100,7 +100,7 @@ def _form_of_table(path: Path) -> str:
 
 
 def _has_bars(path: Path) -> bool:
-    """Whether nearly all rows have a bar; the reader names the others."""
+    """Tell whether nearly all rows have a bar; the reader names the others."""
     lines = itertools.islice(
         (line for _, line in lines_of_table(path) if line.strip()), LINES_LOOKED_AT
     )
@@ -138,13 +138,13 @@ def _form_of_folder(folder: Path) -> str:
 
 
 def table_of(folder: Path) -> Path | None:
-    """The table that describes the audio of a folder, if there is one."""
+    """Return the table that describes the audio of a folder, if there is one."""
     return next((folder / name for name in TABLES if (folder / name).is_file()), None)
 
 
 def _forms_beside(files: FilesOfFolder) -> dict[str, str]:
-    """Forms of the files of text that audio has beside it, with an example; of all if no file has
-    audio beside it.
+    """Return forms of the files of text that audio has beside it, with an example; of all if no
+    file has audio beside it.
     """
     texts = [
         file
@@ -155,8 +155,8 @@ def _forms_beside(files: FilesOfFolder) -> dict[str, str]:
 
 
 def _may_be_apart(file: TextFile, files: FilesOfFolder) -> bool:
-    """Whether the audio of a file may be elsewhere: words of many recordings, or times where no
-    audio is near.
+    """Tell whether the audio of a file may be elsewhere: words of many recordings, or times where
+    no audio is near.
     """
     return file.form == "ctm" or (not files.audio and file.form != "pairs")
 
@@ -191,8 +191,8 @@ def _two_readings(path: Path, forms: dict[str, str]) -> ListError:
 
 
 def with_parts_of_folders(lines: Sequence[RawLine], folder: Path) -> list[RawLine]:
-    """The lines with the parts that the folders of their audio name, if all of them do, and train
-    and test are there.
+    """Return the lines with the parts that the folders of their audio name, if all of them do, and
+    train and test are there.
 
     `folder/train/a.wav` is of the part train.
     """
@@ -215,7 +215,7 @@ def _part_of_folder(wav: str, folder: Path) -> str | None:
 
 
 def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
-    """What was understood of a corpus, for the user to check before anything is written."""
+    """Return what was understood of a corpus, for the user to check before anything is written."""
     first = lines[0]
     span = f", {first.start:g} s to {first.end:g} s" if first.end is not None else ""
     parts = Counter(filter(None, map(part_of, lines)))

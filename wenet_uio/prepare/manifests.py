@@ -155,7 +155,7 @@ def _tell_lost_fields(lines: Sequence[RawLine], folder: str) -> None:
 
 
 def _fields_of_all(lines: Sequence[RawLine]) -> dict[str, str]:
-    """Tables that can be written, with their fields: those whose field every utterance has."""
+    """Return tables that can be written, with their fields: those whose field every utterance has."""
     return {
         table: field
         for table, field in KALDI_TABLES.items()
@@ -172,8 +172,8 @@ def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str
 
 
 def _kaldi_span(lines: Sequence[RawLine], executor: Executor) -> Callable[[RawLine], str]:
-    """A function that returns `start end` of an utterance in seconds. Headers are read for lines
-    without an end.
+    """Return a function that returns `start end` of an utterance in seconds. Headers are read for
+    lines without an end.
     """
     infos = _infos([line.wav for line in lines if line.end is None], executor)
 

@@ -25,7 +25,7 @@ NamedText = tuple[str, str]
 
 
 def is_transcripts(path: Path) -> bool:
-    """Whether a file has a name of NAMES."""
+    """Tell whether a file has a name of NAMES."""
     return any(fnmatchcase(path.name.lower(), name) for name in NAMES)
 
 
@@ -54,7 +54,7 @@ def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
 def _texts_of_rows(
     path: str, rows: Sequence[tuple[int, list[str]]], text_field: str | None
 ) -> list[NamedText]:
-    """Names and texts of numbered rows; those without a text are counted and named."""
+    """Return names and texts of numbered rows; those without a text are counted and named."""
     count = Counter(len(row) for _, row in rows).most_common(1)[0][0]
     column = _column(path, count, text_field)
     texts = {number: _cell(f"{path}:{number}", row, column, count) for number, row in rows}
@@ -67,8 +67,8 @@ def _texts_of_rows(
 
 
 def _cell(place: str, row: Sequence[str], column: int, count: int) -> str:
-    """The text of a column, empty if the row is shorter. Raises: ListError: the row has more than
-    `count` columns.
+    """Return the text of a column, empty if the row is shorter. Raises: ListError: the row has more
+    than `count` columns.
     """
     if len(row) > count:
         raise ListError(f"{place}: expected {count} columns separated by |, found {len(row)}")
@@ -76,7 +76,7 @@ def _cell(place: str, row: Sequence[str], column: int, count: int) -> str:
 
 
 def _column(path: str, count: int, text_field: str | None) -> int:
-    """The column of the text in rows of `count` columns."""
+    """Return the column of the text in rows of `count` columns."""
     if count not in (2, 3):
         raise ListError(
             f"{path}: expected name|text or name|text|normalized text, found {count} columns"
@@ -130,7 +130,7 @@ def _named_texts(path: Path) -> list[NamedText]:
 
 
 def _lines(texts: Sequence[NamedText], folder: Path) -> list[RawLine]:
-    """The utterances of a file; a name becomes a path if one file below `folder` fits."""
+    """Return the utterances of a file; a name becomes a path if one file below `folder` fits."""
     files_of = find_audio(dict.fromkeys(name for name, _ in texts), [folder], folder)
     wavs = {name: str(files[0]) if len(files) == 1 else name for name, files in files_of.items()}
     return [

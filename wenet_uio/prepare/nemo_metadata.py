@@ -16,7 +16,7 @@ Metadata = dict[str, Any]
 
 
 def of_new_set(options: NemoOptions, entries: int) -> Metadata:
-    """Metadata of a set of `entries` entries, with the keys of NeMo's converter."""
+    """Return metadata of a set of `entries` entries, with the keys of NeMo's converter."""
     storing = options.storing
     return {
         "created_datetime": _now(),
@@ -40,7 +40,7 @@ def of_new_set(options: NemoOptions, entries: int) -> Metadata:
 
 
 def with_addition(metadata: Metadata, manifest: str, shards: int) -> Metadata:
-    """Metadata after a manifest was added in `shards` tars; the former metadata goes to the
+    """Return metadata after a manifest was added in `shards` tars; the former metadata goes to the
     history.
     """
     former = {key: value for key, value in metadata.items() if key != "history"}
@@ -59,7 +59,7 @@ def with_addition(metadata: Metadata, manifest: str, shards: int) -> Metadata:
 
 
 def read(folder: Path) -> Metadata:
-    """The metadata of a set.
+    """Return the metadata of a set.
 
     Raises:
         ValueError: there is no metadata.yaml, or it has another form.
@@ -84,7 +84,7 @@ def write(folder: Path, values: Metadata) -> None:
 
 
 def holds(metadata: Metadata, manifest: str) -> bool:
-    """Whether a manifest of this content was added before."""
+    """Tell whether a manifest of this content was added before."""
     digest = digest_of(manifest)
     return any(
         version.get("added", {}).get("sha256") == digest
@@ -93,17 +93,17 @@ def holds(metadata: Metadata, manifest: str) -> bool:
 
 
 def num_shards(metadata: Metadata) -> int:
-    """Number of tars of the set."""
+    """Return the number of tars of the set."""
     return int(metadata["dataset_config"]["num_shards"])
 
 
 def samples_per_shard(metadata: Metadata) -> int:
-    """Entries of one tar."""
+    """Return entries of one tar."""
     return int(metadata.get("num_samples_per_shard") or 1)
 
 
 def options_of(metadata: Metadata) -> NemoOptions:
-    """The options with which the set was made."""
+    """Return the options with which the set was made."""
     conf = metadata["dataset_config"]
     return NemoOptions(
         num_shards=int(conf["num_shards"]),

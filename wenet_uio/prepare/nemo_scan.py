@@ -47,7 +47,7 @@ class Scanned:
     """Two lines without a key of their own have one key by the name of their audio."""
 
     def of(self, chosen: np.ndarray) -> Scanned:
-        """Some rows."""
+        """Return some rows."""
         names = ("offsets", "sizes", "seconds", "key_hash", "audio_hash")
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
@@ -111,7 +111,7 @@ def _seconds(line: RawLine, path: str) -> float:
 
 
 def buckets_of(scanned: Scanned, options: NemoOptions, count: int) -> list[NemoOptions]:
-    """Options of each of `count` buckets: intervals of duration of equal width, as in NeMo."""
+    """Return options of each of `count` buckets: intervals of duration of equal width, as in NeMo."""
     low = float(scanned.seconds.min()) if options.min_duration is None else options.min_duration
     high = (
         float(np.nextafter(scanned.seconds.max(), np.inf))
@@ -126,7 +126,7 @@ def buckets_of(scanned: Scanned, options: NemoOptions, count: int) -> list[NemoO
 
 
 def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray]:
-    """Rows of `scanned` that go into each tar.
+    """Return rows of `scanned` that go into each tar.
 
     Raises:
         ValueError: there are fewer entries than tars.
@@ -155,7 +155,7 @@ def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray
 
 
 def chosen_of(scanned: Scanned, options: NemoOptions) -> np.ndarray:
-    """Rows of `scanned` within the bounds on duration."""
+    """Return rows of `scanned` within the bounds on duration."""
     low, high = (
         options.min_duration or 0.0,
         np.inf if options.max_duration is None else options.max_duration,
@@ -164,7 +164,7 @@ def chosen_of(scanned: Scanned, options: NemoOptions) -> np.ndarray:
 
 
 def keys_of(scanned: Scanned, manifest: str) -> list[str]:
-    """The key of each row by all rules; needed if keys clash. Holds all keys in memory."""
+    """Return the key of each row by all rules; needed if keys clash. Holds all keys in memory."""
     parsed: dict[int, tuple[str, Audio | None]] = {}
     for offset, text in lines_of(manifest):
         try:

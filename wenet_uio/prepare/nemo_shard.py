@@ -142,13 +142,13 @@ def pack_nemo_shard(job: NemoShardJob) -> tuple[Receipt, bool]:
 
 
 def _is_there(job: NemoShardJob, receipt: Receipt) -> bool:
-    """Whether the files of an earlier run still exist."""
+    """Tell whether the files of an earlier run still exist."""
     sizes = [shard["bytes"] for shard in receipt.shards]
     return job.shard_manifest.is_file() and job.tar.is_file() and [job.tar.stat().st_size] == sizes
 
 
 def _lines(job: NemoShardJob) -> Iterator[RawLine]:
-    """The entries, with the audio where it is."""
+    """Yield the entries, with the audio where it is."""
     with open(job.manifest, "rb") as file:
         for number, (offset, size) in enumerate(
             zip(job.offsets.tolist(), job.sizes.tolist(), strict=True)
@@ -208,7 +208,9 @@ class _Packing:
         return Receipt(None if temporary else fingerprint, [{**done, "bytes": tar.size}], bad)
 
     def _entry(self, line: RawLine, tar: TarWriter) -> dict[str, Any]:
-        """The entry of a line in the manifest; its audio is added to the tar unless it is there."""
+        """Return the entry of a line in the manifest; its audio is added to the tar unless it is
+        there.
+        """
         is_slice = is_cut(line) and self._job.storing.slice_with_offset
         stored = replace(line, wav=locate(line.wav, self._job.manifest))
         if not is_slice:
@@ -238,7 +240,7 @@ class _Packing:
         }
 
     def _name_of_entry(self, member: str) -> str:
-        """The name by which the next entry of a member names it."""
+        """Return the name by which the next entry of a member names it."""
         repeats = self._entries[member]
         self._entries[member] += 1
         base, suffix = os.path.splitext(member)  # noqa: PTH122 - a name, not a path
@@ -263,7 +265,7 @@ class _Packing:
         self._members[part], self._entries[name], self._seconds[name] = name, 0, seconds
 
     def _duration(self, line: RawLine, stored: float, *, is_slice: bool) -> float:
-        """Seconds of an entry: as the line states them, else as its audio has them."""
+        """Return seconds of an entry: as the line states them, else as its audio has them."""
         stated = line.extra.get("duration")
         if line.end is not None:
             length = line.end - line.start

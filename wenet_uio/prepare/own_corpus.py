@@ -57,12 +57,12 @@ class ReadOptions:
     """Column, tier or suffix of the text, where there are several."""
 
     def folders(self, beside: Path) -> list[Path]:
-        """Folders of relative paths, in the order in which they are tried."""
+        """Return folders of relative paths, in the order in which they are tried."""
         folders = (beside, self.audio, self.relative_to.absolute())
         return [folder for folder in dict.fromkeys(folders) if folder]
 
     def searches(self, path: Path) -> bool:
-        """Whether the audio of transcripts is searched by name."""
+        """Tell whether the audio of transcripts is searched by name."""
         return (
             self.audio is not None
             or (self.form or (path.exists() and form_of(path))) in NAMED_AUDIO
@@ -101,7 +101,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def read_options(args: Namespace, relative_to: Path) -> ReadOptions:
-    """The options of `add_options` that say how transcripts are read."""
+    """Return the options of `add_options` that say how transcripts are read."""
     return ReadOptions(args.form, args.audio, relative_to, args.text_field)
 
 
@@ -179,7 +179,7 @@ def _tell_unused(lines: Sequence[RawLine], path: Path, audio: Path) -> None:
 def _with_audio(
     lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions
 ) -> list[RawLine]:
-    """The lines with absolute paths of their audio."""
+    """Return the lines with absolute paths of their audio."""
     beside = path if path.is_dir() else path.parent
     folders = options.folders(beside)
     audio = options.audio or (beside if form in NAMED_AUDIO else None)
@@ -208,7 +208,7 @@ def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
 
 
 def _place(files: Sequence[Path], folders: Sequence[Path]) -> str:
-    """Why audio is not found: two files may be meant, or none is there."""
+    """Explain a failed lookup of audio: ambiguous or missing."""
     return (
         f"may be {files[0]} or {files[1]}"
         if files
@@ -217,7 +217,7 @@ def _place(files: Sequence[Path], folders: Sequence[Path]) -> str:
 
 
 def _hint(line: RawLine, may_be_header: bool) -> str:
-    """What to do about missing audio; a first row whose audio has no suffix is probably a
+    """Return what to do about missing audio; a first row whose audio has no suffix is probably a
     header.
     """
     if may_be_header and not Path(line.wav).suffix:
@@ -259,8 +259,8 @@ def _of_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:
 
 
 def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
-    """Lines with unique keys by the rule of `formats/keys.py`; of lines without a key, each has
-    audio of its own.
+    """Return lines with unique keys by the rule of `formats/keys.py`; of lines without a key, each
+    has audio of its own.
     """
     named = with_distinct_keys(lines)
     wav_of: dict[str | Audio, str] = {}

@@ -87,7 +87,8 @@ class Choice(NamedTuple):
 
 
 def read_labels(results: str | Path) -> dict[str, Label]:
-    """The results of one decode mode: `nbest.jsonl` of a folder of recognize.py, else its `text`.
+    """Return the results of one decode mode: `nbest.jsonl` of a folder of recognize.py, else its
+    `text`.
 
     Raises:
         OSError: the folder has neither file.
@@ -174,7 +175,7 @@ def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Lab
 
 
 def _reason(speech: Speech, label: Label, limits: Limits) -> LeftOut | None:
-    """Why a label is out of the bounds on one model; None if it is inside."""
+    """Say why a label is out of the bounds on one model; None if it is inside."""
     characters = sum(not char.isspace() for char in label.text)
     if not characters:
         return LeftOut("empty", "nothing was recognised")
@@ -197,7 +198,7 @@ def _reason(speech: Speech, label: Label, limits: Limits) -> LeftOut | None:
 def _disagreement(
     key: str, label: Label, limits: Limits, others: Mapping[str, Label] | None
 ) -> LeftOut | None:
-    """Why a label differs too much from that of the second model; None if it does not."""
+    """Say why a label differs too much from that of the second model; None if it does not."""
     if others is None or limits.max_cer is None:
         return None
     if key not in others:

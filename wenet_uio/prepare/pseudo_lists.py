@@ -102,7 +102,7 @@ def _shards_without_texts(data_list: str, out: str) -> Iterator[str]:
 
 
 def _manifest_of(out: str, number: int) -> Path:
-    """The manifest of a shard of the list `out`."""
+    """Return the manifest of a shard of the list `out`."""
     return Path(f"{out}.texts", f"{number:09d}.json")
 
 
@@ -180,7 +180,7 @@ def _speech(corpus: Corpus) -> list[Speech]:
 
 
 def _counts(corpus: Corpus, choice: Choice) -> dict[str, Any]:
-    """Utterances and seconds of the list, of the labels, and of each reason."""
+    """Return utterances and seconds of the list, of the labels, and of each reason."""
     number: Counter[str] = Counter({"not_indexed": len(corpus.bad)} if corpus.bad else {})
     seconds: defaultdict[str, float] = defaultdict(float)
     for key, length in _speech(corpus):
@@ -233,7 +233,7 @@ def _shard_lines(corpus: Corpus, choice: Choice, out: str) -> Iterator[str]:
 
 
 def _records(corpus: ShardCorpus, shard: int) -> Iterator[list[Any]]:
-    """[text, start, end, other fields, key, audio member] of each sample of a shard with a
+    """Yield [text, start, end, other fields, key, audio member] of each sample of a shard with a
     manifest.
     """
     rows = corpus.rows(shard)
@@ -252,7 +252,7 @@ def _records(corpus: ShardCorpus, shard: int) -> Iterator[list[Any]]:
 
 
 def _entry(record: list[Any], choice: Choice) -> dict[str, Any]:
-    """The entry of a manifest for one sample; `_skipme` says why the sample has no label."""
+    """Return the entry of a manifest for one sample; `_skipme` says why the sample has no label."""
     _, start, end, extra, key, member = record
     entry = {**extra, "key": key, "audio_filepath": member, "text": choice.texts.get(key, "")}
     entry.pop("shard_id", None)  # each tar has a manifest of its own

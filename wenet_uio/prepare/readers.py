@@ -35,8 +35,8 @@ KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "langua
 
 
 def _with_names_of_lists(text: str, text_field: str | None) -> str:
-    """A line of JSON in which the audio is `wav` and the text is `txt`, by any names that tables
-    have for them.
+    """Return a line of JSON in which the audio is `wav` and the text is `txt`, by any names that
+    tables have for them.
 
     A text that `text_field` names keeps its name.
 

@@ -107,7 +107,7 @@ def _check_first_row(
 
 
 def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of each row that is not empty."""
+    """Yield the line number and fields of each row that is not empty."""
     lines = (line for _, line in lines_of_table(path))
     quoting = csv.QUOTE_MINIMAL if delimiter == COMMA else csv.QUOTE_NONE
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
@@ -133,7 +133,7 @@ def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def lines_of_table(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Number and text of each line of a table.
+    """Yield the number and text of each line of a table.
 
     Raises:
         ListError: line ends are those of the old Mac. ValueError: a line is not UTF-8.
@@ -174,8 +174,8 @@ def tell_text_column(path: str, columns: Collection[str], text_field: str | None
 
 
 def field_of(line: RawLine, name: str) -> str | None:
-    """The value of a line's field under any name that COLUMNS has for it; None if the field is
-    missing or empty.
+    """Return the value of a line's field under any name that COLUMNS has for it; None if the field
+    is missing or empty.
     """
     values = (
         str(line.extra[alias]).strip()
@@ -186,8 +186,8 @@ def field_of(line: RawLine, name: str) -> str | None:
 
 
 def key_of_part(wav: str, start: float) -> str:
-    """The key of a part of a recording in a row without a key: the file name, and the start in
-    milliseconds.
+    """Return the key of a part of a recording in a row without a key: the file name, and the start
+    in milliseconds.
     """
     return f"{Path(wav).stem}_{round(start * 1000):07d}"
 

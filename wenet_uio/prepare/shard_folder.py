@@ -83,7 +83,7 @@ def take_over(
 
 
 def _lost(folder: Path, prefix: str, jobs: Sequence[ShardJob]) -> list[Path]:
-    """Tars of a prefix that `jobs` replace or leave over."""
+    """Return tars of a prefix that `jobs` replace or leave over."""
     receipts = filter(None, map(receipt_of_earlier_run, jobs))
     reused_tars = {folder / shard["path"] for receipt in receipts for shard in receipt.shards}
     existing_tars = (
@@ -107,8 +107,8 @@ def remove_stale(folder: Path, prefix: str, names: Collection[str], tars: Collec
 
 
 def _files_of(folder: Path, prefix: str) -> list[tuple[Path, Path]]:
-    """Shards, indexes and receipts of a prefix, each with the shard or receipt that it belongs to:
-    itself, or a tar.
+    """Return shards, indexes and receipts of a prefix, each with the shard or receipt that it
+    belongs to: itself, or a tar.
     """
     files = []
     for place in _places(folder):
@@ -121,7 +121,7 @@ def _files_of(folder: Path, prefix: str) -> list[tuple[Path, Path]]:
 
 
 def _names_any(data_list: str, tars: Sequence[Path]) -> bool:
-    """Whether a list exists and has one of the tars in a line."""
+    """Tell whether a list exists and has one of the tars in a line."""
     if not Path(data_list).is_file():
         return False
     lines = set(Path(data_list).read_text(encoding="utf-8", errors="replace").splitlines())
@@ -129,7 +129,7 @@ def _names_any(data_list: str, tars: Sequence[Path]) -> bool:
 
 
 def _places(folder: Path) -> list[Path]:
-    """The folders that runs write to: `folder`, those of duration groups, and those of their
+    """Return the folders that runs write to: `folder`, those of duration groups, and those of their
     receipts.
     """
     receipts = folder / RECEIPTS

@@ -92,7 +92,7 @@ def pack_shard(job: ShardJob) -> tuple[Receipt, bool]:
 
 
 def receipt_of_earlier_run(job: ShardJob) -> Receipt | None:
-    """The receipt of an earlier run that did the same job, if its shards still exist."""
+    """Return the receipt of an earlier run that did the same job, if its shards still exist."""
     receipt = read_receipt(_receipt_path(job))
     if receipt is None or receipt.fingerprint != _fingerprint(job):
         return None
@@ -100,7 +100,7 @@ def receipt_of_earlier_run(job: ShardJob) -> Receipt | None:
 
 
 def read_receipt(path: Path) -> Receipt | None:
-    """The receipt of an earlier run; None if there is none."""
+    """Return the receipt of an earlier run; None if there is none."""
     return Receipt(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
@@ -152,8 +152,8 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
 
 
 def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) -> PackedSample:
-    """Stored features of an utterance: their bytes, or `.npy` of a part that has to be read from
-    the path `source`.
+    """Return stored features of an utterance: their bytes, or `.npy` of a part that has to be read
+    from the path `source`.
 
     Raises:
         AudioError: the features cannot be read, or `storing` says to store them in another way.
@@ -238,7 +238,7 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
 
 
 def why_bad(utterance: RawLine, error: AudioError | OSError) -> str:
-    """Why the audio of an utterance cannot be packed.
+    """Say why the audio of an utterance cannot be packed.
 
     Raises:
         OSError: `error`, if the machine has run out of memory or of file descriptors.
@@ -250,14 +250,14 @@ def why_bad(utterance: RawLine, error: AudioError | OSError) -> str:
 
 
 def is_temporary(error: Exception) -> bool:
-    """Whether the next run may read this audio: after errors of the disk or the network, not if a
-    file is missing.
+    """Tell whether the next run may read this audio: after errors of the disk or the network, not
+    if a file is missing.
     """
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
 
 def version_of_file(path: str) -> tuple[int, int] | None:
-    """Size and time of a file; None if it cannot be read."""
+    """Return the size and time of a file; None if it cannot be read."""
     try:
         status = Path(path).stat()
     except OSError:

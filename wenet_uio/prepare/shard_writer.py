@@ -97,7 +97,7 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
 
 
 def _with_records(entries: list[Entry], records: list[bytes]) -> Rows:
-    """Rows with the texts and other fields of all samples, as a scan of the tar gives them."""
+    """Return rows with the texts and other fields of all samples, as a scan of the tar gives them."""
     ends = list(accumulate(map(len, records)))
     placed = [
         entry._replace(text_offset=end - len(record), text_size=len(record))
@@ -111,7 +111,7 @@ def _json(fields: Mapping[str, Any]) -> bytes:
 
 
 def bytes_in_shard(sample: PackedSample) -> int:
-    """Bytes that a sample takes in a tar: its members with headers and padding."""
+    """Return bytes that a sample takes in a tar: its members with headers and padding."""
     members = [(sample.suffix, len(sample.audio)), ("txt", len(sample.text.encode()))]
     if sample.extra:
         members.append(("json", len(_json(sample.extra))))
@@ -119,7 +119,7 @@ def bytes_in_shard(sample: PackedSample) -> int:
 
 
 def bytes_of_member(name: str, size: int) -> int:
-    """Bytes that a member of `size` bytes takes in a tar, with its header and padding."""
+    """Return bytes that a member of `size` bytes takes in a tar, with its header and padding."""
     return len(_header(name, size)) + size + -size % BLOCK
 
 

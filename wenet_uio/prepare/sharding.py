@@ -57,7 +57,7 @@ class DurationGroup(NamedTuple):
         return f"{self.shortest:g}_{self.longest:g}"
 
     def has(self, seconds: float) -> bool:
-        """Whether utterances of this length are in the group."""
+        """Tell whether utterances of this length are in the group."""
         # Divided as frames are, so that a bound of whole frames is exact
         per_second = PER_SECOND[self.unit]
         return self.shortest / per_second <= seconds < self.longest / per_second
@@ -214,8 +214,8 @@ def _by_folder(
     measured: Sequence[MeasuredLine | str],
     groups: Sequence[DurationGroup],
 ) -> tuple[dict[str, list[int]], list[tuple[str, float]]]:
-    """Numbers of the utterances by folder of their group, and key and seconds of utterances in no
-    group.
+    """Return numbers of the utterances by folder of their group, and key and seconds of utterances
+    in no group.
     """
     folders: dict[str, list[int]] = {f"{group.name}/": [] for group in groups} or {"": []}
     outside: list[tuple[str, float]] = []
@@ -232,7 +232,7 @@ def _by_folder(
 
 
 def _folder_of(seconds: float, groups: Sequence[DurationGroup]) -> str | None:
-    """Folder of the group that has utterances of this length; None if no group has them."""
+    """Return the folder of the group that has utterances of this length; None if no group has them."""
     if not groups:
         return ""
     return next((f"{group.name}/" for group in groups if group.has(seconds)), None)
@@ -257,8 +257,8 @@ def _sizes(
     storing: Storing,
     executor: Executor,
 ) -> list[int]:
-    """Bytes of each utterance in a tar: exact if it is copied or stored as wav, otherwise estimated
-    by a pilot.
+    """Return bytes of each utterance in a tar: exact if it is copied or stored as wav, otherwise
+    estimated by a pilot.
     """
     pairs = [
         (line, measurement)
@@ -299,7 +299,7 @@ def _sizes(
 def _pilot(
     encoded: list[tuple[RawLine, MeasuredLine]], storing: Storing, executor: Executor
 ) -> np.poly1d:
-    """Expected bytes of encoded audio by its number of samples: a straight line through some
+    """Return expected bytes of encoded audio by its number of samples: a straight line through some
     utterances.
     """
     pilot = encoded[:: -(-len(encoded) // PILOT_UTTERANCES)]

@@ -66,7 +66,8 @@ class Tier:
 
 
 def text_of_file(path: str | Path) -> str:
-    """The text of a whole file in UTF-8, or in UTF-16 with a byte order mark, as Praat writes it.
+    """Return the text of a whole file in UTF-8, or in UTF-16 with a byte order mark, as Praat
+    writes it.
 
     Raises:
         ListError: the file has another encoding, or NUL characters.
@@ -105,8 +106,8 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
 
 
 def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
-    """Start, end and lines of text of each cue. A blank line ends a cue of WebVTT, but is part of a
-    text of SRT.
+    """Return the start, end and lines of text of each cue. A blank line ends a cue of WebVTT, but
+    is part of a text of SRT.
     """
     cues: list[Cue] = []
     is_inside = False

@@ -105,8 +105,8 @@ def _put(path: str, uri: str) -> bool:
 
 
 def _modified(store: Any, name: str) -> datetime:
-    """When an object was written. ossfs gives seconds since the epoch, and takes them for local
-    time in `modified`.
+    """Return when an object was written. ossfs gives seconds since the epoch, and takes them for
+    local time in `modified`.
     """
     seconds = store.info(name).get("LastModified")
     return (

@@ -33,7 +33,7 @@ class Scores:
     """Keys of hypotheses without reference: they are not scored."""
 
     def counts(self) -> list[Counts]:
-        """Counts of each utterance, in the order of the references."""
+        """Return counts of each utterance, in the order of the references."""
         return [Counts.of(pairs) for pairs in self.utterances.values()]
 
 
@@ -152,5 +152,5 @@ def _script(pair: Pair) -> str:
 
 
 def _width(word: str) -> int:
-    """Columns that a word takes on a terminal."""
+    """Return columns that a word takes on a terminal."""
     return sum(2 if unicodedata.east_asian_width(char) in "AFW" else 1 for char in word)

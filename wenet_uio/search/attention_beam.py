@@ -86,7 +86,9 @@ def attention_beam_search(
 
 
 def _with_eos(log_probs: torch.Tensor, count: int, eos: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `count` best tokens (B, K, N); eos replaces the last of them if it is not among them."""
+    """Return the `count` best tokens (B, K, N); eos replaces the last of them if it is not among
+    them.
+    """
     candidates = log_probs.topk(count, dim=2).indices
     lacking = (candidates != eos).all(dim=2)
     candidates[..., -1].masked_fill_(lacking, eos)
@@ -104,7 +106,7 @@ def _only_eos(
 
 
 def _rows(history: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
-    """Rows `parents` (B, K2) of history (B, K, U): (B, K2, U)."""
+    """Return rows `parents` (B, K2) of history (B, K, U): (B, K2, U)."""
     return history.gather(1, parents.unsqueeze(2).expand(-1, -1, history.size(2)))
 
 

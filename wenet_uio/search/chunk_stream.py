@@ -115,7 +115,7 @@ class ChunkStream(LiveStream):
                 attempt([stream], stream._settle)
 
     def _kind(self, output: torch.Tensor) -> Hashable:
-        """What is equal in chunks that are searched together."""
+        """Return what is equal in chunks that are searched together."""
         return id(self._model), self._search.options.blank_penalty, output.size(1)
 
     def _absorb(self) -> None:

@@ -93,7 +93,7 @@ def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOpti
 
 
 def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
-    """The first `options.nbest` hypotheses of utterance `row`, with frames of the tokens if
+    """Return the first `options.nbest` hypotheses of utterance `row`, with frames of the tokens if
     `options.token_times`.
     """
     nbest = nbest[: batch.options.nbest]

@@ -44,7 +44,7 @@ def possible_modes(model: DecodingModel) -> list[str]:
 
 
 def _untrained(model: DecodingModel, mode: DecodeMode) -> list[str]:
-    """The weights that the mode needs and that are 0."""
+    """Return the weights that the mode needs and that are 0."""
     return [weight for weight in mode.needs if getattr(model, weight, 0.0) == 0.0]
 
 
@@ -113,7 +113,7 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def usual_mode(family: Family, possible: Sequence[str], scored: bool = False) -> str:
-    """The decode mode of a model that can do `possible` modes, if the user names none.
+    """Return the decode mode of a model that can do `possible` modes, if the user names none.
 
     Args:
         scored: hot words or a language model are used, which some searches do not know.

@@ -15,7 +15,8 @@ class TokenRules(Protocol):
     """Which tokens may follow, and what they mean in the text that was found."""
 
     def apply(self, log_probs: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities (B, K, V) of the next token with -inf for those that may not follow.
+        """Return log-probabilities (B, K, V) of the next token with -inf for those that may not
+        follow.
 
         Args:
             log_probs: (B, K, V) of the next token of K hypotheses.

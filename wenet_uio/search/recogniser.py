@@ -50,7 +50,7 @@ def add_trust_code(parser: argparse.ArgumentParser) -> None:
 
 
 def operators_of_decoding(config: Config) -> list[str]:
-    """`module:name` of the operators of the user that run in decoding."""
+    """Return `module:name` of the operators of the user that run in decoding."""
     return [operator.use for operator in config.dataset_conf.operators if operator.evaluation]
 
 

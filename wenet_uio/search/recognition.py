@@ -94,7 +94,7 @@ def recognize(
 
 
 def _with_languages(search: Search, batch: Batch) -> Search:
-    """The search with the language of each utterance: its field `lang`, else the option."""
+    """Return the search with the language of each utterance: its field `lang`, else the option."""
     assert not isinstance(search.options.language, tuple)
     languages = tuple(fields.get("lang") or search.options.language for fields in batch.extra)
     return search._replace(options=replace(search.options, language=languages))
@@ -118,7 +118,7 @@ def _add(
 
 
 def keys_of(corpus: Corpus) -> list[str]:
-    """Keys of all utterances, in the order of the list."""
+    """Return keys of all utterances, in the order of the list."""
     return [
         corpus.key(SampleRef(shard, row))
         for shard in range(corpus.num_shards)
@@ -127,7 +127,7 @@ def keys_of(corpus: Corpus) -> list[str]:
 
 
 def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> dict[str, Any]:
-    """A hypothesis as an object of nbest.jsonl.
+    """Return a hypothesis as an object of nbest.jsonl.
 
     The object has `text` and `score`. If the hypothesis has token times, the object also has
     `confidence` (absent without tokens) and `tokens`, each with `token`, `time` in seconds and

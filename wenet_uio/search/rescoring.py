@@ -67,7 +67,7 @@ def attention_rescoring(
 def _starts(
     model: RescoringModel, lengths: torch.Tensor, prompts: torch.Tensor | None
 ) -> torch.Tensor:
-    """The first tokens (B, P) of the decoder: the prompts, or sos."""
+    """Return the first tokens (B, P) of the decoder: the prompts, or sos."""
     return (
         torch.full((len(lengths), 1), model.sos, device=lengths.device)
         if prompts is None
@@ -82,7 +82,9 @@ def _decoder_scores(
     reverse_weight: float,
     prompts: torch.Tensor,
 ) -> torch.Tensor:
-    """Log-probability (N,) of each token sequence followed by eos, after its prompt (N, P)."""
+    """Return the log-probability (N,) of each token sequence followed by eos, after its prompt (N,
+    P).
+    """
     memory, memory_lengths = encoded
     lengths = torch.tensor([len(row) for row in tokens], device=memory.device) + prompts.size(1)
     text = pad_sequence([torch.tensor(row, dtype=torch.int64) for row in tokens], True, model.eos)

@@ -68,7 +68,7 @@ def attention_rescoring(batch: Decoding[AttentionModel]) -> list[NBest]:
 
 
 def _reverse_weight(batch: Decoding[AttentionModel]) -> float:
-    """The option, or the weight of the model if the option is None."""
+    """Return the option, or the weight of the model if the option is None."""
     if batch.options.reverse_weight is not None:
         return batch.options.reverse_weight
     return batch.model.reverse_weight if batch.model.decoder.bidirectional else 0.0

@@ -243,7 +243,7 @@ def _widened(mask: np.ndarray, seconds: float) -> np.ndarray:
 
 
 def _touched(runs: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Whether each run (N, 2) has a frame of the mask; (N,)."""
+    """Tell whether each run (N, 2) has a frame of the mask; (N,)."""
     count = np.concatenate(([0], np.cumsum(mask)))
     return count[runs[:, 1]] > count[runs[:, 0]]
 

@@ -12,8 +12,8 @@ from wenet_uio.dataset.types import Example
 
 
 def features_obstacle(conf: DatasetConf) -> str:
-    """The reason why features of parts differ from those of the whole waveform; empty if they do
-    not.
+    """Return the reason why features of parts differ from those of the whole waveform; empty if
+    they do not.
     """
     if any(operator.evaluation for operator in conf.operators):
         return "the train.yaml names operators, which need whole utterances"
@@ -37,7 +37,7 @@ class StreamFeatures:
         """Samples of the frames to come."""
 
     def missing_samples(self, frames: int) -> int:
-        """Number of samples that complete the next `frames` frames."""
+        """Return the number of samples that complete the next `frames` frames."""
         return (frames - 1) * self._frame.shift + self._frame.window - len(self._samples)
 
     def accept(self, samples: torch.Tensor) -> torch.Tensor | None:

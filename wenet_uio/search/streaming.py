@@ -78,7 +78,7 @@ class Stream:
 
 
 def obstacle_of(model: DecodingModel, conf: DatasetConf) -> str:
-    """The reason why a model cannot encode chunk by chunk; empty if it can."""
+    """Return the reason why a model cannot encode chunk by chunk; empty if it can."""
     encoder = model.encoder
     if isinstance(encoder, SanmEncoder):  # whatever its training was
         return encoder.obstacle

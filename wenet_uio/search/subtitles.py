@@ -63,7 +63,7 @@ def vtt(cues: Sequence[Cue]) -> Iterator[str]:
 
 
 def _places(text: str, words: Iterable[tuple[str, float, float]]) -> list[tuple[int, int]]:
-    """First character, and one past the last, of each word in the text."""
+    """Return the first character, and one past the last, of each word in the text."""
     places: list[tuple[int, int]] = []
     end = 0
     for word, _, _ in words:

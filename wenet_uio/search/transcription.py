@@ -249,7 +249,7 @@ class Transcriber:
         return pieces
 
     def _frames(self, source: Source) -> RecordingFrames:
-        """The encoder frames of a recording, to be computed when they are needed."""
+        """Return the encoder frames of a recording, to be computed when they are needed."""
         features, rate = (
             StreamFeatures(self._conf, self.features),
             self._conf.resample_conf.resample_rate,
@@ -299,12 +299,12 @@ class Transcriber:
         return dict(zip(batch.keys, nbests, strict=True))
 
     def _example(self, source: Source, place: int, segment: Segment) -> Example | None:
-        """Features of a segment; see `features`."""
+        """Return features of a segment; see `features`."""
         waveform, rate = read_audio(source, segment.start, segment.end, self.channel)
         return self.features(str(place), torch.from_numpy(waveform), rate)
 
     def features(self, key: str, waveform: torch.Tensor, sample_rate: int) -> Example | None:
-        """Features of a waveform on the scale of int16.
+        """Return features of a waveform on the scale of int16.
 
         None if it is too short for one frame, or if an operator of the user leaves it out.
         """
@@ -318,7 +318,7 @@ class Transcriber:
         return example
 
     def tokens(self, hypothesis: Hypothesis, segment: Segment) -> list[Token]:
-        """Tokens with their times in the recording; evenly spaced if CTC has no path through
+        """Return tokens with their times in the recording; evenly spaced if CTC has no path through
         them.
         """
         language = hypothesis.language

@@ -34,7 +34,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def is_installed() -> bool:
-    """Whether silero-vad is installed.
+    """Tell whether silero-vad is installed.
 
     The package is not imported: its import sets torch's number of threads to 1.
     """

@@ -169,7 +169,7 @@ class WindowStream(LiveStream):
         self._conclude(segment, tokens, texts, rule)
 
     def _silent(self) -> np.ndarray:
-        """Whether each new frame of WINDOW samples is without speech."""
+        """Tell whether each new frame of WINDOW samples is without speech."""
         if self._voice is not None:
             voices = self._voice.accept(self._to_voice.accept(self._fresh).numpy())
             return voices < VOICE

@@ -31,7 +31,7 @@ def check_token(token: str | None, secret: str | None) -> None:
 
 
 def is_allowed(origin: str | None, origins: Collection[str]) -> bool:
-    """Whether `origins` has the origin of a page, or `*` for all."""
+    """Tell whether `origins` has the origin of a page, or `*` for all."""
     return origin is not None and ("*" in origins or origin in origins)
 
 
@@ -47,7 +47,7 @@ def check_origin(request: web.Request, origins: Collection[str]) -> None:
 
 
 def _is_own(origin: str, request: web.Request) -> bool:
-    """Whether this server served the page.
+    """Tell whether this server served the page.
 
     A hostile page can let its own host name point to the loopback address (DNS rebinding). So a
     server at a loopback address also checks the name.

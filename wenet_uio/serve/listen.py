@@ -69,7 +69,9 @@ async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | 
 
 
 def url_of(runner: web.AppRunner, is_secure: bool) -> str:
-    """Where the page is; an address for a browser on this machine if the server listens on all."""
+    """Return where the page is; an address for a browser on this machine if the server listens on
+    all.
+    """
     host, port = runner.addresses[0][:2]
     if host in ("0.0.0.0", "::"):
         host = "localhost"

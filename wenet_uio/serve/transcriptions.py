@@ -147,8 +147,8 @@ class Transcriptions:
         return Transcript(tuple(segments), recording.seconds), warnings
 
     def _options_of(self, fields: Mapping[str, str]) -> tuple[TranscribeOptions, list[str]]:
-        """The options of the server with the language and hot words of a request, and what is said
-        of them.
+        """Return the options of the server with the language and hot words of a request, and what
+        is said of them.
         """
         options = self._with_language(fields.get("language"))
         wanted = phrases_of(fields.get("hot_words", ""))
@@ -173,8 +173,8 @@ class Transcriptions:
         return replace(options, hot_words=[*options.hot_words, *known]), warnings
 
     def _with_language(self, language: str | None) -> TranscribeOptions:
-        """The options of the server; a model that is asked for a language transcribes in that of
-        the request.
+        """Return the options of the server; a model that is asked for a language transcribes in
+        that of the request.
         """
         languages = self._recogniser.recogniser.model.prompt_languages
         if not language or not languages:
@@ -186,8 +186,8 @@ class Transcriptions:
 
 
 def spelled(phrases: Sequence[str], recogniser: SpeechRecogniser) -> tuple[list[str], list[str]]:
-    """The phrases that the units can spell, and a warning for the client, not for the log, that
-    names the others.
+    """Return the phrases that the units can spell, and a warning for the client, not for the log,
+    that names the others.
     """
     _, unknown = tokenize_phrases(phrases, recogniser.recogniser.tokenizer)
     known = [phrase for phrase in phrases if phrase not in unknown]
@@ -195,8 +195,8 @@ def spelled(phrases: Sequence[str], recogniser: SpeechRecogniser) -> tuple[list[
 
 
 def _prompted(prompt: str) -> tuple[tuple[str, ...], int]:
-    """The phrases of a prompt, and the number of those that are too long: OpenAI's prompts may be
-    prose.
+    """Return the phrases of a prompt, and the number of those that are too long: OpenAI's prompts
+    may be prose.
     """
     phrases = [phrase.strip() for phrase in re.split(r"[,;.\n]", prompt)]
     short = [phrase for phrase in phrases if len(phrase) <= MOST_PHRASE_CHARACTERS]
@@ -255,7 +255,7 @@ async def _content(part: BodyPartReader, most: int, idle: float) -> bytes:
 def written(
     transcript: Transcript, warnings: list[str], upload: Upload, recogniser: SpeechRecogniser
 ) -> web.Response:
-    """The answer in the format of the request."""
+    """Return the answer in the format of the request."""
     kind = upload.response_format
     if kind == "text":
         return web.Response(text=f"{transcript.text}\n")
@@ -292,7 +292,7 @@ def written(
 def _segment(
     number: int, segment: TranscriptSegment, recogniser: SpeechRecogniser
 ) -> dict[str, Any]:
-    """A segment with the fields of OpenAI's API; null where our models have no such value."""
+    """Return a segment with the fields of OpenAI's API; null where our models have no such value."""
     symbols = recogniser.recogniser.tokenizer.symbols
     sure = [math.log(max(token.confidence, 1e-30)) for token in segment.tokens]
     text = segment.text.encode()

@@ -68,13 +68,13 @@ class LanguageSplitter:
         ]
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
-        it.
+        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
+        before it.
         """
         return self.all.starts_word(previous, token)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of tokens of any language."""
+        """Return the text of tokens of any language."""
         return self.all.join(tokens)
 
     def identity(self) -> bytes:
@@ -102,7 +102,7 @@ class AggregateSplitter:
         )
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word: also after a token of another language."""
+        """Tell whether `token` starts a new word: also after a token of another language."""
         before, (language, piece) = _pieces(previous), _pieces(token)[-1]
         if not before or before[-1][0] != language or language not in self.parts:
             return True
@@ -110,8 +110,8 @@ class AggregateSplitter:
         return self.parts[language].splitter.starts_word(same, piece)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens. Between languages is a space if the next token begins a word that
-        is no ideograph.
+        """Return the text of the tokens. Between languages is a space if the next token begins a
+        word that is no ideograph.
         """
         text = ""
         for language, run in self._runs(tokens):
@@ -125,8 +125,8 @@ class AggregateSplitter:
         return text
 
     def _runs(self, tokens: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Consecutive tokens of one language, without <blank> and <sos/eos>, which units files have
-        too.
+        """Yield consecutive tokens of one language, without <blank> and <sos/eos>, which units
+        files have too.
         """
         pieces = (piece for token in tokens for piece in _pieces(token))
         pieces = (
@@ -136,7 +136,7 @@ class AggregateSplitter:
             yield language, [token for _, token in run]
 
     def identity(self) -> bytes:
-        """Those of all tokenizers."""
+        """Return those of all tokenizers."""
         return b"".join(
             unit_name(name, "").encode() + part.splitter.identity()
             for name, part in self.parts.items()
@@ -144,8 +144,8 @@ class AggregateSplitter:
 
 
 def _pieces(names: str) -> list[tuple[str, str]]:
-    """(language, token) of each name in a row of names; the language of <blank> and <sos/eos> is
-    empty.
+    """Return (language, token) of each name in a row of names; the language of <blank> and
+    <sos/eos> is empty.
     """
     first, *rest = _NAME.split(names)
     return ([("", first)] if first else []) + list(zip(rest[::2], rest[1::2], strict=True))
@@ -185,8 +185,8 @@ class AggregateTokenizer(Tokenizer):
         return any(part.samples for part in self.splitter.parts.values())
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> Tokenizer:
-        """The tokenizer of the language that the fields of a sample state; its ids are those of the
-        aggregate.
+        """Return the tokenizer of the language that the fields of a sample state; its ids are those
+        of the aggregate.
 
         Raises:
             UnknownLanguageError: no language is stated, or it has no tokenizer.
@@ -206,15 +206,15 @@ class AggregateTokenizer(Tokenizer):
         raise UnknownLanguageError(f"language {language!r} has no tokenizer; known: {known}")
 
     def with_tags(self, tags: Mapping[str, Any]) -> Tokenizer:
-        """A tokenizer for samples on which a source sets these fields."""
+        """Return a tokenizer for samples on which a source sets these fields."""
         names = {self.lang_field, *(name for names in OF_LANGUAGE.values() for name in names)}
         copy = AggregateTokenizer(self.splitter.parts, self.lang_field)
         copy._tags = {name: str(tags[name]) for name in sorted(names & tags.keys())}
         return copy if copy._tags else self
 
     def spellings(self, phrase: str) -> list[list[str]]:
-        """The tokens of a phrase in each language that has units for it; in the first one if none
-        has.
+        """Return the tokens of a phrase in each language that has units for it; in the first one if
+        none has.
         """
         parts = self.splitter.parts
         all_spellings = [
@@ -231,7 +231,7 @@ class AggregateTokenizer(Tokenizer):
         ]
 
     def identity(self) -> bytes:
-        """Those of the tokenizers, and the fields that say the language."""
+        """Return those of the tokenizers, and the fields that say the language."""
         return (
             repr((self.lang_field, sorted(self._tags.items()))).encode() + self.splitter.identity()
         )

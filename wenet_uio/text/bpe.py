@@ -58,17 +58,17 @@ class BpeSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
-        it.
+        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
+        before it.
         """
         return starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens; ▁ becomes a space."""
+        """Return the text of the tokens; ▁ becomes a space."""
         return "".join(tokens).replace(WORD_START, " ").strip()
 
     def identity(self) -> bytes:
-        """Content of the model and the non-language symbols."""
+        """Return the content of the model and the non-language symbols."""
         return repr(self.non_lang_syms).encode() + Path(self.model_path).read_bytes()
 
     @cached_property
@@ -131,17 +131,17 @@ class SentencepieceSplitter(OwnUnits):
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
-        it.
+        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
+        before it.
         """
         return starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens; ▁ becomes a space."""
+        """Return the text of the tokens; ▁ becomes a space."""
         return self._model.decode_pieces(list(tokens)).strip()
 
     def identity(self) -> bytes:
-        """Content of the model and the non-language symbols."""
+        """Return the content of the model and the non-language symbols."""
         return repr(self.non_lang_syms).encode() + Path(self.path).read_bytes()
 
     @cached_property

@@ -18,7 +18,7 @@ _ESCAPE = re.compile(r"<0x([0-9A-F]{2})?>")
 
 
 def name_of(token: bytes) -> str:
-    """The name of a token; `bytes_of` is the inverse."""
+    """Return the name of a token; `bytes_of` is the inverse."""
     try:
         text = token.decode()
     except UnicodeDecodeError:
@@ -31,7 +31,7 @@ def name_of(token: bytes) -> str:
 
 
 def bytes_of(name: str) -> bytes:
-    """The bytes of a name, or of several names in a row."""
+    """Return the bytes of a name, or of several names in a row."""
     parts = _ESCAPE.split(name)  # text, digits, text, ..., text
     texts = [part.replace(WORD_START, " ").encode() for part in parts[::2]]
     escaped = [bytes.fromhex(digits or "") for digits in parts[1::2]]
@@ -39,8 +39,8 @@ def bytes_of(name: str) -> bytes:
 
 
 def starts_word(previous: bytes, token: bytes) -> bool:
-    """Whether `token` starts a word after the token `previous`: after a space, before and after an
-    ideograph.
+    """Tell whether `token` starts a word after the token `previous`: after a space, before and
+    after an ideograph.
     """
     if 0x80 <= token[0] < 0xC0:  # the token continues a character
         return False
@@ -48,7 +48,7 @@ def starts_word(previous: bytes, token: bytes) -> bool:
 
 
 def _has_ideograph(token: bytes, place: int) -> bool:
-    """Whether the first or last character is an ideograph; the first two bytes of one count as
+    """Tell whether the first or last character is an ideograph; the first two bytes of one count as
     well.
     """
     text = token.decode(errors="ignore")
@@ -60,8 +60,8 @@ def _has_ideograph(token: bytes, place: int) -> bool:
 
 
 def byte_of_char() -> dict[str, int]:
-    """{character: byte} of GPT-2's files: printable bytes stand for themselves, the others are from
-    U+0100 on.
+    """Return {character: byte} of GPT-2's files: printable bytes stand for themselves, the others
+    are from U+0100 on.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

@@ -40,13 +40,13 @@ class CharSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
-        it.
+        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
+        before it.
         """
         return self.split_with_space or starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens; ▁ becomes a space."""
+        """Return the text of the tokens; ▁ becomes a space."""
         return (" " if self.split_with_space else "").join(tokens).replace(WORD_START, " ").strip()
 
     def identity(self) -> bytes:
@@ -75,8 +75,8 @@ def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool
 
 
 def starts_word(previous: str, token: str, symbols: Sequence[str]) -> bool:
-    """Whether a word starts with `token`: after a space, and before and after an ideograph or one
-    of `symbols`.
+    """Tell whether a word starts with `token`: after a space, and before and after an ideograph or
+    one of `symbols`.
     """
     return token.startswith(WORD_START) or any(
         part in symbols or is_ideograph(part) for part in (previous, token)
@@ -84,5 +84,5 @@ def starts_word(previous: str, token: str, symbols: Sequence[str]) -> bool:
 
 
 def is_ideograph(run: str) -> bool:
-    """Whether `run` is a single Chinese character."""
+    """Tell whether `run` is a single Chinese character."""
     return IDEOGRAPH.fullmatch(run) is not None

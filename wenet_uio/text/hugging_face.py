@@ -25,7 +25,7 @@ CONTINUES = "##"
 
 
 def tokenizer_file(path: str) -> str:
-    """The tokenizer.json at `path`, which is this file or its folder."""
+    """Return the tokenizer.json at `path`, which is this file or its folder."""
     return str(Path(path) / FILE) if Path(path).is_dir() else path
 
 
@@ -60,8 +60,8 @@ class HuggingFaceSplitter(OwnUnits):
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
-        it.
+        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
+        before it.
         """
         if token in self._special or previous in self._special:
             return True
@@ -76,7 +76,7 @@ class HuggingFaceSplitter(OwnUnits):
         return self._of_bert and not token.startswith(CONTINUES)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens without the special ones."""
+        """Return the text of the tokens without the special ones."""
         if self._of_bytes:
             parts = (self._bytes(token) for token in tokens if token not in self._special)
             return b"".join(parts).decode(errors="replace").strip()
@@ -93,7 +93,7 @@ class HuggingFaceSplitter(OwnUnits):
         return (" ".join(rest) if decoder is None else decoder.decode(rest)).strip()
 
     def identity(self) -> bytes:
-        """Content of the file and the non-language symbols."""
+        """Return the content of the file and the non-language symbols."""
         return repr(self.non_lang_syms).encode() + Path(self.path).read_bytes()
 
     @cached_property
@@ -121,7 +121,7 @@ class HuggingFaceSplitter(OwnUnits):
         return byte_of_char()
 
     def _bytes(self, token: str) -> bytes:
-        """The bytes of tokens in a vocabulary of bytes."""
+        """Return the bytes of tokens in a vocabulary of bytes."""
         return b"".join(
             bytes([self._byte_of_char[char]]) if char in self._byte_of_char else char.encode()
             for char in token

@@ -32,17 +32,17 @@ class Splitter(Protocol):
         ...
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
-        it.
+        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
+        before it.
         """
         ...
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens."""
+        """Return the text of the tokens."""
         ...
 
     def identity(self) -> bytes:
-        """Bytes that differ between splitters that may cut a text differently."""
+        """Return bytes that differ between splitters that may cut a text differently."""
         ...
 
 
@@ -80,17 +80,17 @@ class Tokenizer:
         return hashlib.blake2b(self.identity(), digest_size=8).hexdigest()
 
     def identity(self) -> bytes:
-        """Bytes that differ between tokenizers that may cut a text differently."""
+        """Return bytes that differ between tokenizers that may cut a text differently."""
         return self.splitter.identity()
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> Tokenizer:
-        """The tokenizer for the text, or for the source text, of a sample with these fields: this
-        one.
+        """Return the tokenizer for the text, or for the source text, of a sample with these fields:
+        this one.
         """
         return self
 
     def with_tags(self, tags: Mapping[str, Any]) -> Tokenizer:
-        """The tokenizer for samples on which a source sets these fields: this one."""
+        """Return the tokenizer for samples on which a source sets these fields: this one."""
         return self
 
     @cached_property
@@ -126,7 +126,7 @@ class Tokenizer:
         return tokens, ids
 
     def spellings(self, phrase: str) -> list[list[str]]:
-        """The tokens of a phrase at the start of a text and, if they differ, after a space."""
+        """Return the tokens of a phrase at the start of a text and, if they differ, after a space."""
         first = self.splitter(phrase)
         if not isinstance(self.splitter, OwnUnits):
             return [first]
@@ -134,7 +134,7 @@ class Tokenizer:
         return [first] if later == first else [first, later]
 
     def detokenize(self, ids: Iterable[int]) -> str:
-        """The text of label ids.
+        """Return the text of label ids.
 
         Raises:
             ValueError: an id is not in the symbol table.
@@ -142,7 +142,7 @@ class Tokenizer:
         return self.splitter.join([self.symbol(unit) for unit in ids])
 
     def symbol(self, unit: int) -> str:
-        """The token of a label id.
+        """Return the token of a label id.
 
         Raises:
             ValueError: the id is not in the symbol table.
@@ -200,13 +200,13 @@ class CallableTokenizer:
         )
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> CallableTokenizer:
-        """The tokenizer for the text, or for the source text, of a sample with these fields: this
-        one.
+        """Return the tokenizer for the text, or for the source text, of a sample with these fields:
+        this one.
         """
         return self
 
     def with_tags(self, tags: Mapping[str, Any]) -> CallableTokenizer:
-        """The tokenizer for samples on which a source sets these fields: this one."""
+        """Return the tokenizer for samples on which a source sets these fields: this one."""
         return self
 
     def tokenize(self, text: str, random: Random | None = None) -> tuple[list[str], list[int]]:

@@ -26,12 +26,12 @@ class OwnUnits(ABC):
 
     @abstractmethod
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word after `previous`."""
+        """Tell whether `token` starts a new word after `previous`."""
 
     @abstractmethod
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens."""
+        """Return the text of the tokens."""
 
     @abstractmethod
     def identity(self) -> bytes:
-        """Bytes that differ between splitters that may cut a text differently."""
+        """Return bytes that differ between splitters that may cut a text differently."""

@@ -98,7 +98,7 @@ class PieceSampler:
         return pieces
 
     def _segmentations(self, word: str) -> _Segmentations | str:
-        """What the pieces of a word are drawn from."""
+        """Return what the pieces of a word are drawn from."""
         if not self._merges:
             nbests = self.model.nbest_encode_as_proto(word, self.sampling.nbest).nbests
             weights = [

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
-    """The special tokens of a train.yaml: those given, <sos> and <eos>, and those of a published
-    vocabulary.
+    """Return the special tokens of a train.yaml: those given, <sos> and <eos>, and those of a
+    published vocabulary.
 
     Raises:
         ValueError: an id that is given differs from the vocabulary.
@@ -38,8 +38,8 @@ def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
 
 
 def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
-    """The blank of CTC: `ctc_blank_id`, or without this key the unit <blank>, as in WeNet, or
-    that of a published vocabulary.
+    """Return the blank of CTC: `ctc_blank_id`, or without this key the unit <blank>, as in WeNet,
+    or that of a published vocabulary.
 
     Raises:
         ValueError: the key differs from <blank>, or is missing and a token of the tokenizer would
@@ -74,7 +74,8 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
 
 
 def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
-    """Ids of <sos> and <eos>: those of special_tokens, else the unit <sos/eos>, else the last id.
+    """Return ids of <sos> and <eos>: those of special_tokens, else the unit <sos/eos>, else the
+    last id.
 
     In a published vocabulary they are its first and last token of a transcript.
 

@@ -84,7 +84,7 @@ def train_sentencepiece(
 
 
 def _runs(texts: Iterable[str], non_lang_syms: tuple[str, ...]) -> Iterable[str]:
-    """The parts of the texts between Chinese characters and non-language symbols."""
+    """Return the parts of the texts between Chinese characters and non-language symbols."""
     for text in texts:
         for part, is_symbol in split_symbols(text, non_lang_syms):
             if not is_symbol:

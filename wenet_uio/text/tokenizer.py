@@ -98,7 +98,7 @@ def _model_path(conf: PartConf, what: str) -> str:
 
 
 def makes_one_token_a_character(config: Config) -> bool:
-    """Whether the tokenizer of a config has `exact_length`; reads neither units file nor
+    """Tell whether the tokenizer of a config has `exact_length`; reads neither units file nor
     sentencepiece model.
     """
     conf = config.tokenizer_conf
@@ -148,7 +148,7 @@ def _build_aggregate(conf: TokenizerConf) -> AggregateTokenizer:
 
 
 def languages_of(conf: TokenizerConf) -> dict[str, LanguageTokenizerConf]:
-    """The tokenizer section of each language of an aggregate.
+    """Return the tokenizer section of each language of an aggregate.
 
     Raises:
         ValueError: there is none.
@@ -163,7 +163,7 @@ def languages_of(conf: TokenizerConf) -> dict[str, LanguageTokenizerConf]:
 
 
 def _build_part(kind: str, conf: PartConf) -> tuple[Tokenizer, str]:
-    """The tokenizer of one section, and the name of its units for messages."""
+    """Return the tokenizer of one section, and the name of its units for messages."""
     if conf.sample_alpha is not None and kind not in SAMPLING:
         raise ValueError(
             f"tokenizer_conf.sample_alpha: tokenizer {kind} has no sampling; "
@@ -184,8 +184,8 @@ def _build_part(kind: str, conf: PartConf) -> tuple[Tokenizer, str]:
 
 
 def files_of(config: Config) -> dict[str, Any]:
-    """The keys of tokenizer_conf with the files that the tokenizer reads: a folder becomes the file
-    in it.
+    """Return the keys of tokenizer_conf with the files that the tokenizer reads: a folder becomes
+    the file in it.
 
     Of an aggregate, the key is `languages`.
 

@@ -94,7 +94,7 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
 
 
 def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
-    """The lines of a row: one for each decode mode, with all of its seeds that are scored."""
+    """Return the lines of a row: one for each decode mode, with all of its seeds that are scored."""
     scored = (
         {path.parents[1] for path in row.glob(f"seed_*/{part.name}/scored")} for part in parts
     )
@@ -129,7 +129,7 @@ def _errors(part: Part, text: Path, unit: Unit) -> Errors:
 
 
 def _sum(seeds: Iterable[Errors], keys: Iterable[str]) -> list[Counts]:
-    """The counts of each utterance, added over the seeds."""
+    """Return the counts of each utterance, added over the seeds."""
     several = list(seeds)
     return [sum((errors[key] for errors in several), Counts()) for key in keys]
 
@@ -163,8 +163,8 @@ def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
 
 
 def _base(line: Line, lines: Sequence[Line]) -> Line:
-    """The line with which another is compared: of the first row, in the same mode if it has this
-    mode.
+    """Return the line with which another is compared: of the first row, in the same mode if it has
+    this mode.
     """
     first = [line_of_base for line_of_base in lines if line_of_base.row == lines[0].row]
     return next(

@@ -75,7 +75,9 @@ def choose_epochs(
 
 
 def _by_loss(epochs: Sequence[Epoch]) -> list[Epoch]:
-    """The epochs with a finite validation loss, best first; of equal losses the newest first."""
+    """Return the epochs with a finite validation loss, best first; of equal losses the newest
+    first.
+    """
     losses = {epoch: _validation_loss(epoch.weights) for epoch in epochs}
     finite = [epoch for epoch in epochs if math.isfinite(losses[epoch])]
     finite.sort(key=lambda epoch: (losses[epoch], -epoch.number))
@@ -101,8 +103,8 @@ def _validation_loss(weights: Path) -> float:
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
-    """Mean of state dicts, in the types of the first; integer buffers are copied from the first.
-    Sums are float64.
+    """Return the mean of state dicts, in the types of the first; integer buffers are copied from
+    the first. Sums are float64.
 
     Raises:
         OSError, ValueError: a file cannot be read, is not a state dict, or is of another model than
@@ -128,7 +130,8 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 
 def usual_range(folder: str | Path, last: int) -> int | None:
-    """Number of epochs up to `last` that `running_weights` should take if nobody says how many.
+    """Return the number of epochs up to `last` that `running_weights` should take if nobody says
+    how many.
 
     An average over a whole run contains the weights of its first steps, and is often worse than the
     newest weights. So this is `EPOCHS`, or as few more as the files that were kept allow. None, for
@@ -146,8 +149,8 @@ def usual_range(folder: str | Path, last: int) -> int | None:
 def running_weights(
     folder: str | Path, last: int, num: int | None = None
 ) -> dict[str, torch.Tensor]:
-    """The running average of a run at the end of epoch `last`, or that of its last `num` epochs
-    alone.
+    """Return the running average of a run at the end of epoch `last`, or that of its last `num`
+    epochs alone.
 
     An average of n weights up to one epoch and of m weights up to an earlier one give the average
     of the n - m weights between them.
@@ -190,7 +193,7 @@ def running_weights(
 
 
 def _running(folder: Path, epoch: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The running average at the end of an epoch (empty if nothing is averaged yet), and its
+    """Return the running average at the end of an epoch (empty if nothing is averaged yet), and its
     record.
     """
     record = _record(folder, epoch)
@@ -205,7 +208,7 @@ def _record(folder: Path, epoch: int) -> dict[str, Any]:
 
 
 def newest_running(folder: str | Path, min_epoch: int = 0, max_epoch: int | None = None) -> int:
-    """The newest epoch that has a running average.
+    """Return the newest epoch that has a running average.
 
     Raises:
         ValueError: no epoch within the limits has one.

@@ -103,7 +103,7 @@ def train_on(
 
 
 def batch_of(shape: Shape, utterances: int, feature_dim: int, vocab_size: int) -> Batch:
-    """A batch of noise with random labels."""
+    """Return a batch of noise with random labels."""
     return Batch(
         keys=tuple(str(number) for number in range(utterances)),
         feats=torch.randn(utterances, shape.frames, feature_dim),
@@ -168,14 +168,14 @@ def _limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
 
 
 def _status(name: str) -> int:
-    """A size in /proc/self/status, in bytes."""
+    """Return a size in /proc/self/status, in bytes."""
     line = re.search(rf"^{name}:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
     assert line is not None, "Linux has this line"
     return 1024 * int(line[1])
 
 
 def cpu_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
-    """Trials in forked processes of at most `memory` bytes each.
+    """Return trials in forked processes of at most `memory` bytes each.
 
     This process must not have run torch operations before: their threads do not survive a fork.
     """
@@ -190,7 +190,7 @@ def cpu_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
 
 
 def cuda_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
-    """Trials on the first GPU, with at most `memory` bytes of its memory."""
+    """Return trials on the first GPU, with at most `memory` bytes of its memory."""
     world = World(torch.device("cuda", 0))
     torch.cuda.set_per_process_memory_fraction(
         min(1.0, memory / torch.cuda.mem_get_info(world.device)[1])

@@ -64,8 +64,8 @@ def batch_conf_yaml(
     found: Sequence[Found | None],
     views: int = 1,
 ) -> str:
-    """Format batch_conf as yaml; a bucket without utterances gets the batch size of the next longer
-    bucket.
+    """Return the format batch_conf as yaml; a bucket without utterances gets the batch size of the
+    next longer bucket.
 
     With two `views` of each utterance, batch sizes count the views.
     """

@@ -255,25 +255,25 @@ class RunFolder:
         aside.replace(self.path / FINAL_WEIGHTS)
 
     def _states(self) -> list[Path]:
-        """Paths of the states, newest first."""
+        """Return paths of the states, newest first."""
         return [path for _, path in sorted(numbered(self.path, "state_*.pt"), reverse=True)]
 
     def _epochs(self) -> dict[int, float]:
-        """{epoch: validation loss} of all epochs with a yaml."""
+        """Return {epoch: validation loss} of all epochs with a yaml."""
         records = ((epoch, path) for epoch, path in numbered(self.path, "epoch_*.yaml"))
         return {epoch: read_yaml(path)["loss_dict"]["loss"] for epoch, path in records}
 
 
 def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
-    """(number, path) of the files whose names match `pattern` with a number in place of `*`."""
+    """Return (number, path) of the files whose names match `pattern` with a number in place of `*`."""
     name = re.compile(re.escape(pattern).replace(r"\*", r"(\d+)"))
     matches = ((name.fullmatch(path.name), path) for path in folder.glob(pattern))
     return [(int(match[1]), path) for match, path in matches if match]
 
 
 def changes_since(state: Mapping[str, Any], config: Config, seed: int) -> list[str]:
-    """Differences between config and seed of a state and those given; another signature of a URI is
-    no change.
+    """Return differences between config and seed of a state and those given; another signature of a
+    URI is no change.
     """
     then, now = shown_values(state["config"]), shown_values(config.model_dump(mode="json"))
     return differences({**then, "seed": state["seed"]}, {**now, "seed": seed})

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 
 def compiles(config: Config, device: torch.device) -> bool:
-    """Whether `torch_compile` takes effect on a device: the compiler's code for CPUs is slower, and
-    fails in bf16.
+    """Tell whether `torch_compile` takes effect on a device: the compiler's code for CPUs is
+    slower, and fails in bf16.
     """
     if config.torch_compile and device.type == "cpu":
         log.warning("torch_compile: ignored on a CPU, where compiled layers are slower")

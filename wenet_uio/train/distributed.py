@@ -114,13 +114,15 @@ class World:
         return values
 
     def largest(self, values: torch.Tensor) -> torch.Tensor:
-        """Maximum of `values` over the ranks, element by element, in place and on every rank."""
+        """Return the maximum of `values` over the ranks, element by element, in place and on every
+        rank.
+        """
         if self.size > 1:
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all ranks in the order of the ranks, on every rank."""
+        """Return the values of all ranks in the order of the ranks, on every rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -128,7 +130,7 @@ class World:
         return values
 
     def add_up(self, *counts: Counter[Any]) -> list[Counter[Any]]:
-        """The sum of each of the counts over the ranks, on every rank."""
+        """Return the sum of each of the counts over the ranks, on every rank."""
         ranks = self.gather([dict(counted) for counted in counts])
         return [sum(map(Counter, counted), Counter()) for counted in zip(*ranks, strict=True)]
 
@@ -139,7 +141,7 @@ class World:
                 dist.broadcast(buffer, 0)
 
     def notice_board(self, name: str) -> Store:
-        """A new connection to the key-value store of the ranks, for messages outside of the
+        """Return a new connection to the key-value store of the ranks, for messages outside of the
         exchanges.
         """
         return self._store(name, timedelta(seconds=30))

@@ -110,8 +110,8 @@ class Engine:
         self.synced = self.objective
 
     def apart(self) -> Any:
-        """A context in which backward passes do not exchange gradients; for all micro-batches but
-        the last.
+        """Return a context in which backward passes do not exchange gradients; for all
+        micro-batches but the last.
         """
         return nullcontext()
 
@@ -191,8 +191,8 @@ class Engine:
         )
 
     def _refused(self, too_large: TooLarge | None) -> bool:
-        """Whether a rank ran out of memory. The hosts tell one another, so that none waits for its
-        accelerator.
+        """Tell whether a rank ran out of memory. The hosts tell one another, so that none waits for
+        its accelerator.
         """
         if self.world.size == 1 or self.in_step:
             return too_large is not None
@@ -335,8 +335,8 @@ class Engine:
         return sums
 
     def vector(self, values: Sequence[float]) -> torch.Tensor:
-        """Numbers as float64 on the device, copied from pinned memory, so that the host does not
-        wait.
+        """Return numbers as float64 on the device, copied from pinned memory, so that the host does
+        not wait.
         """
         pinned = self.world.device.type == "cuda"
         return torch.tensor(values, dtype=torch.float64, pin_memory=pinned).to(
@@ -344,8 +344,8 @@ class Engine:
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The state dict of the model on the CPU of rank 0; empty on other ranks. All ranks must
-        call this together.
+        """Return the state dict of the model on the CPU of rank 0; empty on other ranks. All ranks
+        must call this together.
         """
         return on_rank_0(self.model.state_dict(), self.world.rank)
 

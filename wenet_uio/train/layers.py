@@ -8,7 +8,7 @@ from torch import nn
 
 
 def layers_of(model: nn.Module) -> Iterator[nn.Module]:
-    """The layers of encoder and decoders: all members of ModuleLists."""
+    """Yield the layers of encoder and decoders: all members of ModuleLists."""
     for module in model.modules():
         if isinstance(module, nn.ModuleList):
             yield from module

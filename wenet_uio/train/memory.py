@@ -48,7 +48,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def in_brief(error: BaseException) -> str:
-    """First line of the message, at most 160 characters."""
+    """Return the first line of the message, at most 160 characters."""
     return (str(error) or type(error).__name__).splitlines()[0][:160]
 
 
@@ -128,7 +128,7 @@ class SizeLimit:
 
         Args:
             batches: several micro-batches if they were joined.
-            said: message of torch's error.
+            reason: message of torch's error.
 
         Raises:
             ValueError: the batch has a single utterance, so that it cannot be split.
@@ -153,7 +153,7 @@ class SizeLimit:
     def passes(
         self, micro_batches: Sequence[Batch], number: int, device: torch.device, most_frames: int
     ) -> list[list[Batch]]:
-        """What a device computes in each pass of step `number`: micro-batches to join (see
+        """Return what a device computes in each pass of step `number`: micro-batches to join (see
         `grouped`), or one part.
         """
         passes: list[list[Batch]] = []
@@ -210,7 +210,7 @@ class SizeLimit:
 
 
 def knob(conf: BatchConf, frames: int, seconds: float) -> str:
-    """The key of batch_conf, with its value, that limits batches whose longest utterance has
+    """Return the key of batch_conf, with its value, that limits batches whose longest utterance has
     `frames` (`seconds`).
     """
     if conf.batch_type == "static":
@@ -244,5 +244,5 @@ def _size(batches: Sequence[Batch]) -> tuple[int, int, int]:
 
 
 def _products(utterances: int, frames: int, tokens: int) -> list[int]:
-    """Sizes of activations: of layers, of attention, and of the lattice of a transducer."""
+    """Return sizes of activations: of layers, of attention, and of the lattice of a transducer."""
     return [utterances * size for size in (frames, tokens, frames**2, tokens**2, frames * tokens)]

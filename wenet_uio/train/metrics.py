@@ -12,8 +12,8 @@ from wenet_uio.dataset.types import Batch
 
 
 def count(batches: Sequence[Batch]) -> dict[str, float]:
-    """Sizes of some micro-batches by name: utterances, texts without audio, tokens, audio seconds,
-    frames.
+    """Return sizes of some micro-batches by name: utterances, texts without audio, tokens, audio
+    seconds, frames.
     """
     return {
         "utterances": sum(len(batch) for batch in batches),
@@ -60,7 +60,7 @@ def loss_sums(
 
 
 def _tokens(batch: Batch) -> int:
-    """Tokens that the decoder predicts: the labels and an end token for each utterance."""
+    """Return tokens that the decoder predicts: the labels and an end token for each utterance."""
     return int(batch.target_lengths.sum()) + len(batch)
 
 
@@ -86,7 +86,7 @@ class Totals:
             self.sums[name] = self.sums.get(name, 0.0) + value
 
     def losses(self) -> dict[str, float]:
-        """Losses as means over utterances, and the accuracy as a mean over tokens."""
+        """Return losses as means over utterances, and the accuracy as a mean over tokens."""
         with_audio = self.sums["utterances"] - self.sums.get("texts", 0.0)
         counts = {
             "th_accuracy": self.sums["tokens"],
@@ -99,8 +99,8 @@ class Totals:
         }
 
     def throughput(self, ranks: int) -> dict[str, float]:
-        """Audio seconds per second of all ranks together, share of time waiting for data, and share
-        of padding.
+        """Return audio seconds per second of all ranks together, share of time waiting for data,
+        and share of padding.
         """
         elapsed = max(self.sums.get("elapsed", 0.0), 1e-9)
         return {

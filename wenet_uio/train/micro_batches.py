@@ -28,7 +28,7 @@ class Loader(SizedBatches, Protocol):
     """
 
     def state_dict(self) -> dict[str, Any]:
-        """Position and digests of the data."""
+        """Return the position and digests of the data."""
         ...
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
@@ -36,15 +36,15 @@ class Loader(SizedBatches, Protocol):
         ...
 
     def left_out(self, epoch: int) -> Counter[str]:
-        """Utterances that the plan of the epoch left out, by reason."""
+        """Return utterances that the plan of the epoch left out, by reason."""
         ...
 
     def data_record(self) -> dict[str, Any]:
-        """The data list, the number of its utterances, and their hours."""
+        """Return the data list, the number of its utterances, and their hours."""
         ...
 
     def utterance_seconds(self) -> dict[str, float]:
-        """Median, 95th percentile and longest utterance."""
+        """Return the median, 95th percentile and longest utterance."""
         ...
 
 
@@ -68,8 +68,8 @@ def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch on `device`; its lengths stay on the CPU, where the losses of CTC and transducer
-    need them.
+    """Return the batch on `device`; its lengths stay on the CPU, where the losses of CTC and
+    transducer need them.
 
     A GPU copies it from pinned memory while it computes.
     """
@@ -100,7 +100,7 @@ def grouped(
     most_frames: int,
     fit: Callable[[Sequence[Batch]], bool],
 ) -> list[list[Batch]]:
-    """The micro-batches of a step in groups that a device computes as one batch each, see
+    """Return the micro-batches of a step in groups that a device computes as one batch each, see
     `joined_on`.
 
     An accelerator computes few large batches faster than many small ones. So neighbours are a group
@@ -127,13 +127,13 @@ def _join(batches: Sequence[Batch], most_frames: int) -> bool:
 
 
 def joined_on(device: torch.device, group: Sequence[Batch]) -> Batch:
-    """The batches of a group as one batch on `device`."""
+    """Return the batches of a group as one batch on `device`."""
     moved = [on_device(batch, device) for batch in group]
     return join(moved) if len(moved) > 1 else moved[0]
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """One batch, longest utterance first, of batches on a device; see `grouped`."""
+    """Return one batch, longest utterance first, of batches on a device; see `grouped`."""
 
     def each(name: str) -> list[Any]:
         return [getattr(batch, name) for batch in batches]
@@ -181,7 +181,7 @@ def _padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:
 
 
 def emptied(batch: Batch) -> Batch:
-    """A batch of the same kind without utterances."""
+    """Return a batch of the same kind without utterances."""
     tensors = {
         name: getattr(batch, name)[:0]
         for name in ("feats", "feats_lengths", "target", "target_lengths")

@@ -98,7 +98,7 @@ def _front_matter_of(path: Path) -> dict[str, Any]:
 
 
 def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> dict[str, Any]:
-    """Keys of the first block: those that are known, and those of the card that is there."""
+    """Return keys of the first block: those that are known, and those of the card that is there."""
     known: dict[str, Any] = {}
     if facts.languages:
         known["language"] = (
@@ -131,7 +131,7 @@ class _Card:
         self.obstacle = obstacle_of(self.model, config.dataset_conf)
 
     def text(self) -> str:
-        """The whole file."""
+        """Return the whole file."""
         front = yaml.safe_dump(dict(self.front), sort_keys=False, allow_unicode=True)
         parts = [
             self._summary(),
@@ -310,8 +310,8 @@ class _Card:
 
 
 def untrained(config: Config) -> SpeechModel:
-    """The model without its weights: no memory is allocated, and neither CMVN nor the labels of
-    <sos> are needed.
+    """Return the model without its weights: no memory is allocated, and neither CMVN nor the labels
+    of <sos> are needed.
     """
     conf = config.tokenizer_conf
     labels = conf.model_copy(
@@ -327,7 +327,7 @@ def _parameters(model: SpeechModel) -> str:
 
 
 def _public(data_list: str) -> str:
-    """A data list as strangers may see it: without secrets, and without the folders of this
+    """Return a data list as strangers may see it: without secrets, and without the folders of this
     machine.
     """
     if "://" in data_list and not data_list.startswith("file://"):
@@ -342,6 +342,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _cell(value: object) -> str:
-    """A text within a line of Markdown: no markup, no secret."""
+    """Return a text within a line of Markdown: no markup, no secret."""
     text = " ".join(shown(value).split())
     return re.sub(r"([|*`<\[\\])", r"\\\1", text)

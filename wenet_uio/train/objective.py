@@ -25,7 +25,7 @@ class Objective(nn.Module):
         self.dtype = dtype
 
     def forward(self, batch: Batch) -> Mapping[str, torch.Tensor]:
-        """Mean losses by name; only `loss` for an empty batch.
+        """Return the mean losses by name; only `loss` for an empty batch.
 
         A batch without utterances or without audio does not use all weights, but all ranks must
         exchange all gradients. Such a batch gets an additional loss of 0 that depends on every
@@ -68,7 +68,7 @@ class Objective(nn.Module):
 
 
 def _silence(batch: Batch) -> Batch:
-    """A batch like `batch` with one utterance: a second of silence and one token."""
+    """Return a batch like `batch` with one utterance: a second of silence and one token."""
     lengths = batch.feats_lengths.new_full((1,), 100)
     feats = batch.feats.new_zeros(1, 100, batch.feats.size(2))
     return replace(

@@ -112,8 +112,8 @@ def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
 
 
 def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
-    """The last self-attention of the encoder, and the last cross-attention of the left-to-right
-    decoder.
+    """Return the last self-attention of the encoder, and the last cross-attention of the
+    left-to-right decoder.
     """
     named = {
         name: module
@@ -136,7 +136,9 @@ def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
 def _recording(
     attention: MultiHeadedAttention, name: str, seen: dict[str, torch.Tensor]
 ) -> Callable[..., torch.Tensor]:
-    """`attention.attend`, which also stores the weights of the first utterance in seen[name]."""
+    """Return `attention.attend`, which also stores the weights of the first utterance in
+    seen[name].
+    """
     attend = attention.attend
 
     def record(

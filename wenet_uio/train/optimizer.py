@@ -57,8 +57,8 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
 
 
 def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
-    """Names of the weights that belong to `modules`, dotted names of modules or weights; "" is the
-    whole model.
+    """Return names of the weights that belong to `modules`, dotted names of modules or weights; ""
+    is the whole model.
 
     Raises:
         ValueError: the model has no such module; the message has the nearest name.
@@ -87,8 +87,8 @@ def _is_part(name: str, module: str) -> bool:
 def optimizer_state(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, rank: int = 0
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """{name of a weight: complete optimizer state of the weight} on the CPU of rank 0; empty on the
-    other ranks.
+    """Return {name of a weight: complete optimizer state of the weight} on the CPU of rank 0; empty
+    on the other ranks.
 
     Ranks that share weights must call this together.
     """
@@ -117,7 +117,7 @@ def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch
 
 
 def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
-    """The complete tensor on the CPU of rank 0; None on the other ranks."""
+    """Return the complete tensor on the CPU of rank 0; None on the other ranks."""
     mesh, share = shared.device_mesh, shared.to_local()
     assert [placement.is_shard(0) for placement in shared.placements] == [True], (
         "fully_shard shares rows by default"
@@ -149,8 +149,8 @@ def load_optimizer_state(
 
 
 def whole(value: torch.Tensor) -> torch.Tensor:
-    """The complete tensor, if each rank holds a part of it. Ranks that share it must call this
-    together.
+    """Return the complete tensor, if each rank holds a part of it. Ranks that share it must call
+    this together.
     """
     return cast("DTensor", value).full_tensor() if _is_shared(value) else value
 

@@ -64,7 +64,7 @@ class LaunchedStep:
     """Scales the sums, see Engine.per_utterance."""
 
     def outcome(self) -> StepOutcome:
-        """The result. The host waits until the device has computed it."""
+        """Return the result. The host waits until the device has computed it."""
         *sums, grad_norm = self.reading.values
         scaled = self.per_utterance(dict(zip(self.names, sums, strict=True)))
         return StepOutcome(

@@ -30,7 +30,7 @@ def pictures(observation: Observation) -> dict[str, np.ndarray]:
 
 
 def _attention(weights: np.ndarray, part: str) -> np.ndarray:
-    """One panel for each head; weights (heads, queries, keys)."""
+    """Return one panel for each head; weights (heads, queries, keys)."""
     columns = min(4, len(weights))
     rows = -(-len(weights) // columns)
     figure = figure_of(3.2 * columns, 2.6 * rows, rows, columns)
@@ -60,7 +60,8 @@ def _posteriors(posteriors: np.ndarray) -> np.ndarray:
 
 
 def figure_of(width: float, height: float, rows: int = 1, columns: int = 1) -> Figure:
-    """A figure of `width` by `height` inches, with room for the labels around each of its panels.
+    """Return a figure of `width` by `height` inches, with room for the labels around each of its
+    panels.
 
     The room is fixed. A layout that measures the labels takes longer than to draw the figure.
     """

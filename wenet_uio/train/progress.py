@@ -58,7 +58,7 @@ class Progress:
         self.costs.update(cost_bin(batch) for batch in micro_batches if len(batch))
 
     def end(self, config: Config) -> str:
-        """The reason why the run is complete; empty if it is not."""
+        """Return the reason why the run is complete; empty if it is not."""
         if self.trained:
             return ""
         if self.epoch >= config.max_epoch:
@@ -96,7 +96,7 @@ class Progress:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Progress:
-        """The progress of a `state_dict`."""
+        """Return the progress of a `state_dict`."""
         sums = {
             "interval": Totals(state["interval"]),
             "total": Totals(state["total"]),

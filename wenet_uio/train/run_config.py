@@ -89,8 +89,8 @@ def with_dtype(config: Config, device: torch.device, run: Path | None = None) ->
 
 
 def _kept(run: Path, device: torch.device) -> str | None:
-    """The arithmetic that a run on a CPU began with, if this CPU has it; None if there is no such
-    run.
+    """Return the arithmetic that a run on a CPU began with, if this CPU has it; None if there is no
+    such run.
     """
     path = run / TRAIN_CONFIG
     if device.type != "cpu" or not path.exists():

@@ -191,7 +191,7 @@ def _epochs(series: Series) -> Table:
 
 
 def _account(series: Series) -> Table:
-    """How many utterances of the last epoch were read, filtered and bad."""
+    """Return how many utterances of the last epoch were read, filtered and bad."""
     last = {
         tag.removeprefix("data/"): points[-1][1]
         for tag, points in series.items()
@@ -211,7 +211,7 @@ def _bad_summary(bad: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _bad_samples(bad: Sequence[Mapping[str, Any]]) -> Table:
-    """The first bad samples."""
+    """Return the first bad samples."""
     names = ("key", "reason", "detail")
     return Table(names, [[line[name] for name in names] for line in bad[:SHOWN_BAD]])
 
@@ -235,7 +235,7 @@ def _short(value: float | None) -> str:
 
 
 def _observed_texts(events: EventAccumulator) -> list[tuple[int, str]]:
-    """The latest recognised texts, with their step; empty if there are none."""
+    """Return the latest recognised texts, with their step; empty if there are none."""
     tag = "dev/text/text_summary"
     if tag not in events.Tags()["tensors"] or not (tensors := events.Tensors(tag)):
         return []
@@ -244,7 +244,7 @@ def _observed_texts(events: EventAccumulator) -> list[tuple[int, str]]:
 
 
 def _observed_pictures(events: EventAccumulator) -> list[tuple[str, str]]:
-    """The latest picture of each tag, with the tag."""
+    """Return the latest picture of each tag, with the tag."""
     pictures = {tag: events.Images(tag) for tag in events.Tags()["images"]}
     return [
         (tag, data_uri(images[-1].encoded_image_string, "image/png"))

@@ -46,11 +46,11 @@ class RunningAverage:
                 self._means[name].lerp_(value.double(), share)
 
     def weights(self, like: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The average, in the types of the state dict `like`."""
+        """Return the average, in the types of the state dict `like`."""
         return {name: self._means[name].to(value.dtype) for name, value in like.items()}
 
     def record(self) -> dict[str, Any]:
-        """What the yaml of an epoch says: `count`, `decay` and `since`."""
+        """Return what the yaml of an epoch says: `count`, `decay` and `since`."""
         return {"count": self.count, "decay": self.conf.decay, "since": self.conf.since}
 
     def state_dict(self) -> dict[str, Any]:

@@ -116,8 +116,8 @@ class ScaledAdam(torch.optim.Optimizer):
     def _clipping_factor(
         self, stacks: Sequence[_Stack], grads: Sequence[torch.Tensor]
     ) -> torch.Tensor | None:
-        """Factor () of the gradients of a group; None: 1. The state of its first weight has the
-        norms of the past.
+        """Return the factor () of the gradients of a group; None: 1. The state of its first weight
+        has the norms of the past.
         """
         group, first, done = stacks[0].group, stacks[0].first, int(stacks[0].step)
         scale, period = group["clipping_scale"], group["clipping_update_period"]
@@ -144,8 +144,8 @@ class ScaledAdam(torch.optim.Optimizer):
 
 
 def _median(norms: torch.Tensor, done: int) -> torch.Tensor | None:
-    """Median () of the last norms (period,), with the allowance; None if it is not estimated after
-    `done` steps.
+    """Return the median () of the last norms (period,), with the allowance; None if it is not
+    estimated after `done` steps.
     """
     period = len(norms)
     early = done in FIRST_ESTIMATES and done < period
@@ -166,7 +166,7 @@ def _rms(values: torch.Tensor) -> torch.Tensor:
 
 
 def _of_each(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Numbers (N,) in a shape that multiplies values (N, *shape)."""
+    """Return numbers (N,) in a shape that multiplies values (N, *shape)."""
     return numbers.view(-1, *[1] * (values.dim() - 1))
 
 

@@ -9,8 +9,8 @@ from wenet_uio.config.schedules import TriStageConf, WarmupCosineConf
 
 
 def warmup_cosine(conf: WarmupCosineConf, base_lr: float) -> Callable[[int], float]:
-    """Factor of the rate `base_lr`: 1 at the end of the warm-up, min_lr / base_lr from max_steps
-    on.
+    """Return the factor of the rate `base_lr`: 1 at the end of the warm-up, min_lr / base_lr from
+    max_steps on.
     """
     lowest = conf.min_lr / base_lr
 
@@ -24,7 +24,7 @@ def warmup_cosine(conf: WarmupCosineConf, base_lr: float) -> Callable[[int], flo
 
 
 def tri_stage(conf: TriStageConf) -> Callable[[int], float]:
-    """Factor of the rate; steps are counted as in fairseq, from 0."""
+    """Return the factor of the rate; steps are counted as in fairseq, from 0."""
 
     def multiple(step: int) -> float:
         done = step - 1

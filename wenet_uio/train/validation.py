@@ -71,8 +71,8 @@ def validate(
 def _losses(
     engine: Engine, batch: Batch, names: Sequence[str], notes: tuple[int, list[TooLarge]]
 ) -> torch.Tensor:
-    """Sums of the losses of a batch, which is split until its parts fit in memory; `notes` lists
-    their sizes.
+    """Return sums of the losses of a batch, which is split until its parts fit in memory; `notes`
+    lists their sizes.
     """
     number, too_large = notes
     try:

@@ -105,7 +105,7 @@ class Watchdog:
                 log.error("%s", describe(self.seconds, posts, self.world.size))
 
     def _posts_on(self, board: Store) -> dict[int, Post]:
-        """The posts of the ranks that answered."""
+        """Return the posts of the ranks that answered."""
         ranks = [rank for rank in range(self.world.size) if board.check([str(rank)])]
         return {rank: Post(**json.loads(board.get(str(rank)))) for rank in ranks}
 
@@ -114,8 +114,8 @@ class Watchdog:
 
 
 def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:
-    """Format the report: the ranks that are behind with their stacks, and the ranks that do not
-    answer.
+    """Format the report: the ranks that are behind with their stacks, and the ranks that
+    do not answer.
 
     Args:
         seconds: time without progress.

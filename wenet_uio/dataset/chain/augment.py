@@ -46,8 +46,8 @@ class Warp(NamedTuple):
 
 
 def seed_of_view(seed: int, view: int) -> int:
-    """The seed of the draws that differ between the views of a sample; view 0 has the seed of the
-    sample.
+    """Return the seed of the draws that differ between the views of a sample; view 0 has the seed
+    of the sample.
     """
     return key_of(seed, view) >> 1 if view else seed
 
@@ -59,7 +59,7 @@ class SpecSub:
     conf: SpecSubConf
 
     def draw(self, seed: int, frames: int) -> list[Copied]:
-        """The stretches to replace."""
+        """Return the stretches to replace."""
         random = Random(f"spec_sub {seed}")
         copied = []
         for _ in range(self.conf.num_t_sub):
@@ -87,7 +87,7 @@ class SpecTrim:
     conf: SpecTrimConf
 
     def draw(self, seed: int, frames: int) -> int:
-        """Number of frames to cut."""
+        """Return the number of frames to cut."""
         cut = Random(f"spec_trim {seed}").randint(1, self.conf.max_t)
         return 0 if cut >= frames / 2 else cut
 
@@ -109,7 +109,7 @@ class SpecAug:
     warps_time: bool = False
 
     def draw(self, seed: int, frames: int, bins: int) -> tuple[list[Stretch], list[Stretch]]:
-        """Masks of time and masks of frequency."""
+        """Return masks of time and masks of frequency."""
         random = Random(f"spec_aug {seed}")
         masks: list[list[Stretch]] = []
         for number, size, longest in (
@@ -122,7 +122,7 @@ class SpecAug:
         return masks[0], masks[1]
 
     def draw_warps(self, seed: int, frames: int) -> tuple[Warp, ...]:
-        """The time warp, if it is on. A short utterance has a warp that moves nothing."""
+        """Return the time warp, if it is on. A short utterance has a warp that moves nothing."""
         if not self.warps_time:
             return ()
 
@@ -177,7 +177,7 @@ class Augmentations(NamedTuple):
 
 
 def augmentations(conf: DatasetConf, *, training: bool) -> Augmentations:
-    """The operators that `conf` switches on; evaluation has none."""
+    """Return the operators that `conf` switches on; evaluation has none."""
     if not training:
         return Augmentations()
 

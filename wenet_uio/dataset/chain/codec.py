@@ -40,8 +40,8 @@ class LossyCodec:
 
 
 def _at_rate(waveform: torch.Tensor, rate: int, lower: int, codec: Lossy | None) -> torch.Tensor:
-    """The waveform after resampling to a rate that is not higher, the codec if there is one, and
-    resampling back.
+    """Return the waveform after resampling to a rate that is not higher, the codec if there is one,
+    and resampling back.
     """
     changed = resample(waveform, rate, lower) if lower < rate else waveform
     if codec is not None:

@@ -51,7 +51,7 @@ class FeatureSettings:
 
     @classmethod
     def of(cls, conf: DatasetConf, *, training: bool) -> FeatureSettings:
-        """The features that `conf` selects; only training adds dither."""
+        """Return the features that `conf` selects; only training adds dither."""
         confs = {
             "fbank": conf.fbank_conf,
             "mfcc": conf.mfcc_conf,
@@ -96,8 +96,8 @@ class Defer:
 
     @classmethod
     def of(cls, conf: DatasetConf, *, training: bool) -> Defer:
-        """The operator for the features and the augmentation that `conf` selects; evaluation has no
-        augmentation.
+        """Return the operator for the features and the augmentation that `conf` selects; evaluation
+        has no augmentation.
         """
         settings = FeatureSettings.of(conf, training=training)
         views = conf.views.number if training else 1
@@ -159,7 +159,7 @@ class PaddedWaveforms:
         return self.settings.dim
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors by name; the first dimension of each is B."""
+        """Return all tensors by name; the first dimension of each is B."""
         return {
             field.name: getattr(self, field.name)
             for field in fields(self)
@@ -167,12 +167,12 @@ class PaddedWaveforms:
         }
 
     def with_tensors(self, tensors: Mapping[str, torch.Tensor | None]) -> PaddedWaveforms:
-        """A copy with other tensors, such as those on another device."""
+        """Return a copy with other tensors, such as those on another device."""
         return replace(self, **tensors)
 
     @torch.no_grad()
     def compute(self, feats_lengths: torch.Tensor, frames: int) -> tuple[torch.Tensor, ...]:
-        """Features (B, frames, dim) of each view, 0 beyond `feats_lengths` (B,).
+        """Return features (B, frames, dim) of each view, 0 beyond `feats_lengths` (B,).
 
         The call does not wait for the device.
         """
@@ -270,6 +270,8 @@ def _batch_features(
 
 
 def _within(places: torch.Tensor, stretches: torch.Tensor) -> torch.Tensor:
-    """(B, places): whether each of `places` (places,) lies in one of the `stretches` (B, n, 2)."""
+    """Return (B, places): whether each of `places` (places,) lies in one of the `stretches` (B, n,
+    2).
+    """
     first, end = stretches[..., None].unbind(2)
     return ((places >= first) & (places < end)).any(1)

@@ -33,7 +33,7 @@ def white_noise(seeds: torch.Tensor, samples: int) -> torch.Tensor:
 
 
 def _signed(number: int) -> int:
-    """The int64 with the bits of an unsigned 64-bit number above 2**63."""
+    """Return the int64 with the bits of an unsigned 64-bit number above 2**63."""
     return number - (1 << 64)
 
 

@@ -68,7 +68,7 @@ def fbank(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Te
 def batch_fbank(
     waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int, conf: FbankConf
 ) -> torch.Tensor:
-    """`fbank` of every row of a padded batch.
+    """Return `fbank` of every row of a padded batch.
 
     Args:
         waveforms: (B, samples) float32, 0 beyond `lengths`.
@@ -127,7 +127,7 @@ def mfcc(waveform: torch.Tensor, sample_rate: int, conf: MfccConf) -> torch.Tens
 def batch_mfcc(
     waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int, conf: MfccConf
 ) -> torch.Tensor:
-    """`mfcc` of every row of a padded batch; arguments and result as those of `batch_fbank`."""
+    """Return `mfcc` of every row of a padded batch; arguments and result as those of `batch_fbank`."""
     return _liftered_cepstra(batch_fbank(waveforms, lengths, sample_rate, conf), conf)
 
 
@@ -139,7 +139,7 @@ def _liftered_cepstra(energies: torch.Tensor, conf: MfccConf) -> torch.Tensor:
 def log_mel_spectrogram(
     waveform: torch.Tensor, sample_rate: int, conf: LogMelSpectrogramConf
 ) -> torch.Tensor:
-    """Features of OpenAI's speech models (samples // hop_length, num_mel_bins).
+    """Return features of OpenAI's speech models (samples // hop_length, num_mel_bins).
 
     The log10 of the power, at most 8 below the loudest value, scaled to about -1 to 1.
 
@@ -157,7 +157,7 @@ def log_mel_spectrogram(
 def batch_log_mel_spectrogram(
     waveforms: torch.Tensor, lengths: torch.Tensor, sample_rate: int, conf: LogMelSpectrogramConf
 ) -> torch.Tensor:
-    """`log_mel_spectrogram` of every row of a padded batch; arguments and result as those of
+    """Return `log_mel_spectrogram` of every row of a padded batch; arguments and result as those of
     `batch_fbank`.
     """
     rows, width = waveforms.shape
@@ -189,7 +189,7 @@ def batch_log_mel_spectrogram(
 
 
 def window_and_shift(sample_rate: int, conf: FbankConf) -> tuple[int, int]:
-    """Samples of a frame, and samples between the starts of two frames."""
+    """Return samples of a frame, and samples between the starts of two frames."""
     return int(sample_rate * conf.frame_length * 0.001), int(sample_rate * conf.frame_shift * 0.001)
 
 

@@ -67,7 +67,9 @@ class ComputeLogMelSpectrogram:
 def feature_operators(
     conf: DatasetConf, *, training: bool
 ) -> tuple[Callable[[Example], Example], ...]:
-    """The operators that compute the features which `conf` selects; only training adds dither."""
+    """Return the operators that compute the features which `conf` selects; only training adds
+    dither.
+    """
     if conf.feats_type == "log_mel_spectrogram":
         return (ComputeLogMelSpectrogram(conf.log_mel_spectrogram_conf),)
 

@@ -55,8 +55,8 @@ def exact_products(x: torch.Tensor) -> Iterator[None]:
 
 
 def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor:
-    """Weights (fft_size // 2 + 1, num_mel_bins) float64 of triangles at equal distances on Kaldi's
-    mel scale.
+    """Return weights (fft_size // 2 + 1, num_mel_bins) float64 of triangles at equal distances on
+    Kaldi's mel scale.
 
     Raises:
         ValueError: the band between low_freq and high_freq is empty or exceeds half the sample

@@ -104,7 +104,7 @@ class ColouredNoise:
 
 @lru_cache(maxsize=len(EXPONENTS))
 def coloured_noise(exponent: int) -> torch.Tensor:
-    """(TABLE,) float32 noise, the same in every process; its end continues at its start."""
+    """Return (TABLE,) float32 noise, the same in every process; its end continues at its start."""
     spectrum = np.fft.rfft(np.random.default_rng(exponent).normal(size=TABLE))
     lowest = int(LOWEST * TABLE)
     spectrum[lowest:] /= np.arange(lowest, len(spectrum)) ** (exponent / 2)
@@ -160,8 +160,8 @@ class Gain:
 
 
 def mixed(waveform: torch.Tensor, other: torch.Tensor, ratio: float) -> torch.Tensor:
-    """The sum of two waveforms of equal length, float32; the first has `ratio` dB more power than
-    the second.
+    """Return the sum of two waveforms of equal length, float32; the first has `ratio` dB more power
+    than the second.
 
     The second has no effect if one of them is silent.
     """
@@ -172,15 +172,15 @@ def mixed(waveform: torch.Tensor, other: torch.Tensor, ratio: float) -> torch.Te
 
 
 def _factor(signal: float, noise: float, ratio: float) -> float:
-    """Factor of noise of power `noise`, with which a signal of power `signal` has `ratio` dB more
-    power.
+    """Return the factor of noise of power `noise`, with which a signal of power `signal` has
+    `ratio` dB more power.
     """
     return (signal / noise) ** 0.5 * 10 ** (-ratio / 20)
 
 
 def power(waveform: torch.Tensor) -> float:
-    """Mean square: the same bits with any number of threads, because products of short blocks use
-    one thread.
+    """Return the mean square: the same bits with any number of threads, because products of short
+    blocks use one thread.
     """
     samples = waveform.numpy().astype(np.float32, copy=False)
     whole = len(samples) // BLOCK * BLOCK

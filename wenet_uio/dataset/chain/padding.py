@@ -73,7 +73,7 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
 
 
 def _with_features(examples: Sequence[Example]) -> Sequence[Example]:
-    """The examples; of conversations, their audio turns."""
+    """Return the examples; of conversations, their audio turns."""
     if all(example.turns is None for example in examples):
         return examples
     return [turn for example in examples for turn in example.turns or ()]

@@ -63,8 +63,8 @@ class Recordings:
         return int(self._ends[-1])
 
     def excerpt(self, samples: int, random: Random, other_than: str = "") -> Excerpt:
-        """An excerpt (samples,) of a drawn recording, from a drawn place on. A shorter recording is
-        repeated.
+        """Return an excerpt (samples,) of a drawn recording, from a drawn place on. A shorter
+        recording is repeated.
 
         Args:
             other_than: key of the recording that must not be drawn.
@@ -82,7 +82,7 @@ class Recordings:
         return self._drawn(samples, random, other_than)
 
     def beginning(self, samples: int, random: Random) -> Excerpt:
-        """The first samples, at most `samples`, of a drawn recording."""
+        """Return the first samples, at most `samples`, of a drawn recording."""
         return self._drawn(samples, random, place=0.0)
 
     def _drawn(
@@ -138,8 +138,8 @@ class Recordings:
         return whole[first : first + samples]
 
     def _decoded(self, ref: SampleRef, needed: float, place: float) -> torch.Tensor | None:
-        """`needed` seconds from `place`, 0 to 1, of the recording on, or all of a shorter one; None
-        without audio.
+        """Return `needed` seconds from `place`, 0 to 1, of the recording on, or all of a shorter
+        one; None without audio.
         """
         utterance = self.corpus.read(ref)
         if utterance.audio is None:
@@ -160,7 +160,7 @@ class Recordings:
 
 
 def repeated(waveform: torch.Tensor, first: int, samples: int) -> torch.Tensor:
-    """(samples,) of an endless repetition of `waveform`, from its sample `first` on."""
+    """Return (samples,) of an endless repetition of `waveform`, from its sample `first` on."""
     if first + samples <= len(waveform):
         return waveform[first : first + samples]
     times = -(-(first + samples) // len(waveform))

@@ -96,8 +96,8 @@ class SimulatedRooms:
 
 @lru_cache(maxsize=KEPT_ROOMS)
 def simulated_room(number: int, rt60: tuple[float, float], rate: int) -> ImpulseResponse:
-    """The response of room `number`: its size, its reverberation time and both positions are drawn
-    from `number`.
+    """Return the response of room `number`: its size, its reverberation time and both positions are
+    drawn from `number`.
     """
     draw = np.random.default_rng(number)
     size = draw.uniform(*np.transpose(SIZES))
@@ -108,8 +108,9 @@ def simulated_room(number: int, rt60: tuple[float, float], rate: int) -> Impulse
 def shoebox(
     size: np.ndarray, speaker: np.ndarray, microphone: np.ndarray, rt60: float, rate: int
 ) -> ImpulseResponse:
-    """Image method for a box with six equal walls (Allen and Berkley, JASA 65, 1979; walls by
-    Eyring's formula).
+    """Compute the response of a box with six equal walls by the image method.
+
+    Allen and Berkley, JASA 65, 1979; walls by Eyring's formula.
 
     A reflection changes the sign, so that late reflections do not add up to a rumble (Lehmann and
     Johansson, JASA 124, 2008).
@@ -149,8 +150,8 @@ def shoebox(
 
 
 def convolved(waveform: np.ndarray, response: ImpulseResponse) -> np.ndarray:
-    """The first samples of the convolution, as many as `waveform` has; by blocks in the frequency
-    domain.
+    """Return the first samples of the convolution, as many as `waveform` has; by blocks in the
+    frequency domain.
     """
     size = 1 << (2 * len(response)).bit_length()
     step = size - len(response) + 1

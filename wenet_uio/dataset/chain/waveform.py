@@ -67,8 +67,8 @@ def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torc
 
 @lru_cache(maxsize=64)
 def _filters(source_rate: int, target_rate: int) -> tuple[torch.Tensor, int, int, int]:
-    """Filters (taps, target), taps before the first sample, and both rates without their common
-    divisor.
+    """Return filters (taps, target), taps before the first sample, and both rates without their
+    common divisor.
 
     There are `target` filters, each longer than `source`: for 44101 Hz they would take gigabytes.
     For such rates the nearest ratio of smaller numbers is used.

@@ -35,7 +35,7 @@ NAMED = 3
 def waveform_augmentations(
     conf: DatasetConf, corpus: Corpus | None, *, training: bool
 ) -> dict[Place, tuple[Operator, ...]]:
-    """The operators of each of PLACES that `conf` switches on; evaluation has none.
+    """Return the operators of each of PLACES that `conf` switches on; evaluation has none.
 
     Args:
         corpus: the training data.
@@ -106,8 +106,8 @@ def _noise_sources(
 def recordings_of_list(
     section: str, data_list: str, data_type: DataType, conf: DatasetConf, channel: Channel = "mix"
 ) -> Recordings:
-    """The recordings of a list that a section of `dataset_conf` names. Recordings that cannot be
-    used are named.
+    """Return the recordings of a list that a section of `dataset_conf` names. Recordings that
+    cannot be used are named.
 
     Raises:
         ListError: the list cannot be used.

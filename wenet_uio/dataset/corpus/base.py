@@ -64,7 +64,7 @@ class Corpus(ABC):
         return self._table["seconds"]
 
     def extremes(self, shards: slice | np.ndarray) -> Extremes:
-        """Shortest and longest audio and text of some shards."""
+        """Return the shortest and longest audio and text of some shards."""
         return Extremes(*(self._table[name][shards] for name in Extremes._fields))
 
     @property
@@ -93,10 +93,10 @@ class Corpus(ABC):
 
     @abstractmethod
     def rows(self, shard: int) -> Rows:
-        """Index of one shard."""
+        """Return the index of one shard."""
 
     def lengths(self, shards: np.ndarray) -> Stored:
-        """Lengths of all samples of one or more shards, one shard after the other."""
+        """Return lengths of all samples of one or more shards, one shard after the other."""
         rows = [self.rows(int(shard)) for shard in shards]
         return Stored(
             *(
@@ -114,12 +114,12 @@ class Corpus(ABC):
         """
 
     def texts(self, ref: SampleRef) -> Texts:
-        """All texts of a sample. Audio is not read if it is stored apart from the text."""
+        """Return all texts of a sample. Audio is not read if it is stored apart from the text."""
         utterance = self.read(ref)
         return Texts((utterance.text,), utterance.extra, utterance.source)
 
     def audio_tokens(self, ref: SampleRef) -> int:
-        """Tokens that the audio of a conversation counts; 0 for other samples."""
+        """Return tokens that the audio of a conversation counts; 0 for other samples."""
         return 0
 
     @contextmanager
@@ -134,7 +134,7 @@ class Corpus(ABC):
             yield
 
     def key(self, ref: SampleRef) -> str:
-        """Key of a sample."""
+        """Return the key of a sample."""
         return self.rows(ref.shard).key(ref.row)
 
     @property
@@ -143,9 +143,9 @@ class Corpus(ABC):
         return False
 
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
-        """The remote tars among these shards, to fetch them ahead."""
+        """Return the remote tars among these shards, to fetch them ahead."""
         return []
 
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
-        """The remote audio files of these samples, to fetch them ahead."""
+        """Return the remote audio files of these samples, to fetch them ahead."""
         return []

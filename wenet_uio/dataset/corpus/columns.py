@@ -143,7 +143,7 @@ class GrowingColumns:
             file.write(np.ascontiguousarray(getattr(values, name), self._dtypes[name]).data)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The columns, mapped from their files."""
+        """Return the columns, mapped from their files."""
         return {name: map_file(file).view(self._dtypes[name]) for name, file in self._files.items()}
 
 
@@ -201,7 +201,7 @@ def release_pages(array: np.ndarray) -> None:
 
 
 def _parse_header(text: bytes) -> tuple[dict[str, tuple[np.dtype, int, int]], dict[str, Any]]:
-    """{column: (dtype, count, offset)} and meta.
+    """Return {column: (dtype, count, offset)} and meta.
 
     Raises:
         ValueError, KeyError, TypeError: this is no header.

@@ -59,8 +59,8 @@ class ConversationCorpus(LineCorpus):
             raise ListError(f"{path}: holds no conversation" + (f" ({reasons})" if reasons else ""))
 
     def read(self, ref: SampleRef) -> Utterance:
-        """The turns of a conversation; audio is the path of a local file, or the bytes of a remote
-        one.
+        """Return the turns of a conversation; audio is the path of a local file, or the bytes of a
+        remote one.
         """
         conversation = self._conversation(ref)
         turns = tuple(self._turn(turn) for turn in conversation.turns)
@@ -70,7 +70,7 @@ class ConversationCorpus(LineCorpus):
         )
 
     def texts(self, ref: SampleRef) -> Texts:
-        """The texts of the turns."""
+        """Return the texts of the turns."""
         conversation = self._conversation(ref)
         return Texts(
             tuple(turn.text for turn in conversation.turns if turn.text is not None),
@@ -78,7 +78,7 @@ class ConversationCorpus(LineCorpus):
         )
 
     def audio_tokens(self, ref: SampleRef) -> int:
-        """Tokens that the audio of a conversation counts."""
+        """Return tokens that the audio of a conversation counts."""
         turns = self._conversation(ref).turns
         return sum(
             _tokens(turn, self.data_list, self._seconds_of_token)
@@ -105,7 +105,7 @@ class ConversationCorpus(LineCorpus):
 
 
 def _tokens(turn: Turn, path: str, seconds_of_token: float) -> int:
-    """Tokens that one audio turn counts; the header is read if the line states no duration."""
+    """Return tokens that one audio turn counts; the header is read if the line states no duration."""
     seconds = turn.seconds
     if seconds is None:
         wav = locate(turn.audio, path)

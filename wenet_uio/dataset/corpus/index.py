@@ -84,34 +84,34 @@ class Rows:
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, np.ndarray], tar_pages: str = "") -> Rows:
-        """Rows of the columns of an index file."""
+        """Return rows of the columns of an index file."""
         return cls(**columns, key_start=0, tar_pages=tar_pages)
 
     def __len__(self) -> int:
         return len(self.key_hash)
 
     def slice(self, first: int, last: int) -> Rows:
-        """Rows `first` up to `last`, without copying."""
+        """Return rows `first` up to `last`, without copying."""
         start = int(self.key_end[first - 1]) if first else self.key_start
         columns: dict[str, Any] = {name: getattr(self, name)[first:last] for name in COLUMNS}
         return Rows(**columns, keys=self.keys, records=self.records, key_start=start)
 
     def with_text_length(self, text_length: np.ndarray) -> Rows:
-        """The same rows with other text lengths, such as token counts."""
+        """Return the same rows with other text lengths, such as token counts."""
         return replace(self, text_length=text_length)
 
     def with_keys(self, keys: Sequence[str]) -> Rows:
-        """The same rows with other keys."""
+        """Return the same rows with other keys."""
         return replace(self, **_key_columns(keys), key_start=0)
 
     def key(self, row: int) -> str:
-        """Key of a sample, as one word."""
+        """Return the key of a sample, as one word."""
         start = int(self.key_end[row - 1]) if row else self.key_start
         return as_word(self.keys[start : int(self.key_end[row])].tobytes().decode())
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The arrays for `write_columns`; only for rows that include the first sample of their
-        file.
+        """Return the arrays for `write_columns`; only for rows that include the first sample of
+        their file.
         """
         assert self.key_start == 0
         columns = {name: getattr(self, name) for name in (*COLUMNS, "keys")}
@@ -123,8 +123,8 @@ class Rows:
         return self.num_samples / np.maximum(self.sample_rate, 1)
 
     def digest(self) -> int:
-        """64-bit digest of all that a plan depends on: hashes of keys, lengths of audio, sample
-        rates, lengths of text.
+        """Return 64-bit digest of all that a plan depends on: hashes of keys, lengths of audio,
+        sample rates, lengths of text.
 
         The same samples give the same digest in raw and in shard mode.
         """
@@ -143,7 +143,7 @@ class Stored(NamedTuple):
 
 
 def rows_of(entries: Sequence[Entry]) -> Rows:
-    """Rows of a list of entries."""
+    """Return rows of a list of entries."""
     values: dict[str, Any] = {
         name: [getattr(entry, name) for entry in entries] for name in Entry._fields if name != "key"
     }
@@ -165,8 +165,8 @@ def _key_columns(keys: Sequence[str]) -> dict[str, Any]:
 def rows_of_shards(
     first_row: np.ndarray, samples: np.ndarray, shards: np.ndarray
 ) -> slice | np.ndarray:
-    """Rows of all samples of one or more shards, one shard after the other, in columns of a whole
-    corpus.
+    """Return rows of all samples of one or more shards, one shard after the other, in columns of a
+    whole corpus.
 
     Args:
         first_row: (all shards,) row of the first sample of each shard.
@@ -181,7 +181,7 @@ def rows_of_shards(
 
 
 def hash_key(key: bytes) -> int:
-    """64-bit hash of a key; random draws for a sample depend on this hash."""
+    """Return 64-bit hash of a key; random draws for a sample depend on this hash."""
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
 
 
@@ -267,7 +267,7 @@ class Summary:
 
 
 def summary_of(table: Mapping[str, np.ndarray]) -> Summary:
-    """Summary of a shard table."""
+    """Return the summary of a shard table."""
     state = hashlib.blake2b(digest_size=16)
     for name in ("samples", "digest"):
         state.update(np.ascontiguousarray(table[name]).data)
@@ -278,7 +278,7 @@ def summary_of(table: Mapping[str, np.ndarray]) -> Summary:
 
 
 def shard_table(shards: Iterable[Rows]) -> dict[str, np.ndarray]:
-    """The shard table: one row for each shard, with the columns of TABLE_COLUMNS."""
+    """Return the shard table: one row for each shard, with the columns of TABLE_COLUMNS."""
     summary = [
         (
             len(rows),

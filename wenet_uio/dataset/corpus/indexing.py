@@ -57,20 +57,20 @@ THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
 
 
 def index_of(data_list: str | Path, layout: Layout = DEFAULT_LAYOUT) -> Path:
-    """Path of the index of a list."""
+    """Return the path of the index of a list."""
     return Path(f"{data_list}{layout.suffix}.idx")
 
 
 def kept_folder(data_list: str | Path) -> Path:
-    """Folder of the indexes of remote and compressed shards, and of local shards in folders that
-    cannot be written.
+    """Return the folder of the indexes of remote and compressed shards, and of local shards in
+    folders that cannot be written.
     """
     return Path(f"{data_list}.idx.d")
 
 
 def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> Path:
-    """Path of the index of a list, which is made first unless it is up to date. One process works,
-    the others wait.
+    """Return the path of the index of a list, which is made first unless it is up to date. One
+    process works, the others wait.
 
     Raises:
         ListError: the list is missing, empty, or of the other type.
@@ -132,8 +132,8 @@ def build_index(
 
 
 def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Problem], bool]:
-    """Columns of the index of a shard list, (key, reason) of what cannot be used, and whether any
-    tar is in a remote store.
+    """Return columns of the index of a shard list, (key, reason) of what cannot be used, and
+    whether any tar is in a remote store.
     """
     data_list = lines.path
     shards, bad = shards_of(data_list, (line for _, line in lines.lines()))
@@ -168,7 +168,7 @@ def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Probl
 def index_shard(
     shard: str, data_list: str, layout: Layout, compare: Comparison = "pages"
 ) -> Indexed:
-    """Index of one shard of a list; made and kept if it is missing or out of date.
+    """Return the index of one shard of a list; made and kept if it is missing or out of date.
 
     Args:
         compare: "all" scans the shard and compares; a tar whose index was up to date and wrong is a
@@ -193,8 +193,8 @@ def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
 
 
 def entries_outside(shards: Sequence[str]) -> list[Problem]:
-    """Entries of manifests that belong to tars outside the list, if one manifest describes several
-    tars.
+    """Return entries of manifests that belong to tars outside the list, if one manifest describes
+    several tars.
     """
     tars = defaultdict(list)
     for shard in map(ShardFiles.parse, shards):
@@ -211,7 +211,7 @@ def _any_remote(shards: Iterable[str]) -> bool:
 
 
 def _current_index(data_list: str, data_type: DataType, layout: Layout) -> Path | None:
-    """Path of an index of the current content of the list, if there is any."""
+    """Return the path of an index of the current content of the list, if there is any."""
     for place in places_of(index_of(data_list, layout)):
         columns = find_columns(place)
         if columns is not None and _is_current(columns[1], data_list, data_type):
@@ -220,7 +220,7 @@ def _current_index(data_list: str, data_type: DataType, layout: Layout) -> Path 
 
 
 def _is_current(meta: Mapping[str, Any], data_list: str, data_type: DataType) -> bool:
-    """Whether an index with this meta is of the current content of the list."""
+    """Tell whether an index with this meta is of the current content of the list."""
     if meta["type"] != data_type:
         check_type(data_list, data_type)
         return False

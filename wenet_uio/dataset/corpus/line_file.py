@@ -31,7 +31,7 @@ class LineFile:
         self._checked, self._is_same = (size, mtime_ns), True
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes `offset` up to `offset + size`.
+        """Return bytes `offset` up to `offset + size`.
 
         Raises:
             ListError: the file has changed since it was indexed.

@@ -21,8 +21,8 @@ from wenet_uio.files import digest_of, locked
 def indexed_lines(
     path: str, index: str, entries: Callable[[list[Problem]], Iterable[Entry]]
 ) -> tuple[LineFile, Columns, dict]:
-    """The file, and columns and meta of its index, which is made first if it is missing or the file
-    has changed.
+    """Return the file, and columns and meta of its index, which is made first if it is missing or
+    the file has changed.
 
     The digest of the samples also covers the content of the file: texts of equal length with other
     words differ.

@@ -135,7 +135,7 @@ class Mixture(Corpus):
         return self.column("seconds", np.arange(self.num_shards))
 
     def column(self, name: Literal["samples", "seconds"], shards: np.ndarray) -> np.ndarray:
-        """Number of utterances or duration of some shards."""
+        """Return the number of utterances or duration of some shards."""
         return np.concatenate(
             [
                 getattr(source.corpus, name)[own_shards]
@@ -144,7 +144,7 @@ class Mixture(Corpus):
         )
 
     def extremes(self, shards: slice | np.ndarray) -> Extremes:
-        """Shortest and longest audio and text of some shards."""
+        """Return the shortest and longest audio and text of some shards."""
         shards = (
             np.arange(*shards.indices(self.num_shards)) if isinstance(shards, slice) else shards
         )
@@ -159,7 +159,7 @@ class Mixture(Corpus):
         return any(source.corpus.has_text_only for source in self.sources)
 
     def _by_source(self, shards: np.ndarray) -> Iterator[tuple[Source, np.ndarray]]:
-        """Consecutive shards of one source, with their numbers in the source."""
+        """Yield consecutive shards of one source, with their numbers in the source."""
         numbers = self.source_of(shards)
         edges = np.flatnonzero(np.diff(numbers)) + 1
         for some in np.split(shards, edges):
@@ -167,7 +167,7 @@ class Mixture(Corpus):
             yield self.sources[number], some - self._first_shard[number]
 
     def source_of(self, shards: np.ndarray | int) -> np.ndarray:
-        """Number of the source of each shard."""
+        """Return the number of the source of each shard."""
         return np.searchsorted(self._first_shard, shards, side="right") - 1
 
     @property
@@ -186,12 +186,12 @@ class Mixture(Corpus):
         return names
 
     def rows(self, shard: int) -> Rows:
-        """Index of one shard."""
+        """Return the index of one shard."""
         number = int(self.source_of(shard))
         return self.sources[number].corpus.rows(shard - int(self._first_shard[number]))
 
     def lengths(self, shards: np.ndarray) -> Stored:
-        """Lengths of all samples of these shards."""
+        """Return lengths of all samples of these shards."""
         parts = [
             source.corpus.lengths(own_shards) for source, own_shards in self._by_source(shards)
         ]
@@ -226,7 +226,7 @@ class Mixture(Corpus):
         return any(source.corpus.is_remote for source in self.sources)
 
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
-        """The remote tars among these shards."""
+        """Return the remote tars among these shards."""
         return [
             remote
             for number, shard in self._in_source(shards)
@@ -234,7 +234,7 @@ class Mixture(Corpus):
         ]
 
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
-        """The remote audio files of these samples."""
+        """Return the remote audio files of these samples."""
         return [
             remote
             for (number, shard), row in zip(self._in_source(shards), rows, strict=True)
@@ -242,7 +242,7 @@ class Mixture(Corpus):
         ]
 
     def _in_source(self, shards: Numbers) -> list[tuple[int, int]]:
-        """Number of the source of each shard, and number of the shard within its source."""
+        """Return the number of the source of each shard, and number of the shard within its source."""
         shards = np.asarray(shards)
         numbers = self.source_of(shards)
         return list(
@@ -250,7 +250,7 @@ class Mixture(Corpus):
         )
 
     def part(self, offsets: Sequence[int]) -> MixedPass:
-        """The quota of every source, starting at utterance `offsets[source]` of its stream."""
+        """Return the quota of every source, starting at utterance `offsets[source]` of its stream."""
         streams = [
             self._stream(number, offset, quota)
             for number, (offset, quota) in enumerate(zip(offsets, self.quotas, strict=True))
@@ -258,7 +258,7 @@ class Mixture(Corpus):
         return MixedPass(self, streams)
 
     def _stream(self, number: int, offset: int, count: int) -> Runs:
-        """Runs that hold utterances `offset` to `offset + count` of a source's stream."""
+        """Return runs that hold utterances `offset` to `offset + count` of a source's stream."""
         corpus, first_shard = self.sources[number].corpus, int(self._first_shard[number])
         size = corpus.num_samples
         rounds = []
@@ -315,7 +315,7 @@ class MixedPass(Corpus):
         super().__init__(mixture.data_list, {"samples": samples, "seconds": seconds}, [], summary)
 
     def extremes(self, shards: slice | np.ndarray) -> Extremes:
-        """Shortest and longest audio and text of some runs."""
+        """Return the shortest and longest audio and text of some runs."""
         runs = np.arange(*shards.indices(self.num_shards)) if isinstance(shards, slice) else shards
         extremes = self.mixture.extremes(self.shards[runs])
         place = np.searchsorted(self._cut, runs)
@@ -326,8 +326,8 @@ class MixedPass(Corpus):
         return extremes
 
     def rows(self, shard: int) -> Rows:
-        """Index of one run. In later rounds of a source the hashes of keys differ, and so do all
-        random draws.
+        """Return the index of one run. In later rounds of a source the hashes of keys differ, and
+        so do all random draws.
         """
         rows = self.mixture.rows(int(self.shards[shard])).slice(
             int(self.first[shard]), int(self.last[shard])
@@ -339,7 +339,7 @@ class MixedPass(Corpus):
         return replace(rows, key_hash=draw(key_of(int(self.rounds[shard])), rows.key_hash))
 
     def lengths(self, shards: np.ndarray) -> Stored:
-        """Lengths of all samples of these runs."""
+        """Return lengths of all samples of these runs."""
         counts = self.mixture.column("samples", self.shards[shards]).astype(np.int64)
         place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         first, last = (np.repeat(edge[shards], counts) for edge in (self.first, self.last))
@@ -369,9 +369,9 @@ class MixedPass(Corpus):
         return self.mixture.is_remote
 
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
-        """The remote tars of these runs."""
+        """Return the remote tars of these runs."""
         return self.mixture.remote_shards(self.shards[shards])
 
     def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Shards and rows in the mixture, for samples of this pass."""
+        """Return shards and rows in the mixture, for samples of this pass."""
         return self.shards[shards].astype(np.int64), rows + self.first[shards].astype(np.int64)

@@ -28,16 +28,16 @@ class Passes:
     """Utterances that were read of each source; a source that is not listed starts at 0."""
 
     def corpus_of(self, data_pass: int) -> Corpus:
-        """The corpus to plan for one pass: the corpus itself, or the part of a mixture that this
-        pass takes.
+        """Return the corpus to plan for one pass: the corpus itself, or the part of a mixture that
+        this pass takes.
         """
         if not isinstance(self.corpus, Mixture):
             return self.corpus
         return self.corpus.part(list(self.offsets(data_pass).values()))
 
     def offsets(self, data_pass: int) -> dict[str, int]:
-        """Utterances of each source of a mixture that were read before a pass; empty for a plain
-        corpus.
+        """Return utterances of each source of a mixture that were read before a pass; empty for a
+        plain corpus.
         """
         if not isinstance(self.corpus, Mixture):
             return {}
@@ -46,7 +46,7 @@ class Passes:
         return {name: self.starts.get(name, 0) + passes * quota for name, quota in quotas}
 
     def starting_at(self, data_pass: int, offsets: Mapping[str, int]) -> Passes:
-        """The same passes, with every source resumed at `offsets` in pass `data_pass`."""
+        """Return the same passes, with every source resumed at `offsets` in pass `data_pass`."""
         # States of planner 1 name a source by its number and its identity: "0 0123456789abcdef".
         starts = {
             name.rpartition(" ")[2]: offset for name, offset in reversed(list(offsets.items()))
@@ -55,12 +55,12 @@ class Passes:
 
 
 def sources_of(corpus: Corpus) -> ShardSources:
-    """Sources of the shards of a planned corpus; a plain corpus is one source."""
+    """Return sources of the shards of a planned corpus; a plain corpus is one source."""
     if isinstance(corpus, MixedPass):
         return corpus.sources
     return ShardSources((corpus.data_list,), np.zeros(1, np.int64))
 
 
 def origin(corpus: Corpus, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shards and rows in the opened corpus, for samples of the corpus of a pass."""
+    """Return shards and rows in the opened corpus, for samples of the corpus of a pass."""
     return corpus.origin(shards, rows) if isinstance(corpus, MixedPass) else (shards, rows)

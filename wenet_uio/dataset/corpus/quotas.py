@@ -8,8 +8,8 @@ import numpy as np
 
 
 def exact_quotas(shares: Sequence[float], total: int) -> list[int]:
-    """Whole numbers that sum to `total`, each less than one away from its share of `total` (largest
-    remainders).
+    """Return whole numbers that sum to `total`, each less than one away from its share of `total`
+    (largest remainders).
     """
     exact = np.asarray(shares) / sum(shares) * total
     quotas = np.floor(exact).astype(int)

@@ -40,13 +40,13 @@ class LineCorpus(Corpus):
         )
 
     def rows(self, shard: int) -> Rows:
-        """Index of one run of lines."""
+        """Return the index of one run of lines."""
         self._visits.add()
         first = int(self._first[shard])
         return self._rows.slice(first, first + int(self.samples[shard]))
 
     def lengths(self, shards: np.ndarray) -> Stored:
-        """Lengths of all samples of these runs."""
+        """Return lengths of all samples of these runs."""
         rows = rows_of_shards(self._first, self.samples, shards)
         return Stored(*(getattr(self._rows, name)[rows] for name in Stored._fields))
 
@@ -69,7 +69,7 @@ class RawCorpus(LineCorpus):
         return self._is_remote
 
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
-        """The remote audio files of these samples; their versions are not known."""
+        """Return the remote audio files of these samples; their versions are not known."""
         lines = (self._line(int(shard), int(row)) for shard, row in zip(shards, rows, strict=True))
         return [(line.wav, None) for line in lines if objects.is_remote(line.wav)]
 
@@ -96,7 +96,7 @@ class RawCorpus(LineCorpus):
         return Utterance(key, audio, line.text, line.start, line.end, extra=line.extra)
 
     def texts(self, ref: SampleRef) -> Texts:
-        """The text of a sample; reads no audio."""
+        """Return the text of a sample; reads no audio."""
         line = self._line(ref.shard, ref.row)
         return Texts((line.text,), line.extra)
 

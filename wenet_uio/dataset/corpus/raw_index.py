@@ -65,7 +65,8 @@ NumberedLine = tuple[int, tuple[int, bytes]]
 def entry_of(
     line: RawLine, data_list: str | Path, offset: int, size: int, nominal_rate: int = NOMINAL_RATE
 ) -> Entry:
-    """Index entry of a line; reads the header of its audio unless the line states a duration.
+    """Return the index entry of a line; reads the header of its audio unless the line states a
+    duration.
 
     Args:
         offset: byte of the list at which the line starts.
@@ -99,7 +100,7 @@ def entry_of(
 
 
 def _stated_rate(line: RawLine) -> int | None:
-    """The sampling_rate of a line in Hz; None if the line states none."""
+    """Return the sampling_rate of a line in Hz; None if the line states none."""
     stated = line.extra.get("sampling_rate")
     if not stated:
         return None
@@ -118,8 +119,8 @@ def _stated_rate(line: RawLine) -> int | None:
 
 
 def nominal_rate_of(data_list: str, first_lines: Sequence[bytes], layout: Layout) -> int:
-    """Hz of the lines that state a duration and no sampling_rate: that of the first such line that
-    tells a rate.
+    """Return Hz of the lines that state a duration and no sampling_rate: that of the first such
+    line that tells a rate.
 
     A line tells a rate by its sampling_rate or by its audio. NOMINAL_RATE if none of `first_lines`
     does.
@@ -171,7 +172,7 @@ def _header_source(path: str) -> str | bytes:
 
 
 def table_of_runs(rows: Rows, first: np.ndarray, ends: np.ndarray) -> Columns:
-    """Columns of the index of a file whose lines are samples.
+    """Return columns of the index of a file whose lines are samples.
 
     Args:
         rows: all samples of the file.
@@ -185,8 +186,8 @@ def table_of_runs(rows: Rows, first: np.ndarray, ends: np.ndarray) -> Columns:
 def raw_columns(
     data_list: DataList, per_run: int, executor: Executor, layout: Layout
 ) -> tuple[Columns, list[Problem], bool]:
-    """Columns of the index of a raw list, (key, reason) of each line that cannot be used, and
-    whether any line names audio in a remote store.
+    """Return columns of the index of a raw list, (key, reason) of each line that cannot be used,
+    and whether any line names audio in a remote store.
 
     Every `per_run` lines count as one shard; a run without a usable line is left out. Lines are
     read and columns are written as indexing goes on: memory holds neither the list nor the index.
@@ -214,7 +215,7 @@ def raw_columns(
 def _gather(
     outcomes: Iterator[Entry | Problem], per_run: int
 ) -> tuple[Rows, list[Problem], list[int]]:
-    """Rows of all entries, all problems, and the number of entries of each run of lines."""
+    """Return rows of all entries, all problems, and the number of entries of each run of lines."""
     columns = GrowingColumns({**COLUMNS, "keys": np.uint8})
     bad: list[Problem] = []
     used: list[int] = []
@@ -236,7 +237,7 @@ def _gather(
 
 
 def _are_keys_repeated(rows: Rows, bad: Sequence[Problem]) -> bool:
-    """Whether two lines of a list have one key; lines that cannot be used count too."""
+    """Tell whether two lines of a list have one key; lines that cannot be used count too."""
     hashes = np.append(
         rows.key_hash, np.asarray([hash_key(key.encode()) for key, _ in bad], np.uint64)
     )
@@ -244,8 +245,8 @@ def _are_keys_repeated(rows: Rows, bad: Sequence[Problem]) -> bool:
 
 
 def _with_distinct_keys(rows: Rows, data_list: DataList, layout: Layout) -> Rows:
-    """Rows of a list in which a key occurs twice; lines that state no key may get folders in front
-    of their keys.
+    """Return rows of a list in which a key occurs twice; lines that state no key may get folders in
+    front of their keys.
 
     The list is read a second time: few lists repeat a key, and keeping the audio of every line
     would cost all others the memory.
@@ -272,7 +273,7 @@ def _with_distinct_keys(rows: Rows, data_list: DataList, layout: Layout) -> Rows
 
 
 def _jobs(data_list: DataList, layout: Layout) -> Iterator[_Job]:
-    """The lines of a list that are not blank, LINES_PER_JOB at a time."""
+    """Yield the lines of a list that are not blank, LINES_PER_JOB at a time."""
     rate = nominal_rate_of(data_list.path, data_list.first_lines(RATE_LINES), layout)
     numbered = enumerate(data_list.lines(), 1)
     filled = (line for line in numbered if line[1][1].strip(BLANK))

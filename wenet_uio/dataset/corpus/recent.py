@@ -24,7 +24,7 @@ class Recent(Generic[Value]):
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
 
     def get(self, key: Hashable) -> Value | None:
-        """The value of a key, which counts as a use; None if the value is not kept."""
+        """Return the value of a key, which counts as a use; None if the value is not kept."""
         try:
             self._values.move_to_end(key)
             return self._values[key]

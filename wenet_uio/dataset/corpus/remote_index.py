@@ -32,7 +32,7 @@ from wenet_uio.dataset.storage.versions import Version
 
 
 def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, Version]:
-    """The rows of a shard that was indexed before, and the version of its tar at that time.
+    """Return the rows of a shard that was indexed before, and the version of its tar at that time.
 
     Raises:
         ListError: the index was removed.
@@ -52,7 +52,8 @@ def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, V
 def update_kept_index(
     files: ShardFiles, layout: Layout, folder: Path, compare: Comparison = "pages"
 ) -> Indexed:
-    """Index a remote or compressed shard, unless `folder` has an index of its current version.
+    """Index a remote or compressed shard, unless `folder` has an index of its current
+    version.
 
     Args:
         compare: "all" fetches and scans the shard in any case.
@@ -82,14 +83,14 @@ def update_kept_index(
 
 
 def _is_of(meta: Mapping[str, Any], version: Version, manifest: tuple | None) -> bool:
-    """Whether an index is of these versions of tar and manifest."""
+    """Tell whether an index is of these versions of tar and manifest."""
     return Version(*meta["version"]) == version and (
         manifest is None or tuple(meta["manifest"]) == manifest
     )
 
 
 def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexed | None:
-    """The index that lies beside a remote tar, if it is an index of this tar."""
+    """Return the index that lies beside a remote tar, if it is an index of this tar."""
     sidecar = objects.beside(files.tar, f"{layout.suffix}.idx")
     if files.manifest or objects.file_of(files.tar) != files.tar or not objects.exists(sidecar):
         return None

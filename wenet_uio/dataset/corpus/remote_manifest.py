@@ -15,8 +15,8 @@ from wenet_uio.files import written_aside
 
 
 def local_manifest(path: str) -> str:
-    """A raw list of the manifest at `path`: the manifest, or of a remote one a copy whose audio has
-    absolute URIs.
+    """Return a raw list of the manifest at `path`: the manifest, or of a remote one a copy whose
+    audio has absolute URIs.
     """
     if not objects.is_remote(path):
         return path
@@ -46,8 +46,8 @@ def _is_gz(path: str) -> bool:
 
 
 def _with_absolute_audio(line: bytes, uri: str) -> bytes:
-    """A line of the remote manifest `uri`, with the URI of its audio in place of a path relative to
-    the manifest.
+    """Return a line of the remote manifest `uri`, with the URI of its audio in place of a path
+    relative to the manifest.
 
     Lines that are no JSON objects stay as they are; indexing names them.
     """

@@ -75,12 +75,12 @@ class ShardCorpus(Corpus):
         super().__init__(data_list, columns, bad, Summary(**meta["summary"]))
 
     def files(self, shard: int) -> ShardFiles:
-        """Tar and manifest of a shard."""
+        """Return the tar and manifest of a shard."""
         start = int(self._path_end[shard - 1]) if shard else 0
         return ShardFiles.parse(self._paths[start : int(self._path_end[shard])].tobytes().decode())
 
     def rows(self, shard: int) -> Rows:
-        """Index of one shard.
+        """Return the index of one shard.
 
         Raises:
             ListError: the shard has changed since the list was indexed.
@@ -92,7 +92,7 @@ class ShardCorpus(Corpus):
         return rows
 
     def lengths(self, shards: np.ndarray) -> Stored:
-        """Lengths of all samples of these shards, from the index of the list."""
+        """Return lengths of all samples of these shards, from the index of the list."""
         if self._first is None:
             return super().lengths(shards)
         rows = rows_of_shards(self._first, self.samples, shards)
@@ -104,7 +104,7 @@ class ShardCorpus(Corpus):
         return self._is_remote
 
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
-        """The remote tars among these shards."""
+        """Return the remote tars among these shards."""
         tars = ((int(shard), self.files(int(shard)).tar) for shard in shards)
         return [(tar, self._version(shard)) for shard, tar in tars if objects.is_remote(tar)]
 
@@ -158,7 +158,7 @@ class ShardCorpus(Corpus):
         return Utterance(key, data[start - first :], text, *segment, extra=extra)
 
     def _bytes(self, shard: int, start: int, end: int) -> tuple[memoryview, int]:
-        """Bytes of a tar, with the headers before them; and the place of the first byte."""
+        """Return bytes of a tar, with the headers before them; and the place of the first byte."""
         first, tar = max(0, start - LOOK_BACK), self._tar(shard)
         if tar is not None:
             if end > tar.size:
@@ -173,7 +173,7 @@ class ShardCorpus(Corpus):
         return memoryview(data), first
 
     def _changed(self, ref: SampleRef) -> ListError:
-        """The error for a sample that is not at its place in the tar."""
+        """Return the error for a sample that is not at its place in the tar."""
         rows = self.rows(ref.shard)
         return ListError(
             f"{self.files(ref.shard).tar}: {rows.key(ref.row)} is not at byte "
@@ -182,7 +182,7 @@ class ShardCorpus(Corpus):
         )
 
     def _version(self, shard: int) -> Version:
-        """The version of a remote or packed tar that was indexed."""
+        """Return the version of a remote or packed tar that was indexed."""
         return kept_index(self.files(shard), self._layout, kept_folder(self.data_list))[1]
 
     def _read_rows(self, shard: int) -> Rows:
@@ -202,7 +202,7 @@ class ShardCorpus(Corpus):
         return rows
 
     def _tar(self, shard: int) -> _Tar | None:
-        """The open tar of a shard; None for a remote tar that is not in the cache."""
+        """Return the open tar of a shard; None for a remote tar that is not in the cache."""
         tar = _open_tars.get((self._owner, shard))
         if tar is not None:
             return tar
@@ -243,5 +243,5 @@ class ShardCorpus(Corpus):
 
 
 def _place(offsets: np.ndarray, sizes: np.ndarray, row: int) -> tuple[int, int]:
-    """First byte and one past the last of a member."""
+    """Return the first byte and one past the last of a member."""
     return int(offsets[row]), int(offsets[row]) + int(sizes[row])

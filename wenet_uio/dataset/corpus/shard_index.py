@@ -55,7 +55,8 @@ tar is scanned)."""
 def shard_index(
     shard: str, folder: Path, layout: Layout = DEFAULT_LAYOUT, compare: Comparison = "pages"
 ) -> Indexed:
-    """Index of a local shard (`str(ShardFiles)`); made and kept if it is missing or out of date.
+    """Return the index of a local shard (`str(ShardFiles)`); made and kept if it is missing or out
+    of date.
 
     Args:
         folder: the folder `data.list.idx.d` of the list, used if the folder of the shard cannot be
@@ -89,8 +90,8 @@ def shard_index(
 def _stored_indexes(
     files: ShardFiles, folder: Path, layout: Layout
 ) -> Iterator[tuple[bool, StoredIndex]]:
-    """Whether an index is of files of this state and time, and the index, for each index that a
-    shard has.
+    """Tell whether an index is of files of this state and time, and the index, for each index that
+    a shard has.
     """
     state = _state_of(files)
     for place in _places(files, folder, layout):
@@ -104,9 +105,7 @@ def _stored_indexes(
 
 
 def stale(before: StoredIndex | None, rows: Rows, tar: str, compare: Comparison) -> list[Problem]:
-    """The problem of a tar that has other samples than its index, if everything was to be
-    compared.
-    """
+    """Report a tar whose samples do not match its index, if everything was compared."""
     if (
         before is None
         or compare != "all"
@@ -119,7 +118,8 @@ def stale(before: StoredIndex | None, rows: Rows, tar: str, compare: Comparison)
 def lost_since(
     before: StoredIndex | None, rows: Rows, bad: Sequence[Problem], tar: str
 ) -> list[Problem]:
-    """Samples of an earlier index that are not in a damaged tar; none if the tar is not damaged.
+    """Return samples of an earlier index that are not in a damaged tar; none if the tar is not
+    damaged.
 
     Args:
         rows: the samples that were found.
@@ -133,7 +133,7 @@ def lost_since(
 
 
 def same_rows(first: Rows, second: Rows) -> bool:
-    """Whether two indexes have the same samples at the same places, and are of the same tar."""
+    """Tell whether two indexes have the same samples at the same places, and are of the same tar."""
     one, other = first.columns(), second.columns()
     is_same = one.keys() == other.keys() and all(
         np.array_equal(one[name], other[name]) for name in one
@@ -142,14 +142,14 @@ def same_rows(first: Rows, second: Rows) -> bool:
 
 
 def _is_as_indexed(rows: Rows, tar: str, compare: Comparison) -> bool:
-    """Whether a tar whose size and time are as indexed counts as the tar that was indexed."""
+    """Tell whether a tar whose size and time are as indexed counts as the tar that was indexed."""
     if compare == "size":
         return True
     return compare == "pages" and _is_sound(rows) and rows.tar_pages in ("", pages_of(tar))
 
 
 def _is_sound(rows: Rows) -> bool:
-    """Whether the columns of an index, which anybody may have written, fit each other."""
+    """Validate the columns of an untrusted index: True if they fit each other."""
     columns = [(getattr(rows, name), dtype) for name, dtype in COLUMNS.items()]
     ends = rows.key_end
     return (
@@ -172,14 +172,14 @@ def _keys(rows: Rows) -> list[str]:
 
 
 def kept_path(files: ShardFiles, folder: Path, layout: Layout) -> Path:
-    """Path of the index of a shard in the folder `data.list.idx.d` of its list."""
+    """Return the path of the index of a shard in the folder `data.list.idx.d` of its list."""
     name = hashlib.blake2b(f"{files}{layout.suffix}".encode(), digest_size=16).hexdigest()
     return folder / name[:2] / f"{name}.idx"
 
 
 def _places(files: ShardFiles, folder: Path, layout: Layout) -> Iterator[Path]:
-    """Where the index of a local shard may be: beside the shard, in the folder of the list, in the
-    cache.
+    """Yield where the index of a local shard may be: beside the shard, in the folder of the list,
+    in the cache.
     """
     yield sidecar_of(files.tar, files.manifest, layout)
     tar, manifest = (path and os.path.abspath(path) for path in files[:2])  # noqa: PTH100 - resolve() follows links
@@ -189,7 +189,8 @@ def _places(files: ShardFiles, folder: Path, layout: Layout) -> Iterator[Path]:
 def sidecar_of(
     tar: str | Path, manifest: str | None = None, layout: Layout = DEFAULT_LAYOUT
 ) -> Path:
-    """Path of the index of a shard: beside the tar, or beside the manifest if there is one.
+    """Return the path of the index of a shard: beside the tar, or beside the manifest if there is
+    one.
 
     Lhotse reads every file in the folder of a Shar as a part of the Shar. The indexes of a Shar `x`
     are therefore in a folder `x.uio`.
@@ -205,7 +206,7 @@ def _mtime(path: str | Path) -> float:
 
 
 def _state_of(files: ShardFiles) -> dict[str, Any]:
-    """State of the files of a shard, to find out whether an index is out of date."""
+    """Return the state of the files of a shard, to find out whether an index is out of date."""
     state: dict[str, Any] = {"tar_bytes": os.path.getsize(files.tar)}  # noqa: PTH202 - as in _mtime
     if files.manifest:
         status = Path(files.manifest).stat()

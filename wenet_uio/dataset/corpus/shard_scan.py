@@ -79,12 +79,12 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
 
 
 def _finder(tar: str) -> Callable:
-    """The function that finds the samples of a tar without a manifest."""
+    """Return the function that finds the samples of a tar without a manifest."""
     return find_samples if objects.file_of(tar) == tar else partial(find_rows, part=tar)
 
 
 def in_tar(bad: Sequence[Problem], tar: str) -> list[Problem]:
-    """The problems, each with the name of the tar."""
+    """Return the problems, each with the name of the tar."""
     name = tar.partition("?")[0].rpartition("/")[2]
     return [(key, reason if key == tar else f"{reason} (in {name})") for key, reason in bad]
 
@@ -101,8 +101,8 @@ def _mapped(path: str) -> Iterator[mmap.mmap | bytes]:
 
 
 def digest_of_pages(file: BinaryIO) -> str:
-    """Digest of pages at the start and at each quarter of a tar: a tar with other data differs in
-    almost any page.
+    """Return the digest of pages at the start and at each quarter of a tar: a tar with other data
+    differs in almost any page.
     """
     size = os.fstat(file.fileno()).st_size
     digest = hashlib.blake2b(digest_size=8)
@@ -112,7 +112,7 @@ def digest_of_pages(file: BinaryIO) -> str:
 
 
 def pages_of(tar: str | Path) -> str:
-    """`digest_of_pages` of a file."""
+    """Return `digest_of_pages` of a file."""
     with open(tar, "rb") as file:
         return digest_of_pages(file)
 
@@ -120,7 +120,7 @@ def pages_of(tar: str | Path) -> str:
 def _rows_of_samples(
     samples: Sequence[FoundSample], info_of: Callable[[Member], AudioInfo], bad: list[Problem]
 ) -> Rows:
-    """Rows of the samples with readable audio; the other samples are added to `bad`.
+    """Return rows of the samples with readable audio; the other samples are added to `bad`.
 
     If the tar does not hold all texts plainly, or a sample has a segment, a link or other fields,
     the rows carry records.
@@ -151,13 +151,14 @@ def _rows_of_samples(
 
 
 def _needs_record(sample: FoundSample) -> bool:
-    """Whether a tar does not hold all of a sample plainly."""
+    """Tell whether a tar does not hold all of a sample plainly."""
     line, audio, text = sample
     return text is None or bool(line.extra or line.start or line.end or audio.target or text.target)
 
 
 def record_of(line: RawLine, audio: str) -> bytes:
-    """Text and other fields of a sample as the index keeps them; `audio` is the name of the member.
+    """Return the text and other fields of a sample as the index keeps them; `audio` is the name of
+    the member.
 
     Raises:
         ListError: the text or another field is not Unicode, or is nested too deeply.
@@ -170,7 +171,7 @@ def record_of(line: RawLine, audio: str) -> bytes:
 
 
 def _length(info: AudioInfo, start: float, end: float | None) -> tuple[int, int]:
-    """Number of samples of a segment, and their rate in Hz."""
+    """Return the number of samples of a segment, and their rate in Hz."""
     count = info.samples_between(start, end)
     if not count:
         raise AudioError(f"no audio between {start} s and {end} s")

@@ -27,11 +27,11 @@ class ShardSources:
     """(sources,) entry of each source; None: every source is an entry of its own."""
 
     def numbers(self, shards: np.ndarray | int) -> np.ndarray:
-        """Number of the source of each shard, int64."""
+        """Return the number of the source of each shard, int64."""
         return np.searchsorted(self.first_shard, shards, side="right") - 1
 
     def entries(self, shards: np.ndarray | int) -> np.ndarray:
-        """Entry of each shard, int64."""
+        """Return the entry of each shard, int64."""
         numbers = self.numbers(shards)
         return numbers if self.entry_of is None else np.asarray(self.entry_of)[numbers]
 

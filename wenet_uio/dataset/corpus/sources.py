@@ -42,8 +42,8 @@ WITHOUT_LIST = ("txt", "txt_pair", "multimodal_conversation", "tts_text")
 
 
 def lists_of_sources(sources: Sequence[SourceConf]) -> list[SourceList]:
-    """The lists of sources and of the members of groups, without duplicates. Text without audio has
-    no list.
+    """Return the lists of sources and of the members of groups, without duplicates. Text without
+    audio has no list.
     """
     lists: list[SourceList] = []
     for conf in sources:
@@ -56,7 +56,7 @@ def lists_of_sources(sources: Sequence[SourceConf]) -> list[SourceList]:
 
 
 def lists_of(conf: SourceConf) -> list[SourceList]:
-    """The lists of one source of audio (not a group).
+    """Return the lists of one source of audio (not a group).
 
     Raises:
         ListError: a file is missing, or the numbers of tars and manifests differ.
@@ -108,8 +108,8 @@ def _list_of_tarred(conf: SourceConf) -> str:
 
 
 def _paired(tars: Patterns, manifests: Patterns) -> list[ShardFiles]:
-    """Tars with their manifests. Two lists of one length belong together item by item: one manifest
-    for N tars each.
+    """Return tars with their manifests. Two lists of one length belong together item by item: one
+    manifest for N tars each.
     """
     if isinstance(tars, str) or isinstance(manifests, str) or len(tars) != len(manifests):
         return pair_manifests(expanded(tars), expanded(manifests))
@@ -130,7 +130,9 @@ def _list_of_shar(folder: str) -> str:
 
 
 def _list_of_containers(paths: Sequence[str], kind: str) -> str:
-    """The shard list of files of a kind, such as parquet, and of all such files below folders."""
+    """Return the shard list of files of a kind, such as parquet, and of all such files below
+    folders.
+    """
     files = [
         file
         for path in paths
@@ -155,7 +157,8 @@ def _by_numbers(name: str) -> list[tuple[int, str]]:
 
 
 def _written(folder: Path, shards: Sequence[ShardFiles]) -> str:
-    """Path of a shard list in `folder` with these shards; the name contains a digest of the shards.
+    """Return the path of a shard list in `folder` with these shards; the name contains a digest of
+    the shards.
 
     The list is in the cache if the folder cannot be written.
     """
@@ -179,7 +182,7 @@ def _absolute(path: str) -> str:
 
 
 def expanded(patterns: Patterns) -> list[str]:
-    """Paths that patterns stand for, in order.
+    """Return paths that patterns stand for, in order.
 
     Raises:
         ListError: a glob that matches nothing.

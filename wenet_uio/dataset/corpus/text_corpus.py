@@ -58,7 +58,7 @@ class TextCorpus(LineCorpus):
             raise ListError(f"{path}: holds no text")
 
     def read(self, ref: SampleRef) -> Utterance:
-        """The text of a line; `Utterance.source` is the source text of a pair."""
+        """Return the text of a line; `Utterance.source` is the source text of a pair."""
         rows = self.rows(ref.shard)
         text = _text(self._lines, rows.text_offset[ref.row], rows.text_size[ref.row])
         source = None
@@ -76,7 +76,7 @@ class TextCorpus(LineCorpus):
 
 
 def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
-    """The questions in some text files, one a line.
+    """Return the questions in some text files, one a line.
 
     Raises:
         ListError: a file is missing, is not UTF-8, or holds no question.
@@ -104,8 +104,8 @@ def _text(lines: LineFile, offset: int, size: int) -> str:
 
 
 def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
-    """Columns and meta of the index of a text or a pair; made first if it is missing or a file has
-    changed.
+    """Return columns and meta of the index of a text or a pair; made first if it is missing or a
+    file has changed.
     """
     index = f"{path}.idx" if source_path is None else f"{path}.{Path(source_path).name}.idx"
     with locked(path):
@@ -153,7 +153,7 @@ def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
 def _pairs(
     path: str, source_path: str | None
 ) -> Iterator[tuple[int, tuple[int, bytes], tuple[int, bytes] | None]]:
-    """Line number, and offset and bytes of the line in each file.
+    """Yield the line number, and offset and bytes of the line in each file.
 
     Raises:
         ListError: the files differ in length.

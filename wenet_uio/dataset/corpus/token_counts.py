@@ -52,13 +52,13 @@ class TokenCounted(Corpus):
         return self.corpus.identity
 
     def rows(self, shard: int) -> Rows:
-        """Index of one shard, with token counts."""
+        """Return the index of one shard, with token counts."""
         end = int(self._ends[shard])
         counts = self._counts[end - int(self.samples[shard]) : end]
         return self.corpus.rows(shard).with_text_length(counts)
 
     def lengths(self, shards: np.ndarray) -> Stored:
-        """Lengths of all samples of these shards, with token counts."""
+        """Return lengths of all samples of these shards, with token counts."""
         rows = rows_of_shards(self._ends - self.samples, self.samples, shards)
         return self.corpus.lengths(shards)._replace(text_length=self._counts[rows])
 
@@ -80,11 +80,11 @@ class TokenCounted(Corpus):
         return self.corpus.is_remote
 
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
-        """The remote tars among these shards."""
+        """Return the remote tars among these shards."""
         return self.corpus.remote_shards(shards)
 
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
-        """The remote audio files of these samples."""
+        """Return the remote audio files of these samples."""
         return self.corpus.remote_files(shards, rows)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
@@ -92,7 +92,7 @@ class TokenCounted(Corpus):
 
 
 def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer) -> np.ndarray:
-    """(samples,) tokens of each sample of the corpus, shard by shard."""
+    """Return (samples,) tokens of each sample of the corpus, shard by shard."""
     path = Path(f"{corpus.data_list}.tokens-{tokenizer.digest}")
     with locked(corpus.data_list):
         for place in places_of(path):
@@ -119,7 +119,7 @@ def _count(corpus: Corpus, tokenizer: AnyTokenizer) -> Iterator[int]:
 
 
 def tokens_of(tokenizer: AnyTokenizer, texts_of_sample: Texts) -> int:
-    """Tokens of all texts of a sample; 0 if their language is not known, which the reader
+    """Return tokens of all texts of a sample; 0 if their language is not known, which the reader
     reports.
     """
     try:

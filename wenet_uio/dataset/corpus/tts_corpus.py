@@ -74,7 +74,7 @@ class TtsTextCorpus(LineCorpus):
             )
 
     def read(self, ref: SampleRef) -> Utterance:
-        """The text of a line, and what is to be spoken."""
+        """Return the text of a line, and what is to be spoken."""
         line = self._line(ref)
         return Utterance(
             self.key(ref),
@@ -86,7 +86,7 @@ class TtsTextCorpus(LineCorpus):
         )
 
     def texts(self, ref: SampleRef) -> Texts:
-        """The text that is learned."""
+        """Return the text that is learned."""
         line = self._line(ref)
         return Texts((line.text,), line.extra)
 
@@ -100,7 +100,7 @@ class TtsTextCorpus(LineCorpus):
 
 
 def speakers_of(paths: Sequence[str]) -> tuple[str, ...]:
-    """The speakers in some files, in order and once each.
+    """Return the speakers in some files, in order and once each.
 
     Raises:
         ListError: a file is missing, is not UTF-8, or names no speaker.

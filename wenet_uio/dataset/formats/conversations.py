@@ -40,7 +40,7 @@ class Conversation:
     """All other fields of the line."""
 
     def text(self, audio_locator_tag: str) -> str:
-        """The texts of all turns, with a tag in the place of each audio."""
+        """Return the texts of all turns, with a tag in the place of each audio."""
         return " ".join(
             audio_locator_tag if turn.text is None else turn.text for turn in self.turns
         )
@@ -101,5 +101,5 @@ def _times(number: int, turn: dict[str, Any]) -> tuple[float, float | None]:
 
 
 def tokens_of_audio(seconds: float, seconds_of_token: float) -> int:
-    """Tokens that audio in a conversation counts: rounded up, at least 1."""
+    """Return tokens that audio in a conversation counts: rounded up, at least 1."""
     return max(1, math.ceil(round(seconds / seconds_of_token, 6)))

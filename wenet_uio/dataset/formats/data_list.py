@@ -68,7 +68,9 @@ class RawLine:
         return (self.wav, self.start, self.end) if self.is_named_by_audio else None
 
     def to_json(self) -> str:
-        """The line as JSON, with our names; `start` and `end` only where the line is a segment."""
+        """Return the line as JSON, with our names; `start` and `end` only where the line is a
+        segment.
+        """
         values: dict[str, Any] = {"key": self.key, "wav": self.wav, "txt": self.text}
         if (
             self.end is not None
@@ -95,7 +97,7 @@ class ShardFiles(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ShardFiles:
-        """The shard that `str` wrote: tar, manifest and shard_id, separated by tabs."""
+        """Return the shard that `str` wrote: tar, manifest and shard_id, separated by tabs."""
         tar, *rest = text.split("\t")
         return cls(tar, rest[0] if rest else None, int(rest[1]) if len(rest) > 1 else None)
 
@@ -143,7 +145,7 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
 
 
 def _hint(values: dict[str, Any]) -> str:
-    """What to write instead of a line of NeMo that is no utterance."""
+    """Return what to write instead of a line of NeMo that is no utterance."""
     if "conversations" in values:
         return "; conversations are a source of type multimodal_conversation"
     if "tts_text" in values:
@@ -152,7 +154,7 @@ def _hint(values: dict[str, Any]) -> str:
 
 
 def values_of(line: bytes | str) -> dict[str, Any]:
-    """The fields of a line of JSON.
+    """Return the fields of a line of JSON.
 
     Raises:
         ListError: the line is not a JSON object in UTF-8, or holds characters that no file can
@@ -227,15 +229,15 @@ def _check_times(start: float, end: float | None, duration: float | None) -> Non
 
 
 def reason_to_skip(fields: dict[str, Any]) -> str | None:
-    """The reason why a valid line with these fields is to be left out (`_skipme`); None if the line
-    is to be used.
+    """Return the reason why a valid line with these fields is to be left out (`_skipme`); None if
+    the line is to be used.
     """
     mark = fields.get(SKIP)
     return mark if isinstance(mark, str) else f"left out: {SKIP} is set" if mark else None
 
 
 def read_shard_list(path: str | Path) -> list[str]:
-    """Shards of a list, each as `str(ShardFiles)`; tars and manifests are paths or URIs.
+    """Return shards of a list, each as `str(ShardFiles)`; tars and manifests are paths or URIs.
 
     Numeric ranges `{000..511}` (also `_OP_0..511_CL_`) and globs expand. After a tab a line may
     name manifests: either one for each tar, or one for all tars. In a manifest for all tars,
@@ -252,7 +254,8 @@ def read_shard_list(path: str | Path) -> list[str]:
 
 
 def split_shard_list(path: str | Path) -> tuple[list[str], list[tuple[str, str]]]:
-    """Shards of a list as `read_shard_list` gives them, and (place, reason) of its bad lines.
+    """Return shards of a list as `read_shard_list` gives them, and (place, reason) of its bad
+    lines.
 
     Raises:
         MissingFileError: a pattern matches no file; the message names the line.
@@ -261,7 +264,7 @@ def split_shard_list(path: str | Path) -> tuple[list[str], list[tuple[str, str]]
 
 
 def shards_of(path: str | Path, lines: Iterable[bytes]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Shards of the lines of a list, see `split_shard_list`.
+    """Return shards of the lines of a list, see `split_shard_list`.
 
     Args:
         path: the list, for messages.
@@ -288,7 +291,7 @@ def shards_of(path: str | Path, lines: Iterable[bytes]) -> tuple[list[str], list
 
 
 def _shards_of_line(fields: list[str]) -> list[ShardFiles]:
-    """The shards of one line: tars; tars and manifests; or one tar, its manifest and its
+    """Return the shards of one line: tars; tars and manifests; or one tar, its manifest and its
     shard_id.
     """
     if len(fields) == 1:
@@ -345,7 +348,9 @@ def _take(values: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def with_distinct_keys(lines: Sequence[RawLine]) -> list[RawLine]:
-    """The lines of one list; lines that state no key get longer ones if these clash (`keys.py`)."""
+    """Return the lines of one list; lines that state no key get longer ones if these clash
+    (`keys.py`).
+    """
     keys = distinct_keys([line.key for line in lines], [line.audio_of_key for line in lines])
     return [
         line if line.key == key else replace(line, key=key)
@@ -354,8 +359,8 @@ def with_distinct_keys(lines: Sequence[RawLine]) -> list[RawLine]:
 
 
 def locate(wav: str, data_list: str | Path) -> str:
-    """Path or URI of the audio of a raw line: as in the list if that file exists, else relative to
-    the list (NeMo).
+    """Return the path or URI of the audio of a raw line: as in the list if that file exists, else
+    relative to the list (NeMo).
     """
     # os.path, because this runs for every sample that is read
     if objects.is_remote(wav):
@@ -370,7 +375,7 @@ def locate(wav: str, data_list: str | Path) -> str:
 
 
 def lines_of(path: str) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each line of a file."""
+    """Yield the offset and bytes of each line of a file."""
     offset = 0
     with open(path, "rb") as file:
         for line in file:

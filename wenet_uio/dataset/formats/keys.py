@@ -35,14 +35,14 @@ audio."""
 
 
 def as_word(key: str) -> str:
-    """The key by rule 1; indexes of earlier versions and of others may hold keys that are no
+    """Return the key by rule 1; indexes of earlier versions and of others may hold keys that are no
     words.
     """
     return key if key.isprintable() and " " not in key else NOT_OF_A_WORD.sub("_", key.strip())
 
 
 def one_word(key: str) -> str:
-    """The key by rule 1.
+    """Return the key by rule 1.
 
     Raises:
         ListError: the key is empty, or holds half of a surrogate pair.
@@ -65,21 +65,21 @@ def one_word(key: str) -> str:
 
 
 def key_of_audio(wav: str, start: float = 0.0, digits: int = DIGITS) -> str:
-    """The key of a line without one: the file name without suffix and, except at 0, the start in
-    seconds.
+    """Return the key of a line without one: the file name without suffix and, except at 0, the
+    start in seconds.
     """
     name = os.path.splitext(os.path.basename(without_query(wav)))[0]  # noqa: PTH119, PTH122 - runs for every line; pathlib is slow
     return one_word(f"{name}_{start:.{digits}g}" if start else name)
 
 
 def without_query(uri: str) -> str:
-    """A URI without its query, which may be a signature; a local path stays as it is."""
+    """Return a URI without its query, which may be a signature; a local path stays as it is."""
     return uri.partition("?")[0] if "?" in uri and objects.is_remote(uri) else uri
 
 
 def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequence[str]:
-    """The keys of the lines of one list, with folders, ends and numbers where rules 3 and 4 need
-    them.
+    """Return the keys of the lines of one list, with folders, ends and numbers where rules 3 and 4
+    need them.
 
     Args:
         keys: the keys by rules 1 and 2.
@@ -105,7 +105,7 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
 
 
 def _are_of_one_audio(keys: Sequence[str], named: Mapping[int, Audio]) -> bool:
-    """Whether all numbered lines with one key name one audio and one start."""
+    """Tell whether all numbered lines with one key name one audio and one start."""
     first: dict[str, Audio] = {}
     return all(
         first.setdefault(keys[number], part)[:2] == part[:2] for number, part in named.items()
@@ -139,7 +139,9 @@ def _add_numbers(keys: list[str], named: Mapping[int, Audio]) -> None:
 
 
 def _heads(wavs: Sequence[str]) -> list[str]:
-    """The folders of each file without those that all files share, as the beginning of a key."""
+    """Return the folders of each file without those that all files share, as the beginning of a
+    key.
+    """
     folders = [[part for part in wav.split("/")[:-1] if part not in ("", ".")] for wav in wavs]
     shared = sum(
         1

@@ -26,15 +26,15 @@ from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 
 
 def is_cuts(manifest: str) -> bool:
-    """Whether the manifest of a shard contains Lhotse's cuts (`cuts.000000.jsonl.gz`) rather than
-    NeMo's entries.
+    """Tell whether the manifest of a shard contains Lhotse's cuts (`cuts.000000.jsonl.gz`) rather
+    than NeMo's entries.
     """
     return Path(manifest).name.startswith("cuts.")
 
 
 def folder_beside_shar(cuts_path: str) -> Path:
-    """Folder for the indexes of the Shar in folder `x`: `x.uio`. Lhotse takes every file in `x` for
-    data.
+    """Return the folder for the indexes of the Shar in folder `x`: `x.uio`. Lhotse takes every file
+    in `x` for data.
     """
     folder = Path(os.path.abspath(cuts_path)).parent  # noqa: PTH100 - resolve() would follow links
     return folder.with_name(f"{folder.name}.uio")
@@ -129,7 +129,7 @@ def list_of_cuts(cuts_path: str) -> str:
 
 
 def _lines_of_cuts(cuts_path: str) -> Iterator[bytes]:
-    """The lines of the raw list of a manifest of cuts."""
+    """Yield the lines of the raw list of a manifest of cuts."""
     bad: list[tuple[str, str]] = []
     for cut in read_cuts(cuts_path, bad):
         try:
@@ -203,7 +203,9 @@ def _check_plain(cut: Any) -> None:
 
 
 def _source(cut: Any) -> tuple[str, int | None]:
-    """Path of the audio of a cut, and the channel in that file (None if the file has only one)."""
+    """Return the path of the audio of a cut, and the channel in that file (None if the file has
+    only one).
+    """
     _check_plain(cut)
     channel = _channel(cut, always=True)
     source = next((source for source in cut.recording.sources if channel in source.channels), None)
@@ -218,7 +220,8 @@ def _source(cut: Any) -> tuple[str, int | None]:
 
 
 def _channel(cut: Any, *, always: bool = False) -> int | None:
-    """Index of the channel of a cut among those of its recording (None if there is only one).
+    """Return the index of the channel of a cut among those of its recording (None if there is only
+    one).
 
     `always` gives the number of the channel instead, as the recording counts it.
     """
@@ -253,8 +256,8 @@ def _text(cut: Any) -> str:
 
 
 def _extra(cut: Any, channel: int | None) -> dict[str, Any]:
-    """Speaker, language, gender and custom fields; from several supervisions only values on which
-    they agree.
+    """Return the speaker, language, gender and custom fields; from several supervisions only values
+    on which they agree.
     """
     extra: dict[str, Any] = {}
     for name in ("speaker", "language", "gender"):

@@ -75,7 +75,7 @@ class DataList:
         return self._head[:count]
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Offset and bytes of each line; call this once."""
+        """Yield the offset and bytes of each line; call this once."""
         offset = 0
         for line in itertools.chain(self._head, self._file):
             yield offset, line
@@ -85,7 +85,9 @@ class DataList:
         self._digest = self._raw.state.hexdigest()
 
     def digest(self) -> str:
-        """SHA-256 of the bytes that `lines` gave, in hexadecimal; equals `digest_of` the file."""
+        """Return the SHA-256 of the bytes that `lines` gave, in hexadecimal; equals `digest_of` the
+        file.
+        """
         if self._digest is None:
             raise RuntimeError(f"{self.path}: the digest is known after the last line")
         return self._digest
@@ -156,7 +158,7 @@ def _stripped(line: bytes) -> bytes:
 
 
 def read_shards(path: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Shards of a list as of `split_shard_list`, after the check of its type by `DataList`."""
+    """Return shards of a list as of `split_shard_list`, after the check of its type by `DataList`."""
     with DataList(path, "shard") as data_list:
         return shards_of(path, (line for _, line in data_list.lines()))
 

@@ -92,8 +92,8 @@ def find_entries(
 
 
 def entries_without_tar(manifest: str, shard_ids: Sequence[int]) -> list[tuple[str, str]]:
-    """(place, reason) of each shard of a manifest that is not in `shard_ids`, and of each entry
-    without a shard_id.
+    """Return (place, reason) of each shard of a manifest that is not in `shard_ids`, and of each
+    entry without a shard_id.
     """
     bad = []
     for shard_id, lines in _by_shard(manifest).items():
@@ -114,8 +114,8 @@ def entries_without_tar(manifest: str, shard_ids: Sequence[int]) -> list[tuple[s
 
 
 def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
-    """The line with start and end in its member, and with the key that the same line has in a raw
-    list.
+    """Return the line with start and end in its member, and with the key that the same line has in
+    a raw list.
     """
     duration = line.extra.get("duration")
     seconds = info.num_samples / info.sample_rate
@@ -129,8 +129,8 @@ def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
 
 
 def _by_shard(manifest: str) -> dict[int | None, list[tuple[int, bytes]]]:
-    """Numbered lines of a manifest for several tars, by `shard_id`; lines without a shard_id are
-    under None.
+    """Return numbered lines of a manifest for several tars, by `shard_id`; lines without a shard_id
+    are under None.
     """
     return _lines_of_shards(manifest, objects.current_version(manifest))
 

@@ -50,7 +50,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def _expand_alternatives(name: str) -> Iterator[str]:
-    """The names that a name with alternatives stands for.
+    """Yield the names that a name with alternatives stands for.
 
     Raises:
         ListError: they are too many.
@@ -79,7 +79,7 @@ def _first_alternatives(name: str) -> re.Match[str] | None:
 
 
 def _files_of(name: str) -> list[str]:
-    """The paths that a name without ranges stands for: itself, or the matches of a glob."""
+    """Return the paths that a name without ranges stands for: itself, or the matches of a glob."""
     remote = objects.is_remote(name)
     path = name if remote else objects.without_scheme(name)
     # ? and [ have another meaning in URIs

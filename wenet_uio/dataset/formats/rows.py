@@ -39,7 +39,7 @@ Columns = dict[str, Member]
 def find_rows(
     members: Sequence[Member], layout: Layout, read: ReadMember, part: str
 ) -> tuple[list[FoundSample], list[tuple[str, str]]]:
-    """The samples of a part of a container, as the docstring of this module describes.
+    """Return the samples of a part of a container, as the docstring of this module describes.
 
     Args:
         read: reads the bytes of a member.
@@ -81,7 +81,7 @@ def _sample(name: str, values: dict[str, Any], columns: Columns, layout: Layout)
 
 
 def audio_column(columns: Sequence[str], audio_field: str | None) -> str | None:
-    """The column of audio among binary columns."""
+    """Return the column of audio among binary columns."""
     if audio_field:
         return next((name for name in audio_field.split(";") if name in columns), audio_field)
     if len(columns) == 1:
@@ -92,7 +92,8 @@ def audio_column(columns: Sequence[str], audio_field: str | None) -> str | None:
 def line_of_row(
     name: str, audio: str | None, values: Mapping[str, Any], text_field: str | None
 ) -> RawLine:
-    """The line of a row; `wav` is the path of its audio as the row states it, or else `name`.
+    """Return the line of a row; `wav` is the path of its audio as the row states it, or else
+    `name`.
 
     Args:
         name: name of the row.
@@ -124,8 +125,8 @@ def _others(values: Mapping[str, Any], used: Container[str | None]) -> dict[str,
 
 
 def _path_of_audio(values: Mapping[str, Any], audio: str | None) -> str | None:
-    """Path of the audio of a row, from any column of AUDIO_COLUMNS: a relative path with folders
-    comes first.
+    """Return the path of the audio of a row, from any column of AUDIO_COLUMNS: a relative path with
+    folders comes first.
     """
     inside = values.get(audio or "")
     stated = [
@@ -137,8 +138,8 @@ def _path_of_audio(values: Mapping[str, Any], audio: str | None) -> str | None:
 
 
 def _folders_of(path: str) -> list[str]:
-    """The folders of a relative path. Those of an absolute path or a URI tell nothing about the
-    utterance.
+    """Return the folders of a relative path. Those of an absolute path or a URI tell nothing about
+    the utterance.
     """
     return (
         []
@@ -148,8 +149,8 @@ def _folders_of(path: str) -> list[str]:
 
 
 def _key_of_path(path: str) -> str:
-    """The key by the path of the audio. Folders are part of it, as in tars: rows are read without
-    the others.
+    """Return the key by the path of the audio. Folders are part of it, as in tars: rows are read
+    without the others.
     """
     return one_word("-".join([*_folders_of(path), key_of_audio(path)]))
 

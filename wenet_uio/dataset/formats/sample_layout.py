@@ -143,8 +143,8 @@ def find_samples(
 
 
 def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields, str]]:
-    """Key and fields of each group of members, and the name of a field that is double (empty if
-    none is).
+    """Yield the key and fields of each group of members, and the name of a field that is double
+    (empty if none is).
     """
     key, fields, twice = "", {}, ""
     for member in members:
@@ -164,8 +164,8 @@ def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields,
 
 
 def split_name(name: str, way: str) -> tuple[str, str]:
-    """Key (with folders) and field (in lower case) of a member; `way` is the dot that ends the key:
-    first or last.
+    """Return the key (with folders) and field (in lower case) of a member; `way` is the dot that
+    ends the key: first or last.
     """
     folder, slash, base = name.rpartition("/")
     key, field = base.split(".", 1) if way == "first" and "." in base else base.rpartition(".")[::2]
@@ -173,13 +173,15 @@ def split_name(name: str, way: str) -> tuple[str, str]:
 
 
 def keys_of(name: str) -> tuple[str, str]:
-    """The keys that a member may belong to: up to the last dot of its name, and up to the first."""
+    """Return the keys that a member may belong to: up to the last dot of its name, and up to the
+    first.
+    """
     return as_word(split_name(name, "last")[0]), as_word(split_name(name, "first")[0])
 
 
 def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
-    """Whether the header before `start` in the bytes of a tar is of a member of this key that ends
-    at `end`.
+    """Tell whether the header before `start` in the bytes of a tar is of a member of this key that
+    ends at `end`.
     """
     prefix, size, header = f"{key}.".encode(), end - start, start - BLOCK
     # Most headers need no parsing, which saves time for every member that is read.
@@ -203,7 +205,9 @@ def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
 
 
 def _wholeness(groups: list[tuple[str, Fields, str]]) -> tuple[int, int]:
-    """Number of samples with audio and text, and the negative number of incomplete samples."""
+    """Return the number of samples with audio and text, and the negative number of incomplete
+    samples.
+    """
     whole = sum(
         not twice
         and any(map(is_audio, fields))
@@ -254,8 +258,8 @@ def _are_features(data: bytes) -> bool:
 
 
 def _audio_field(fields: Fields, layout: Layout) -> str:
-    """The field of the layout; else an audio field without a dot before others, and the first in
-    the tar.
+    """Return the field of the layout; else an audio field without a dot before others, and the
+    first in the tar.
     """
     if layout.audio_field:
         wanted = layout.audio_field.split(";")
@@ -275,7 +279,9 @@ def _audio_field(fields: Fields, layout: Layout) -> str:
 def _text(
     fields: Fields, extra: dict[str, Any], layout: Layout, read: ReadMember
 ) -> tuple[str | None, Member | None]:
-    """The text, and its member if that contains just the text; removes the text from `extra`."""
+    """Return the text, and its member if that contains just the text; removes the text from
+    `extra`.
+    """
     wanted = layout.text_field.split(";") if layout.text_field else None
     for field in wanted or _by_preference(fields):
         if field in fields and _suffix(field) != "json":
@@ -294,8 +300,8 @@ def _by_preference(fields: Fields) -> list[str]:
 
 
 def _extra(fields: Fields, audio: str, read: ReadMember) -> dict[str, Any]:
-    """Other fields of a sample: values of `json`, other JSON members, and small members that are
-    text.
+    """Return other fields of a sample: values of `json`, other JSON members, and small members that
+    are text.
     """
     extra: dict[str, Any] = {}
     several = sum(_suffix(field) == "json" for field in fields) > 1
@@ -330,7 +336,7 @@ def _decoded(member: Member, read: ReadMember) -> str:
 
 
 def is_audio(field: str) -> bool:
-    """Whether a field is one of audio by its suffix, such as `wav` or `mic2.flac`."""
+    """Tell whether a field is one of audio by its suffix, such as `wav` or `mic2.flac`."""
     return _suffix(field) in AUDIO_SUFFIXES or _is_array(field)
 
 

@@ -77,8 +77,8 @@ class HeaderReader:
         self._problem = ""
 
     def next(self) -> Header | None:
-        """The next member, or None if there is a block of zeros, or the end of the tar, in place of
-        a header.
+        """Return the next member, or None if there is a block of zeros, or the end of the tar, in
+        place of a header.
 
         Raises:
             HeaderError: the block at `position` is no header.
@@ -140,7 +140,7 @@ class HeaderReader:
                 self._problem = str(error)
 
     def _placed(self, header: Header) -> Header:
-        """The header with the offset of its data; moves on to the header behind the data."""
+        """Return the header with the offset of its data; moves on to the header behind the data."""
         start, problem, self._problem = self.position, self._problem, ""
         size = 0 if header.kind in WITHOUT_DATA else header.size
         present = len(self._data) - self.position
@@ -171,7 +171,9 @@ class HeaderReader:
             self.position += BLOCK
 
     def _next_header(self, start: int) -> int | None:
-        """Place of the first header with a mark at or behind `start`; None if there is none."""
+        """Return the place of the first header with a mark at or behind `start`; None if there is
+        none.
+        """
         at = self._data.find(MAGIC, start + MAGIC_AT)
         while at >= 0:
             block = self._data[at - MAGIC_AT : at - MAGIC_AT + BLOCK]
@@ -188,7 +190,7 @@ class HeaderReader:
 
 
 def parse_header(block: bytes) -> Header:
-    """The values of one block, without those of extended headers.
+    """Return the values of one block, without those of extended headers.
 
     Raises:
         HeaderError: the block is too short, or its checksum is wrong.
@@ -261,12 +263,12 @@ def member_before(before: bytes | memoryview) -> tuple[str, int]:
 
 
 def padded(size: int) -> int:
-    """Bytes that data of this size takes in a tar."""
+    """Return bytes that data of this size takes in a tar."""
     return -(-size // BLOCK) * BLOCK
 
 
 def _described(header: Header, values: dict[str, bytes]) -> Header:
-    """The header of a member with the values of the extended headers before it."""
+    """Return the header of a member with the values of the extended headers before it."""
     if not values:
         return header
     if "path" in values:
@@ -282,7 +284,7 @@ def _described(header: Header, values: dict[str, bytes]) -> Header:
 
 
 def _pax_values(content: bytes) -> dict[str, bytes]:
-    """Values of PAX_KEYS in a pax header, and `sparse`. A record is `LENGTH KEY=VALUE` and a
+    """Return values of PAX_KEYS in a pax header, and `sparse`. A record is `LENGTH KEY=VALUE` and a
     newline.
 
     Raises:
@@ -307,8 +309,8 @@ def _pax_values(content: bytes) -> dict[str, bytes]:
 
 
 def _number(field: bytes, base: int = 8) -> int:
-    """The number of a field, in digits or as GNU's binary number; -1 if the field has no valid
-    number.
+    """Return the number of a field, in digits or as GNU's binary number; -1 if the field has no
+    valid number.
     """
     if field[:1] == b"\x80":
         return int.from_bytes(field[1:], "big")

@@ -54,7 +54,8 @@ class Member(NamedTuple):
 
 
 def read_members(path: str, name: str | None = None) -> tuple[list[Member], list[tuple[str, str]]]:
-    """Members of a plain tar in the order of the tar; a link has the offset and size of its target.
+    """Return members of a plain tar in the order of the tar; a link has the offset and size of its
+    target.
 
     Args:
         name: name of the tar in problems; its path by default.
@@ -116,7 +117,7 @@ def _take(header: Header, members: list[Member | Header], bad: list[tuple[str, s
 
 
 def _problem(header: Header) -> str:
-    """Why a member cannot be used; empty if it can."""
+    """Say why a member cannot be used; empty if it can."""
     if header.problem:
         return header.problem
     if header.kind == SPARSE:
@@ -138,7 +139,7 @@ def _problem(header: Header) -> str:
 
 
 def _damage(data: mmap.mmap, stopped: int, error: str, next_header: int | None) -> str:
-    """Description of the damage where a scan stopped; empty at a proper end of the tar."""
+    """Return the description of the damage where a scan stopped; empty at a proper end of the tar."""
     lost = (
         ""
         if next_header is None
@@ -159,8 +160,8 @@ def _damage(data: mmap.mmap, stopped: int, error: str, next_header: int | None) 
 
 
 def _damage_behind(data: mmap.mmap, end: int) -> str:
-    """Description of what follows the last member of a tar, if that is more than an end mark and
-    its padding.
+    """Return the description of what follows the last member of a tar, if that is more than an end
+    mark and its padding.
 
     A tar that was half downloaded into a file of its full size ends with zeros too, but with more
     of them.
@@ -186,8 +187,8 @@ def _damage_behind(data: mmap.mmap, end: int) -> str:
 
 
 def _without_links(headers: list[Member | Header], bad: list[tuple[str, str]]) -> list[Member]:
-    """The members, with each link as a member that has the place of its target; links without a
-    target go to `bad`.
+    """Return the members, with each link as a member that has the place of its target; links
+    without a target go to `bad`.
     """
     by_name = {plain_name(item.name): item for item in headers}
     members = []
@@ -210,7 +211,7 @@ def _without_links(headers: list[Member | Header], bad: list[tuple[str, str]]) -
 
 
 def _target(link: Header, by_name: dict[str, Member | Header]) -> Member | None:
-    """The member that a chain of links leads to; None if there is none."""
+    """Return the member that a chain of links leads to; None if there is none."""
     item: Member | Header | None = link
     for _ in range(MOST_LINKS):
         if not isinstance(item, Header):
@@ -222,7 +223,7 @@ def _target(link: Header, by_name: dict[str, Member | Header]) -> Member | None:
 
 
 def plain_name(name: str) -> str:
-    """The name of a member without a leading `./`."""
+    """Return the name of a member without a leading `./`."""
     return name.removeprefix("./")
 
 

@@ -36,7 +36,9 @@ class TtsText(NamedTuple):
 
 
 def is_manifest(first_line: bytes) -> bool:
-    """Whether a file is a manifest, by its first line that is not blank; else it is plain text."""
+    """Tell whether a file is a manifest, by its first line that is not blank; else it is plain
+    text.
+    """
     return first_line.lstrip(b"\xef\xbb\xbf \t").startswith(b"{")
 
 

@@ -14,8 +14,8 @@ Run = tuple[int, int]
 
 
 def fewest_batches(units: np.ndarray, bound: int) -> int:
-    """Smallest number of batches for samples of rising `units`; only a batch of a single sample may
-    exceed `bound`.
+    """Return the smallest number of batches for samples of rising `units`; only a batch of a single
+    sample may exceed `bound`.
     """
     return len(_runs(units.tolist(), bound)) if len(units) else 0
 

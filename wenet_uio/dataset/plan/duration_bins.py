@@ -26,8 +26,8 @@ class TokenBins:
 
 
 def duration_bins(seconds: np.ndarray, count: int) -> tuple[float, ...]:
-    """Upper ends, inclusive, of at most `count` bins of duration that hold about the same amount of
-    audio each.
+    """Return the upper ends, inclusive, of at most `count` bins of duration that hold about the
+    same amount of audio each.
 
     The last bin ends at the longest utterance. The unit is that of `seconds`.
 
@@ -41,8 +41,8 @@ def duration_bins(seconds: np.ndarray, count: int) -> tuple[float, ...]:
 
 
 def token_bins(seconds: np.ndarray, tokens: np.ndarray, count: int, per_bin: int) -> TokenBins:
-    """`count` bins of duration, each cut into at most `per_bin` bins that hold about the same
-    number of tokens each.
+    """Return `count` bins of duration, each cut into at most `per_bin` bins that hold about the
+    same number of tokens each.
 
     Outliers by tokens per second (see OUTLIER) are left out first.
     """
@@ -64,8 +64,8 @@ def token_bins(seconds: np.ndarray, tokens: np.ndarray, count: int, per_bin: int
 
 
 def _equal_parts(ordered: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
-    """Values of `ordered` where the running sum of `weights` passes each of `count` equal parts;
-    and the last value.
+    """Return values of `ordered` where the running sum of `weights` passes each of `count` equal
+    parts; and the last value.
     """
     running = np.cumsum(weights, dtype=np.float64)
     passes = np.searchsorted(running, running[-1] * np.arange(1, count) / count, side="left")

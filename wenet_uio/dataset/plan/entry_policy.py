@@ -28,7 +28,7 @@ class ScaledPolicy(Policy):
 
     @property
     def fill(self) -> float:
-        """The fill of the policy."""
+        """As the policy says."""
         return self.policy.fill
 
     @property
@@ -42,8 +42,8 @@ class ScaledPolicy(Policy):
         return self.policy.has_batches_of_text
 
     def units(self, lengths: Lengths) -> np.ndarray:
-        """Shares of WHOLE. They are rounded down, so that a batch of exactly the bound of the
-        policy still fits.
+        """Return shares of WHOLE. They are rounded down, so that a batch of exactly the bound of
+        the policy still fits.
         """
         units = self.policy.units(lengths)
         return np.where(
@@ -78,11 +78,11 @@ class EntryPolicy(Policy):
         return any(policy.needs_tokens for policy in self.policies)
 
     def units(self, lengths: Lengths) -> np.ndarray:
-        """What the policy of its entry says of each sample."""
+        """Return what the policy of its entry says of each sample."""
         return self._by_entry(lengths, "units")
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        """What the policy of its entry says of each sample; entries are kept apart by
+        """Return what the policy of its entry says of each sample; entries are kept apart by
         `ShardSources.separate`.
         """
         return self._by_entry(lengths, "buckets")
@@ -98,7 +98,8 @@ class EntryPolicy(Policy):
 
 
 def entry_policy_of(confs: Sequence[BatchConf], views: int = 1) -> EntryPolicy:
-    """The policy of a mixture whose entries have these `batch_conf`; see `policy_of` for `views`.
+    """Return the policy of a mixture whose entries have these `batch_conf`; see `policy_of` for
+    `views`.
 
     Raises:
         ConfigError: an entry has a `batch_target`.

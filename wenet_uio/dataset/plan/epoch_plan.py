@@ -84,7 +84,9 @@ class EpochPlan:
         self._start(key_of(seed, epoch))
 
     def of_epoch(self, seed: int, epoch: int) -> EpochPlan:
-        """The plan of another seed and epoch; it shares the costs of the shards with this plan."""
+        """Return the plan of another seed and epoch; it shares the costs of the shards with this
+        plan.
+        """
         other = copy.copy(self)
         other._start(key_of(seed, epoch))
         return other
@@ -113,7 +115,7 @@ class EpochPlan:
             self.rows = self._rows_of_streams()
 
     def _rows_of_streams(self) -> int:
-        """Rows of the stream that needs the most; all streams get as many."""
+        """Return rows of the stream that needs the most; all streams get as many."""
         rows = max(stream.rows for stream in self._streams)
         for stream in self._streams:
             stream.rows = rows
@@ -130,7 +132,7 @@ class EpochPlan:
         return self.lanes * self.rows
 
     def steps_from(self, position: int, world_size: int) -> int:
-        """Steps that `world_size` ranks take from batch `position` to the end of the epoch."""
+        """Return steps that `world_size` ranks take from batch `position` to the end of the epoch."""
         return -(-(self.num_batches - position) // world_size)
 
     def batch(self, index: int) -> PlannedBatch:
@@ -145,7 +147,7 @@ class EpochPlan:
         return PlannedBatch(index, without_empty(pieces))
 
     def _row(self, number: int, lane: int, row: int) -> Pieces:
-        """The batch in a row of a lane of stream `number`."""
+        """Return the batch in a row of a lane of stream `number`."""
         group, batches = self._planned.get((number, lane), (None, []))
         if group is None or not group.first_row <= row < group.last_row:
             group = self._streams[number].group_at(lane, row)
@@ -157,7 +159,7 @@ class EpochPlan:
         return batches[row - group.first_row]
 
     def step(self, position: int, world_size: int, rank: int) -> PlannedBatch:
-        """The batch of `rank` in the step that starts at batch `position`.
+        """Return the batch of `rank` in the step that starts at batch `position`.
 
         The last step of an epoch may have fewer batches than ranks: its largest are halved until
         every rank has one.
@@ -179,8 +181,8 @@ class EpochPlan:
         return PlannedBatch(min(position + rank, self.num_batches - 1), of_rank)
 
     def _shared_apart(self, pieces: list[Piece]) -> list[list[Piece]]:
-        """The pieces whose samples the ranks of the last step share: all together, or those of each
-        joined entry.
+        """Return the pieces whose samples the ranks of the last step share: all together, or those
+        of each joined entry.
         """
         sources = sources_of(self.corpus)
         if not sources.are_joined:
@@ -195,8 +197,8 @@ class EpochPlan:
     def shards_ahead(
         self, position: int, lanes: Sequence[int]
     ) -> Iterator[tuple[int, int, np.ndarray]]:
-        """The shards that batches from `position` on are read from, in the order in which they are
-        needed.
+        """Yield the shards that batches from `position` on are read from, in the order in which
+        they are needed.
 
         Args:
             position: number of a batch.
@@ -223,13 +225,13 @@ class EpochPlan:
                 heapq.heappush(coming, (group.last_row, lane, number))
 
     def filtered(self) -> Counter[str]:
-        """Number of samples that the filters leave out, by reason."""
+        """Return the number of samples that the filters leave out, by reason."""
         return self.measure.filtered(self.corpus)
 
 
 def divide(corpus: Corpus, world_size: int) -> Division:
-    """The division of a corpus for passes that begin with `world_size` ranks. A small corpus has
-    one lane.
+    """Return the division of a corpus for passes that begin with `world_size` ranks. A small corpus
+    has one lane.
 
     A larger corpus has LEAST_LANES lanes or more, a multiple of the world size; fewer if there are
     too few shards. The ranks of a step take batches of similar length: from as many lanes, or from

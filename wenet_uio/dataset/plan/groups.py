@@ -45,7 +45,7 @@ class GroupPlanner:
         self._by_step = division.by_step and measure.length_order == "synced"
 
     def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> Batches:
-        """Batches of a group, in the order of its rows.
+        """Return batches of a group, in the order of its rows.
 
         Args:
             lane: number of the lane.
@@ -68,7 +68,7 @@ class GroupPlanner:
         return Batches([batches[number] for number in order])
 
     def _ranks(self, lane: int, rows: np.ndarray) -> np.ndarray:
-        """Rank by length of the batch for each of some rows of a lane."""
+        """Return the rank by length of the batch for each of some rows of a lane."""
         division, by_length = self._division, self.measure.length_order
         if self._by_step:
             numbers = rows * division.lanes + lane
@@ -108,8 +108,8 @@ class GroupPlanner:
         return order
 
     def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
-        """All samples of a group that the filters keep, and the hash of each key, which all random
-        draws use.
+        """Return all samples of a group that the filters keep, and the hash of each key, which all
+        random draws use.
         """
         columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int32),) * 6]
         for shard, first, last in members:
@@ -135,7 +135,7 @@ class GroupPlanner:
         return samples, keys
 
     def _entries(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
-        """Entry of each of `count` samples of some shards, if the policy differs between
+        """Return the entry of each of `count` samples of some shards, if the policy differs between
         entries.
         """
         if not isinstance(self.measure.policy, EntryPolicy):
@@ -168,7 +168,7 @@ class GroupPlanner:
         return blocks
 
     def _places(self, samples: Piece, random: np.ndarray, batches: int) -> np.ndarray:
-        """What the samples of one bucket are sorted by: their frames, changed at random.
+        """Return what the samples of one bucket are sorted by: their frames, changed at random.
 
         Args:
             random: (samples,) uniform in [0, 1).
@@ -222,12 +222,12 @@ class GroupPlanner:
         return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
 
     def _in_equal_numbers(self, parts: list[Piece]) -> list[list[Pieces]]:
-        """The batches of every part: equally many, none of them empty."""
+        """Return the batches of every part: equally many, none of them empty."""
         count = min(max(len(self._cut_any(part, None)) for part in parts), min(map(len, parts)))
         return [self._cut_any(part, count) for part in parts]
 
     def _joined(self, block: Piece, count: int | None) -> list[Pieces]:
-        """Batches with samples of every entry, each entry in pieces of its own."""
+        """Return batches with samples of every entry, each entry in pieces of its own."""
         parts = self._by_entry(block) or [block]
         if count is None:
             cut_parts = self._in_equal_numbers(parts) if len(block) else []
@@ -241,7 +241,7 @@ class GroupPlanner:
         return [without_empty(batch) for batch in joined]
 
     def _by_entry(self, block: Piece) -> list[Piece]:
-        """The samples of each entry; nothing if all are of one entry."""
+        """Return the samples of each entry; nothing if all are of one entry."""
         sources = self._sources.entries(block.shards)
         numbers = np.unique(sources)
         return [block[sources == number] for number in numbers] if len(numbers) > 1 else []

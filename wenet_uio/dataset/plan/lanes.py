@@ -101,8 +101,8 @@ class ShardCosts:
         return costs
 
     def of_entry(self, entry: int | None) -> np.ndarray:
-        """(shards,) the costs of one entry of a mixture, and 0 for all other shards; None gives all
-        costs.
+        """Return (shards,) the costs of one entry of a mixture, and 0 for all other shards; None
+        gives all costs.
         """
         if entry is None:
             return self.array
@@ -135,7 +135,7 @@ class Lanes:
         return ShardStream(self._costs.of_entry(self._entry), key_of(self.key, SHUFFLE))
 
     def group_at(self, lane: int, row: int) -> Group:
-        """The group that fills a row of a lane.
+        """Return the group that fills a row of a lane.
 
         The edges of groups lie on a grid of positions. Before position p of the lane there are
         rows * cost(p) // cost(lane) rows, so that the rows of all groups add up to the rows of the
@@ -146,7 +146,7 @@ class Lanes:
         span = end - start
 
         def first_position_after(rows: int) -> int:
-            """First position before which the lane has at least `rows` rows."""
+            """Return the first position before which the lane has at least `rows` rows."""
             return stream.position_of(start - (-rows * span // self.rows))
 
         def rows_before(position: int) -> int:
@@ -159,7 +159,7 @@ class Lanes:
         origin = first + width + key_of(self.key, PHASE, lane) % width
 
         def edge_from(position: int) -> int:
-            """First edge at or after a position."""
+            """Return the first edge at or after a position."""
             return origin + max(0, -(-(position - origin) // width)) * width
 
         # The grid ends here: the rest is too small for a group
@@ -177,16 +177,16 @@ class Lanes:
         return Group(passed, last_row, self._members(low, high, start, end))
 
     def _containing(self, cost: int) -> int:
-        """Position of the shard in which the summed cost exceeds `cost`; the stream's length for
-        the total cost.
+        """Return the position of the shard in which the summed cost exceeds `cost`; the stream's
+        length for the total cost.
         """
         if cost >= self._stream.total:
             return len(self._stream)
         return self._stream.position_of(cost + 1) - 1
 
     def _members(self, low: int, high: int, start: int, end: int) -> Members:
-        """Runs of samples between two positions of the lane that extends from cost `start` to cost
-        `end`.
+        """Return runs of samples between two positions of the lane that extends from cost `start`
+        to cost `end`.
         """
         members = []
         for position in range(low, min(high + 1, len(self._stream))):
@@ -210,8 +210,8 @@ class Lanes:
         return tuple(members)
 
     def _sample_at(self, position: int, cost: int) -> int:
-        """Sample of the shard at `position` at which the summed cost reaches `cost`; 0 if earlier
-        shards reach it.
+        """Return the sample of the shard at `position` at which the summed cost reaches `cost`; 0
+        if earlier shards reach it.
         """
         before, after = (self._stream.cost_before(edge) for edge in (position, position + 1))
         if cost <= before:
@@ -226,13 +226,13 @@ class Lanes:
 
 
 def shards_of_a_group(corpus: Corpus) -> int:
-    """Smallest number of shards in a group."""
+    """Return the smallest number of shards in a group."""
     return max(GROUP_SHARDS, -(-GROUP_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples)))
 
 
 def most_shards_of_a_group(corpus: Corpus, lanes: int) -> int:
-    """Largest number of shards in a group: of remote shards the smallest, as whole groups are
-    copied to the cache.
+    """Return the largest number of shards in a group: of remote shards the smallest, as whole
+    groups are copied to the cache.
     """
     if corpus.is_remote:
         return 1

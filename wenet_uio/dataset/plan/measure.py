@@ -87,13 +87,13 @@ class Measure:
         return digest_of(self.identity())
 
     def has_digest(self, digest: str) -> bool:
-        """Whether a digest of a state, of this or the first version, is that of this measure."""
+        """Tell whether a digest of a state, of this or the first version, is that of this measure."""
         identity = self.identity()
         return digest in (digest_of(identity), first_digest_of(identity))
 
     def of_entry(self, number: int) -> Measure:
-        """The measure of one entry of a mixture, for a corpus that holds samples of this entry
-        only.
+        """Return the measure of one entry of a mixture, for a corpus that holds samples of this
+        entry only.
         """
         policy = self.policy
         return (
@@ -105,7 +105,7 @@ class Measure:
     def keep(
         self, rows: Rows | Stored, entries: np.ndarray | None = None
     ) -> tuple[np.ndarray, Counter[str]]:
-        """Whether each row takes part (bool), and the number of the other rows by reason.
+        """Tell whether each row takes part (bool), and the number of the other rows by reason.
 
         Args:
             rows: the samples.
@@ -125,7 +125,7 @@ class Measure:
         speeds: np.ndarray | float = 1.0,
         entries: np.ndarray | None = None,
     ) -> Lengths:
-        """Lengths of samples played at `speeds`; see `keep` for `entries`."""
+        """Return lengths of samples played at `speeds`; see `keep` for `entries`."""
         rate, text_only = self.frame_count.sample_rate, rows.sample_rate == TEXT_ONLY
         source_rate = np.where(text_only, rate, rows.sample_rate).astype(np.int64)
         count = resampled_length(rows.num_samples.astype(np.int64), source_rate, rate)
@@ -143,7 +143,8 @@ class Measure:
         return Lengths(frames, milliseconds, tokens, text_only, entries)
 
     def shard_units(self, corpus: Corpus, part: slice = slice(None)) -> np.ndarray:
-        """Summed units of each shard of a part of the corpus, after the filters; float64.
+        """Return the summed units of each shard of a part of the corpus, after the filters;
+        float64.
 
         They come from the shard table if the policy is linear in the length. The lengths of the
         samples of a shard are read only if the policy is not, or if the filters may leave out some
@@ -167,8 +168,8 @@ class Measure:
         return units
 
     def filtered(self, corpus: Corpus, first: int = 0, step: int = 1) -> Counter[str]:
-        """Number of samples by reason that the filters leave out of every `step`-th shard, starting
-        at `first`.
+        """Return the number of samples by reason that the filters leave out of every `step`-th
+        shard, starting at `first`.
 
         The lengths of a shard are read only if its row of the shard table shows that the filters
         may apply.
@@ -183,14 +184,16 @@ class Measure:
         return reasons
 
     def _entries(self, corpus: Corpus, shards: np.ndarray) -> np.ndarray | None:
-        """Entry of each sample of some shards; None if the policy is the same for all entries."""
+        """Return the entry of each sample of some shards; None if the policy is the same for all
+        entries.
+        """
         if not isinstance(self.policy, EntryPolicy):
             return None
         return np.repeat(sources_of(corpus).entries(shards), corpus.samples[shards])
 
     def _lengths_needed(self, corpus: Corpus, part: slice) -> Iterator[tuple[np.ndarray, Stored]]:
-        """Shards of a part whose lengths must be read, with the lengths, about SAMPLES_AT_ONCE
-        samples at a time.
+        """Yield shards of a part whose lengths must be read, with the lengths, about
+        SAMPLES_AT_ONCE samples at a time.
         """
         shards = (part.start or 0) + np.flatnonzero(self._must_read_lengths(corpus, part)) * (
             part.step or 1
@@ -201,7 +204,7 @@ class Measure:
             release_pages(corpus.samples)
 
     def _must_read_lengths(self, corpus: Corpus, part: slice) -> np.ndarray:
-        """Whether the lengths of the samples of each shard must be read to know its filtered
+        """Tell whether the lengths of the samples of each shard must be read to know its filtered
         samples and its units.
 
         Policies with `table_units` are monotone in length and text, and so are the filters. So it
@@ -268,8 +271,8 @@ class Measure:
 
 
 def needs_token_counts(conf: DatasetConf, by_entry: Sequence[BatchConf] = ()) -> bool:
-    """Whether the batch policy or the filters need the number of tokens, which must then be counted
-    before planning.
+    """Tell whether the batch policy or the filters need the number of tokens, which must then be
+    counted before planning.
 
     Args:
         conf: filters, and batches of data that is no mixture with batches of its own.
@@ -288,7 +291,7 @@ def measure_of(
     text_length_is_tokens: bool = False,
     by_entry: Sequence[BatchConf] = (),
 ) -> Measure:
-    """The measure that `dataset_conf` describes.
+    """Return the measure that `dataset_conf` describes.
 
     Evaluation has no filters, no speed perturbation and no jitter of lengths. Buckets of duration,
     which drop samples that fit no bucket, are replaced by their smallest batch size.
@@ -319,8 +322,8 @@ def measure_of(
 
 
 def utterance_seconds(corpus: Corpus) -> dict[str, float]:
-    """Seconds of the utterances: median, 95th percentile (`most`) and longest; zeros for a corpus
-    of text only.
+    """Return seconds of the utterances: median, 95th percentile (`most`) and longest; zeros for a
+    corpus of text only.
 
     They are estimated from SAMPLED_SHARDS shards.
     """

@@ -79,7 +79,7 @@ class Batches:
         return tuple(self._samples[slice(*edge)] for edge in itertools.pairwise(bounds))
 
     def shards_from(self, number: int) -> np.ndarray:
-        """Shard of each sample in batch `number` and all later batches."""
+        """Return the shard of each sample in batch `number` and all later batches."""
         return self._samples.shards[self._samples_before[self._pieces_before[number]] :]
 
 
@@ -100,7 +100,7 @@ class PlannedBatch:
 
 
 def without_empty(pieces: Sequence[Piece]) -> Pieces:
-    """The pieces that have samples; if none has, the first one."""
+    """Return the pieces that have samples; if none has, the first one."""
     return tuple(filter(len, pieces)) or tuple(pieces[:1])
 
 

@@ -41,13 +41,13 @@ class StaticPolicy(Policy):
         return self.batch_size
 
     def units(self, lengths: Lengths) -> np.ndarray:
-        """One unit per utterance."""
+        """Return one unit per utterance."""
         return np.ones(len(lengths.frames), np.int64)
 
     def table_units(
         self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
     ) -> np.ndarray | None:
-        """The number of samples."""
+        """Return the number of samples."""
         return samples.astype(np.float64)
 
 
@@ -68,7 +68,7 @@ class FramesPolicy(Policy):
     def table_units(
         self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
     ) -> np.ndarray | None:
-        """The number of frames."""
+        """Return the number of frames."""
         return frames
 
 
@@ -93,8 +93,8 @@ class DurationPolicy(Policy):
         }
 
     def units(self, lengths: Lengths) -> np.ndarray:
-        """Milliseconds d, or d + d² / quadratic; with `batch_size` at least so much that no more
-        utterances fit.
+        """Return milliseconds d, or d + d² / quadratic; with `batch_size` at least so much that no
+        more utterances fit.
         """
         units = np.maximum(lengths.milliseconds, 1).astype(np.int64)
         if self.quadratic is not None:
@@ -107,7 +107,7 @@ class DurationPolicy(Policy):
     def table_units(
         self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
     ) -> np.ndarray | None:
-        """Milliseconds, if units are linear in the duration."""
+        """Return milliseconds, if units are linear in the duration."""
         return 1000 * seconds if self.quadratic is None and self.batch_size is None else None
 
 
@@ -132,7 +132,7 @@ class BucketPolicy(Policy):
         }
 
     def units(self, lengths: Lengths) -> np.ndarray:
-        """A share of WHOLE; units never fall with length."""
+        """Return a share of WHOLE; units never fall with length."""
         units = np.maximum.accumulate(WHOLE // np.asarray(self.sizes, np.int64))
         return units[np.searchsorted(self.ends, lengths.frames, side="right")]
 
@@ -180,7 +180,7 @@ class DurationBucketPolicy(Policy):
         return self.bucket_of(lengths) if self._two_dimensions else super().buckets(lengths)
 
     def bucket_of(self, lengths: Lengths) -> np.ndarray:
-        """Bucket of each sample; the number of sizes for a sample that no bucket fits."""
+        """Return the bucket of each sample; the number of sizes for a sample that no bucket fits."""
         milliseconds, tokens = (np.asarray(column) for column in zip(*self.ends, strict=True))
         fits = (lengths.milliseconds[:, None] <= milliseconds) & (lengths.tokens[:, None] <= tokens)
         if not self.lenient:
@@ -201,7 +201,7 @@ class DurationBucketPolicy(Policy):
         return np.where(has_bucket, fits.argmax(axis=1), beyond)
 
     def units(self, lengths: Lengths) -> np.ndarray:
-        """A share of WHOLE; more than the bound for a sample that no bucket fits."""
+        """Return a share of WHOLE; more than the bound for a sample that no bucket fits."""
         units = np.append(WHOLE // np.asarray(self.sizes, np.int64), WHOLE + 1)
         return units[self.bucket_of(lengths)]
 
@@ -242,13 +242,13 @@ class ViewsPolicy(ChangedPolicy):
         return {"kind": "views", "policy": self.policy.identity(), "views": self.views}
 
     def units(self, lengths: Lengths) -> np.ndarray:
-        """The units of all views of a sample."""
+        """Return the units of all views of a sample."""
         return self.views * self.policy.units(lengths)
 
     def table_units(
         self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
     ) -> np.ndarray | None:
-        """The units of all views of whole shards."""
+        """Return the units of all views of whole shards."""
         units = self.policy.table_units(samples, seconds, frames)
         return None if units is None else self.views * units
 
@@ -298,7 +298,7 @@ class TextPolicy(Policy):
         )
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        """One bucket for all text, besides those of the audio policy."""
+        """Return one bucket for all text, besides those of the audio policy."""
         return np.where(lengths.text_only, TEXT_BUCKET, self.audio.buckets(lengths))
 
     def table_units(
@@ -309,8 +309,8 @@ class TextPolicy(Policy):
 
 
 def policy_of(conf: BatchConf, views: int = 1) -> Policy:
-    """The policy that `batch_conf` describes, for batches with this many views of each utterance
-    with audio.
+    """Return the policy that `batch_conf` describes, for batches with this many views of each
+    utterance with audio.
     """
     policy = _audio_policy_of(conf)
     policy = policy if views == 1 else ViewsPolicy(policy, views)
@@ -322,7 +322,7 @@ def policy_of(conf: BatchConf, views: int = 1) -> Policy:
 
 
 def _audio_policy_of(conf: BatchConf) -> Policy:
-    """The policy for samples with audio."""
+    """Return the policy for samples with audio."""
     if conf.batch_type == "static":
         return StaticPolicy(conf.batch_size or DEFAULT_BATCH_SIZE)
 
@@ -340,8 +340,8 @@ def _audio_policy_of(conf: BatchConf) -> Policy:
 
 
 def _dynamic_policy_of(conf: BatchConf) -> tuple[Policy, int]:
-    """The policy of dynamic batches without a target, and its units per frame or second of the
-    config.
+    """Return the policy of dynamic batches without a target, and its units per frame or second of
+    the config.
     """
     if conf.batch_duration is None:
         return FramesPolicy(conf.max_frames_in_batch), 1
@@ -350,7 +350,9 @@ def _dynamic_policy_of(conf: BatchConf) -> tuple[Policy, int]:
 
 
 def duration_bucket_policy_of(conf: BatchConf) -> DurationBucketPolicy | None:
-    """The policy of `bucket_duration_bins`, whatever `batch_type` is; None without such bins."""
+    """Return the policy of `bucket_duration_bins`, whatever `batch_type` is; None without such
+    bins.
+    """
     if conf.bucket_duration_bins is None or conf.bucket_batch_size is None:
         return None
 

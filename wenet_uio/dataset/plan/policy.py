@@ -29,7 +29,7 @@ class Lengths:
     """Entry of a mixture that each sample belongs to; only policies by entry read them."""
 
     def of(self, chosen: np.ndarray) -> Lengths:
-        """The lengths of some samples."""
+        """Return the lengths of some samples."""
         return Lengths(
             self.frames[chosen],
             self.milliseconds[chosen],
@@ -67,19 +67,21 @@ class Policy(ABC):
 
     @abstractmethod
     def units(self, lengths: Lengths) -> np.ndarray:
-        """Units of each sample, int64; more than the bound for a sample that no batch may hold."""
+        """Return units of each sample, int64; more than the bound for a sample that no batch may
+        hold.
+        """
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
-        """Bucket of each sample: samples of different buckets share no piece of a batch. NO_BUCKET
-        fits all audio.
+        """Return the bucket of each sample: samples of different buckets share no piece of a batch.
+        NO_BUCKET fits all audio.
         """
         return np.where(lengths.text_only, TEXT_BUCKET, NO_BUCKET)
 
     def table_units(
         self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
     ) -> np.ndarray | None:
-        """Units of whole shards from their totals; None if the units of each sample must be added
-        up.
+        """Return units of whole shards from their totals; None if the units of each sample must be
+        added up.
         """
         return None
 

@@ -37,18 +37,18 @@ class ShardStream:
         return int(self._before_chunk[-1])
 
     def shard_at(self, position: int) -> int:
-        """The shard at a position of the stream."""
+        """Return the shard at a position of the stream."""
         return int(self._chunk(position // CHUNK)[0][position % CHUNK])
 
     def cost_before(self, position: int) -> int:
-        """Total cost of the shards before a position."""
+        """Return the total cost of the shards before a position."""
         if position >= len(self):
             return self.total
         return int(self._chunk(position // CHUNK)[1][position % CHUNK])
 
     def position_of(self, cost: int) -> int:
-        """First position whose preceding shards cost at least `cost`; the length of the stream for
-        the total cost.
+        """Return the first position whose preceding shards cost at least `cost`; the length of the
+        stream for the total cost.
         """
         number = int(np.searchsorted(self._before_chunk, cost, side="left")) - 1
         if number < 0:
@@ -63,8 +63,8 @@ class ShardStream:
         return self._costs[self._order_of(first)].astype(np.int64)
 
     def _chunk(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Shards of a chunk, and the cost of the stream before each; the chunks used last are
-        kept.
+        """Return shards of a chunk, and the cost of the stream before each; the chunks used last
+        are kept.
         """
         chunk = self._chunks.pop(number, None)
         if chunk is None:

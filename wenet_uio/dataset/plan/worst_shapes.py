@@ -35,7 +35,7 @@ class Shape:
 def worst_shapes(
     corpus: Corpus, measure: Measure, conf: BatchConf, num_bins: int
 ) -> tuple[DurationBucketPolicy, list[Shape | None]]:
-    """The buckets, and the largest shape of each; None for a bucket without utterances.
+    """Return the buckets, and the largest shape of each; None for a bucket without utterances.
 
     If utterances are longer than all buckets, the list of shapes has one more entry for them.
 
@@ -75,7 +75,7 @@ def worst_shapes(
 
 
 def _lengths(corpus: Corpus, measure: Measure) -> Lengths:
-    """Lengths of all samples with audio, at every speed."""
+    """Return lengths of all samples with audio, at every speed."""
     parts = []
     for shard in range(corpus.num_shards):
         rows = corpus.rows(shard)

@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 
 def directory() -> Path:
-    """The folder that belongs to the cache alone, inside the folder of the settings."""
+    """Return the folder that belongs to the cache alone, inside the folder of the settings."""
     return cache_folder() / "uio1"
 
 
@@ -114,8 +114,8 @@ def unpack_gzip(packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
 
 
 def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:
-    """The version of a remote object; the store is asked unless a process of this node asked within
-    `kept` seconds.
+    """Return the version of a remote object; the store is asked unless a process of this node asked
+    within `kept` seconds.
 
     Raises:
         FileNotFoundError, PermissionError, StorageError: the object cannot be read.
@@ -193,7 +193,8 @@ def _download(uri: str, version: Version, file: BinaryIO) -> None:
 
 
 def _can_resume(file: BinaryIO, length: int, version: Version) -> bool:
-    """Whether a partial file of `length` bytes holds the beginning of this version of an object.
+    """Tell whether a partial file of `length` bytes holds the beginning of this version of an
+    object.
 
     A file from before the last boot is not used: after a power cut it may have its length and not
     its contents. A file that is dated in the future is not used either, since its date tells
@@ -205,8 +206,8 @@ def _can_resume(file: BinaryIO, length: int, version: Version) -> bool:
 
 
 def _read_note(path: Path, kept: float) -> list | None:
-    """What a note says; None for a note that is older than `kept` seconds, dated in the future, or
-    damaged.
+    """Return what a note says; None for a note that is older than `kept` seconds, dated in the
+    future, or damaged.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -234,8 +235,8 @@ def _named(uri: str, suffix: str) -> Path:
 
 
 def _path(uri: str, version: Version, suffix: str = "") -> Path:
-    """Where the copy of a version of an object is; the suffix of the object is kept unless another
-    is given.
+    """Return where the copy of a version of an object is; the suffix of the object is kept unless
+    another is given.
     """
     state = hashlib.blake2b(repr((version.size, version.tag)).encode(), digest_size=8).hexdigest()
     ending = SUFFIX.search(uri.split("?")[0])

@@ -65,8 +65,8 @@ def reserve(root: Path, size: int, part: str) -> None:
 
 
 def bound(taken: int, free: int) -> int:
-    """Bytes that the cache may use: WENET_UIO_CACHE_BYTES, or half of what it uses and the disk has
-    free together.
+    """Return bytes that the cache may use: WENET_UIO_CACHE_BYTES, or half of what it uses and the
+    disk has free together.
 
     Raises:
         ValueError: WENET_UIO_CACHE_BYTES is not a number of bytes.
@@ -104,7 +104,8 @@ def _make_room(root: Path, size: int, part: str) -> int:
 
 
 def _count(root: Path, part: str) -> tuple[int, list[_Evictable]]:
-    """Bytes in use, and the files that may be evicted; removes files that are too old on the way.
+    """Return bytes in use, and the files that may be evicted; removes files that are too old on the
+    way.
 
     Of `part`, which the caller is writing, only the bytes already written count.
     """

@@ -36,12 +36,12 @@ class _Note(NamedTuple):
 
 
 def note_of(path: str | Path) -> Path:
-    """Path of the note of a copy."""
+    """Return the path of the note of a copy."""
     return Path(f"{path}{SUFFIX}")
 
 
 def checksum_of(file: BinaryIO) -> int:
-    """CRC-32 of a whole file; its position stays as it is."""
+    """Return the CRC-32 of a whole file; its position stays as it is."""
     checksum, offset = 0, 0
     while block := os.pread(file.fileno(), BLOCK, offset):
         checksum, offset = zlib.crc32(block, checksum), offset + len(block)
@@ -64,7 +64,7 @@ def note(file: BinaryIO, path: Path, checksum: int) -> None:
 
 
 def is_intact(file: BinaryIO, path: Path, size: int | None, *, whole: bool) -> bool:
-    """Whether an open copy is as it was when it was complete.
+    """Tell whether an open copy is as it was when it was complete.
 
     A copy without a note is of an earlier version or of a killed process; it is noted now if its
     size is right.
@@ -111,7 +111,9 @@ def _remember(path: Path, changed: int) -> None:
 
 @cache
 def _compared() -> set[int]:
-    """Hashes of path and time of change of the copies whose contents this process has compared."""
+    """Return hashes of path and time of change of the copies whose contents this process has
+    compared.
+    """
     return set()
 
 

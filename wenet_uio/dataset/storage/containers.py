@@ -31,13 +31,15 @@ class Reader(Protocol):
     """Reads one kind of container."""
 
     def count_parts(self, file: BinaryIO) -> int:
-        """Number of parts, such as row groups. Raises: DriverError, ValueError, OSError: the file
-        cannot be read.
+        """Return the number of parts, such as row groups. Raises: DriverError, ValueError, OSError:
+        the file cannot be read.
         """
         ...
 
     def rows_of(self, file: BinaryIO, part: int, beside: Beside) -> Iterator[Row]:
-        """The rows of a part. Raises: DriverError, ValueError, OSError: the file cannot be read."""
+        """Return the rows of a part. Raises: DriverError, ValueError, OSError: the file cannot be
+        read.
+        """
         ...
 
 
@@ -61,13 +63,15 @@ class Part(NamedTuple):
 
 
 def part_of(uri: str) -> Part | None:
-    """The part that a path or URI names; None if it names no part of a container."""
+    """Return the part that a path or URI names; None if it names no part of a container."""
     match = PART.fullmatch(uri) if any(mark in uri for mark in MARKS) else None
     return Part(match[1] + (match[3] or ""), int(match[2])) if match and kind_of(match[1]) else None
 
 
 def kind_of(uri: str) -> str | None:
-    """The kind of container, a key of READERS, that a path or URI names; None if it names none."""
+    """Return the kind of container, a key of READERS, that a path or URI names; None if it names
+    none.
+    """
     name = uri.partition("?")[0]
     return next((kind for kind, (pattern, _) in READERS.items() if pattern.fullmatch(name)), None)
 
@@ -82,7 +86,7 @@ def refuse_compressed(uri: str) -> None:
 
 
 def names_of_parts(uri: str, file: BinaryIO) -> list[str]:
-    """Names of all parts of an open container.
+    """Return names of all parts of an open container.
 
     Raises:
         StorageError: the container is damaged. DriverError: a package is missing.
@@ -120,7 +124,7 @@ def _damage_named(uri: str) -> Iterator[None]:
 
 
 def _members(row: Row) -> Iterator[tuple[str, bytes]]:
-    """Column and contents of the members of a row."""
+    """Yield the column and contents of the members of a row."""
     values: dict[str, Any] = {}
     for column, value in row.items():
         if isinstance(value, dict) and "bytes" in value:

@@ -244,7 +244,7 @@ def _open_locked(path: Path) -> BinaryIO | None:
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Whether the open file is still the one at `path`."""
+    """Tell whether the open file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -31,7 +31,7 @@ TAGS = ("ETag", "etag", "generation", "mtime", "LastModified", "modificationTime
 
 
 def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
-    """The fsspec file system of a URI, and the path of the URI in that file system.
+    """Return the fsspec file system of a URI, and the path of the URI in that file system.
 
     Args:
         attempts: attempts that the client of S3 makes for a request; `transfer.py` repeats reads
@@ -64,7 +64,7 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
 
 
 def find_version(uri: str) -> Version:
-    """Version of an object, from what the driver tells about it."""
+    """Return the version of an object, from what the driver tells about it."""
     filesystem, path = driver(uri)
     info = _call(filesystem.info, path)
     if info.get("type") == "directory":
@@ -77,7 +77,7 @@ def find_version(uri: str) -> Version:
 def read_chunks(
     uri: str, start: int, end: int | None, version: Version
 ) -> Generator[bytes, None, None]:
-    """Bytes `start` up to `end` (None: to the end) of an object of the given version."""
+    """Yield bytes `start` up to `end` (None: to the end) of an object of the given version."""
     filesystem, path = driver(uri)
     current = find_version(uri)
     check_version(current, version, uri)

@@ -21,7 +21,9 @@ CHUNK = 1 << 16
 
 
 def find_version(uri: str) -> Version:
-    """Version of an object: its size, and the time of its last change where the server tells it."""
+    """Return the version of an object: its size, and the time of its last change where the server
+    tells it.
+    """
     ftp, path = _connect(uri)
     with closing(ftp):
         return _stat(ftp, path, uri)
@@ -30,7 +32,7 @@ def find_version(uri: str) -> Version:
 def read_chunks(
     uri: str, start: int, end: int | None, version: Version
 ) -> Generator[bytes, None, None]:
-    """Bytes `start` up to `end` (None: to the end) of an object of the given version."""
+    """Yield bytes `start` up to `end` (None: to the end) of an object of the given version."""
     ftp, path = _connect(uri)
     with closing(ftp):
         check_version(_stat(ftp, path, uri), version, uri)
@@ -46,7 +48,7 @@ def read_chunks(
 
 
 def _connect(uri: str) -> tuple[ftplib.FTP, str]:
-    """A connection with the login done, and the path of the object on the server."""
+    """Return a connection with the login done, and the path of the object on the server."""
     address, _, path = uri.removeprefix("ftp://").partition("/")
     parts = urlsplit(f"//{address}")
     host, user, password = parts.hostname or "", parts.username or "", parts.password or ""

@@ -45,7 +45,7 @@ RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/")
 
 
 def find_version(uri: str) -> Version:
-    """Version of an object, from the headers of a HEAD request or of a GET of one byte."""
+    """Return the version of an object, from the headers of a HEAD request or of a GET of one byte."""
     with closing(_request("HEAD", uri, {})) as response:
         if response.status_code == 200:
             return _version_from(response)
@@ -60,7 +60,7 @@ def find_version(uri: str) -> Version:
 def read_chunks(
     uri: str, start: int, end: int | None, version: Version
 ) -> Generator[bytes, None, None]:
-    """Bytes `start` up to `end` (None: to the end) of an object of the given version."""
+    """Yield bytes `start` up to `end` (None: to the end) of an object of the given version."""
     part = start > 0 or (end is not None and end != version.size)
     headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if part else {}
     with closing(_request("GET", uri, headers)) as response:
@@ -77,7 +77,7 @@ def read_chunks(
 def _within(
     response: requests.Response, skip: int, bytes_left: int | None
 ) -> Generator[bytes, None, None]:
-    """The next `bytes_left` bytes (None: all) of an answer after its first `skip` bytes."""
+    """Yield the next `bytes_left` bytes (None: all) of an answer after its first `skip` bytes."""
     # read1 gives what has arrived. `stream` would wait for whole chunks, and a server that sends a
     # byte a second would not be noticed.
     while chunk := response.raw.read1(CHUNK, decode_content=False):
@@ -101,7 +101,7 @@ class _Sessions(threading.local):
         self._owner, self._session = os.getpid(), self._new()
 
     def get(self) -> requests.Session:
-        """The session of the calling thread."""
+        """Return the session of the calling thread."""
         if self._owner != os.getpid():
             self._owner, self._session = os.getpid(), self._new()
         return self._session
@@ -114,7 +114,7 @@ class _Sessions(threading.local):
 
 @cache
 def _sessions() -> _Sessions:
-    """The sessions, made at the first request; open connections are used again by later
+    """Return the sessions, made at the first request; open connections are used again by later
     requests.
     """
     return _Sessions()
@@ -139,7 +139,7 @@ def _request(method: str, uri: str, headers: dict[str, str]) -> requests.Respons
 
 
 def _url(uri: str, method: str) -> str:
-    """The URL of a request for an object."""
+    """Return the URL of a request for an object."""
     if uri.startswith("oss://"):
         return signed_url(uri, method)
     if not uri.startswith("ais://"):
@@ -223,7 +223,7 @@ def _check_range(response: requests.Response, start: int, end: int | None) -> No
 
 
 def _retry_after(response: requests.Response) -> float:
-    """Seconds that the server asks to wait, as a number or as a date; 0 if it does not tell."""
+    """Return seconds that the server asks to wait, as a number or as a date; 0 if it does not tell."""
     told = response.headers.get("Retry-After", "")
     if told.isdigit():
         return float(told)

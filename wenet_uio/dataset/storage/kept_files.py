@@ -21,7 +21,7 @@ NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def places_of(*paths: str | Path) -> Iterator[Path]:
-    """The places of a kept file: `paths`, then the file of the cache that belongs to the last
+    """Yield the places of a kept file: `paths`, then the file of the cache that belongs to the last
     path.
     """
     yield from map(Path, paths)

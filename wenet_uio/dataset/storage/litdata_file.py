@@ -31,7 +31,7 @@ def count_parts(file: BinaryIO) -> int:
 def rows_of(
     file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None
 ) -> Iterator[Mapping[str, Any]]:
-    """The items of a chunk; values that are neither bytes, texts nor numbers are left out.
+    """Yield the items of a chunk; values that are neither bytes, texts nor numbers are left out.
 
     Args:
         beside: reads `index.json`.
@@ -86,8 +86,8 @@ def _read(file: BinaryIO, start: int, size: int) -> bytes:
 
 
 def _names(spec: Mapping[str, Any], name: str = "") -> list[str]:
-    """Names of the values of an item, from the tree that torch's pytree wrote: keys of dicts,
-    numbers of sequences.
+    """Return names of the values of an item, from the tree that torch's pytree wrote: keys of
+    dicts, numbers of sequences.
     """
     if spec["type"] is None:
         return [name]
@@ -119,7 +119,7 @@ def _row(data: bytes, names: Sequence[str], formats: Sequence[str]) -> dict[str,
 
 
 def _value(kind: str, data: bytes) -> Any:
-    """A value of a format; None for a format that is left out."""
+    """Return a value of a format; None for a format that is left out."""
     if kind in BYTES:
         return data
     if kind in ("str", "text"):
@@ -133,7 +133,7 @@ def _value(kind: str, data: bytes) -> Any:
 
 
 def _arrow_rows(data: bytes) -> Iterator[dict[str, Any]]:
-    """The items of a chunk that ends with an Arrow file or stream, its length (uint32) and
+    """Yield the items of a chunk that ends with an Arrow file or stream, its length (uint32) and
     ARROW_END.
     """
     try:

@@ -33,7 +33,8 @@ def count_parts(file: BinaryIO) -> int:
 def rows_of(
     file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None
 ) -> Iterator[Mapping[str, Any]]:
-    """The samples of a shard; values that are neither bytes, texts, numbers nor JSON are left out.
+    """Yield the samples of a shard; values that are neither bytes, texts, numbers nor JSON are left
+    out.
 
     Raises:
         ValueError: the file is damaged, or no column holds bytes.
@@ -54,7 +55,7 @@ Column = tuple[str, str, int | None]
 
 
 def _header(file: BinaryIO) -> tuple[np.ndarray, list[Column]]:
-    """Offsets of the samples and of the end, and the columns."""
+    """Return offsets of the samples and of the end, and the columns."""
     import numpy as np  # only here: the process that downloads ahead needs no numpy
 
     (count,) = struct.unpack("<I", _read(file, 0, 4))
@@ -97,7 +98,7 @@ def _row(data: bytes, columns: list[Column]) -> dict[str, Any]:
 
 
 def _value(encoding: str, data: bytes) -> Any:
-    """The value of a column; None for an encoding that is left out."""
+    """Return the value of a column; None for an encoding that is left out."""
     if encoding == "bytes":
         return data
     if encoding in ("str", "str_int", "str_float", "str_decimal"):

@@ -44,8 +44,8 @@ class HeldPaths:
         self._by_process: dict[int, tuple[threading.Lock, OrderedDict[str, BinaryIO]]] = {}
 
     def path_of(self, uri: str | Path) -> str:
-        """Path of a local file with the whole contents: the file itself, or a copy that is
-        downloaded and unpacked.
+        """Return the path of a local file with the whole contents: the file itself, or a copy that
+        is downloaded and unpacked.
 
         A copy stays where it is until this object gave the paths of 64 others.
 
@@ -74,19 +74,19 @@ class HeldPaths:
 
 @lru_cache(1)
 def shared_paths() -> HeldPaths:
-    """The `HeldPaths` of all corpora of a process, so that a mixture of many corpora does not hold
-    many more files.
+    """Return the `HeldPaths` of all corpora of a process, so that a mixture of many corpora does
+    not hold many more files.
     """
     return HeldPaths()
 
 
 def is_remote(uri: str | Path) -> bool:
-    """Whether `uri` is in a remote store: neither a local path nor file://."""
+    """Tell whether `uri` is in a remote store: neither a local path nor file://."""
     return "://" in str(uri) and not str(uri).startswith("file://")
 
 
 def is_plain(uri: str | Path) -> bool:
-    """Whether `uri` is a local file that is read in place: neither remote nor packed."""
+    """Tell whether `uri` is a local file that is read in place: neither remote nor packed."""
     return not is_remote(uri) and not _is_packed(str(uri))
 
 
@@ -134,8 +134,8 @@ def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
 
 
 def _unpack_of(path: str) -> Callable[[BinaryIO, Callable[[bytes], Any]], None]:
-    """The function that passes the contents of a packed file, or of a part of a container, to
-    another function.
+    """Return the function that passes the contents of a packed file, or of a part of a container,
+    to another function.
     """
     part = containers.part_of(path)
     if part is None:
@@ -148,7 +148,7 @@ def _unpack_of(path: str) -> Callable[[BinaryIO, Callable[[bytes], Any]], None]:
 
 
 def _in_memory() -> BinaryIO:
-    """A file without a name, in memory where the system has such files."""
+    """Return a file without a name, in memory where the system has such files."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("object"), "w+b")
     return tempfile.TemporaryFile()
@@ -182,14 +182,16 @@ def open_whole(
 
 
 def file_of(uri: str) -> str:
-    """The file or object that is stored: `uri` itself, or the container of which it is a part."""
+    """Return the file or object that is stored: `uri` itself, or the container of which it is a
+    part.
+    """
     part = containers.part_of(uri)
     return uri if part is None else part.container
 
 
 def parts_of(uri: str) -> list[str]:
-    """The shards that a file holds: the parts of a container (`x.parquet/0.tar`), or the file
-    itself.
+    """Return the shards that a file holds: the parts of a container (`x.parquet/0.tar`), or the
+    file itself.
 
     Raises:
         OSError: a container cannot be read. DriverError: reading containers of this kind needs a
@@ -215,7 +217,7 @@ def open_present(uri: str, version: Version) -> BinaryIO | None:
 
 
 def read_bytes(uri: str | Path) -> bytes:
-    """The whole contents of a file or object.
+    """Return the whole contents of a file or object.
 
     Raises:
         OSError: the file or object cannot be read.
@@ -225,8 +227,8 @@ def read_bytes(uri: str | Path) -> bytes:
 
 
 def read_range(uri: str, start: int, end: int | None, version: Version) -> bytes:
-    """Bytes `start` up to `end` (None: to the end) of a remote object, read from the store without
-    the cache.
+    """Return bytes `start` up to `end` (None: to the end) of a remote object, read from the store
+    without the cache.
 
     Raises:
         OSError: the object cannot be read, or has another version.
@@ -260,7 +262,7 @@ def check_cache() -> None:
 
 
 def exists(uri: str | Path) -> bool:
-    """Whether a file or object exists.
+    """Tell whether a file or object exists.
 
     Raises:
         StorageError: the store cannot be reached.
@@ -278,7 +280,8 @@ def exists(uri: str | Path) -> bool:
 
 
 def current_version(uri: str | Path, kept: float = cache.VERSION_KEPT) -> Version:
-    """Version of a file or object; that of a remote object may be up to `kept` seconds old.
+    """Return the version of a file or object; that of a remote object may be up to `kept` seconds
+    old.
 
     Raises:
         OSError: the file or object does not exist or cannot be read.
@@ -291,8 +294,8 @@ def current_version(uri: str | Path, kept: float = cache.VERSION_KEPT) -> Versio
 
 
 def beside(uri: str, suffix: str) -> str:
-    """The URI with a suffix added to its name; a signature is removed, because it is valid for one
-    name only.
+    """Return the URI with a suffix added to its name; a signature is removed, because it is valid
+    for one name only.
     """
     return (
         without_scheme(uri).partition("?")[0] + suffix
@@ -302,7 +305,7 @@ def beside(uri: str, suffix: str) -> str:
 
 
 def matches(pattern: str) -> list[str]:
-    """URIs of the remote objects that match a glob pattern, sorted.
+    """Return URIs of the remote objects that match a glob pattern, sorted.
 
     Raises:
         DriverError: the store cannot list its objects. StorageError: the store refuses or does not
@@ -330,7 +333,7 @@ def matches(pattern: str) -> list[str]:
 
 
 def without_scheme(uri: str | Path) -> str:
-    """The path of a file:// URI; paths and remote URIs are returned unchanged."""
+    """Return the path of a file:// URI; paths and remote URIs are returned unchanged."""
     text = str(uri)
     return unquote(text.removeprefix("file://")) if text.startswith("file://") else text
 

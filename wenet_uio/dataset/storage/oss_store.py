@@ -19,7 +19,7 @@ VALID = 86_400
 
 
 def signed_url(uri: str, method: str) -> str:
-    """The URL by which an object of `oss://bucket/key` is requested with an HTTP method.
+    """Return the URL by which an object of `oss://bucket/key` is requested with an HTTP method.
 
     Raises:
         DriverError: OSS_ENDPOINT is not set, or the package oss2 is not installed.

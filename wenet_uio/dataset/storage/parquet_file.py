@@ -12,7 +12,7 @@ ROWS = 16
 
 
 def count_parts(file: BinaryIO) -> int:
-    """Number of row groups.
+    """Return the number of row groups.
 
     Raises:
         DriverError: pyarrow is not installed. ValueError: the file is damaged.
@@ -23,7 +23,7 @@ def count_parts(file: BinaryIO) -> int:
 def rows_of(
     file: BinaryIO, part: int, beside: Callable[[str], bytes] | None = None
 ) -> Iterator[Mapping[str, Any]]:
-    """The rows of a row group. `beside` is not used.
+    """Yield the rows of a row group. `beside` is not used.
 
     Raises:
         DriverError: pyarrow is not installed. ValueError: the file is damaged, or no column can
@@ -36,8 +36,8 @@ def rows_of(
 
 
 def texts_of(file: BinaryIO) -> tuple[list[str], Iterator[list[Mapping[str, Any]]]]:
-    """The columns that can hold audio, and the rows of each row group without the bytes of their
-    audio.
+    """Return the columns that can hold audio, and the rows of each row group without the bytes of
+    their audio.
 
     Raises:
         DriverError: pyarrow is not installed. ValueError: the file is damaged, or no column can
@@ -59,7 +59,7 @@ def texts_of(file: BinaryIO) -> tuple[list[str], Iterator[list[Mapping[str, Any]
 
 
 def _audio_columns(parquet: Any) -> list[str]:
-    """Names of the columns that can hold audio. Raises: ValueError: there is none."""
+    """Return names of the columns that can hold audio. Raises: ValueError: there is none."""
     columns = [field.name for field in parquet.schema_arrow if _may_hold_audio(field.type)]
     if not columns:
         raise ValueError(

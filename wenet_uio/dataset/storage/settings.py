@@ -27,7 +27,7 @@ services as well."""
 
 
 def cache_folder() -> Path:
-    """Folder of the cache: WENET_UIO_CACHE, else NEMO_DATA_STORE_CACHE_DIR, else
+    """Return the folder of the cache: WENET_UIO_CACHE, else NEMO_DATA_STORE_CACHE_DIR, else
     ~/.cache/wenet_uio.
     """
     folder = os.environ.get("WENET_UIO_CACHE") or os.environ.get("NEMO_DATA_STORE_CACHE_DIR")
@@ -35,7 +35,7 @@ def cache_folder() -> Path:
 
 
 def cache_bytes() -> int | None:
-    """Maximum size of the cache in bytes: WENET_UIO_CACHE_BYTES; None if it is not set.
+    """Return the maximum size of the cache in bytes: WENET_UIO_CACHE_BYTES; None if it is not set.
 
     Raises:
         ValueError: the variable does not hold a number of bytes.
@@ -60,19 +60,21 @@ def parse_bytes(text: str) -> int:
 
 
 def deadline() -> float:
-    """Seconds without progress after which reading an object fails: WENET_UIO_DEADLINE."""
+    """Return seconds without progress after which reading an object fails: WENET_UIO_DEADLINE."""
     return float(os.environ.get("WENET_UIO_DEADLINE") or DEFAULT_DEADLINE)
 
 
 def stall() -> float:
-    """Seconds without data after which a connection is closed and opened again: a tenth of the
-    deadline.
+    """Return seconds without data after which a connection is closed and opened again: a tenth of
+    the deadline.
     """
     return max(0.2, deadline() / 10)
 
 
 def ais_endpoint() -> str | None:
-    """Address of the AIStore gateway (http or https): AIS_ENDPOINT; None if it is not set."""
+    """Return the address of the AIStore gateway (http or https): AIS_ENDPOINT; None if it is not
+    set.
+    """
     return os.environ.get("AIS_ENDPOINT") or None
 
 
@@ -92,7 +94,7 @@ class OssSettings(NamedTuple):
         return "v4" if self.region else "v1"
 
     def credentials(self) -> dict[str, str]:
-        """Arguments of ossfs, which does not read the variables itself; those that are set."""
+        """Return arguments of ossfs, which does not read the variables itself; those that are set."""
         values = {"key": self.key, "secret": self.secret, "token": self.token}
         return {name: value for name, value in values.items() if value}
 
@@ -109,8 +111,8 @@ def oss_settings() -> OssSettings:
 
 
 def describe_store(scheme: str) -> str:
-    """The variables of a store for an error message: endpoints with their value, of others only
-    whether they are set.
+    """Return the variables of a store for an error message: endpoints with their value, of others
+    only whether they are set.
 
     Empty for a scheme without known variables.
     """

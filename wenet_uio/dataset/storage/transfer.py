@@ -70,7 +70,7 @@ def transfer(
 def _chunks(
     uri: str, start: int, end: int | None, version: Version
 ) -> Generator[bytes, None, None]:
-    """The bytes of an object, over as many connections as needed."""
+    """Yield the bytes of an object, over as many connections as needed."""
     patience, position = _Patience(uri), start
     while end is None or position < end:
         try:

@@ -47,7 +47,7 @@ do not give up a connection that sends nothing, and one needs an event loop in e
 
 
 def transport(uri: str) -> Transport:
-    """The transport of a URI.
+    """Return the transport of a URI.
 
     Raises:
         DriverError: the URI is only the shown form of one with a password or signature.

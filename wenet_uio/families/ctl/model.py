@@ -136,8 +136,8 @@ class CtlModel(ASRModel):
         lengths: torch.Tensor,
         negatives: torch.Tensor,
     ) -> torch.Tensor:
-        """Cross entropy of choosing, for each frame with chunks, the same frame with full context
-        among `negatives`.
+        """Return the cross entropy of choosing, for each frame with chunks, the same frame with
+        full context among `negatives`.
 
         Args:
             chunk_out, full_out: encoder frames (B, T', D) of both passes.
@@ -171,7 +171,7 @@ class CtlModel(ASRModel):
 
 
 def _mean(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
-    """The mean of the losses of both passes; None for a loss whose weight is 0."""
+    """Return the mean of the losses of both passes; None for a loss whose weight is 0."""
     return None if one is None or other is None else (one + other) / 2
 
 

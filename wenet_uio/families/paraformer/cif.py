@@ -94,7 +94,7 @@ class Cif(nn.Module):
         self.conf = conf
 
     def forward(self, frames: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-        """Weights (B, T) of frames (B, T, D); `valid` (B, T) is True within the lengths."""
+        """Return weights (B, T) of frames (B, T, D); `valid` (B, T) is True within the lengths."""
         conf, context = self.conf, frames.transpose(1, 2)
         seen = self.cif_conv1d(pad(context, (conf.l_order, conf.r_order)))
         if conf.residual:
@@ -145,20 +145,20 @@ class CifPredictor(Cif):
         return Prediction(embeds, sums, counts, weights, time_weights)
 
     def weigh_frames(self, frames: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-        """Weights (B, T') of the frames; `valid` (B, T') is True within the lengths."""
+        """Return weights (B, T') of the frames; `valid` (B, T') is True within the lengths."""
         return super().forward(frames, valid)
 
     def weigh_steps(
         self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor
     ) -> torch.Tensor | None:
-        """Weights of the time steps of the second branch; None without this branch."""
+        """Return weights of the time steps of the second branch; None without this branch."""
         return None
 
     def find(
         self, frames: torch.Tensor, weights: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Vectors (B, N, D) of the tokens, their numbers (B,), and weights (B, T' + 1) with that of
-        one frame more.
+        """Return vectors (B, N, D) of the tokens, their numbers (B,), and weights (B, T' + 1) with
+        that of one frame more.
         """
         weights, frames = pad(weights, (0, 1)), pad(frames, (0, 0, 0, 1))
         place = torch.arange(weights.size(1), device=weights.device).unsqueeze(0)
@@ -190,7 +190,7 @@ class ParaformerPredictor(CifPredictor):
     def weigh_steps(
         self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor
     ) -> torch.Tensor:
-        """Weights (B, 3 T') of the time steps."""
+        """Return weights (B, 3 T') of the time steps."""
         steps = self.tp_upsample_cnn(frames.transpose(1, 2)).transpose(1, 2)
         if self.masks_padding:
             # The order is made here: with its own, pad_packed_sequence copies it back to the host,

@@ -77,7 +77,7 @@ EMBEDDING, CTC = {"decoder.embed.0": "embed"}, {"ctc.ctc_lo": "ctc.ctc_lo"}
 
 
 def is_funasr(path: Path) -> bool:
-    """Whether a folder has config.yaml and weights of FunASR; looks at names only."""
+    """Tell whether a folder has config.yaml and weights of FunASR; looks at names only."""
     return (path / "config.yaml").is_file() and any((path / name).is_file() for name in WEIGHTS)
 
 
@@ -163,7 +163,7 @@ def _check_parts(theirs: Mapping[str, Any]) -> str:
 
 
 def _values(theirs: Mapping[str, Any], predictor: str, tokens: Sequence[str]) -> dict[str, Any]:
-    """The content of our train.yaml."""
+    """Return the content of our train.yaml."""
     frontend, model_conf = _section(theirs, "frontend_conf"), _section(theirs, "model_conf")
     predictor_class = CifPredictorConf if predictor == "cif_predictor" else ParaformerPredictorConf
     # The convolution of FunASR's predictor has one group and no residual; a missing tail_threshold
@@ -221,7 +221,7 @@ def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _known(section: Mapping[str, Any], conf: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The keys of a section that our section has too; the others belong to FunASR's code."""
+    """Return the keys of a section that our section has too; the others belong to FunASR's code."""
     return {
         name: value
         for name, value in section.items()
@@ -250,7 +250,7 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _read_tokens(path: Path, theirs: Mapping[str, Any], vocabulary: Path | None) -> list[str]:
-    """The tokens in the order of their ids, with our names of those that start and end an
+    """Return the tokens in the order of their ids, with our names of those that start and end an
     utterance.
     """
     names = [vocabulary] if vocabulary else [path / "tokens.json", path / "tokens.txt"]
@@ -272,7 +272,7 @@ def _are_names(tokens: Any) -> bool:
 
 
 def _listed(file: Path) -> Any:
-    """The content of tokens.json, or the first word of each line of tokens.txt."""
+    """Return the content of tokens.json, or the first word of each line of tokens.txt."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".json":
         return json.loads(text)
@@ -280,8 +280,8 @@ def _listed(file: Path) -> Any:
 
 
 def _cmvn(path: Path) -> dict[str, Any]:
-    """Sums of one frame with the mean and variance of am.mvn, a network of Kaldi with AddShift and
-    Rescale.
+    """Return sums of one frame with the mean and variance of am.mvn, a network of Kaldi with
+    AddShift and Rescale.
 
     Raises:
         OSError: the file cannot be read.

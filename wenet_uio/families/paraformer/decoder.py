@@ -77,8 +77,8 @@ class SanmDecoderLayer(nn.Module):
     def forward(
         self, x: torch.Tensor, padded: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor
     ) -> torch.Tensor:
-        """Tokens x (B, N, D), `padded` (B, N, 1) True where x is padding; see SourceAttention for
-        the others.
+        """Return tokens x (B, N, D), `padded` (B, N, 1) True where x is padding; see
+        SourceAttention for the others.
         """
         tokens = self.norm2(self.feed_forward(self.norm1(x)))
         x = x + self.dropout(self.self_attn.remember(tokens, padded))

@@ -31,7 +31,7 @@ GREEDY = "paraformer_greedy_search"
 
 
 def sherpa(trained: Trained) -> SherpaOnly:
-    """What to export for sherpa-onnx; see Family.sherpa.
+    """Return what to export for sherpa-onnx; see Family.sherpa.
 
     Raises:
         ValueError: sherpa-onnx does not support the tokenizer.
@@ -117,7 +117,8 @@ def paraformer_graph(model: Paraformer, feature_dim: int) -> Graph:
 
 
 def paraformer_tokens(tokenizer: Tokenizer, model: Paraformer) -> str:
-    """The text of tokens.txt: `symbol id` lines, with the name of <eos> that sherpa-onnx expects.
+    """Return the text of tokens.txt: `symbol id` lines, with the name of <eos> that sherpa-onnx
+    expects.
 
     Raises:
         ValueError: sherpa-onnx joins the units of this tokenizer in another way.

@@ -145,8 +145,8 @@ class Paraformer(TrainableModel):
     def _labels_with_end(
         self, target: torch.Tensor, target_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Labels (B, N) padded with ignore_id, N >= 1, and their numbers (B,); with <eos> at the
-        end if `add_eos`.
+        """Return labels (B, N) padded with ignore_id, N >= 1, and their numbers (B,); with <eos> at
+        the end if `add_eos`.
         """
         counts = target_lengths + int(self.conf.add_eos)
         most = max(1, int(counts.max()))
@@ -209,8 +209,8 @@ class Paraformer(TrainableModel):
         return logits.float().log_softmax(dim=2), predicted
 
     def token_frames(self, predicted: Prediction) -> torch.Tensor:
-        """Encoder frames (B, N) in which the tokens end; in thirds of a frame if the predictor has
-        a branch for it.
+        """Return the encoder frames (B, N) in which the tokens end; in thirds of a frame if the
+        predictor has a branch for it.
         """
         if predicted.time_weights is None:
             return firing_times(predicted.weights[:, :-1], predicted.counts).double()
@@ -222,7 +222,7 @@ class Paraformer(TrainableModel):
 
 
 def _quantities(predicted: Prediction, counts: torch.Tensor) -> Losses:
-    """Errors of the numbers of tokens, relative to the true numbers `counts` (B,)."""
+    """Return errors of the numbers of tokens, relative to the true numbers `counts` (B,)."""
     true = counts.to(predicted.weight_sums.dtype)
     sums = {"loss_quantity": predicted.weight_sums}
     if predicted.time_weights is not None:

@@ -83,7 +83,9 @@ def _search(
     beam_size: int,
     silent: Collection[int],
 ) -> NBest:
-    """Sequences of one utterance from the best labels of each token: values and labels (N, K)."""
+    """Return sequences of one utterance from the best labels of each token: values and labels (N,
+    K).
+    """
     scores = values.new_zeros(1)
     ranks = torch.zeros(1, 0, dtype=torch.long, device=values.device)
     for gains in values:

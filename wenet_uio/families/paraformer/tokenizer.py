@@ -69,13 +69,13 @@ class SegDictSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
-        it.
+        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
+        before it.
         """
         return not previous.endswith(GOES_ON)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens: pieces are joined to words, with a space between a word of
+        """Return the text of the tokens: pieces are joined to words, with a space between a word of
         letters and another.
         """
         text, letters, open_word = "", False, False
@@ -93,7 +93,7 @@ class SegDictSplitter:
         return text.strip()
 
     def identity(self) -> bytes:
-        """Content of the dictionary."""
+        """Return the content of the dictionary."""
         return Path(self.path).read_bytes()
 
     @cached_property

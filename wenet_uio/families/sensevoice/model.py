@@ -114,7 +114,9 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> SenseVoic
 
 
 def vocabulary(config: Config) -> Vocabulary:
-    """The vocabulary of the config; <s> and </s> are the labels 1 and 2 unless it says another."""
+    """Return the vocabulary of the config; <s> and </s> are the labels 1 and 2 unless it says
+    another.
+    """
     special = config.tokenizer_conf.special_tokens or {}
     if not config.vocabulary_size:
         return vocabulary_of(config)

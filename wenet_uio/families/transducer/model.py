@@ -98,8 +98,8 @@ class Transducer(ASRModel):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
     ) -> torch.Tensor:
-        """Mean loss over utterances, 0-d. An utterance without frames has loss 0. Arguments as in
-        CTC.forward.
+        """Return the mean loss over utterances, 0-d. An utterance without frames has loss 0.
+        Arguments as in CTC.forward.
         """
         labels = pad(
             target.masked_fill(target == self.ignore_id, self.blank), (1, 1), value=self.blank

@@ -32,7 +32,7 @@ class Predictor(nn.Module):
         self.embed_dropout = Dropout(conf.embed_dropout)
 
     def start(self, batch: int) -> State:
-        """State of `batch` hypotheses before the first token."""
+        """Return the state of `batch` hypotheses before the first token."""
         raise NotImplementedError
 
     def forward(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
@@ -41,7 +41,7 @@ class Predictor(nn.Module):
 
 
 def lacks_16_bits(x: torch.Tensor) -> bool:
-    """Whether autocast would give an LSTM a type that oneDNN refuses on this CPU: bf16 needs
+    """Tell whether autocast would give an LSTM a type that oneDNN refuses on this CPU: bf16 needs
     AVX-512, for example.
     """
     if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
@@ -69,7 +69,9 @@ class RnnPredictor(Predictor):
         self.projection = nn.Linear(conf.hidden_size, conf.output_size)
 
     def start(self, batch: int) -> State:
-        """Zeros (N, layers, hidden_size) for the hidden state, and the same for the cell state."""
+        """Return zeros (N, layers, hidden_size) for the hidden state, and the same for the cell
+        state.
+        """
         return [
             self.embed.weight.new_zeros(batch, self.rnn.num_layers, self.rnn.hidden_size)
             for _ in range(2)
@@ -98,7 +100,7 @@ class WindowPredictor(Predictor):
         self.norm = nn.LayerNorm(conf.embed_size, eps=conf.layer_norm_epsilon)
 
     def start(self, batch: int) -> State:
-        """Zeros (N, history_size, embed_size)."""
+        """Return zeros (N, history_size, embed_size)."""
         return [self.embed.weight.new_zeros(batch, self.window - 1, self.embed.embedding_dim)]
 
     def forward(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:

@@ -31,7 +31,7 @@ class _Beam(NamedTuple):
 
 
 class _Growth(NamedTuple):
-    """How a beam came from the one before; all (B, K)."""
+    """Back-pointers of each beam entry, (B, K)."""
 
     parent: torch.Tensor
     """Place of the sequence in the beam before."""
@@ -97,7 +97,7 @@ def rnnt_beam_search(
 
 
 def _start(batch: int, beam_size: int, size: int, device: torch.device) -> _Beam:
-    """The empty sequence of every utterance, with room for `size` + 1 tokens."""
+    """Return the empty sequence of every utterance, with room for `size` + 1 tokens."""
     scores = torch.full((batch, beam_size), -torch.inf, device=device)
     scores[:, 0] = 0.0
     tokens = torch.full((batch, beam_size, size + 1), -1, device=device)
@@ -111,8 +111,8 @@ def _start(batch: int, beam_size: int, size: int, device: torch.device) -> _Beam
 def _advance(
     beam: _Beam, log_probs: torch.Tensor, blank: int, frame: int, active: torch.Tensor
 ) -> tuple[_Beam, _Growth]:
-    """One frame: log_probs (B, K, V); utterances that are not `active` (B,) have ended and stay as
-    they are.
+    """Return one frame: log_probs (B, K, V); utterances that are not `active` (B,) have ended and
+    stay as they are.
     """
     beam_size = beam.scores.size(1)
     stays = beam.scores + log_probs[:, :, blank]

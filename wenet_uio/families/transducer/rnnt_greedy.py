@@ -76,10 +76,12 @@ def rnnt_greedy_search(
 
 
 def whole(numbers: torch.Tensor) -> tuple[int, ...]:
-    """Values of a tensor of any type as integers."""
+    """Return values of a tensor of any type as integers."""
     return tuple(numbers.long().tolist())
 
 
 def choose(rows: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    """Rows of `new` (N, ...) where `rows` (N,) is True, and rows of `old` (N, ...) elsewhere."""
+    """Return rows of `new` (N, ...) where `rows` (N,) is True, and rows of `old` (N, ...)
+    elsewhere.
+    """
     return torch.where(rows.view(-1, *[1] * (new.dim() - 1)), new, old)

@@ -25,7 +25,8 @@ five times that."""
 def rnnt_losses(
     log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
 ) -> torch.Tensor:
-    """Negative log-probability of each utterance's labels, the sum over all paths; (B,) fp32.
+    """Return the negative log-probability of each utterance's labels, the sum over all paths; (B,)
+    fp32.
 
     Args:
         log_probs: (B, T, U + 1, 2) of blank and of the next label, see `lattice`; padding has any
@@ -43,8 +44,8 @@ def lattice(
     units: torch.Tensor,
     lengths: tuple[torch.Tensor, torch.Tensor],
 ) -> torch.Tensor:
-    """Log-probabilities (B, T, U + 1, 2) in fp32 of the two units that continue a path at each
-    frame after each label.
+    """Return log-probabilities (B, T, U + 1, 2) in fp32 of the two units that continue a path at
+    each frame after each label.
 
     Args:
         encoder_out: (B, T, E).
@@ -76,8 +77,8 @@ def lattice(
 
 
 def _longest(lengths: torch.Tensor, size: int) -> int:
-    """Largest of `lengths` (N,); `size` if they are on an accelerator, where the host would wait
-    for the number.
+    """Return the largest of `lengths` (N,); `size` if they are on an accelerator, where the host
+    would wait for the number.
     """
     return int(lengths.max()) if lengths.device.type == "cpu" else size
 
@@ -175,7 +176,7 @@ def _arcs(
 
 
 def _from_the_start(blanks: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    """Log-probability (U + 1, B, T + 1) of all paths from the start to each place of the
+    """Return the log-probability (U + 1, B, T + 1) of all paths from the start to each place of the
     lattice.
     """
     alpha = [blanks[0]]
@@ -185,7 +186,9 @@ def _from_the_start(blanks: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
 
 
 def _from_the_end(blanks: torch.Tensor, label: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """Log-probability (U + 1, B, T + 1) of all paths from each place of the lattice to the end."""
+    """Return the log-probability (U + 1, B, T + 1) of all paths from each place of the lattice to
+    the end.
+    """
     beta: list[torch.Tensor] = []
     after = torch.full_like(label[0], -torch.inf)
     for blank, along, end in zip(blanks.flip(0), label.flip(0), ends.flip(0), strict=True):

@@ -24,7 +24,7 @@ DIMS = (
     *("n_mels", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer"),
     *("n_vocab", "n_text_ctx", "n_text_state", "n_text_head", "n_text_layer"),
 )
-"""Sizes in a file of OpenAI."""
+"""Size fields of an OpenAI checkpoint."""
 CONFIG_FILE = "config.json"
 VOCABULARIES = ("vocab.json", "multilingual.tiktoken", "gpt2.tiktoken")
 """Names of vocabularies that are looked for beside the weights."""
@@ -134,7 +134,7 @@ class Sizes:
                 raise ValueError(f"{name} {size}: a Whisper has {' or '.join(map(str, expected))}")
 
     def train_yaml(self, vocabulary: Path | None) -> dict[str, Any]:
-        """The content of the train.yaml."""
+        """Return the content of the train.yaml."""
         multilingual, languages = self.n_vocab != min(LANGUAGES_OF), LANGUAGES_OF[self.n_vocab]
         ids = special_tokens(TEXT_TOKENS if multilingual else ENGLISH_TEXT_TOKENS, languages)
         rates = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
@@ -182,7 +182,7 @@ class Sizes:
 
 
 def is_openai(path: Path) -> bool:
-    """Whether `path` may be a file of OpenAI."""
+    """Tell whether `path` may be a file of OpenAI."""
     return path.is_file() and path.suffix == ".pt"
 
 
@@ -216,7 +216,7 @@ def from_openai(path: Path, vocabulary: Path | None) -> Converted:
 
 
 def is_hugging_face(path: Path) -> bool:
-    """Whether `path` is the folder of a Whisper of Hugging Face."""
+    """Tell whether `path` is the folder of a Whisper of Hugging Face."""
     return (path / CONFIG_FILE).is_file() and read_json(path / CONFIG_FILE).get(
         "model_type"
     ) == "whisper"

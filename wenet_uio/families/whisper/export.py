@@ -37,7 +37,7 @@ TAIL = 1000
 
 
 def sherpa(trained: Trained) -> SherpaOnly:
-    """What to export for sherpa-onnx; see Family.sherpa.
+    """Return what to export for sherpa-onnx; see Family.sherpa.
 
     Raises:
         ValueError: sherpa-onnx does not support the decoder or the tokenizer.
@@ -126,7 +126,7 @@ class CachedDecoder(nn.Module):
 
 
 def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[str, Graph]:
-    """The graphs by file name.
+    """Return the graphs by file name.
 
     Raises:
         ValueError: sherpa-onnx does not support the decoder or the tokenizer.
@@ -189,7 +189,7 @@ def _heads(model: Whisper) -> int:
 
 
 def _metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[str, object]:
-    """What sherpa-onnx reads from both files."""
+    """Return what sherpa-onnx reads from both files."""
     if not isinstance(tokenizer.splitter, WhisperSplitter):
         raise ValueError(
             "sherpa-onnx reads a whisper with tokenizer whisper only, whose tokens are byte pairs"
@@ -231,7 +231,7 @@ def _joined(values: Iterable[object]) -> str:
 
 
 def whisper_tokens_file(tokenizer: Tokenizer, eot: int) -> str:
-    """The text of tokens.txt: the bytes of each text token as base64, and its id."""
+    """Return the text of tokens.txt: the bytes of each text token as base64, and its id."""
     pairs = sorted((unit, symbol) for symbol, unit in tokenizer.symbols.items() if unit < eot)
     return "".join(
         f"{base64.b64encode(bytes_of(symbol)).decode()} {unit}\n" for unit, symbol in pairs
@@ -239,8 +239,8 @@ def whisper_tokens_file(tokenizer: Tokenizer, eot: int) -> str:
 
 
 def whisper_feature_differences(conf: DatasetConf) -> list[str]:
-    """Feature settings of the model that differ from sherpa-onnx, as `key: value, value in
-    sherpa-onnx`.
+    """Return the feature settings of the model that differ from sherpa-onnx, as `key: value, value
+    in sherpa-onnx`.
     """
     if conf.feats_type != "log_mel_spectrogram":
         return [f"feats_type: {conf.feats_type}, log_mel_spectrogram in sherpa-onnx"]
@@ -293,8 +293,8 @@ def compare_whisper(
 def _both_scores(
     model: Whisper, encoder: InferenceSession, decoder: InferenceSession, feats: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities (U, V) of the text that the trained model recognises, by the trained and
-    the exported model.
+    """Return log-probabilities (U, V) of the text that the trained model recognises, by the trained
+    and the exported model.
     """
     lengths = torch.tensor([feats.size(1)])
     ((best, *_),) = decode(model, feats, lengths, ["attention"], DecodeOptions(beam_size=1))[
@@ -314,14 +314,14 @@ def _both_scores(
 
 
 def _text(scores: torch.Tensor, eot: int) -> tuple[int, ...]:
-    """The best tokens of scores (U, V) that are text."""
+    """Return the best tokens of scores (U, V) that are text."""
     return tuple(token for token in scores.argmax(1).tolist() if token < eot)
 
 
 def _scores(
     decoder: InferenceSession, tokens: torch.Tensor, prompt: int, cross: Sequence[Any]
 ) -> torch.Tensor:
-    """Logits (1, U, V): the prompt in one call, then token by token."""
+    """Return logits (1, U, V): the prompt in one call, then token by token."""
     known = {tensor.name: tensor.shape for tensor in decoder.get_inputs()}
     layers, _, positions, width = known["in_n_layer_self_k_cache"]
     caches = [torch.zeros(layers, 1, positions, width).numpy() for _ in range(2)]

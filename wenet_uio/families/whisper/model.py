@@ -44,7 +44,7 @@ class Whisper(ASRModel):
     def prompts(
         self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
     ) -> torch.Tensor:
-        """The prompts of training utterances (B, P).
+        """Return the prompts of training utterances (B, P).
 
         Args:
             texts: their transcripts.
@@ -71,7 +71,7 @@ class Whisper(ASRModel):
         return self.tokens.languages
 
     def _language_of(self, text: str) -> str:
-        """The language that `language_of` finds."""
+        """Return the language that `language_of` finds."""
         language = language_of(text, self.languages)
         if len(self.languages) > 1 and text:  # a batch of silence stands for an empty one
             warn_once(
@@ -101,7 +101,7 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Whisper:
 
 
 def vocabulary(config: Config) -> Vocabulary:
-    """The vocabulary of the config, which has the special tokens of OpenAI's."""
+    """Return the vocabulary of the config, which has the special tokens of OpenAI's."""
     ids = WhisperTokens.of(config.tokenizer_conf).ids
     size = config.vocabulary_size or ids["timestamp_begin"] + TIMESTAMPS
     return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids["sot"], ids["eot"])

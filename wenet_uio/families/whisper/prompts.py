@@ -67,8 +67,8 @@ def _languages(
 def detect_languages(
     model: Whisper, encoder_out: torch.Tensor, lengths: torch.Tensor
 ) -> Sequence[str]:
-    """The most probable language of each utterance: of the tokens after sot, that of a language
-    with most probability.
+    """Return the most probable language of each utterance: of the tokens after sot, that of a
+    language with most probability.
 
     Args:
         encoder_out: (B, T', D).

@@ -33,7 +33,7 @@ class TimestampRules:
     tokens: WhisperTokens
 
     def apply(self, log_probs: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of the tokens that the rules allow; -inf for the others.
+        """Return log-probabilities of the tokens that the rules allow; -inf for the others.
 
         Args:
             log_probs: (B, K, V) of the next token of K hypotheses.
@@ -62,7 +62,7 @@ class TimestampRules:
         return with_spans(hypothesis, self.tokens)
 
     def _out_of_order(self, place: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
-        """Tokens (B, K, V) that may not follow `history`."""
+        """Return tokens (B, K, V) that may not follow `history`."""
         begin, eot = self.tokens.ids["timestamp_begin"], self.tokens.ids["eot"]
         stamped = history >= begin
         before = stamped[..., -2] if history.size(2) > 1 else torch.ones_like(stamped[..., -1])
@@ -98,8 +98,8 @@ def with_spans(hypothesis: Hypothesis, tokens: WhisperTokens) -> Hypothesis:
 
 
 def _spans(marks: list[_Mark], count: int) -> Iterable[TimeSpan]:
-    """The spans with text between neighbouring marks; the last one has no end if the text goes
-    on.
+    """Return the spans with text between neighbouring marks; the last one has no end if the text
+    goes on.
     """
     first = marks[0].place if marks else count
     if first:

@@ -83,22 +83,22 @@ class WhisperSplitter(OwnUnits):
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Whether `token` starts a new word; `previous` is the token, or the word so far, before
-        it.
+        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
+        before it.
         """
         if token in self._specials or previous in self._specials:
             return True
         return starts_word(bytes_of(previous), bytes_of(token) or b" ")
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the tokens without the special ones; bytes that are no UTF-8 become
+        """Return the text of the tokens without the special ones; bytes that are no UTF-8 become
         U+FFFD.
         """
         parts = (bytes_of(token) for token in tokens if token not in self._specials)
         return b"".join(parts).decode(errors="replace").strip()
 
     def identity(self) -> bytes:
-        """Content of the vocabulary, number of languages, and the non-language symbols."""
+        """Return the content of the vocabulary, number of languages, and the non-language symbols."""
         return (
             repr((self.num_languages, self.non_lang_syms)).encode() + Path(self.path).read_bytes()
         )
@@ -185,7 +185,8 @@ def _from_json(values: dict[str, Any]) -> dict[bytes, int]:
 
 
 def installed_vocabulary(*, multilingual: bool) -> str:
-    """The vocabulary that the package openai-whisper has; the package itself is not imported.
+    """Return the vocabulary that the package openai-whisper has; the package itself is not
+    imported.
 
     Raises:
         ValueError: openai-whisper is not installed.
@@ -231,7 +232,7 @@ def build(conf: PartConf, non_lang_syms: tuple[str, ...]) -> WhisperSplitter:
 
 
 def special_tokens_in(symbols: Mapping[str, int]) -> SpecialTokens | None:
-    """The special tokens in a vocabulary of Whisper; None for another vocabulary."""
+    """Return the special tokens in a vocabulary of Whisper; None for another vocabulary."""
     if SOT not in symbols:
         return None
 

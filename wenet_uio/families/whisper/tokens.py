@@ -47,7 +47,7 @@ NAMES = (
 
 
 def special_tokens(text_tokens: int, num_languages: int) -> dict[str, int]:
-    """The ids of NAMES in a vocabulary of OpenAI.
+    """Return the ids of NAMES in a vocabulary of OpenAI.
 
     Args:
         text_tokens: TEXT_TOKENS or ENGLISH_TEXT_TOKENS.
@@ -73,7 +73,7 @@ _HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
 def language_of(text: str, languages: Sequence[str]) -> str:
-    """The language of an utterance whose data do not name it, as WeNet finds it.
+    """Return the language of an utterance whose data do not name it, as WeNet finds it.
 
     Args:
         languages: of the corpus. One language: that of all texts. en and zh: zh for a text with
@@ -96,8 +96,8 @@ def language_of(text: str, languages: Sequence[str]) -> str:
 
 
 def prompted(fields: Mapping[str, Any], languages: Sequence[str]) -> tuple[str | None, str]:
-    """Language and task that the fields of an utterance ask for; None if they state no language of
-    the model.
+    """Return the language and task that the fields of an utterance ask for; None if they state no
+    language of the model.
 
     NeMo's fields are read too: `source_lang`, and `task` as its prompt formats canary and canary2
     spell it. Without a task, another `target_lang` than `source_lang` asks for a translation.
@@ -144,8 +144,8 @@ class WhisperTokens:
 
     @classmethod
     def of(cls, conf: TokenizerConf) -> WhisperTokens:
-        """The special tokens of a config: `special_tokens`, or without this key those of OpenAI's
-        vocabulary.
+        """Return the special tokens of a config: `special_tokens`, or without this key those of
+        OpenAI's vocabulary.
 
         Raises:
             ValueError: special_tokens lacks a name, or num_languages is impossible.
@@ -170,7 +170,7 @@ class WhisperTokens:
     def prompt(
         self, language: str, task: str = "transcribe", *, timestamps: bool = False
     ) -> tuple[int, ...]:
-        """The tokens before the text: sot, language, task, no_timestamps.
+        """Return the tokens before the text: sot, language, task, no_timestamps.
 
         Args:
             timestamps: the text has timestamps, so no_timestamps is left out.

@@ -34,7 +34,7 @@ WRITTEN_AS = str.maketrans("𫖯", "頫")
 
 
 def read_part(corpus: Path, folder: str) -> list[Recording]:
-    """Utterances of a folder with `wav.scp` and `trans.txt`."""
+    """Return utterances of a folder with `wav.scp` and `trans.txt`."""
     require_in(corpus, f"{folder}/wav.scp", f"{folder}/trans.txt")
     wavs = {
         key: corpus / folder / wav for key, wav in read_table(corpus / folder / "wav.scp").items()

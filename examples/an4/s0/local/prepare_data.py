@@ -35,7 +35,7 @@ SHARES = {"dev": 10.0}
 
 
 def read_part(corpus: Path, part: str, folder: str) -> list[Recording]:
-    """Utterances of a part (train or test), whose audio is in `folder`.
+    """Return utterances of a part (train or test), whose audio is in `folder`.
 
     Raises:
         ValueError: a line of the transcription has another form.

@@ -48,7 +48,7 @@ SHARES = {"dev": 10.0, "test": 20.0}
 
 
 def from_manifest(corpus: Path) -> dict[str, list[Recording]]:
-    """Utterances by part of the excerpt, as manifest.tsv lists them."""
+    """Return utterances by part of the excerpt, as manifest.tsv lists them."""
     parts: dict[str, list[Recording]] = {"train": [], "dev": [], "test": []}
     with open(corpus / "manifest.tsv", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):

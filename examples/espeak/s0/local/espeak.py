@@ -79,7 +79,7 @@ def speak(text: str, setting: Setting) -> np.ndarray:
 
 
 def _has_variant(voice: str) -> bool:
-    """Whether the variant of a voice exists; eSpeak NG ignores an unknown variant."""
+    """Tell whether the variant of a voice exists; eSpeak NG ignores an unknown variant."""
     variant = voice.partition("+")[2]
     return Path(espeakng_loader.get_data_path(), "voices/!v", variant).exists()
 

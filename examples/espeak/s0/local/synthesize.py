@@ -47,7 +47,7 @@ class Line:
         return f"{self.setting.voice.replace('+', '_')}_{digest[:12]}"
 
     def wav(self, folder: Path) -> Path:
-        """Path of the audio in the folder of the corpus."""
+        """Return the path of the audio in the folder of the corpus."""
         return folder / "wav" / self.part / f"{self.key}.wav"
 
 

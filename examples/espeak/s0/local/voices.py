@@ -51,7 +51,7 @@ def draw_voice(lang: str, part: str, rng: random.Random) -> str:
 
 
 def voices(lang: str, part: str) -> list[str]:
-    """All voices of a part of the corpus."""
+    """Return all voices of a part of the corpus."""
     return [f"{language}+{variant}" for language in LANGUAGES[lang] for variant in VARIANTS[part]]
 
 

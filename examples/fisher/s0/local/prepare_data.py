@@ -63,7 +63,9 @@ def read_text(words: str, remove_noises: bool) -> str | None:
 
 
 def read_call(path: Path, remove_noises: bool) -> tuple[dict[str, list[Turn]], list[str]]:
-    """Turns by side, and `file:number` of lines that have another form or end before they start."""
+    """Return turns by side, and `file:number` of lines that have another form or end before they
+    start.
+    """
     turns: dict[str, list[Turn]] = {side: [] for side in SIDES}
     odd = []
     for number, line in numbered_lines(path):

@@ -22,7 +22,7 @@ FIRST_DEV_INDEX, FIRST_TRAIN_INDEX = 5, 8
 
 
 def part_of(index: int) -> str:
-    """The part of a recording, by the index in its name."""
+    """Return the part of a recording, by the index in its name."""
     if index < FIRST_DEV_INDEX:
         return "test"
     return "dev" if index < FIRST_TRAIN_INDEX else "train"

@@ -54,7 +54,7 @@ def read_text(words: str) -> str:
 
 
 def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
-    """Turns by call and side; turns that are not scored have no text."""
+    """Return turns by call and side; turns that are not scored have no text."""
     turns = defaultdict(list)
     for number, line in numbered_lines(path):
         if not line.strip() or line.startswith(";;"):

@@ -20,7 +20,7 @@ from wenet_uio.prepare.kaldi_tables import read_utterances
 
 
 def read_part(source: Source, part: str) -> list[Recording]:
-    """Utterances of one part of a source, with keys that begin with the name of the source.
+    """Return utterances of one part of a source, with keys that begin with the name of the source.
 
     Raises:
         ValueError: the part is missing.

@@ -33,7 +33,7 @@ class Source(Section):
         return name
 
     def part(self, data: Path) -> Path:
-        """The folder below `data` that holds the training part of this source."""
+        """Return the folder below `data` that holds the training part of this source."""
         return data / "sources" / self.name
 
 

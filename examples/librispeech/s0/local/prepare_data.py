@@ -28,7 +28,7 @@ TRAIN = ("train-clean-100", "train-clean-360", "train-other-500")
 
 
 def read_part(corpus: Path, name: str) -> list[Recording]:
-    """Utterances of one part.
+    """Return utterances of one part.
 
     Raises:
         ValueError: audio has no text, or a text has no audio.

@@ -29,7 +29,7 @@ SHARES = {"dev": 10.0}
 
 
 def read_part(corpus: Path, part: str) -> list[Recording]:
-    """Utterances of a part (train or test).
+    """Return utterances of a part (train or test).
 
     Raises:
         ValueError: `wav.scp` and `text` have different keys.

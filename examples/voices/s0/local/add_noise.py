@@ -29,13 +29,13 @@ PINK = 1
 
 
 def read(path: str) -> tuple[torch.Tensor, int]:
-    """Samples (count,) and sample rate of a mono recording."""
+    """Return samples (count,) and sample rate of a mono recording."""
     samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
     return torch.from_numpy(samples[:, 0]), rate
 
 
 def noised(key: str, path: str, talkers: list[str]) -> tuple[torch.Tensor, int]:
-    """Samples (count,) of an utterance with noise, and the sample rate."""
+    """Return samples (count,) of an utterance with noise, and the sample rate."""
     random = Random(key)
     speech, rate = read(path)
     if random.random() < 0.5:

@@ -37,7 +37,7 @@ NOT_OF_A_WORD = re.compile(r"[^\w']|[\d_]")
 
 
 def letters(text: str) -> str:
-    """A sentence as lower-case words without punctuation; a hyphen separates words."""
+    """Return a sentence as lower-case words without punctuation; a hyphen separates words."""
     return " ".join(
         NOT_OF_A_WORD.sub(" ", unicodedata.normalize("NFC", text).replace("’", "'").lower()).split()
     )
@@ -67,7 +67,7 @@ def read_texts(voice: Path) -> dict[str, str]:
 
 
 def read_repositories(corpus: Path) -> dict[str, list[Recording]]:
-    """The parts of the three repositories."""
+    """Return the parts of the three repositories."""
     require_in(corpus, *LANGUAGES)
     recordings: list[Recording] = []
     for voice in LANGUAGES:
@@ -79,7 +79,7 @@ def read_repositories(corpus: Path) -> dict[str, list[Recording]]:
 
 
 def read_excerpt(corpus: Path) -> dict[str, list[Recording]]:
-    """The parts that transcripts.tsv names."""
+    """Return the parts that transcripts.tsv names."""
     parts: dict[str, list[Recording]] = {"train": [], "dev": [], "test": []}
     with (corpus / "transcripts.tsv").open(encoding="utf-8", newline="") as table:
         for row in csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE):

@@ -22,7 +22,7 @@ TEST_EVERY, DEV_EVERY = 4, 12
 
 
 def part_of(number: int) -> str:
-    """The part of a recording, by its number in the order of names."""
+    """Return the part of a recording, by its number in the order of names."""
     if number % TEST_EVERY == 0:
         return "test"
     return "dev" if number % DEV_EVERY == 1 else "train"

@@ -61,7 +61,7 @@ class BranchEncoderConf(EncoderConf):
         return self
 
     def of_blocks(self, name: str) -> tuple[float, ...]:
-        """The value of key `name` for each block."""
+        """Return the value of key `name` for each block."""
         value = getattr(self, name)
         return value if isinstance(value, tuple) else (value,) * self.num_blocks
 

@@ -34,22 +34,22 @@ def _pack(memories: list[torch.Tensor], dim: int) -> torch.Tensor:
 
 
 def _unpack(packed: torch.Tensor, start: int, channels: int, frames: int) -> torch.Tensor:
-    """The past (B, channels, frames) at place `start` of a cache that `_pack` returned."""
+    """Return the past (B, channels, frames) at place `start` of a cache that `_pack` returned."""
     return packed.flatten(1)[:, start : start + channels * frames].reshape(
         packed.size(0), channels, frames
     )
 
 
 def _depth_scale(rate: float) -> float:
-    """Factor for the output of a block that a share `rate` of the training batches skips; keeps the
-    mean.
+    """Return the factor for the output of a block that a share `rate` of the training batches
+    skips; keeps the mean.
     """
     return 1.0 / (1.0 - rate)
 
 
 def _branches(conf: BranchformerEncoderConf, block: int) -> tuple[bool, bool]:
-    """Whether a block has attention, and whether it has a cgMLP. A branch with the fixed weight 0
-    is not built.
+    """Tell whether a block has attention, and whether it has a cgMLP. A branch with the fixed
+    weight 0 is not built.
     """
     share = 0.5
     if conf.merge_method == "fixed_ave" and conf.use_attn and conf.use_cgmlp:
@@ -158,8 +158,8 @@ class BranchformerEncoderLayer(nn.Module):
 
 
 def _pooled(x: torch.Tensor, scores: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-    """Mean (B, D) of x (B, T, D), weighted by the softmax of scores (B, T, 1); padding has weight
-    0.
+    """Return the mean (B, D) of x (B, T, D), weighted by the softmax of scores (B, T, 1); padding
+    has weight 0.
     """
     scores = scores / x.size(2) ** 0.5
     if padded is not None:

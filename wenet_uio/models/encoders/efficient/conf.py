@@ -130,7 +130,7 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
         return math.lcm(unit, factor)
 
     def block(self, place: int) -> ConformerEncoderConf:
-        """The modules of block `place`, as the section of a conformer."""
+        """Return the modules of block `place`, as the section of a conformer."""
         return ConformerEncoderConf(
             output_size=self.output_size,
             attention_heads=self.attention_heads,
@@ -153,7 +153,7 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
         )
 
     def _kernel(self, place: int) -> int:
-        """Kernel of block `place`."""
+        """Return the kernel of block `place`."""
         return self.cnn_module_kernel // (
             math.prod(self.strides[:place]) if self.stride_kernel else 1
         )

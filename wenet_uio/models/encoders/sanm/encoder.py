@@ -57,8 +57,8 @@ def low_frame_lengths(lengths: torch.Tensor) -> torch.Tensor:
 
 
 def _positions(start: int, size: int, dim: int, device: torch.device) -> torch.Tensor:
-    """(1, size, dim) encodings of positions start .. start + size - 1: sines in the first half,
-    then cosines.
+    """Return (1, size, dim) encodings of positions start .. start + size - 1: sines in the first
+    half, then cosines.
     """
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
     step = math.log(10000.0) / max(dim // 2 - 1, 1)
@@ -77,7 +77,9 @@ class SanmPositionalEncoding(RelPositionalEncoding):
         self.pe = _positions(0, TABLE_LENGTH, dim, torch.device("cpu"))
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """(1, size, dim) encodings of the frames from `offset`, with dtype and device of `like`."""
+        """Return (1, size, dim) encodings of the frames from `offset`, with dtype and device of
+        `like`.
+        """
         if offset + 1 + size <= self.pe.size(1):
             return self.pe[:, offset + 1 : offset + 1 + size].to(like.dtype)
         return _positions(offset + 1, size, self.dim, like.device).to(like.dtype)

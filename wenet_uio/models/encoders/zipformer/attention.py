@@ -84,7 +84,7 @@ class AttentionWeights(Clocked):
 
     @torch.jit.unused
     def drawn(self, scores: torch.Tensor, by_position: torch.Tensor) -> torch.Tensor:
-        """The sum of both scores; some steps disregard positions, but give their weights
+        """Return the sum of both scores; some steps disregard positions, but give their weights
         gradients.
         """
         return limited_scores(scores + by_position * float(not happens(self.skip_positions())))

@@ -43,8 +43,8 @@ class CacheLayout(nn.Module):
     def started(
         self, caches: tuple[torch.Tensor, torch.Tensor], like: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The caches; those at the start of an utterance have no frames, and zeros as the past of
-        convolutions.
+        """Return the caches; those at the start of an utterance have no frames, and zeros as the
+        past of convolutions.
         """
         if caches[1].size(0) > 0:
             return caches
@@ -59,7 +59,9 @@ class CacheLayout(nn.Module):
     def split(
         self, att_cache: torch.Tensor, cnn_cache: torch.Tensor
     ) -> tuple[torch.Tensor, list[list[torch.Tensor]]]:
-        """The past of the input layer (B, channels, frames, bins), and the caches of each stack."""
+        """Return the past of the input layer (B, channels, frames, bins), and the caches of each
+        stack.
+        """
         past = cnn_cache[:, 0, 0]
         channels, frames, bins = self.edge_shape
         by_layer: list[list[torch.Tensor]] = []
@@ -86,8 +88,8 @@ class CacheLayout(nn.Module):
     def joined(
         self, presents: list[list[torch.Tensor]], after: torch.Tensor, keep: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Caches of all stacks as two tensors: `keep` frames of attention, and all of convolutions
-        after `after`.
+        """Return caches of all stacks as two tensors: `keep` frames of attention, and all of
+        convolutions after `after`.
         """
         rows, pasts = [torch.empty(0)] * 0, [after]
         for i, caches in enumerate(presents):

@@ -80,7 +80,7 @@ class ZipformerEncoderConf(EncoderSection):
     @field_validator("*", mode="before")
     @classmethod
     def _as_list(cls, value: object, info: object) -> object:
-        """One number for all stacks may stand without a list, as in icefall's command lines
+        """Return one number for all stacks may stand without a list, as in icefall's command lines
         "2,2,3".
         """
         name = getattr(info, "field_name", "")

@@ -60,7 +60,7 @@ class ChunkConvolution(nn.Module):
         return causal + within, seen[:, :, seen.size(2) - self.kernel // 2 :]
 
     def scale(self, size: int, lengths: torch.Tensor) -> torch.Tensor:
-        """Scales (B, D, size) of the frames of chunks that end after `lengths` (B,) frames."""
+        """Return scales (B, D, size) of the frames of chunks that end after `lengths` (B,) frames."""
         left_edge, right_edge = self.chunkwise_conv_scale[0], self.chunkwise_conv_scale[1]
         place = torch.arange(size, device=lengths.device)
         scale = 1.0 + pad(left_edge, (0, size))[:, :size].unsqueeze(0)

@@ -100,8 +100,8 @@ class ZipformerEncoder(Encoder):
 
     @torch.jit.unused
     def _chunks(self, chunk_size: int, num_left_chunks: int) -> tuple[int, int]:
-        """Chunk size and left chunks of a batch, in training drawn; -1: whole utterances, all
-        chunks.
+        """Return the chunk size and left chunks of a batch, in training drawn; -1: whole
+        utterances, all chunks.
         """
         if not self.causal or chunk_size == ALL_FRAMES:
             return -1, -1
@@ -160,8 +160,8 @@ class ZipformerEncoder(Encoder):
         caches: list[torch.Tensor],
         channels: torch.Tensor | None,
     ) -> Context:
-        """What the layers of stack `place` share; arguments as in `run_stacks`, x and blocked at
-        the full rate.
+        """Return what the layers of stack `place` share; arguments as in `run_stacks`, x and
+        blocked at the full rate.
         """
         factor = self.factors[place]
         size = (x.size(1) + factor - 1) // factor
@@ -185,7 +185,7 @@ class ZipformerEncoder(Encoder):
         )
 
     def all_channels(self, outputs: list[torch.Tensor]) -> torch.Tensor:
-        """Frames of the largest width: each channel from the last stack that has it."""
+        """Return frames of the largest width: each channel from the last stack that has it."""
         x = outputs[-1]
         for i in range(len(outputs) - 2, -1, -1):
             if outputs[i].size(2) > x.size(2):
@@ -194,7 +194,9 @@ class ZipformerEncoder(Encoder):
 
     @torch.jit.unused
     def draw_masks(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """(B, 1, D) for each stack: in some utterances, zeros for the upper channels, else ones."""
+        """Return (B, 1, D) for each stack: in some utterances, zeros for the upper channels, else
+        ones.
+        """
         draws = (torch.rand(x.size(0), 1, 1) > MASKED_SHARE for _ in range(2))
         first, second = (kept.to(x.device, x.dtype, non_blocking=True) for kept in draws)
         masks = []

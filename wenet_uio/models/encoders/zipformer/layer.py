@@ -48,7 +48,7 @@ class Context(NamedTuple):
 
 
 def past_of(caches: list[torch.Tensor], place: int) -> torch.Tensor | None:
-    """The cache of a module; None for whole utterances, which have no caches."""
+    """Return the cache of a module; None for whole utterances, which have no caches."""
     return caches[place] if len(caches) > 0 else None
 
 
@@ -152,8 +152,8 @@ class ZipformerLayer(Clocked):
 
     @torch.jit.unused
     def draw_kept(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """(B, 1, 1) zeros for the utterances that skip attention, convolution, feed-forward, and
-        these again.
+        """Return (B, 1, 1) zeros for the utterances that skip attention, convolution, feed-forward,
+        and these again.
         """
         rates = [
             schedule() for schedule in (self.skip_module, self.skip_module, self.skip_feed_forward)
@@ -162,7 +162,7 @@ class ZipformerLayer(Clocked):
 
     @torch.jit.unused
     def drawn_weights(self, weights: torch.Tensor) -> torch.Tensor:
-        """Weights (B, T, K); in some steps, equal weights for all keys that a query sees."""
+        """Return weights (B, T, K); in some steps, equal weights for all keys that a query sees."""
         if not happens(self.constant_attention()):
             return weights
         seen = (weights > 0.0).to(weights.dtype)

@@ -64,7 +64,7 @@ class SwooshR(nn.Module):
 
 
 def scaled_linear(inputs: int, outputs: int, scale: float, bias: bool = True) -> nn.Linear:
-    """A linear layer with initial weights `scale` times as large as torch's."""
+    """Return a linear layer with initial weights `scale` times as large as torch's."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     with torch.no_grad():
         layer.weight.mul_(scale)
@@ -93,7 +93,7 @@ class BiasNorm(nn.Module):
 
     @torch.jit.unused
     def limited(self) -> torch.Tensor:
-        """The logarithm of the scale, which training keeps in range."""
+        """Return the logarithm of the scale, which training keeps in range."""
         return kept_in_range(self.log_scale, -self.LARGEST_LOG_SCALE, self.LARGEST_LOG_SCALE)
 
 
@@ -138,7 +138,9 @@ class Bypass(Clocked):
 
     @torch.jit.unused
     def drawn_scale(self, x: torch.Tensor) -> torch.Tensor:
-        """Share of the output (D,), or (B, 1, D) with zeros for utterances that skip the layer."""
+        """Return the share of the output (D,), or (B, 1, D) with zeros for utterances that skip the
+        layer.
+        """
         scale = kept_in_range(self.bypass_scale, self.least(), 1.0)
         rate = 0.0 if self.skip_rate is None else self.skip_rate()
         return scale * kept_rows(x, rate) if rate > 0.0 else scale
@@ -168,8 +170,8 @@ class Downsample(nn.Module):
 
 
 def relative_positions(before: int, size: int, dim: int, like: torch.Tensor) -> torch.Tensor:
-    """Encodings (before + 2 * size, dim) of the distances -(before + size - 1) .. size, key minus
-    query.
+    """Return encodings (before + 2 * size, dim) of the distances -(before + size - 1) .. size, key
+    minus query.
 
     Distances are compressed by a logarithm, then by an arctangent.
     """

@@ -20,7 +20,7 @@ constant."""
 
 
 def constant(value: float) -> Schedule:
-    """A schedule that does not change."""
+    """Return a schedule that does not change."""
     return Schedule(Clock(), (0.0, value))
 
 
@@ -30,8 +30,8 @@ def happens(probability: float) -> bool:
 
 
 def kept_rows(x: torch.Tensor, rate: float) -> torch.Tensor:
-    """(B, 1, …) of the dimensions of x (B, …): 0 for a share `rate` of the rows, drawn at random,
-    else 1.
+    """Return (B, 1, …) of the dimensions of x (B, …): 0 for a share `rate` of the rows, drawn at
+    random, else 1.
     """
     kept = torch.rand(x.size(0)) >= rate
     return kept.to(x.device, x.dtype, non_blocking=True).view(-1, *[1] * (x.dim() - 1))
@@ -142,8 +142,8 @@ class _Balanced(torch.autograd.Function):
 def balance(
     mean: torch.Tensor, square: torch.Tensor, limits: tuple[float, float, float, float]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradient of a balancer's loss with respect to x: shift + slope * x in each channel, scaled to
-    a mean square of 1.
+    """Return the gradient of a balancer's loss with respect to x: shift + slope * x in each
+    channel, scaled to a mean square of 1.
 
     The loss of a channel is |m - m'| + |log(r' / r)|: m is its mean over its standard deviation, r
     its root mean square, and m', r' are these within the limits. A standard deviation or r at its
@@ -173,8 +173,8 @@ def balance(
 
 
 def mean_of_share(positive: float) -> float:
-    """Mean over standard deviation of a channel of which this share is positive (Yao et al. 2023,
-    section 3.4).
+    """Return the mean over standard deviation of a channel of which this share is positive (Yao et
+    al. 2023, section 3.4).
     """
     eps = 1e-10
     return (math.log(2 * positive + eps) - math.log(2 - 2 * positive + eps)) / (
@@ -253,8 +253,8 @@ class _Whitened(torch.autograd.Function):
 
 
 def whiteness(x: torch.Tensor, groups: int) -> torch.Tensor:
-    """How unequal the eigenvalues of the covariance of x (…, C) are, for each of `groups` groups of
-    channels; () >= 1.
+    """Return how unequal the eigenvalues of the covariance of x (…, C) are, for each of `groups`
+    groups of channels; () >= 1.
 
     The mean of the squared eigenvalues over the square of their mean.
     """

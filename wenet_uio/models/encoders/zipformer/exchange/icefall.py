@@ -37,7 +37,7 @@ difference."""
 
 
 def is_icefall(path: Path) -> bool:
-    """Whether a folder has the files of icefall."""
+    """Tell whether a folder has the files of icefall."""
     return (path / WEIGHTS).is_file()
 
 
@@ -133,7 +133,7 @@ def to_icefall(folder: Path, output: Path) -> int:
 
 
 def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
-    """The name with another beginning; empty if no beginning fits."""
+    """Return the name with another beginning; empty if no beginning fits."""
     return next(
         (
             ours + name[len(theirs) :]
@@ -169,7 +169,7 @@ def _sizes(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 
 
 def _stack(weights: Mapping[str, torch.Tensor], start: str) -> dict[str, int]:
-    """Sizes of the stack whose names begin with `start`."""
+    """Return sizes of the stack whose names begin with `start`."""
     low = weights.get(f"{start}downsample.bias")
     layers = f"{start}layers." if low is None else f"{start}encoder.layers."
     layer = f"{layers}0."
@@ -194,7 +194,9 @@ def _stack(weights: Mapping[str, torch.Tensor], start: str) -> dict[str, int]:
 
 
 def _bins(weights: Mapping[str, torch.Tensor]) -> int:
-    """Number of features: the convolutions leave a quarter, rounded; icefall's recipes have 80."""
+    """Return the number of features: the convolutions leave a quarter, rounded; icefall's recipes
+    have 80.
+    """
     width = (
         weights["encoder_embed.out.weight"].size(1) // weights["encoder_embed.conv.7.bias"].numel()
     )
@@ -204,7 +206,7 @@ def _bins(weights: Mapping[str, torch.Tensor]) -> int:
 def _values(
     encoder_conf: dict[str, Any], bins: int, tokens: list[str], pieces: Path
 ) -> dict[str, Any]:
-    """The content of our train.yaml."""
+    """Return the content of our train.yaml."""
     tokenizer: dict[str, Any] = {"symbol_table_path": "units.txt"}
     ends = tokens.index("<sos/eos>") if "<sos/eos>" in tokens else 0
     tokenizer["special_tokens"] = {"<sos>": ends, "<eos>": ends}
@@ -236,7 +238,9 @@ def _values(
 
 
 def _read_tokens(file: Path, size: int) -> list[str]:
-    """The tokens in the order of their ids, without those that the output layer does not have."""
+    """Return the tokens in the order of their ids, without those that the output layer does not
+    have.
+    """
     lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     ids = {line[-1]: line[0] for line in lines}
     missing = [str(place) for place in range(size) if str(place) not in ids]

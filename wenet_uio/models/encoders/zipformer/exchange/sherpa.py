@@ -140,7 +140,7 @@ class ZipformerChunk(nn.Module):
 
 
 def _swapped(kind: int, cache: torch.Tensor) -> torch.Tensor:
-    """A cache of kind NAMES[kind] in the layout of sherpa-onnx, from ours (N, …), or back."""
+    """Return a cache of kind NAMES[kind] in the layout of sherpa-onnx, from ours (N, …), or back."""
     if kind in TIME_FIRST:
         return cache.transpose(0, 1)
     if kind == 1:
@@ -194,7 +194,7 @@ def _streaming_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph
 
 
 def _streaming_metadata(encoder: ZipformerEncoder, chunks: Chunks) -> dict[str, object]:
-    """What sherpa-onnx reads, except the frames of a window."""
+    """Return what sherpa-onnx reads, except the frames of a window."""
     layout, heads = encoder.layout, zip(*encoder.head_sizes, strict=True)
     lists = {
         "num_encoder_layers": layout.counts,
@@ -214,13 +214,13 @@ def _streaming_metadata(encoder: ZipformerEncoder, chunks: Chunks) -> dict[str, 
 
 
 def batch_dim(name: str) -> int:
-    """The dimension of the streams in an input or output of a streaming graph."""
+    """Return the dimension of the streams in an input or output of a streaming graph."""
     return int(name.removeprefix("new_").startswith(("cached_key", "cached_nonlin", "cached_val")))
 
 
 def start_states(encoder: ZipformerEncoder, left: int) -> dict[str, torch.Tensor]:
-    """States at the start of an utterance by name, as sherpa-onnx creates them; `left`: frames of
-    left context.
+    """Return states at the start of an utterance by name, as sherpa-onnx creates them; `left`:
+    frames of left context.
     """
     layout, states, layer = encoder.layout, {}, 0
     for place, factor in enumerate(layout.factors):
@@ -289,7 +289,7 @@ def _greedy(log_probs: torch.Tensor, blank: int) -> tuple[int, ...]:
 def _streamed(
     graph: OnnxModel, encoder: ZipformerEncoder, feats: torch.Tensor, chunks: Chunks
 ) -> torch.Tensor:
-    """Log-probabilities (1, T', V) of the whole chunks of an utterance."""
+    """Return log-probabilities (1, T', V) of the whole chunks of an utterance."""
     window, shift = int(graph.metadata["T"]), int(graph.metadata["decode_chunk_len"])
     states, outputs = start_states(encoder, chunks.cache), [torch.zeros(1, 0, 1)] * 0
     for start in range(0, feats.size(1) - window + 1, shift):
