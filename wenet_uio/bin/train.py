@@ -324,7 +324,7 @@ def build_loaders(
 
 
 def refuse_conversations(corpus: Corpus) -> None:
-    """Raises: ValueError: the data has conversations, which only models of one's own learn."""
+    """Raise ValueError if the data has conversations, which only models of one's own learn."""
     if corpus.has_conversations:
         raise ValueError(
             f"{corpus.data_list}: the models here do not learn conversations; remove the sources "

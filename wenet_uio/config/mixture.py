@@ -343,7 +343,7 @@ class MixtureConf(Section):
 
 
 def _check_weights(sources: tuple[SourceConf, ...]) -> None:
-    """Raises: ValueError: some sources of a level have a weight, others have none."""
+    """Raise ValueError if some sources of a level have a weight, others have none."""
     weighted = [source for source in sources if source.weight is not None]
     if weighted and len(weighted) < len(sources):
         raise ValueError(

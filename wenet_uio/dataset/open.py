@@ -88,7 +88,7 @@ def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple
 
 
 def _check_counting(tokenizer: AnyTokenizer | None) -> None:
-    """Raises: ListError: tokens are to be counted, but their number differs between epochs."""
+    """Raise ListError if tokens are to be counted, but their number differs between epochs."""
     if tokenizer is not None and tokenizer.samples:
         raise ListError(
             "tokenizer_conf.sample_alpha changes the number of tokens in each epoch, but "
@@ -277,7 +277,7 @@ def _measures(name: str, leaves: Sequence[_Leaf], measure: Measure | None) -> li
 
 
 def _check_text_policy(name: str, leaf: _Leaf, measure: Measure | None) -> None:
-    """Raises: ListError: a corpus is text without audio, and the batch policy does not say how to
+    """Raise ListError if a corpus is text without audio, and the batch policy does not say how to
     batch text.
     """
     if measure is None or not leaf.corpus.has_text_only or measure.policy.has_batches_of_text:

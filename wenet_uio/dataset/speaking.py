@@ -15,7 +15,7 @@ from wenet_uio.dataset.types import Example, Operator, SkipSample, ToSpeak, Utte
 
 
 def require_speaker(corpus: Corpus, operators: Sequence[OperatorConf], *, training: bool) -> None:
-    """Raises: ConfigError: the corpus has texts to speak, and no operator can speak them."""
+    """Raise ConfigError if the corpus has texts to speak, and no operator can speak them."""
     if corpus.has_tts_text and not any(
         operator.after == "decode" and (training or operator.evaluation) for operator in operators
     ):

@@ -296,7 +296,7 @@ def _of_form(
 
 
 def _check_single(texts: Sequence[TextFile]) -> None:
-    """Raises: ListError: two files have the text of one audio file, or one has that of two audio
+    """Raise ListError if two files have the text of one audio file, or one has that of two audio
     files.
     """
     first: dict[Path, TextFile] = {}

@@ -282,7 +282,7 @@ class _Packing:
 
 
 def _check_end(line: RawLine, duration: float, available: float) -> None:
-    """Raises: AudioError: the entry is longer than the audio after its start, which has `available`
+    """Raise AudioError if the entry is longer than the audio after its start, which has `available`
     seconds.
     """
     if reason := why_past_the_end(line.start, line.start + duration, min(available, duration)):

@@ -126,7 +126,7 @@ def read_lhotse(path: str, text_field: str | None = None) -> list[RawLine]:
 
 
 def _refuse_field(path: str, text_field: str | None) -> None:
-    """Raises: ListError: a field of the text is given for a form that has only one text."""
+    """Raise ListError if a field of the text is given for a form that has only one text."""
     if text_field:
         raise ListError(f"{path}: has one text for each utterance; leave --text_field out")
 

@@ -91,7 +91,7 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
 def _check_first_row(
     place: str, row: Sequence[str], delimiter: str, text_field: str | None
 ) -> None:
-    """Raises: ListError: a first row without names of columns is not one of audio and text."""
+    """Raise ListError if a first row without names of columns is not one of audio and text."""
     if text_field:
         raise ListError(f"{place}: the first row names no column {text_field} beside one of audio")
 

@@ -96,7 +96,7 @@ class AggregateSplitter:
     exact_length = False
 
     def __call__(self, text: str) -> list[str]:
-        """Raises: UnknownLanguageError: always, because the language is not known."""
+        """Raise UnknownLanguageError: the language is not known."""
         raise UnknownLanguageError(
             f"the language of {text[:40]!r} is not stated; known: {', '.join(self.parts)}"
         )

@@ -104,7 +104,7 @@ class Filter:
 
 
 def _skip_if(filters: Sequence[tuple[str, np.ndarray]], detail: str) -> None:
-    """Raises: SkipSample: a filter applies."""
+    """Raise SkipSample if a filter applies."""
     for reason, is_out in filters:
         if is_out:
             raise SkipSample(reason, detail, filtered=True)

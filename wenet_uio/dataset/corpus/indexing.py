@@ -181,7 +181,7 @@ def index_shard(
 
 
 def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
-    """Raises: ListError: a local tar or manifest of the list does not exist."""
+    """Raise ListError if a local tar or manifest of the list does not exist."""
     files = dict.fromkeys(path for shard in shards for path in ShardFiles.parse(shard)[:2] if path)
     local = [path for path in files if not objects.is_remote(path)]
     local = [objects.file_of(objects.without_scheme(path)) for path in local]

@@ -184,7 +184,7 @@ def values_of(line: bytes | str) -> dict[str, Any]:
 
 
 def _check_characters(text: str, values: dict[str, Any]) -> None:
-    """Raises: ListError: a value has a character that no file can hold."""
+    """Raise ListError if a value has a character that no file can hold."""
     if not UNUSABLE.search(text):
         return
 
@@ -223,7 +223,7 @@ def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
 
 
 def _check_times(start: float, end: float | None, duration: float | None) -> None:
-    """Raises: ValueError: a time is not finite, or the start is negative."""
+    """Raise ValueError if a time is not finite, or the start is negative."""
     if not start >= 0 or not start + abs(end or 0.0) + abs(duration or 0.0) < math.inf:
         raise ValueError(f"found {start}, {end} and {duration}")
 

@@ -103,7 +103,7 @@ class DataList:
         return head
 
     def _refuse_shard(self) -> None:
-        """Raises: ListError: the file is a shard in place of a list of shards."""
+        """Raise ListError if the file is a shard in place of a list of shards."""
         start = self._file.peek(TAR_MAGIC.stop)
         if start.startswith(PARQUET_MAGIC):
             kind = "a parquet file"

@@ -218,7 +218,7 @@ def _wholeness(groups: list[tuple[str, Fields, str]]) -> tuple[int, int]:
 
 
 def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> FoundSample:
-    """Raises: ListError: audio or text is missing, or a JSON member is not JSON."""
+    """Raise ListError if audio or text is missing, or a JSON member is not JSON."""
     audio = _audio_field(fields, layout)
     extra = _extra(fields, audio, read)
     text, member = _text(fields, extra, layout, read)

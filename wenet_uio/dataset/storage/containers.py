@@ -77,7 +77,7 @@ def kind_of(uri: str) -> str | None:
 
 
 def refuse_compressed(uri: str) -> None:
-    """Raises: StorageError: a path or URI names a compressed container, which is not read."""
+    """Raise StorageError if a path or URI names a compressed container, which is not read."""
     if uri.partition("?")[0].endswith(mds_file.COMPRESSED):
         raise StorageError(
             f"{shown(uri)}: compressed shards of MDS are not read; unpack them, such as with zstd "

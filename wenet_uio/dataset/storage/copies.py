@@ -182,7 +182,7 @@ def _complete(file: BinaryIO, part: Path, path: Path, make: Callable[[BinaryIO],
 
 @contextmanager
 def _full_disk_is_full_cache(path: Path) -> Iterator[None]:
-    """Raises: CacheFullError: instead of the system's error, if the disk has no room for the file
+    """Raise CacheFullError, not the error of the system, if the disk has no room for the file
     at `path`.
     """
     try:

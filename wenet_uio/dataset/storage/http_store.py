@@ -198,7 +198,7 @@ def _raise_for_status(response: requests.Response, uri: str) -> None:
 
 
 def _refuse_compressed(response: requests.Response, uri: str) -> None:
-    """Raises: RefusedError: the server compressed the object, so that its bytes and their number
+    """Raise RefusedError if the server compressed the object, so that its bytes and their number
     are others.
     """
     encodings = {
@@ -214,7 +214,7 @@ def _refuse_compressed(response: requests.Response, uri: str) -> None:
 
 
 def _check_range(response: requests.Response, start: int, end: int | None) -> None:
-    """Raises: ConnectionError: the part of the object is not the one that was asked for."""
+    """Raise ConnectionError if the part of the object is not the one that was asked for."""
     told = response.headers.get("Content-Range", "")
     sent = RANGE.match(told)
     if not sent or int(sent[1]) != start or (end is not None and int(sent[2]) >= end):
