@@ -11,7 +11,7 @@ import torch
 from wenet_uio.config import parse_config
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.models import ASRModel, build_model
-from wenet_uio.models.chunks import fitting_chunk
+from wenet_uio.models.chunks import encode_chunk_by_chunk, fitting_chunk
 
 VOCAB = 12
 SMALL = {"output_size": 16, "attention_heads": 2, "num_blocks": 2}
@@ -122,7 +122,7 @@ def test_chunks_give_the_log_probabilities_of_the_checkpoint_with_chunks(
     encoder, chunk, left_chunks
 ):
     model = make(encoder, STREAMING[encoder])
-    chunk = fitting_chunk(model.encoder, chunk)
+    chunk = fitting_chunk(model.encoder.traits, chunk)
     runtime = from_torchscript(streaming_content(encoder))
     feats, outputs, offset = torch.randn(1, 131, 40), [], 0
     att_cache = cnn_cache = torch.zeros(0, 0, 0, 0)
@@ -135,7 +135,7 @@ def test_chunks_give_the_log_probabilities_of_the_checkpoint_with_chunks(
         offset += output.size(1)
     seen = (feats.size(1) - 3) // 4
     assert att_cache.shape[1:] == (2, seen if left_chunks < 0 else chunk * left_chunks, 16)
-    assert cnn_cache.shape[1:] == (1, 16, model.encoder.cnn_cache_frames)
+    assert cnn_cache.shape[1:] == (1, 16, model.encoder.traits.cnn_cache_frames)
     expected, _ = model.encode(feats, torch.tensor([131]), chunk, left_chunks)
     torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-4, rtol=1e-4)
 
@@ -153,5 +153,5 @@ def test_chunks_of_a_zipformer_give_the_log_probabilities_of_the_checkpoint() ->
             window, 4 * number, 16, att_cache, cnn_cache
         )
         outputs.append(output)
-    expected = model.encoder.forward_chunk_by_chunk(feats, 8, 2)[:, :28]
+    expected = encode_chunk_by_chunk(model.encoder, feats, 8, 2)[:, :28]
     torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-4, rtol=1e-4)

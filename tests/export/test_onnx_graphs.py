@@ -4,6 +4,7 @@ checkpoint.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -266,7 +267,7 @@ def test_chunks_that_a_model_does_not_support_are_refused(make_model):
     with pytest.raises(ValueError, match="--chunk_size: expected 1 or more"):
         check_chunks(make_model("u2pp"), Chunks(-1, 4))
     fixed = make_model("u2pp")
-    fixed.encoder.static_chunk_size = 8
+    fixed.encoder.traits = replace(fixed.encoder.traits, static_chunk_size=8)
     check_chunks(fixed, Chunks(8, 4))
     with pytest.raises(ValueError, match="--chunk_size 8"):
         check_chunks(fixed, Chunks(16, 4))
@@ -275,6 +276,6 @@ def test_chunks_that_a_model_does_not_support_are_refused(make_model):
     with pytest.raises(ValueError, match="--chunk_size 5 is not a multiple of 2"):
         check_onnx_chunks(make_model("streaming_squeezeformer"), Chunks(5, 4))
     wide = make_model("streaming_squeezeformer")
-    wide.encoder.output_size = 24
+    wide.encoder.traits = replace(wide.encoder.traits, output_size=24)
     with pytest.raises(ValueError, match="train with equal widths"):
         check_onnx_chunks(wide, Chunks(4, 4))

@@ -240,7 +240,7 @@ def test_every_encoder_and_every_input_layer_is_tested() -> None:
 def test_an_utterance_has_the_same_frames_alone_and_in_a_batch(model: ASRModel) -> None:
     feats = make_features(model, draw_lengths())
     chunks = [(-1, -1)]
-    if model.encoder.use_dynamic_chunk:
+    if model.encoder.traits.dynamic_chunks:
         chunks += [(4, -1), (3, 1)]
     for chunk, left in chunks:
         together, lengths = model.encode(*padded_batch(feats), chunk, left)
@@ -376,7 +376,7 @@ def assert_same_hypotheses(
 def test_every_mode_finds_the_same_alone_and_in_a_batch(searched: ASRModel) -> None:
     modes = possible_modes(searched)
     assert_same_hypotheses(searched, modes, DecodeOptions(beam_size=3))
-    if searched.encoder.use_dynamic_chunk:
+    if searched.encoder.traits.dynamic_chunks:
         assert_same_hypotheses(
             searched, modes, DecodeOptions(beam_size=3, decoding_chunk_size=4, reverse_weight=0.6)
         )

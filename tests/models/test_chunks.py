@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.models.test_streaming import BRANCH, KINDS
-from wenet_uio.models.chunks import ChunkEncoder, encode_chunks
+from wenet_uio.models.chunks import ChunkEncoder, encode_chunk_by_chunk, encode_chunks
 
 MORE = {
     "conformer with absolute positions": (
@@ -69,7 +69,7 @@ ALL = KINDS | MORE
 
 
 def one_by_one(model, feats, chunk, left):
-    return model.encoder.forward_chunk_by_chunk(feats, chunk, left)
+    return encode_chunk_by_chunk(model.encoder, feats, chunk, left)
 
 
 def together(model, feats, chunks, draw):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ def test_losses_and_gradients_equal_wenets(batched: Golden) -> None:
     with torch.no_grad():
         assert_losses(batched.model(*batched.batch, batched.prompts), expected["losses"])
     model = deepcopy(batched.model).train()
-    model.encoder.use_dynamic_chunk = False
+    model.encoder.traits = replace(model.encoder.traits, dynamic_chunks=False)
     losses = model(*batched.batch, batched.prompts)
     assert_losses(losses, expected["losses_train"])
     losses["loss"].backward()

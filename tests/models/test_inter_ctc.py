@@ -13,7 +13,7 @@ from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_g
 from wenet_uio.export.torchscript import to_torchscript
 from wenet_uio.models import build_model
 from wenet_uio.models.encoders.conformer.encoder import ConformerEncoder
-from wenet_uio.models.lengths import embedded_lengths
+from wenet_uio.models.lengths import embedded_lengths, lengths_between
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.validation import validate
 
@@ -124,13 +124,13 @@ def test_lengths_on_the_cpu_are_those_of_the_frames_after_each_block(encoder, mo
     model = make(encoder, interctc_layer_idx=[1, 2, 3]).eval()
     lengths = torch.arange(60) + 1
     feats = torch.randn(60, 60 + more, 20)
-    with model.encoder.inter_ctc.collecting() as collected:
-        model.encoder(feats, lengths)
-        expected = [each.lengths.tolist() for each in collected]
-        model.encoder.inter_ctc.use_lengths(
-            model.encoder, embedded_lengths(model.encoder, lengths, feats.size(1))
-        )
-    assert [each.lengths.tolist() for each in collected] == expected
+    _, _, between = model.encoder.encode_between(feats, lengths)
+    embedded = embedded_lengths(model.encoder, lengths, feats.size(1))
+    on_cpu = lengths_between(model.encoder, between, embedded)
+    assert [output.lengths.tolist() for output in on_cpu] == [
+        output.lengths.tolist() for output in between
+    ]
+    assert len(between) == 3
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -139,7 +139,7 @@ def test_without_conditioning_decoding_does_not_change(encoder):
     inter.load_state_dict(plain.state_dict())
     feats, lengths, *_ = batch()
     assert torch.equal(inter.encode(feats, lengths)[0], plain.encode(feats, lengths)[0])
-    assert inter.encoder.obstacle == plain.encoder.obstacle
+    assert inter.encoder.traits.obstacle == plain.encoder.traits.obstacle
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

@@ -81,9 +81,11 @@ def test_a_cache_of_fixed_size_with_a_mask_gives_the_same_frames(make_encoder_mo
     feats = torch.randn(1, 203, 40)
     expected, _ = model.encode(feats, torch.tensor([203]), chunk, left)
     embed, size = model.encoder.embed, chunk * left
-    heads, width = model.encoder.heads, model.encoder.width
+    heads, width = model.encoder.traits.heads, model.encoder.traits.width
     att_cache = torch.zeros(len(model.encoder.encoders), heads, size, 2 * width // heads)
-    cnn_cache = torch.zeros(len(model.encoder.encoders), 1, width, model.encoder.cnn_cache_frames)
+    cnn_cache = torch.zeros(
+        len(model.encoder.encoders), 1, width, model.encoder.traits.cnn_cache_frames
+    )
     outputs = []
     for number in range(expected.size(1) // chunk):
         start = number * chunk * embed.subsampling_rate

@@ -5,7 +5,7 @@ import torch
 from tests.api.conftest import RATE, bursts, write_model
 from tests.search.test_stream_audio import parts
 from wenet_uio.dataset.chain.waveform import resample
-from wenet_uio.models.chunks import ChunkEncoder
+from wenet_uio.models.chunks import ChunkEncoder, encode_chunk_by_chunk
 from wenet_uio.search.chunk_stream import ChunkStream
 from wenet_uio.search.decode import Search
 from wenet_uio.search.live import LiveOptions
@@ -41,7 +41,7 @@ def test_features_in_parts_encode_to_the_frames_of_the_whole(recogniser, chunk, 
     encoder = recogniser.model.encoder.eval()
     feats = torch.randn(1, 203, 23, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        expected = encoder.forward_chunk_by_chunk(feats, chunk, left)
+        expected = encode_chunk_by_chunk(encoder, feats, chunk, left)
         stream = ChunkEncoder(encoder, chunk, left)
         found = [
             stream.accept(feats[:, start : start + 7], last=start + 7 >= 203)

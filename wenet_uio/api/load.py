@@ -106,7 +106,7 @@ class RunnableExport(ExportedModel):
         Raises:
             ValueError: the model was trained with full context only, or the size is 0.
         """
-        check_decoding_chunk(self.encoder, decoding_chunk_size)
+        check_decoding_chunk(self.encoder.traits, decoding_chunk_size)
         return super().encode(
             feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks, simulate_streaming
         )

@@ -211,7 +211,7 @@ class SpeechRecogniser:
 
         chosen = TranscribeOptions(**options)
         size = (
-            fitting_chunk(self.recogniser.model.encoder, USUAL_CHUNK)
+            fitting_chunk(self.recogniser.model.encoder.traits, USUAL_CHUNK)
             if chunk_size is None
             else chunk_size
         )

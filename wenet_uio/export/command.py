@@ -18,7 +18,6 @@ from wenet_uio.export.onnx_graphs import Chunks
 from wenet_uio.models import build_trained
 from wenet_uio.models.asr_model import ASRModel, with_attention
 from wenet_uio.models.chunks import fitting_chunk
-from wenet_uio.models.encoders.sanm.encoder import SanmEncoder
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.recogniser import add_trust_code, load_model_config, operators_of_decoding
 from wenet_uio.search.types import DecodeOptions
@@ -79,7 +78,7 @@ def streaming_chunks(
     Raises:
         ValueError: of `check`, for a given size.
     """
-    chunks = Chunks(size or fitting_chunk(model.encoder, DEFAULT_CHUNK), left)
+    chunks = Chunks(size or fitting_chunk(model.encoder.traits, DEFAULT_CHUNK), left)
     try:
         check(model, chunks)
     except ValueError as error:
@@ -133,10 +132,8 @@ def check_exportable(model: SpeechModel) -> None:
         advice = "; export it by export_onnx.py for sherpa-onnx" if model.family.sherpa else ""
         raise ValueError(model.family.wenet_obstacle + advice)
 
-    if isinstance(model.encoder, SanmEncoder):
-        raise ValueError(
-            "a model with a SANM encoder has no export, except a paraformer for sherpa-onnx"
-        )
+    if model.encoder.traits.export_obstacle:
+        raise ValueError(model.encoder.traits.export_obstacle)
 
 
 def load_trained(arguments: argparse.Namespace) -> Trained:

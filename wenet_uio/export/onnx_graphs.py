@@ -19,7 +19,6 @@ from wenet_uio.export.onnx_modules import (
     traceable,
 )
 from wenet_uio.models.asr_model import ASRModel
-from wenet_uio.models.encoders.squeezeformer.encoder import SqueezeformerEncoder
 
 
 @dataclass(frozen=True)
@@ -61,18 +60,18 @@ def check_chunks(model: ASRModel, chunks: Chunks) -> None:
     Raises:
         ValueError: it cannot; the message has the reason.
     """
-    encoder = model.encoder
+    traits = model.encoder.traits
     if chunks.size < 1:
         raise ValueError(f"--chunk_size: expected 1 or more encoder frames, found {chunks.size}")
-    if encoder.obstacle:
-        raise ValueError(encoder.obstacle)
+    if traits.obstacle:
+        raise ValueError(traits.obstacle)
 
-    if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
+    if not traits.trained_in_chunks:
         raise ValueError(
             "this model was trained with full context only; train with use_dynamic_chunk: true"
         )
 
-    static = encoder.static_chunk_size
+    static = traits.static_chunk_size
     if static not in (0, chunks.size):
         raise ValueError(
             f"this model was trained with chunks of {static}: use --chunk_size {static}"
@@ -86,35 +85,31 @@ def check_onnx_chunks(model: ASRModel, chunks: Chunks) -> None:
         ValueError: it cannot; the message has the reason.
     """
     check_chunks(model, chunks)
-    encoder = model.encoder
-    if encoder.chunk_unit > 1:
+    traits = model.encoder.traits
+    if traits.chunk_unit > 1:
         raise ValueError(
             "ONNX runtimes count frames and caches by the rate of the last layer, but this encoder "
             "lowers the frame "
             "rate or joins frames to groups: stream with TorchScript"
         )
 
-    if encoder.width != encoder.output_size:
+    if traits.width != traits.output_size:
         raise ValueError(
-            f"runtimes create caches of the width of the encoder's output, {encoder.output_size}, "
+            f"runtimes create caches of the width of the encoder's output, {traits.output_size}, "
             "but the layers of "
-            f"this model have the width {encoder.width}: train with equal widths"
+            f"this model have the width {traits.width}: train with equal widths"
         )
 
-    if encoder.heads * encoder.head_dim != encoder.width:
+    if traits.heads * traits.head_dim != traits.width:
         raise ValueError(
             "runtimes create caches of all heads, but heads of this model share keys: train "
             "without n_kv_head"
         )
 
-    if isinstance(encoder, SqueezeformerEncoder) and chunks.size % (
-        rate := 2 ** len(encoder.reduce_before)
-    ):
-        # Another chunk size may give a chunk without frames at the lowest rate. A trace cannot skip
-        # layers then.
+    if chunks.size % traits.traced_chunk_unit:
         raise ValueError(
             f"this model lowers the frame rate: --chunk_size {chunks.size} is not a multiple of "
-            f"{rate}"
+            f"{traits.traced_chunk_unit}"
         )
 
 
@@ -139,7 +134,7 @@ def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str,
         encoder = WholeModule(model)
         del chunk["offset"]
 
-    frames = torch.randn(1, 9, model.encoder.output_size)
+    frames = torch.randn(1, 9, model.encoder.traits.output_size)
     hyps = {"hyps": torch.randint(model.vocab_size, (3, 5)), "hyps_lens": torch.tensor([5, 4, 2])}
     per_token = {0: "BEAM", 1: "L"}
     axes = {"chunk": {1: "T"}, "att_cache": {2: "T_CACHE"}, "att_mask": {2: "T_MASK"}}
@@ -185,7 +180,7 @@ def sherpa_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
         "version": 1,
         "model_author": "wenet_uio",
         "comment": "non-streaming" if chunks == OFFLINE else "streaming",
-        "subsampling_factor": model.encoder.embed.subsampling_rate * model.encoder.reduction,
+        "subsampling_factor": model.encoder.embed.subsampling_rate * model.encoder.traits.reduction,
         "vocab_size": model.vocab_size,
     }
     if chunks == OFFLINE:
@@ -229,10 +224,10 @@ def _metadata(model: ASRModel, chunks: Chunks) -> dict[str, object]:
     return {
         "chunk_size": chunks.size,
         "left_chunks": chunks.left,
-        "head": encoder.heads,
-        "num_blocks": len(encoder.encoders),
-        "output_size": encoder.output_size,
-        "cnn_module_kernel": encoder.cnn_cache_frames
+        "head": encoder.traits.heads,
+        "num_blocks": encoder.traits.layers,
+        "output_size": encoder.traits.output_size,
+        "cnn_module_kernel": encoder.traits.cnn_cache_frames
         + 1,  # runtimes create caches of cnn_module_kernel - 1 frames
         "right_context": encoder.embed.right_context,
         "vocab_size": model.vocab_size,
@@ -243,7 +238,7 @@ def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[st
     """Return example inputs of a streaming encoder, for the second chunk of an utterance."""
     encoder = model.encoder
     size, cache = (chunks.size if chunks.size > 0 else 9), max(chunks.cache, 0)
-    layers = len(encoder.encoders)
+    layers = encoder.traits.layers
     return {
         "chunk": torch.randn(
             1,
@@ -252,7 +247,9 @@ def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[st
         ),
         "offset": torch.tensor(cache + size),
         "required_cache_size": torch.tensor(cache),
-        "att_cache": torch.randn(layers, encoder.heads, cache, 2 * encoder.head_dim),
-        "cnn_cache": torch.randn(layers, 1, encoder.output_size, encoder.cnn_cache_frames),
+        "att_cache": torch.randn(layers, encoder.traits.heads, cache, 2 * encoder.traits.head_dim),
+        "cnn_cache": torch.randn(
+            layers, 1, encoder.traits.output_size, encoder.traits.cnn_cache_frames
+        ),
         "att_mask": torch.ones(1, 1, cache + size, dtype=torch.bool),
     }

@@ -13,7 +13,8 @@ from wenet_uio.config.model import DecoderConf
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.decoder import DECODERS, BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.inter_ctc import NO_CHUNKS, InterCtc
+from wenet_uio.models.inter_ctc import InterCtc
+from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.lora import add_lora, is_lora
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.models.trainable_model import TrainableModel
@@ -59,23 +60,24 @@ def build_model(config: Config) -> SpeechModel:
 def _add_inter_ctc(model: TrainableModel, config: Config) -> None:
     """Give the encoder a CTC loss after blocks in the middle."""
     encoder, conditioning = model.encoder, None
-    if type(encoder).forward is not Encoder.forward:
+    layered = isinstance(encoder, LayeredEncoder)
+    if not layered or type(encoder).forward is not LayeredEncoder.forward:
         raise ValueError(
             f"interctc_layer_idx: encoder {config.encoder} has no CTC loss in the middle"
         )
 
-    if encoder.width != encoder.output_size:
+    width, output_size = encoder.traits.width, encoder.traits.output_size
+    if width != output_size:
         raise ValueError(
-            f"interctc_layer_idx: the layers have the width {encoder.width} and the CTC layer "
-            f"{encoder.output_size}; "
+            f"interctc_layer_idx: the layers have the width {width} and the CTC layer "
+            f"{output_size}; "
             "train with equal widths"
         )
 
     if config.interctc_conditioning:
-        encoder.conditioning_layer = conditioning = nn.Linear(model.vocab_size, encoder.width)
-        encoder.obstacle = encoder.obstacle or NO_CHUNKS
+        conditioning = nn.Linear(model.vocab_size, width)
 
-    encoder.inter_ctc = InterCtc(config.interctc_layer_idx or (), model.ctc, conditioning)
+    encoder.use_inter_ctc(InterCtc(config.interctc_layer_idx or (), model.ctc, conditioning))
     model.interctc_weight = config.interctc_weight
 
 
@@ -125,12 +127,14 @@ def build_decoder(
     assert isinstance(config.decoder_conf, DecoderConf), "config.parts checks it"
     assert config.decoder is not None, "config.parts checks it"
     check_heads(config, encoder)
-    return DECODERS[config.decoder](vocabulary.size, encoder.output_size, config.decoder_conf)
+    return DECODERS[config.decoder](
+        vocabulary.size, encoder.traits.output_size, config.decoder_conf
+    )
 
 
 def check_heads(config: Config, encoder: Encoder) -> None:
     """Raise a ValueError if the heads of the decoder do not divide the width of the encoder."""
-    width, heads = encoder.output_size, config.decoder_conf.attention_heads
+    width, heads = encoder.traits.output_size, config.decoder_conf.attention_heads
     if width % heads:
         raise ValueError(
             f"encoder_conf.output_size {width} is not divisible by decoder_conf.attention_heads "

@@ -6,17 +6,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import torch
 
 from wenet_uio.cli import warn_once
-
-if TYPE_CHECKING:
-    from wenet_uio.models.encoder import Encoder
-
-Caches = tuple[torch.Tensor, torch.Tensor]
-"""att_cache and cnn_cache of a stream, see Encoder.forward_chunk."""
+from wenet_uio.models.caches import Caches
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.encoder_traits import EncoderTraits
 
 
 class Ending(Protocol):
@@ -44,7 +41,7 @@ class ChunkEncoder:
         Raises:
             ValueError: a chunk does not end with a frame of the encoder's lowest rate.
         """
-        _check_unit(encoder, chunk_size)
+        _check_unit(encoder.traits, chunk_size)
         self.encoder = encoder
         embed = encoder.embed
         self._chunk_size, self._shift = chunk_size, chunk_size * embed.subsampling_rate
@@ -123,29 +120,33 @@ class ChunkEncoder:
         return (
             torch.cat(outputs, dim=1)
             if outputs
-            else feats.new_zeros(1, 0, self.encoder.output_size)
+            else feats.new_zeros(1, 0, self.encoder.traits.output_size)
         )
 
 
-def frames_to_forget(seen: int, required_cache_size: int) -> int:
-    """Return the number of the oldest of `seen` frames to drop before the next chunk; 0 if
-    `required_cache_size` is negative.
+def encode_chunk_by_chunk(
+    encoder: Encoder, feats: torch.Tensor, chunk_size: int, num_left_chunks: int
+) -> torch.Tensor:
+    """Encode one utterance (1, T, F) as a stream of chunks -> (1, T', D).
+
+    The result equals that of Encoder.forward with the same chunks, unless the encoder has an
+    `obstacle`.
     """
-    return 0 if required_cache_size < 0 else max(seen - required_cache_size, 0)
+    return ChunkEncoder(encoder, chunk_size, num_left_chunks).accept(feats, last=True)
 
 
-def fitting_chunk(encoder: Encoder, size: int) -> int:
+def fitting_chunk(traits: EncoderTraits, size: int) -> int:
     """Return the static chunk size, or the smallest chunk of at least `size` frames in which
     streaming equals one pass.
     """
-    return encoder.static_chunk_size or -(-size // encoder.chunk_unit) * encoder.chunk_unit
+    return traits.static_chunk_size or -(-size // traits.chunk_unit) * traits.chunk_unit
 
 
-def _check_unit(encoder: Encoder, chunk_size: int) -> None:
+def _check_unit(traits: EncoderTraits, chunk_size: int) -> None:
     """Refuse chunks in which streaming has more frames than one pass; warn of chunks in which it
     has other values.
     """
-    unit, divisor = encoder.chunk_unit, encoder.chunk_divisor
+    unit, divisor = traits.chunk_unit, traits.chunk_divisor
     if chunk_size % divisor:
         raise ValueError(
             f"decoding_chunk_size {chunk_size} is not a multiple of {divisor}, by which the layers "
@@ -168,7 +169,7 @@ def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
     """
     keys = [
         (id(stream.encoder), stream.next_chunk().size(1))
-        if stream.encoder.batches_chunks
+        if stream.encoder.traits.batches_chunks
         else place
         for place, stream in enumerate(streams)
     ]
@@ -206,22 +207,3 @@ def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
 
     # Copies, because a part of the batch would keep the whole batch in memory.
     return [frames.clone() for frames in together.split(1)]
-
-
-def joined_caches(
-    encoder: Encoder, caches: Sequence[Caches], longest: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the caches of B streams as those of `Encoder._chunk_blocks`; zeros before the frames
-    of shorter ones.
-    """
-    like, layers = next(encoder.parameters()), len(encoder.encoders)
-    att_cache = like.new_zeros(layers, len(caches), encoder.heads, longest, 2 * encoder.head_dim)
-    cnn_cache = like.new_zeros(layers, len(caches), encoder.width, encoder.cnn_cache_frames)
-
-    for row, (att, cnn) in enumerate(caches):
-        if att.size(2):
-            att_cache[:, row, :, longest - att.size(2) :] = att
-        if cnn.size(0):
-            cnn_cache[:, row] = cnn[:, 0]
-
-    return att_cache, cnn_cache

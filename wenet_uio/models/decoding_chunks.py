@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.encoder_traits import EncoderTraits
 
 
-def check_decoding_chunk(encoder: Encoder, decoding_chunk_size: int) -> None:
+def check_decoding_chunk(traits: EncoderTraits, decoding_chunk_size: int) -> None:
     """Refuse a size of the chunks for which the encoder was not trained.
 
     Args:
@@ -19,7 +19,7 @@ def check_decoding_chunk(encoder: Encoder, decoding_chunk_size: int) -> None:
             "decoding_chunk_size 0: expected -1 (full context) or a number of encoder frames"
         )
 
-    if decoding_chunk_size > 0 and not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
+    if decoding_chunk_size > 0 and not traits.trained_in_chunks:
         raise ValueError(
             f"decoding_chunk_size {decoding_chunk_size}: this model was trained with full "
             "context only; "

@@ -7,34 +7,62 @@ for the encoder.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import torch
 
-if TYPE_CHECKING:
-    from wenet_uio.models.encoder import Encoder
-    from wenet_uio.models.speech_model import SpeechModel
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.inter_ctc import Intermediate
+from wenet_uio.models.layered_encoder import LayeredEncoder
+from wenet_uio.models.masks import reduced_lengths
+from wenet_uio.models.speech_model import SpeechModel
+
+
+class Encoded(NamedTuple):
+    """Encoder frames of a training batch."""
+
+    frames: torch.Tensor
+    """(B, T', D)."""
+    lengths: torch.Tensor
+    """(B,), on the device of the lengths of the features."""
+    between: list[Intermediate]
+    """Frames after the blocks of `inter_ctc`; empty without it."""
 
 
 def encoded(
     model: SpeechModel, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features (B, T, F) -> encoder frames (B, T', D), and their lengths (B,) on the device of
-    `feats_lengths` (B,).
-
-    See Encoder.forward for `chunk_size`.
-    """
+) -> Encoded:
+    """Encode features (B, T, F) of lengths (B,); see Encoder.forward for `chunk_size`."""
+    encoder = model.encoder
     on_device = feats_lengths.to(feats.device, non_blocking=True)
-    encoder_out, lengths = model.encoder(*model.inputs(feats, on_device), chunk_size)
-    if feats_lengths.device != feats.device:
-        seen = model.input_lengths(feats_lengths)
-        lengths = encoder_lengths(model.encoder, seen, feats.size(1), encoder_out.size(1))
-        if model.encoder.inter_ctc is not None:
-            model.encoder.inter_ctc.use_lengths(
-                model.encoder, embedded_lengths(model.encoder, seen, feats.size(1))
-            )
+    inputs = model.inputs(feats, on_device)
+    between: list[Intermediate] = []
+    if isinstance(encoder, LayeredEncoder) and encoder.inter_ctc is not None:
+        frames, lengths, between = encoder.encode_between(*inputs, chunk_size)
+    else:
+        frames, lengths = encoder(*inputs, chunk_size)
 
-    return encoder_out, lengths
+    if feats_lengths.device != feats.device:
+        of_inputs = model.input_lengths(feats_lengths)
+        lengths = encoder_lengths(encoder, of_inputs, feats.size(1), frames.size(1))
+        if isinstance(encoder, LayeredEncoder):
+            embedded = embedded_lengths(encoder, of_inputs, feats.size(1))
+            between = lengths_between(encoder, between, embedded)
+
+    return Encoded(frames, lengths, between)
+
+
+def lengths_between(
+    encoder: LayeredEncoder, between: list[Intermediate], lengths: torch.Tensor
+) -> list[Intermediate]:
+    """Return what the blocks gave, with the lengths that follow from those of the input layer (B,)."""
+    blocks = encoder.inter_ctc.blocks if encoder.inter_ctc is not None else ()
+    return [
+        output._replace(
+            lengths=_reduced(lengths, encoder.reductions[block - 1], output.frames.size(1))
+        )
+        for output, block in zip(between, blocks, strict=True)
+    ]
 
 
 def encoder_lengths(
@@ -46,7 +74,8 @@ def encoder_lengths(
         padded: feature frames of the padded batch.
         frames: encoder frames of the padded batch.
     """
-    return reduced(embedded_lengths(encoder, lengths, padded), encoder.reduction, frames)
+    embedded = embedded_lengths(encoder, lengths, padded)
+    return _reduced(embedded, encoder.traits.reduction, frames)
 
 
 def embedded_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int) -> torch.Tensor:
@@ -57,8 +86,6 @@ def embedded_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int) -> to
     return encoder.embed.output_lengths(lengths, padded, padded)
 
 
-def reduced(lengths: torch.Tensor, factor: int, frames: int) -> torch.Tensor:
-    """Return lengths (B,) at a rate that is lower by `factor`, in a batch that is padded to
-    `frames` there.
-    """
-    return torch.div(lengths + factor - 1, factor, rounding_mode="floor").clamp(max=frames)
+def _reduced(lengths: torch.Tensor, factor: int, frames: int) -> torch.Tensor:
+    """Return lengths at a rate that is lower by `factor`, in a batch of `frames` frames there."""
+    return reduced_lengths(lengths, factor).clamp(max=frames)

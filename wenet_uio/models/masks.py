@@ -15,6 +15,11 @@ def length_mask(lengths: torch.Tensor, max_length: int) -> torch.Tensor:
     return torch.arange(max_length, device=lengths.device).unsqueeze(0) < lengths.unsqueeze(1)
 
 
+def reduced_lengths(lengths: torch.Tensor, factor: int) -> torch.Tensor:
+    """Return lengths (B,) at a rate that is lower by `factor`, rounded up."""
+    return torch.div(lengths + factor - 1, factor, rounding_mode="floor")
+
+
 def selected_frames(
     frames: torch.Tensor, selected: torch.Tensor, in_full_length: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,40 +7,39 @@ alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
-from torch import nn
 
+from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoder_layer import LocalLayer
-
-if TYPE_CHECKING:
-    from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.layered_encoder import LayeredEncoder
 
 PIECE = 512
 """Encoder frames that are computed at once."""
 
 
-def one_pass_obstacle(encoder: nn.Module) -> str:
+def one_pass_obstacle(encoder: Encoder) -> str:
     """Return the reason why an encoder cannot encode a recording of any length in one pass; empty
     if it can.
     """
-    layers = getattr(encoder, "encoders", None)
-    if not layers or not all(isinstance(layer, LocalLayer) for layer in layers):
+    if not isinstance(encoder, LayeredEncoder) or not all(
+        isinstance(layer, LocalLayer) for layer in encoder.encoders
+    ):
         return "its encoder is not a transformer or conformer"
 
-    if not all(layer.reach() for layer in layers):
+    if not all(cast("LocalLayer", layer).reach() for layer in encoder.encoders):
         return (
             "its frames see the whole audio; train with two limits of encoder_conf.att_context_size"
         )
 
-    return cast("Encoder", encoder).embed.obstacle
+    return encoder.embed.obstacle
 
 
 class _LayerPass:
     """A layer of the encoder, with the inputs that outputs to come depend on."""
 
-    def __init__(self, encoder: Encoder, place: int) -> None:
+    def __init__(self, encoder: LayeredEncoder, place: int) -> None:
         self._encoder, self._place = encoder, place
         reach = cast("LocalLayer", encoder.encoders[place]).reach()
         assert reach is not None, "one_pass_obstacle looks at each layer"
@@ -91,6 +90,7 @@ class RecordingEncoder:
         if obstacle := one_pass_obstacle(encoder):
             raise ValueError(f"the model cannot encode a recording in one pass: {obstacle}")
 
+        assert isinstance(encoder, LayeredEncoder), "one_pass_obstacle looks at its layers"
         self._encoder = encoder
         self._layers = [_LayerPass(encoder, place) for place in range(len(encoder.encoders))]
         self._feats: torch.Tensor | None = None
@@ -115,13 +115,13 @@ class RecordingEncoder:
 
         if last:
             outputs.append(
-                self._through_layers(feats.new_zeros(1, 0, self._encoder.width), last=True)
+                self._through_layers(feats.new_zeros(1, 0, self._encoder.traits.width), last=True)
             )
 
         return (
             torch.cat(outputs, dim=1)
             if outputs
-            else feats.new_zeros(1, 0, self._encoder.output_size)
+            else feats.new_zeros(1, 0, self._encoder.traits.output_size)
         )
 
     def _encode(self, feats: torch.Tensor, start: int, frames: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ from torch import nn
 
 from wenet_uio.config.family import Family
 from wenet_uio.config.model import ModelKeys
+from wenet_uio.models.chunks import encode_chunk_by_chunk
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.decoding_chunks import check_decoding_chunk
 from wenet_uio.models.encoder import Encoder
@@ -33,7 +34,7 @@ class SpeechModel(nn.Module):
             # States and optimizers list the weights in this order: encoder, decoder, CTC.
             self.add_module("decoder", decoder)
 
-        self.ctc = CTC(vocabulary.size, encoder.output_size, vocabulary.blank)
+        self.ctc = CTC(vocabulary.size, encoder.traits.output_size, vocabulary.blank)
         self.vocab_size = vocabulary.size
         self.sos, self.eos, self.blank = vocabulary.sos, vocabulary.eos, vocabulary.blank
         self.ctc_weight = conf.ctc_weight
@@ -102,7 +103,7 @@ class SpeechModel(nn.Module):
         Raises:
             ValueError: the model does not support these chunks.
         """
-        check_decoding_chunk(self.encoder, decoding_chunk_size)
+        check_decoding_chunk(self.encoder.traits, decoding_chunk_size)
         if simulate_streaming:
             return self._encode_streams(
                 feats, feats_lengths, decoding_chunk_size, num_decoding_left_chunks
@@ -120,16 +121,16 @@ class SpeechModel(nn.Module):
         num_left_chunks: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Encode each utterance chunk by chunk; see `encode`."""
-        encoder = self.encoder
-        chunk_size = encoder.static_chunk_size or decoding_chunk_size
+        traits = self.encoder.traits
+        chunk_size = traits.static_chunk_size or decoding_chunk_size
         if chunk_size < 0:
             raise ValueError("simulate_streaming needs decoding_chunk_size > 0")
-        if encoder.obstacle:
-            raise ValueError(f"simulate_streaming: {encoder.obstacle}")
+        if traits.obstacle:
+            raise ValueError(f"simulate_streaming: {traits.obstacle}")
 
         outputs = [
-            encoder.forward_chunk_by_chunk(
-                utterance[:length].unsqueeze(0), chunk_size, num_left_chunks
+            encode_chunk_by_chunk(
+                self.encoder, utterance[:length].unsqueeze(0), chunk_size, num_left_chunks
             )[0]
             for utterance, length in zip(feats, feats_lengths.tolist(), strict=True)
         ]

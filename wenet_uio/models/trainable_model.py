@@ -74,19 +74,13 @@ class TrainableModel(SpeechModel):
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths, prompts)
 
-        if self.encoder.inter_ctc is None:
-            return self._losses(
-                *encoded(self, feats, feats_lengths), target, target_lengths, prompts, views
-            )
-
-        with self.encoder.inter_ctc.collecting() as between:
-            encoder_out, lengths = encoded(self, feats, feats_lengths)
-
+        encoder_out, lengths, between = encoded(self, feats, feats_lengths)
         losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
-        loss, loss_interctc = (
-            losses["loss"],
-            self.encoder.inter_ctc.loss(between, target, target_lengths),
-        )
+        inter_ctc = self.encoder.inter_ctc
+        if inter_ctc is None:
+            return losses
+
+        loss, loss_interctc = losses["loss"], inter_ctc.loss(between, target, target_lengths)
         assert loss is not None
         loss = loss + self.interctc_weight * self.ctc_weight * loss_interctc
 

@@ -46,7 +46,9 @@ class ChunkStream(LiveStream):
         super().__init__(transcriber, conf.resample_conf.resample_rate, options)
         self._features = StreamFeatures(conf, transcriber.features)
         self._model, self._search = recogniser.model, search
-        chunk_size = self._model.encoder.static_chunk_size or search.options.decoding_chunk_size
+        chunk_size = (
+            self._model.encoder.traits.static_chunk_size or search.options.decoding_chunk_size
+        )
         if chunk_size < 1:
             raise ValueError(
                 f"decoding_chunk_size {chunk_size}: a stream needs 1 or more encoder frames"

@@ -55,7 +55,7 @@ class RecordingFrames:
         self._encoder = RecordingEncoder(model.encoder)
         self._device = model.device
         self._resampler: StreamResampler | None = None
-        self._kept = torch.zeros(1, 0, model.encoder.output_size, device=model.device)
+        self._kept = torch.zeros(1, 0, model.encoder.traits.output_size, device=model.device)
         """Frames that later segments may need, (1, T', D)."""
         self._first = 0
         """Number of the first kept frame."""

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.models.encoders.sanm.encoder import SanmEncoder
 from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.search.chunk_stream import ChunkStream
 from wenet_uio.search.decode import Search
@@ -79,13 +78,13 @@ class Stream:
 
 def obstacle_of(model: DecodingModel, conf: DatasetConf) -> str:
     """Return the reason why a model cannot encode chunk by chunk; empty if it can."""
-    encoder = model.encoder
-    if isinstance(encoder, SanmEncoder):  # whatever its training was
-        return encoder.obstacle
-    if not (encoder.use_dynamic_chunk or encoder.static_chunk_size):
+    traits = model.encoder.traits
+    if traits.never_streams:
+        return traits.obstacle
+    if not traits.trained_in_chunks:
         return "the model was trained with full context only; train with use_dynamic_chunk"
-    if encoder.obstacle:
-        return encoder.obstacle
+    if traits.obstacle:
+        return traits.obstacle
     if model.ctc_weight == 0:
         return "the model was trained with ctc_weight 0, and partial texts come from CTC"
 

@@ -29,7 +29,7 @@ class FrameClock:
         """Make the clock of a model with the features of `conf`."""
         count, encoder = frame_count(conf), model.encoder
         first = encoder.embed.subsampling_rate * count.shift
-        step = encoder.reduction * first
+        step = encoder.traits.reduction * first
         seen = encoder.embed.right_context * count.shift + count.window + step - first
         offset = (
             max(0.0, (seen - step) / 2 / count.sample_rate)

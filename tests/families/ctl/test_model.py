@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_losses_gradients_and_draws_equal_wenets(
 ) -> None:
     model, expected = case.model, case.expected
     assert isinstance(model, CtlModel)
-    model.encoder.use_dynamic_chunk, model.encoder.static_chunk_size = False, 8
+    model.encoder.traits = replace(model.encoder.traits, dynamic_chunks=False, static_chunk_size=8)
     model.train()
     torch.manual_seed(11)
     losses = model(*case.batch)

@@ -5,6 +5,7 @@ WeNet.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -140,8 +141,8 @@ def wenets_last_tokens(expected: dict[str, Any]) -> Callable[..., Any]:
 def test_losses_and_gradients_equal_wenets(case: Any, kind: str) -> None:
     model, expected, _ = case
     model.train(kind != "losses")
-    conf, chunks = model.conf, model.encoder.use_dynamic_chunk
-    model.encoder.use_dynamic_chunk = False
+    conf, traits = model.conf, model.encoder.traits
+    model.encoder.traits = replace(traits, dynamic_chunks=False)
     model.conf = conf.model_copy(
         update={"sampling_ratio": 0.75 if kind == "losses_train_sampled" else 0.0}
     )
@@ -153,7 +154,7 @@ def test_losses_and_gradients_equal_wenets(case: Any, kind: str) -> None:
         )
     finally:
         hook.remove()
-        model.conf, model.encoder.use_dynamic_chunk = conf, chunks
+        model.conf, model.encoder.traits = conf, traits
     for name in (
         "loss",
         "loss_ctc",
@@ -322,7 +323,7 @@ def test_streaming_is_refused_in_one_line(golden2: Path) -> None:
     assert (
         obstacle_of(whole, DatasetConf())
         == obstacle_of(model, DatasetConf())
-        == model.encoder.obstacle
+        == model.encoder.traits.obstacle
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.models.test_golden2 import Golden, assert_close, assert_hypotheses, a
 from wenet_uio.cli import warn_once
 from wenet_uio.config import ConfigError, parse_config, save_config
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.models.chunks import ChunkEncoder, fitting_chunk
+from wenet_uio.models.chunks import ChunkEncoder, encode_chunk_by_chunk, fitting_chunk
 from wenet_uio.search.timing import FrameClock
 
 KIND = "efficientConformer"
@@ -57,8 +58,8 @@ def test_each_chunk_gives_wenets_frames_also_where_streaming_differs_from_one_pa
         chunk, left = (
             int(number) for number in key.removeprefix("encoder_stream_chunk").split("_left")
         )
-        if chunk % case.model.encoder.reduction == 0:
-            found = case.model.encoder.forward_chunk_by_chunk(feats, chunk, left)
+        if chunk % case.model.encoder.traits.reduction == 0:
+            found = encode_chunk_by_chunk(case.model.encoder, feats, chunk, left)
             assert_close(found, case.expected[key])
 
 
@@ -69,7 +70,8 @@ def test_masked_passes_and_losses_with_chunks_equal_wenets(case: Golden) -> None
         expected = case.expected[f"encoder_out_chunk{chunk}_left{left}"]
         assert_close(found[case.valid], expected[case.valid])
     case.model.train()
-    case.model.encoder.use_dynamic_chunk, case.model.encoder.static_chunk_size = False, 8
+    encoder = case.model.encoder
+    encoder.traits = replace(encoder.traits, dynamic_chunks=False, static_chunk_size=8)
     assert_losses(case.model(*case.batch), case.expected["losses_train_chunk8"])
     for name, values in case.expected["losses_train_chunk8"].get("batch_norm_after", {}).items():
         assert_close(case.model.state_dict()[name].float(), values.float())
@@ -95,7 +97,7 @@ def test_streaming_equals_one_pass_for_multiples_of_the_unit_without_a_warning(
     model = make_encoder_model(KIND, conf)
     feats, lengths = torch.randn(1, 203, 40), torch.tensor([203])
     for chunk in chunks:
-        assert chunk % model.encoder.chunk_unit == 0
+        assert chunk % model.encoder.traits.chunk_unit == 0
         masked, masked_lengths = model.encode(feats, lengths, chunk, left)
         streamed, streamed_lengths = model.encode(
             feats, lengths, chunk, left, simulate_streaming=True
@@ -121,7 +123,10 @@ def test_other_chunks_give_one_warning_and_chunks_without_a_whole_frame_an_error
         ValueError, match=r"decoding_chunk_size 5 is not a multiple of 2, .*: use a multiple of 6"
     ):
         model.encode(torch.randn(1, 90, 40), torch.tensor([90]), 5, -1, simulate_streaming=True)
-    assert (fitting_chunk(model.encoder, 16), fitting_chunk(model.encoder, 18)) == (18, 18)
+    assert (fitting_chunk(model.encoder.traits, 16), fitting_chunk(model.encoder.traits, 18)) == (
+        18,
+        18,
+    )
 
 
 @torch.no_grad()
@@ -130,8 +135,8 @@ def test_a_cache_of_fixed_size_with_a_mask_gives_the_same_frames(make_encoder_mo
     encoder, chunk, left = model.encoder, 6, 2
     feats = torch.randn(1, 203, 40)
     expected, _ = model.encode(feats, torch.tensor([203]), chunk, left)
-    att_cache = torch.zeros(3, encoder.heads, chunk * left, 2 * encoder.head_dim)
-    cnn_cache = torch.zeros(3, 1, encoder.width, encoder.cnn_cache_frames)
+    att_cache = torch.zeros(3, encoder.traits.heads, chunk * left, 2 * encoder.traits.head_dim)
+    cnn_cache = torch.zeros(3, 1, encoder.traits.width, encoder.traits.cnn_cache_frames)
     for number in range(4):
         window = feats[:, 24 * number : 24 * number + 27]
         heard = (torch.arange(chunk * (left + 1)) >= chunk * (left - number)).view(1, 1, -1)

@@ -44,7 +44,7 @@ def write_tone_model(folder: Path, **encoder) -> Path:
     """
     write_model(folder, **{"output_size": 64, "attention_heads": 4, **encoder})
     recogniser = load_recogniser(folder)
-    chunk = 4 if recogniser.model.encoder.use_dynamic_chunk else -1
+    chunk = 4 if recogniser.model.encoder.traits.dynamic_chunks else -1
     transcriber = Transcriber(recogniser, Search(["ctc_greedy_search"], DecodeOptions()))
     draw = np.random.default_rng(0)
     letters = draw.choice(list("abcd11"), 300)

@@ -38,7 +38,7 @@ class CtlModel(ASRModel):
         conf: CtlConf,
     ) -> None:
         super().__init__(encoder, decoder, vocabulary, conf)
-        assert encoder.use_dynamic_chunk or encoder.static_chunk_size, "config.parts checks it"
+        assert encoder.traits.trained_in_chunks, "config.parts checks it"
         self.negatives, self.temperature = conf.n_negatives, conf.logit_temp
         self.ctl_weight = conf.ctl_weight if conf.n_negatives else 0.0
 
@@ -67,8 +67,8 @@ class CtlModel(ASRModel):
         if prompts is None:
             prompts = target.new_full((len(target), 1), self.sos)
 
-        full_out, lengths = encoded(self, feats, feats_lengths, ALL_FRAMES)
-        chunk_out, _ = encoded(self, feats, feats_lengths, VALIDATION_CHUNK)
+        full_out, lengths, _ = encoded(self, feats, feats_lengths, ALL_FRAMES)
+        chunk_out, _, _ = encoded(self, feats, feats_lengths, VALIDATION_CHUNK)
         full = self._losses(full_out, lengths, target, target_lengths, prompts)
         chunk = self._losses(chunk_out, lengths, target, target_lengths, prompts)
         losses = {name: _mean(full[name], chunk[name]) for name in full}

@@ -45,7 +45,7 @@ def sherpa(trained: Trained) -> SherpaOnly:
         feature_differences(config.dataset_conf, FBANK),
         lambda files: compare_paraformer(files["model.onnx"], model, trained.examples(), limit),
         PARAFORMER.wenet_obstacle,
-        model.encoder.obstacle,
+        model.encoder.traits.obstacle,
     )
 
 

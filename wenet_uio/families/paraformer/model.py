@@ -56,7 +56,7 @@ class Paraformer(TrainableModel):
         self.conf = conf
         self.parallel_weight = 1.0
         if conf.sampler:
-            self.embed = nn.Embedding(vocabulary.size, encoder.output_size)
+            self.embed = nn.Embedding(vocabulary.size, encoder.traits.output_size)
             self.embed.requires_grad_(conf.sampling_ratio > 0)
 
     @property
@@ -246,7 +246,7 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraforme
     assert isinstance(config.decoder_conf, SanmDecoderConf), "the family has this section"
     assert isinstance(predictor_conf, CifPredictorConf), "the family has this section"
 
-    width = encoder.output_size
+    width = encoder.traits.output_size
     check_heads(config, encoder)
     if width % (predictor_conf.cnn_groups or 1):
         raise ValueError(

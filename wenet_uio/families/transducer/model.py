@@ -49,7 +49,7 @@ class Transducer(ASRModel):
         super().__init__(encoder, decoder, vocabulary, conf)
         self.predictor = PREDICTORS[config.predictor](vocabulary.size, predictor_conf)
         self.joint = TransducerJoint(
-            vocabulary.size, encoder.output_size, predictor_conf.output_size, joint_conf
+            vocabulary.size, encoder.traits.output_size, predictor_conf.output_size, joint_conf
         )
         if joint_conf.hat_joint and vocabulary.blank != 0:
             raise ValueError(f"joint_conf.hat_joint needs ctc_blank_id 0, found {vocabulary.blank}")

@@ -144,7 +144,7 @@ def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> di
 
     metadata = _metadata(model, tokenizer, feature_dim)
     model = _traceable(model)
-    layers, width = len(model.decoder.decoders), encoder.output_size
+    layers, width = len(model.decoder.decoders), encoder.traits.output_size
     caches = {name: torch.zeros(layers, 1, decoder.max_tokens, width) for name in ("k", "v")}
     cross = {name: torch.randn(layers, 1, 9, width) for name in ("k", "v")}
     batch, frames = {1: "n_audio"}, {1: "n_audio", 2: "T"}
@@ -199,12 +199,12 @@ def _metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[st
     sizes = {
         "n_mels": feature_dim,
         "n_audio_ctx": 1500,
-        "n_audio_state": encoder.output_size,
-        "n_audio_head": encoder.heads,
-        "n_audio_layer": len(encoder.encoders),
+        "n_audio_state": encoder.traits.output_size,
+        "n_audio_head": encoder.traits.heads,
+        "n_audio_layer": encoder.traits.layers,
         "n_vocab": model.vocab_size,
         "n_text_ctx": model.decoder.max_tokens,
-        "n_text_state": encoder.output_size,
+        "n_text_state": encoder.traits.output_size,
         "n_text_head": _heads(model),
         "n_text_layer": len(model.decoder.decoders),
     }

@@ -6,14 +6,16 @@ The layers have the interface of encoder_layer.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.models.convolution import DepthwiseConv
 from wenet_uio.models.dropout import Dropout
-from wenet_uio.models.encoder import SEES_FUTURE, Encoder
 from wenet_uio.models.encoder_layer import self_attention
+from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
 from wenet_uio.models.encoders.branchformer.cgmlp import ConvolutionalGatingMLP
 from wenet_uio.models.encoders.branchformer.conf import (
     BranchEncoderConf,
@@ -22,6 +24,11 @@ from wenet_uio.models.encoders.branchformer.conf import (
 )
 from wenet_uio.models.feed_forward import build_feed_forward
 from wenet_uio.models.input_layers import input_layer
+from wenet_uio.models.layered_encoder import LayeredEncoder
+
+WEIGHS_BRANCHES = (
+    "merge_method learned_ave weighs the branches by the whole utterance; train with concat"
+)
 
 
 def _pack(memories: list[torch.Tensor], dim: int) -> torch.Tensor:
@@ -237,7 +244,7 @@ class EBranchformerEncoderLayer(nn.Module):
         return self.norm_final(x), att_present, cnn_present
 
 
-class _BranchEncoder(Encoder):
+class _BranchEncoder(LayeredEncoder):
     """Common part of both encoders."""
 
     def __init__(
@@ -246,9 +253,9 @@ class _BranchEncoder(Encoder):
         conf: BranchEncoderConf,
         layers: list[nn.Module],
         global_cmvn: nn.Module | None,
+        obstacle: str = "",
     ) -> None:
-        super().__init__(input_layer(input_size, conf), conf, layers, global_cmvn)
-        self.drop_rates = list(conf.of_blocks("stochastic_depth_rate"))
+        embed = input_layer(input_size, conf)
         convolutions = [
             [part for part in layer.modules() if isinstance(part, DepthwiseConv)]
             for layer in layers
@@ -256,8 +263,14 @@ class _BranchEncoder(Encoder):
         remembered = max(
             sum(conv.channels * conv.left_frames for conv in of_layer) for of_layer in convolutions
         )
-        self.cnn_cache_frames = (remembered + self.width - 1) // self.width
-        self.obstacle = SEES_FUTURE if any(convolutions) and not conf.causal else self.obstacle
+        sees_future = any(convolutions) and not conf.causal
+        traits = replace(
+            traits_of(conf),
+            cnn_cache_frames=-(-remembered // conf.output_size),
+            obstacle=obstacle or (SEES_FUTURE if sees_future else embed.obstacle),
+        )
+        super().__init__(embed, conf, traits, layers, global_cmvn)
+        self.drop_rates = list(conf.of_blocks("stochastic_depth_rate"))
 
 
 class BranchformerEncoder(_BranchEncoder):
@@ -269,9 +282,10 @@ class BranchformerEncoder(_BranchEncoder):
         layers: list[nn.Module] = [
             BranchformerEncoderLayer(conf, block) for block in range(conf.num_blocks)
         ]
-        super().__init__(input_size, conf, layers, global_cmvn)
-        if conf.merge_method == "learned_ave" and conf.use_attn and conf.use_cgmlp:
-            self.obstacle = "merge_method learned_ave weighs the branches by the whole utterance; train with concat"
+        weighs = conf.merge_method == "learned_ave" and conf.use_attn and conf.use_cgmlp
+        super().__init__(
+            input_size, conf, layers, global_cmvn, obstacle=WEIGHS_BRANCHES if weighs else ""
+        )
 
 
 class EBranchformerEncoder(_BranchEncoder):

@@ -2,11 +2,12 @@
 
 With a chunk mask, a group sees the chunks that its first frame sees. So streaming equals one pass
 for chunks that end with a group and with a frame of the lowest rate: multiples of
-`Encoder.chunk_unit`.
+`EncoderTraits.chunk_unit`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 from operator import mul
 
@@ -15,14 +16,16 @@ from torch import nn
 from torch.nn.functional import avg_pool1d, pad
 
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention
-from wenet_uio.models.chunks import frames_to_forget
+from wenet_uio.models.caches import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.dropout import attended
-from wenet_uio.models.encoder import SEES_FUTURE, Encoder
+from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
 from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
 from wenet_uio.models.encoders.conformer.layer import ConformerEncoderLayer
 from wenet_uio.models.encoders.efficient.conf import EfficientConformerEncoderConf
 from wenet_uio.models.input_layers import input_layer
+from wenet_uio.models.inter_ctc import Intermediate
+from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.masks import additive
 
 
@@ -159,7 +162,7 @@ def _means(x: torch.Tensor, stride: int) -> torch.Tensor:
     )
 
 
-class EfficientConformerEncoder(Encoder):
+class EfficientConformerEncoder(LayeredEncoder):
     """Efficient Conformer (Burchi and Vielzeuf 2021, https://arxiv.org/abs/2109.01163)."""
 
     def __init__(
@@ -173,28 +176,37 @@ class EfficientConformerEncoder(Encoder):
             EfficientConformerLayer(block, stride, group)
             for block, stride, group in zip(blocks, conf.strides, conf.groups, strict=True)
         ]
-        super().__init__(
-            input_layer(input_size, blocks[0]),
-            blocks[0],
-            layers,
-            global_cmvn,
-            conf.normalize_before,
+        embed = input_layer(input_size, blocks[0])
+        reductions = list(accumulate(conf.strides, mul))
+        left_frames = [block.cnn_module_kernel - 1 if conf.causal else 0 for block in blocks]
+        traits = replace(
+            traits_of(blocks[0]),
+            cnn_cache_frames=left_frames[0],
+            reduction=reductions[-1],
+            chunk_divisor=reductions[-1],
+            chunk_unit=conf.chunk_unit,
+            batches_chunks=False,  # layers at a lower rate keep fewer frames
+            obstacle=embed.obstacle if conf.causal else SEES_FUTURE,
         )
+        super().__init__(embed, blocks[0], traits, layers, global_cmvn, conf.normalize_before)
         self.strides = list(conf.strides)
-        self.reductions = list(accumulate(conf.strides, mul))
-        self.reduction = self.chunk_divisor = self.reductions[-1]
-        self.chunk_unit = conf.chunk_unit
-        self.left_frames = [block.cnn_module_kernel - 1 if conf.causal else 0 for block in blocks]
-        self.cnn_cache_frames = self.left_frames[0]
-        self.batches_chunks = False  # layers at a lower rate keep fewer frames
-        self.obstacle = self.obstacle if conf.causal else SEES_FUTURE
+        self.reductions = reductions
+        # TorchScript reads numbers of a module, but not its traits.
+        self.reduction = reductions[-1]
+        self.left_frames = left_frames
 
     @torch.jit.unused
     def _blocks(
-        self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor,
+        between: list[Intermediate] | None,
     ) -> torch.Tensor:
+        """See LayeredEncoder._blocks."""
         for place, stride in enumerate(self.strides):
-            x = self._block(place, x, bias, pos_emb, padded)
+            x = self._block(place, x, bias, pos_emb, padded, between)
             bias, pos_emb, padded = (
                 bias[:, :, ::stride, ::stride],
                 pos_emb[:, ::stride],
@@ -232,7 +244,7 @@ class EfficientConformerEncoder(Encoder):
         factor = 1
 
         for i, layer in enumerate(self.encoders):
-            unused = self.cnn_cache_frames - self.left_frames[i]
+            unused = self.left_frames[0] - self.left_frames[i]
             x, att_past, cnn_past = layer(
                 x,
                 bias,

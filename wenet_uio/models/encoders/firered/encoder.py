@@ -4,12 +4,15 @@ WeNet's weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import nn
 
+from wenet_uio.models.encoder_traits import EncoderTraits
 from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
 from wenet_uio.models.encoders.conformer.encoder import ConformerEncoder
 from wenet_uio.models.encoders.conformer.layer import ConformerEncoderLayer
-from wenet_uio.models.encoders.firered.conf import FireredConformerEncoderConf
+from wenet_uio.models.subsampling import Subsampling
 
 
 class FireredConformerEncoderLayer(ConformerEncoderLayer):
@@ -25,11 +28,8 @@ class FireredConformerEncoder(ConformerEncoder):
 
     LAYER = FireredConformerEncoderLayer
 
-    def __init__(
-        self,
-        input_size: int,
-        conf: FireredConformerEncoderConf,
-        global_cmvn: nn.Module | None = None,
-    ) -> None:
-        super().__init__(input_size, conf, global_cmvn)
-        self.obstacle = "encoder firered_conformer needs the positions of the whole utterance"
+    def _traits(self, conf: ConformerEncoderConf, embed: Subsampling) -> EncoderTraits:
+        return replace(
+            super()._traits(conf, embed),
+            obstacle="encoder firered_conformer needs the positions of the whole utterance",
+        )

@@ -5,6 +5,7 @@ they take.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -13,9 +14,11 @@ from torch.nn.functional import pad
 from wenet_uio.config.memory import MemoryConf
 from wenet_uio.models.dropout import Dropout, attended
 from wenet_uio.models.embedding import TABLE_LENGTH, RelPositionalEncoding
-from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.encoder_traits import traits_of
 from wenet_uio.models.encoders.sanm.conf import SanmEncoderConf, SanmEncoderWithTpConf
 from wenet_uio.models.feed_forward import build_feed_forward
+from wenet_uio.models.inter_ctc import Intermediate
+from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.subsampling import Subsampling
 
@@ -178,7 +181,7 @@ class SanmEncoderLayer(nn.Module):
         return x + self.dropout(self.feed_forward(self.norm2(x))), att_past, cnn_past
 
 
-class SanmEncoder(Encoder):
+class SanmEncoder(LayeredEncoder):
     """Encoder with memory. Its first layer, `encoders0`, changes the width from that of the
     features.
     """
@@ -196,19 +199,29 @@ class SanmEncoder(Encoder):
         layers: list[nn.Module] = [
             SanmEncoderLayer(conf.output_size, conf) for _ in range(conf.num_blocks - 1)
         ]
-        super().__init__(IdentitySubsampling(pos_enc), conf.blocks, layers, global_cmvn)
-        self.encoders0 = nn.ModuleList([SanmEncoderLayer(input_size, conf)])
-        self.obstacle = (
-            "the memory of a SANM encoder keeps nothing between chunks; decode without streaming"
+        traits = replace(
+            traits_of(conf.blocks),
+            obstacle="the memory of a SANM encoder keeps nothing between chunks; decode without "
+            "streaming",
+            never_streams=True,
+            export_obstacle="a model with a SANM encoder has no export, except a paraformer for "
+            "sherpa-onnx",
         )
+        super().__init__(IdentitySubsampling(pos_enc), conf.blocks, traits, layers, global_cmvn)
+        self.encoders0 = nn.ModuleList([SanmEncoderLayer(input_size, conf)])
 
     @torch.jit.unused
     def _blocks(
-        self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor,
+        between: list[Intermediate] | None,
     ) -> torch.Tensor:
-        """See Encoder._blocks."""
+        """See LayeredEncoder._blocks."""
         x = self.encoders0[0](x, bias, pos_emb, padded)[0]
-        return super()._blocks(x, bias, pos_emb, padded)
+        return super()._blocks(x, bias, pos_emb, padded, between)
 
 
 class SanmEncoderWithTp(SanmEncoder):
@@ -225,10 +238,15 @@ class SanmEncoderWithTp(SanmEncoder):
 
     @torch.jit.unused
     def _blocks(
-        self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor,
+        between: list[Intermediate] | None,
     ) -> torch.Tensor:
-        """See Encoder._blocks."""
-        x = super()._blocks(x, bias, pos_emb, padded)
+        """See LayeredEncoder._blocks."""
+        x = super()._blocks(x, bias, pos_emb, padded, between)
         for layer in self.tp_encoders:
             if self.gradient_checkpointing and self.training:
                 x = recomputed(layer, x, bias, pos_emb, padded)[0]

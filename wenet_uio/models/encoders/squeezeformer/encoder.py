@@ -8,6 +8,8 @@ with chunks of any size equals one pass.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 from torch.nn.functional import conv1d, linear
@@ -17,14 +19,16 @@ from wenet_uio.models.attention import (
     RelPositionMultiHeadedAttention,
     ShiftedRelPositionMultiHeadedAttention,
 )
-from wenet_uio.models.chunks import frames_to_forget
+from wenet_uio.models.caches import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
 from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.embedding import RelPositionalEncoding
-from wenet_uio.models.encoder import SEES_FUTURE, Encoder
+from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
 from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
 from wenet_uio.models.encoders.squeezeformer.conf import SqueezeformerEncoderConf
 from wenet_uio.models.feed_forward import PositionwiseFeedForward
+from wenet_uio.models.inter_ctc import Intermediate
+from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.masks import additive
 from wenet_uio.models.subsampling import DepthwiseConv2dSubsampling4
 
@@ -174,7 +178,7 @@ def _feed_forward(conf: ConformerEncoderConf) -> _FeedForward:
     return _FeedForward(conf.output_size, conf.linear_units, conf.dropout_rate, activation)
 
 
-class SqueezeformerEncoder(Encoder):
+class SqueezeformerEncoder(LayeredEncoder):
     """Squeezeformer (Kim et al. 2022, https://arxiv.org/abs/2206.00888)."""
 
     def __init__(
@@ -186,39 +190,41 @@ class SqueezeformerEncoder(Encoder):
             input_size, dim, conf.input_dropout_rate, pos_enc, conf.dw_stride
         )
         layers: list[nn.Module] = [SqueezeformerEncoderLayer(conf) for _ in range(conf.num_blocks)]
-        super().__init__(embed, blocks, layers, global_cmvn)
+        reduces = len(conf.reduce_before) > 0
+        left_frames = conf.cnn_module_kernel - 1 if conf.causal else 0
+        traits = replace(
+            traits_of(blocks),
+            output_size=conf.output_size,
+            # The last frame is the newest output of the layer
+            cnn_cache_frames=left_frames + 1,
+            # Streams at different offsets have different frames at the lower rate
+            batches_chunks=False,
+            traced_chunk_unit=2 ** len(conf.reduce_before),
+            obstacle=_obstacle(conf) or embed.obstacle,
+        )
+        super().__init__(embed, blocks, traits, layers, global_cmvn)
         self.after_norm = nn.Identity()
         self.preln = nn.LayerNorm(dim)
         self.reduce_before = list(conf.reduce_before)
         self.recover_before = list(conf.recover_before)
         self.reductions = list(conf.reductions)
-        reduces = len(self.reduce_before) > 0
         self.time_reduction_layer = TimeReduction(
             dim, KERNELS[conf.time_reduction_layer_type]
         ).requires_grad_(reduces)
         self.time_recover_layer = nn.Linear(dim, dim).requires_grad_(reduces)
         self.final_proj = nn.Linear(dim, conf.output_size) if conf.output_size != dim else None
-        self.output_size = conf.output_size
-        self.left_frames = conf.cnn_module_kernel - 1 if conf.causal else 0
-        # The last frame is the newest output of the layer
-        self.cnn_cache_frames = self.left_frames + 1
-        # Streams at different offsets have different frames at the lower rate
-        self.batches_chunks = False
-
-        if not conf.causal:
-            self.obstacle = SEES_FUTURE
-        elif conf.do_rel_shift:
-            self.obstacle = (
-                "do_rel_shift counts positions from the end of the utterance; "
-                "train with do_rel_shift: false"
-            )
-        elif reduces and conf.time_reduction_layer_type != "stream":
-            self.obstacle = "time_reduction_layer_type conv1d sees future frames; train with stream"
+        self.left_frames = left_frames
 
     @torch.jit.unused
     def _blocks(
-        self, x: torch.Tensor, bias: torch.Tensor, pos_emb: torch.Tensor, padded: torch.Tensor
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor,
+        pos_emb: torch.Tensor,
+        padded: torch.Tensor,
+        between: list[Intermediate] | None,
     ) -> torch.Tensor:
+        """See LayeredEncoder._blocks."""
         x = self.preln(x)
         finer: list[tuple[torch.Tensor, ...]] = []
         for place in range(len(self.encoders)):
@@ -230,7 +236,7 @@ class SqueezeformerEncoder(Encoder):
                 skipped, bias, pos_emb, padded = finer.pop()
                 doubled = x.repeat_interleave(2, dim=1)[:, : skipped.size(1)]
                 x = (skipped + self.time_recover_layer(doubled)).masked_fill(padded, 0.0)
-            x = self._block(place, x, bias, pos_emb, padded)
+            x = self._block(place, x, bias, pos_emb, padded, between)
 
         return x if self.final_proj is None else self.final_proj(x)
 
@@ -251,7 +257,12 @@ class SqueezeformerEncoder(Encoder):
         x = self.preln(x)
         cached, seen = att_cache.size(2), pos_emb.size(1)
         att_presents = torch.zeros(
-            len(self.encoders), self.heads, seen, att_cache.size(3), dtype=x.dtype, device=x.device
+            len(self.encoders),
+            self.att_cache_shape[0],
+            seen,
+            att_cache.size(3),
+            dtype=x.dtype,
+            device=x.device,
         )
         cnn_presents: list[torch.Tensor] = []
         finer: list[torch.Tensor] = []
@@ -302,3 +313,17 @@ class SqueezeformerEncoder(Encoder):
 
         forget = frames_to_forget(seen, required_cache_size)
         return x, att_presents[:, :, forget:], torch.stack(cnn_presents)
+
+
+def _obstacle(conf: SqueezeformerEncoderConf) -> str:
+    """Say why streaming differs from one pass; empty if it does not."""
+    if not conf.causal:
+        return SEES_FUTURE
+    if conf.do_rel_shift:
+        return (
+            "do_rel_shift counts positions from the end of the utterance; "
+            "train with do_rel_shift: false"
+        )
+    if conf.reduce_before and conf.time_reduction_layer_type != "stream":
+        return "time_reduction_layer_type conv1d sees future frames; train with stream"
+    return ""

@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.models.clock import Clock
-from wenet_uio.models.encoder import SEES_FUTURE, Encoder
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.encoder_traits import SEES_FUTURE, EncoderTraits
 from wenet_uio.models.encoders.zipformer.caches import CacheLayout
 from wenet_uio.models.encoders.zipformer.conf import OUTPUT_DOWNSAMPLING, ZipformerEncoderConf
 from wenet_uio.models.encoders.zipformer.embed import CONTEXT, ZipformerEmbed
@@ -31,11 +32,11 @@ class ZipformerEncoder(Encoder):
     def __init__(
         self, input_size: int, conf: ZipformerEncoderConf, global_cmvn: nn.Module | None = None
     ) -> None:
-        nn.Module.__init__(self)  # the parts of other encoders differ
         clock = Clock(conf.schedule_speed)
         stacks = conf.stacks
-        self.global_cmvn = global_cmvn
-        self.embed = ZipformerEmbed(clock, input_size, stacks[0].encoder_dim, conf.dropout_rate)
+        embed = ZipformerEmbed(clock, input_size, stacks[0].encoder_dim, conf.dropout_rate)
+        super().__init__(embed, _traits(conf), global_cmvn)
+        self.embed = embed  # the base knows it as a Subsampling
         kinds = (
             FullRateStack if stack.downsampling_factor == 1 else LowRateStack for stack in stacks
         )
@@ -43,8 +44,7 @@ class ZipformerEncoder(Encoder):
             [kind(clock, conf, place) for place, kind in enumerate(kinds)]
         )
         self.downsample_output = Downsample(OUTPUT_DOWNSAMPLING)
-        self._describe(conf)
-        self.layout = CacheLayout(conf, self.embed.cache_shape)
+        self.layout = CacheLayout(conf, embed.cache_shape)
         self.factors = [stack.downsampling_factor for stack in stacks]
         self.dims = [stack.encoder_dim for stack in stacks]
         self.head_sizes = [
@@ -54,20 +54,8 @@ class ZipformerEncoder(Encoder):
         self.pos_dim = conf.pos_dim
         self.causal = conf.causal
         self.chunk_sizes, self.left_context_frames = conf.chunk_size, conf.left_context_frames
-
-    def _describe(self, conf: ZipformerEncoderConf) -> None:
-        """Set the attributes that Encoder describes."""
-        self.output_size = self.width = conf.output_size
-        self.heads, self.head_dim = conf.attention_heads, conf.query_head_dim[0]
-        self.use_dynamic_chunk = self.use_dynamic_left_chunk = conf.causal
-        self.static_chunk_size = 0
-        self.gradient_checkpointing = conf.gradient_checkpointing
-        self.obstacle = "" if conf.causal else SEES_FUTURE
-        self.cnn_cache_frames = 0
-        self.batches_chunks = False
-        self.masks_padding = True
-        self.reduction = OUTPUT_DOWNSAMPLING
-        self.chunk_unit = self.chunk_divisor = conf.chunk_unit
+        # TorchScript reads numbers of a module, but not its traits.
+        self.chunk_unit = conf.chunk_unit
 
     @torch.jit.unused
     def forward(
@@ -308,3 +296,20 @@ class ZipformerEncoder(Encoder):
 
 def _drawn(values: tuple[int, ...]) -> int:
     return values[int(torch.randint(len(values), ()))]
+
+
+def _traits(conf: ZipformerEncoderConf) -> EncoderTraits:
+    return EncoderTraits(
+        output_size=conf.output_size,
+        width=conf.output_size,
+        layers=len(conf.stacks),
+        heads=conf.attention_heads,
+        head_dim=conf.query_head_dim[0],
+        reduction=OUTPUT_DOWNSAMPLING,
+        dynamic_chunks=conf.causal,
+        dynamic_left_chunks=conf.causal,
+        chunk_unit=conf.chunk_unit,
+        chunk_divisor=conf.chunk_unit,
+        batches_chunks=False,
+        obstacle="" if conf.causal else SEES_FUTURE,
+    )

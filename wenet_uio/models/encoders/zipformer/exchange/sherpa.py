@@ -44,7 +44,7 @@ def check_zipformer_chunks(model: ASRModel, chunks: Chunks) -> None:
         ValueError: it cannot; the message has the reason.
     """
     check_chunks(model, chunks)
-    unit, bins = model.encoder.chunk_unit, _encoder(model).layout.edge_shape[2]
+    unit, bins = model.encoder.traits.chunk_unit, _encoder(model).layout.edge_shape[2]
     if chunks.size % unit:
         raise ValueError(
             f"--chunk_size {chunks.size} is not a multiple of {unit}, by which this encoder lowers "
