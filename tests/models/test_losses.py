@@ -8,6 +8,7 @@ from torch.nn.functional import kl_div
 
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.label_smoothing import LabelSmoothingLoss
+from wenet_uio.models.loss_weights import LossWeights
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -78,7 +79,7 @@ def _batch():
 @pytest.mark.parametrize("decoder", ["transformer", "bitransformer"])
 def test_text_without_audio_trains_only_the_decoder(make_model, decoder):
     model = make_model(decoder=decoder, model_conf={"ctc_weight": 0.3})
-    model.text_weight = 0.5
+    model.weights = LossWeights(text=0.5)
     _, _, target, target_lengths = _batch()
     losses = model(torch.zeros(2, 0, 40), torch.zeros(2, dtype=torch.int64), target, target_lengths)
     assert losses["loss_ctc"] is None

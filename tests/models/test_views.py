@@ -82,7 +82,7 @@ def test_one_pass_over_both_views_gives_the_losses_of_a_pass_over_each(name):
     first, second, others = views_of_a_batch()
     first, second = first.double(), second.double()
     plain = [model(feats, *others) for feats in (first, second)]
-    both = model(*doubled(first, second, others), views=2)
+    both = model(*doubled(first, second, others), cr_weight=model.weights.views)
     means = {
         key: (plain[0][key] + plain[1][key]) / 2 for key in plain[0] if plain[0][key] is not None
     }
@@ -99,7 +99,9 @@ def test_the_posteriors_that_a_view_is_compared_with_get_no_gradient():
     model = make(model_conf={"ctc_weight": 1.0}).double().eval()
     first, second, (lengths, *labels) = views_of_a_batch()
     first, second = first.double(), second.double()
-    model(*doubled(first, second, (lengths, *labels)), views=2)["loss_cr"].backward()
+    model(*doubled(first, second, (lengths, *labels)), cr_weight=model.weights.views)[
+        "loss_cr"
+    ].backward()
     found = model.ctc.ctc_lo.weight.grad.clone()
     model.zero_grad()
     log_probs, frames = [], None
@@ -116,7 +118,9 @@ def test_the_posteriors_that_a_view_is_compared_with_get_no_gradient():
 def test_views_that_are_equal_do_not_diverge():
     model = make(model_conf={"ctc_weight": 1.0}).eval()
     first, _, others = views_of_a_batch()
-    assert model(*doubled(first, first, others), views=2)["loss_cr"].item() == 0
+    assert (
+        model(*doubled(first, first, others), cr_weight=model.weights.views)["loss_cr"].item() == 0
+    )
 
 
 def test_validation_has_one_view_and_no_divergence():

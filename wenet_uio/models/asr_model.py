@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 from wenet_uio.config.model import HybridConf
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
 from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.loss_weights import LossWeights
 from wenet_uio.models.masks import length_mask, selected_frames
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.models.trainable_model import Losses, TrainableModel
@@ -26,22 +27,22 @@ class ASRModel(TrainableModel):
         decoder: TransformerDecoder | BiTransformerDecoder,
         vocabulary: Vocabulary,
         conf: HybridConf,
+        weights: LossWeights = LossWeights(),  # noqa: B008 - frozen
     ) -> None:
-        super().__init__(encoder, decoder, vocabulary, conf)
+        super().__init__(encoder, decoder, vocabulary, conf, weights)
         self.reverse_weight = conf.reverse_weight
         self.skips_blanks = conf.skips_blanks
 
-    @property
-    def loss_weights(self) -> dict[str, float]:
+    def loss_weights(self, cr_weight: float | None = None) -> dict[str, float]:
         """See TrainableModel.loss_weights; the attention decoder comes first."""
-        return {"loss_att": self.attention_weight, **super().loss_weights}
+        return {"loss_att": self.attention_weight, **super().loss_weights(cr_weight)}
 
     @property
     def loss_names(self) -> tuple[str, ...]:
         """Names of the values of `forward` that are not None: `loss`, then the losses with a weight
         above 0.
         """
-        names = [name for name, weight in self.loss_weights.items() if weight > 0.0]
+        names = [name for name, weight in self.loss_weights().items() if weight > 0.0]
         return ("loss", *names, *(["th_accuracy"] if self.attention_weight > 0.0 else []))
 
     @property
@@ -67,11 +68,11 @@ class ASRModel(TrainableModel):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor,
-        views: int = 1,
+        cr_weight: float | None = None,
     ) -> Losses:
         """Return losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
         loss_att = th_accuracy = None
-        loss, losses = self._ctc_losses(encoder_out, lengths, target, target_lengths, views)
+        loss, losses = self._ctc_losses(encoder_out, lengths, target, target_lengths, cr_weight)
         if self.attention_weight > 0.0:
             memory, memory_lengths = self.decoder_frames(encoder_out, lengths)
             loss_att, th_accuracy = self._attention_loss(
@@ -88,7 +89,7 @@ class ASRModel(TrainableModel):
         nothing = self.ctc.ctc_lo.weight.new_zeros(len(target), 1, self.ctc.ctc_lo.in_features)
         lengths = torch.ones_like(target_lengths)
         loss_att, accuracy = self._attention_loss(nothing, lengths, target, target_lengths, prompts)
-        loss = self.text_weight * loss_att
+        loss = self.weights.text * loss_att
 
         return {"loss": loss, "loss_att": loss_att, "loss_ctc": None, "th_accuracy": accuracy}
 

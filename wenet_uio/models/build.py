@@ -16,6 +16,7 @@ from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.inter_ctc import InterCtc
 from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.lora import add_lora, is_lora
+from wenet_uio.models.padding import see_padding
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.vocabulary import Vocabulary
@@ -39,18 +40,10 @@ def build_model(config: Config) -> SpeechModel:
             "a SpeechModel"
         )
 
-    model.ctc.smoothing = config.ctc_label_smoothing
-    if isinstance(model, TrainableModel):
-        model.text_weight = config.text_weight
-        model.cr_weight = config.cr_loss_scale
-        if config.interctc_layer_idx:
-            _add_inter_ctc(model, config)
-
+    if isinstance(model, TrainableModel) and config.interctc_layer_idx:
+        _add_inter_ctc(model, config)
     if not config.mask_padding:
-        for part in model.modules():
-            if "masks_padding" in vars(part):
-                vars(part)["masks_padding"] = False
-
+        see_padding(model)
     if config.use_lora:
         add_lora(model, config.lora_conf)
 
@@ -78,7 +71,6 @@ def _add_inter_ctc(model: TrainableModel, config: Config) -> None:
         conditioning = nn.Linear(model.vocab_size, width)
 
     encoder.use_inter_ctc(InterCtc(config.interctc_layer_idx or (), model.ctc, conditioning))
-    model.interctc_weight = config.interctc_weight
 
 
 def build_trained(config: Config, checkpoint: str | Path) -> SpeechModel:

@@ -14,13 +14,17 @@ from wenet_uio.models.masks import length_mask
 class CTC(nn.Module):
     """Linear projection of encoder frames to the vocabulary, and the CTC loss."""
 
-    def __init__(self, vocab_size: int, dim: int, blank: int) -> None:
+    def __init__(self, vocab_size: int, dim: int, blank: int, smoothing: float = 0.0) -> None:
+        """Create the projection.
+
+        Args:
+            smoothing: share of the loss that pulls the posteriors towards the uniform distribution,
+                in training and validation.
+        """
         super().__init__()
         self.ctc_lo = nn.Linear(dim, vocab_size)
         self.blank = blank
-        self.smoothing = 0.0
-        """Share of the loss that pulls the posteriors towards the uniform distribution, in training
-        and validation."""
+        self.smoothing = smoothing
 
     @torch.jit.unused
     def forward(

@@ -26,7 +26,12 @@ class SpeechModel(nn.Module):
     """Whether the decoder sees only frames without blank."""
 
     def __init__(
-        self, encoder: Encoder, decoder: nn.Module | None, vocabulary: Vocabulary, conf: ModelKeys
+        self,
+        encoder: Encoder,
+        decoder: nn.Module | None,
+        vocabulary: Vocabulary,
+        conf: ModelKeys,
+        ctc_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -34,7 +39,7 @@ class SpeechModel(nn.Module):
             # States and optimizers list the weights in this order: encoder, decoder, CTC.
             self.add_module("decoder", decoder)
 
-        self.ctc = CTC(vocabulary.size, encoder.traits.output_size, vocabulary.blank)
+        self.ctc = CTC(vocabulary.size, encoder.traits.output_size, vocabulary.blank, ctc_smoothing)
         self.vocab_size = vocabulary.size
         self.sos, self.eos, self.blank = vocabulary.sos, vocabulary.eos, vocabulary.blank
         self.ctc_weight = conf.ctc_weight

@@ -13,6 +13,7 @@ from wenet_uio.config.model import ModelKeys
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.label_smoothing import LabelSmoothingLoss
 from wenet_uio.models.lengths import encoded
+from wenet_uio.models.loss_weights import LossWeights
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.models.vocabulary import Vocabulary
 
@@ -21,22 +22,21 @@ Losses = dict[str, torch.Tensor | None]
 
 
 class TrainableModel(SpeechModel):
-    """A SpeechModel with losses.
-
-    `interctc_weight`: share of the CTC loss of blocks in the middle of the encoder, if it has an
-    `inter_ctc`. `cr_weight`: weight of the divergence between two views; the engine raises it in
-    the warm-up. `attention_loss`: the loss of the decoder.
-    """
+    """A SpeechModel with losses; `attention_loss` is the loss of the decoder."""
 
     decoder: nn.Module
 
     def __init__(
-        self, encoder: Encoder, decoder: nn.Module, vocabulary: Vocabulary, conf: ModelKeys
+        self,
+        encoder: Encoder,
+        decoder: nn.Module,
+        vocabulary: Vocabulary,
+        conf: ModelKeys,
+        weights: LossWeights = LossWeights(),  # noqa: B008 - frozen
     ) -> None:
-        super().__init__(encoder, decoder, vocabulary, conf)
+        super().__init__(encoder, decoder, vocabulary, conf, weights.ctc_smoothing)
         self.ignore_id = conf.ignore_id
-        self.cr_weight = self.interctc_weight = 0.0
-        self.text_weight = 1.0
+        self.weights = weights
         self.attention_loss = LabelSmoothingLoss(
             vocabulary.size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
         )
@@ -48,7 +48,7 @@ class TrainableModel(SpeechModel):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor | None = None,
-        views: int = 1,
+        cr_weight: float | None = None,
     ) -> Losses:
         """Compute the losses of a batch with at least one utterance.
 
@@ -60,7 +60,8 @@ class TrainableModel(SpeechModel):
             target: (B, U) padded with ignore_id.
             target_lengths: (B,).
             prompts: (B, P) tokens with which the decoder starts, of `prompts`; None: sos.
-            views: 2: rows n and n + B / 2 are augmented views of one utterance.
+            cr_weight: rows n and n + B / 2 are augmented views of one utterance, and this is the
+                weight of their divergence; None: each row is an utterance.
 
         Returns:
             0-d tensors, means over the utterances: `loss`, the sum with `loss_weights` of
@@ -75,14 +76,14 @@ class TrainableModel(SpeechModel):
             return self._text_loss(target, target_lengths, prompts)
 
         encoder_out, lengths, between = encoded(self, feats, feats_lengths)
-        losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, views)
+        losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, cr_weight)
         inter_ctc = self.encoder.inter_ctc
         if inter_ctc is None:
             return losses
 
         loss, loss_interctc = losses["loss"], inter_ctc.loss(between, target, target_lengths)
         assert loss is not None
-        loss = loss + self.interctc_weight * self.ctc_weight * loss_interctc
+        loss = loss + self.weights.inter_ctc * self.ctc_weight * loss_interctc
 
         return {**losses, "loss": loss, "loss_interctc": loss_interctc}
 
@@ -94,14 +95,17 @@ class TrainableModel(SpeechModel):
         """
         return None
 
-    @property
-    def loss_weights(self) -> dict[str, float]:
-        """Weights of the losses that `loss` is the sum of."""
-        inter = self.interctc_weight
+    def loss_weights(self, cr_weight: float | None = None) -> dict[str, float]:
+        """Return the weights of the losses that `loss` is the sum of.
+
+        Args:
+            cr_weight: as in `forward`; None: the weight after the warm-up.
+        """
+        inter = self.weights.inter_ctc
         return {
             "loss_ctc": (1.0 - inter) * self.ctc_weight,
             "loss_interctc": inter * self.ctc_weight,
-            "loss_cr": self.cr_weight,
+            "loss_cr": self.weights.views if cr_weight is None else cr_weight,
         }
 
     def _ctc_losses(
@@ -110,7 +114,7 @@ class TrainableModel(SpeechModel):
         lengths: torch.Tensor,
         target: torch.Tensor,
         target_lengths: torch.Tensor,
-        views: int,
+        cr_weight: float | None,
     ) -> tuple[torch.Tensor, Losses]:
         """Return the weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and
         `loss_cr` of two views.
@@ -119,13 +123,13 @@ class TrainableModel(SpeechModel):
         if self.ctc_weight == 0.0:
             return loss, {"loss_ctc": None}
 
-        weight = (1.0 - self.interctc_weight) * self.ctc_weight
-        if views == 1:
+        weight = (1.0 - self.weights.inter_ctc) * self.ctc_weight
+        if cr_weight is None:
             loss_ctc = self.ctc(encoder_out, lengths, target, target_lengths)
             return loss + weight * loss_ctc, {"loss_ctc": loss_ctc}
 
         loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
-        return loss + weight * loss_ctc + self.cr_weight * loss_cr, {
+        return loss + weight * loss_ctc + cr_weight * loss_cr, {
             "loss_ctc": loss_ctc,
             "loss_cr": loss_cr,
         }
@@ -150,7 +154,7 @@ class TrainableModel(SpeechModel):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor,
-        views: int = 1,
+        cr_weight: float | None = None,
     ) -> Losses:
         """Return losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
 

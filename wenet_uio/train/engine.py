@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -157,7 +158,8 @@ class Engine:
             self.start_over()
             self.statistics.restore()
 
-        return LaunchedStep(number, reading, (*counts, *self.names), lrs, self.per_utterance)
+        scaled = partial(self.per_utterance, views_weight=cr_weight(self.config, number))
+        return LaunchedStep(number, reading, (*counts, *self.names), lrs, scaled)
 
     def _warm_up(self, micro_batches: Sequence[Batch]) -> None:
         self.statistics.keep()
@@ -212,7 +214,7 @@ class Engine:
         """
         seed_everything(self.seed, number, self.world.rank)
         set_clocks(self.model, number)
-        self.model.cr_weight = cr_weight(self.config, number)
+        views_weight = cr_weight(self.config, number)
         device, most_frames = self.world.device, self.config.join_micro_batches
         passes = self._filled_up(self.size_limit.passes(micro_batches, number, device, most_frames))
         losses, too_large = torch.zeros(len(self.names), dtype=torch.float64, device=device), None
@@ -221,7 +223,7 @@ class Engine:
             last, failure = place == len(passes) and self.exchanges_meanwhile, None
             try:
                 with nullcontext() if last else self.apart():
-                    losses += self._backward(joined_on(device, group), of_all, last)
+                    losses += self._backward(joined_on(device, group), of_all, last, views_weight)
             except (RuntimeError, MemoryError) as error:
                 failure = Failure.of(error)
             # Outside of the handler, because the error holds the memory of the step
@@ -274,9 +276,13 @@ class Engine:
         return [*passes, *[[emptied(passes[0][0])]] * (most - len(passes))]
 
     def _backward(
-        self, batch: Batch, of_all: Mapping[str, torch.Tensor], last: bool
+        self,
+        batch: Batch,
+        of_all: Mapping[str, torch.Tensor],
+        last: bool,
+        views_weight: float | None = None,
     ) -> torch.Tensor:
-        losses = self.synced(on_device(batch, self.world.device))
+        losses = self.synced(on_device(batch, self.world.device), views_weight)
         counts = count([batch])
         # Engines average over the ranks, so that the factor world.size gives each utterance the
         # weight 1 / utterances.
@@ -288,7 +294,9 @@ class Engine:
         if "loss_att" in self.of_tokens and len(batch) and self.model.attention_weight > 0:
             more = (share["tokens"] - share["utterances"]).to(loss.dtype)
             weight = (
-                self.model.text_weight if batch.text_only else self.model.loss_weights["loss_att"]
+                self.model.weights.text
+                if batch.text_only
+                else self.model.loss_weights()["loss_att"]
             )
             loss = loss + weight * losses["loss_att"] * more
 
@@ -320,16 +328,21 @@ class Engine:
         self.optimizer.zero_grad(set_to_none=True)
         return reading
 
-    def per_utterance(self, sums: dict[str, float]) -> dict[str, float]:
+    def per_utterance(
+        self, sums: dict[str, float], views_weight: float | None = None
+    ) -> dict[str, float]:
         """Scale the sums of `of_tokens` losses so that they can be divided by utterances like the
         other losses.
+
+        `views_weight` is that of the step; None: after the warm-up.
         """
         if "loss_att" in self.of_tokens and "loss_att" in sums:
             sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
 
         if "loss_att" in self.of_tokens and not sums["texts"] and "loss_att" in sums:
             sums["loss"] = sum(
-                weight * sums.get(name, 0.0) for name, weight in self.model.loss_weights.items()
+                weight * sums.get(name, 0.0)
+                for name, weight in self.model.loss_weights(views_weight).items()
             )
 
         return sums

@@ -24,8 +24,11 @@ class Objective(nn.Module):
         self.device = device
         self.dtype = dtype
 
-    def forward(self, batch: Batch) -> Mapping[str, torch.Tensor]:
+    def forward(self, batch: Batch, cr_weight: float | None = None) -> Mapping[str, torch.Tensor]:
         """Return the mean losses by name; only `loss` for an empty batch.
+
+        `cr_weight` is the weight of the divergence between two views, if the batch has them; None:
+        the weight after the warm-up.
 
         A batch without utterances or without audio does not use all weights, but all ranks must
         exchange all gradients. Such a batch gets an additional loss of 0 that depends on every
@@ -34,7 +37,7 @@ class Objective(nn.Module):
         if not len(batch):
             return {"loss": self._zero_loss(batch)}
 
-        losses = self._losses(batch)
+        losses = self._losses(batch, cr_weight)
         return (
             {**losses, "loss": losses["loss"] + self._zero_loss(batch)}
             if batch.text_only
@@ -45,13 +48,13 @@ class Objective(nn.Module):
         """0 times the loss of one second of silence."""
         training = self.model.training
         self.model.eval()  # batch norms must not count the silence
-        losses = self._losses(_silence(batch))
+        losses = self._losses(_silence(batch), None)
         if training:
             train_mode(self.model)
 
         return losses["loss"] * 0.0
 
-    def _losses(self, batch: Batch) -> Mapping[str, torch.Tensor]:
+    def _losses(self, batch: Batch, cr_weight: float | None) -> Mapping[str, torch.Tensor]:
         with autocast(self.device, self.dtype):
             prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
             tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
@@ -62,7 +65,9 @@ class Objective(nn.Module):
                     *(torch.cat((tensor, tensor)) for tensor in others),
                 )
                 prompts = None if prompts is None else torch.cat((prompts, prompts))
-                return self.model(*tensors, prompts, views=2)
+                if cr_weight is None:
+                    cr_weight = self.model.weights.views
+                return self.model(*tensors, prompts, cr_weight=cr_weight)
 
             return self.model(*tensors) if prompts is None else self.model(*tensors, prompts)
 

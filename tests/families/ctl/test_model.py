@@ -129,7 +129,7 @@ def test_validation_has_chunks_and_gives_the_same_loss_twice() -> None:
 def test_the_loss_is_the_weighted_sum_of_its_parts(weight: float) -> None:
     model = make({"ctc_weight": weight, "ctl_weight": 2.0}).eval()
     losses = model(*BATCH)
-    parts = [each * losses[name] for name, each in model.loss_weights.items() if each]
+    parts = [each * losses[name] for name, each in model.loss_weights().items() if each]
     torch.testing.assert_close(losses["loss"], torch.stack(parts).sum())
     assert {name for name, loss in losses.items() if loss is not None} == set(model.loss_names)
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.types import Batch
+from wenet_uio.models.loss_weights import LossWeights
 from wenet_uio.train.distributed import World
 
 FEATURES, UNITS = 8, 5
@@ -27,11 +28,15 @@ class TinyModel(nn.Module):
         self.ctc_weight, self.attention_weight, self.reverse_weight = 0.3, 0.7, 0.0
         self.idle_modules: list[nn.Module] = []
         self.loss_names = ("loss", "loss_att", "loss_ctc", "th_accuracy")
-        self.loss_weights = {"loss_att": 0.7, "loss_ctc": 0.3}
+        self.weights = LossWeights()
         self.decoder = nn.Identity()
         self.hidden = nn.Linear(FEATURES, 8)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(8, UNITS)
+
+    def loss_weights(self, cr_weight: float | None = None) -> dict[str, float]:
+        """As ASRModel.loss_weights."""
+        return {"loss_att": 0.7, "loss_ctc": 0.3}
 
     def prompts(
         self, texts: Sequence[str], fields: Sequence[Any], keys: Sequence[str] = ()

@@ -13,6 +13,7 @@ from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.lengths import encoded
+from wenet_uio.models.loss_weights import LossWeights
 from wenet_uio.models.masks import ALL_FRAMES, length_mask
 from wenet_uio.models.trainable_model import Losses
 from wenet_uio.models.vocabulary import Vocabulary
@@ -36,8 +37,9 @@ class CtlModel(ASRModel):
         decoder: TransformerDecoder | BiTransformerDecoder,
         vocabulary: Vocabulary,
         conf: CtlConf,
+        weights: LossWeights = LossWeights(),  # noqa: B008 - frozen
     ) -> None:
-        super().__init__(encoder, decoder, vocabulary, conf)
+        super().__init__(encoder, decoder, vocabulary, conf, weights)
         assert encoder.traits.trained_in_chunks, "config.parts checks it"
         self.negatives, self.temperature = conf.n_negatives, conf.logit_temp
         self.ctl_weight = conf.ctl_weight if conf.n_negatives else 0.0
@@ -49,7 +51,7 @@ class CtlModel(ASRModel):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor | None = None,
-        views: int = 1,
+        cr_weight: float | None = None,
     ) -> Losses:
         """Compute the losses of a batch with at least one utterance; arguments as in
         TrainableModel.forward.
@@ -60,7 +62,7 @@ class CtlModel(ASRModel):
             passes of `loss_att`, `loss_ctc` and `th_accuracy`. `loss_ctl` is a mean over the frames
             of the batch.
         """
-        assert views == 1, "the config refuses two views: both passes are of one view"
+        assert cr_weight is None, "the config refuses two views: both passes are of one view"
         if feats.size(1) == 0:
             losses = super().forward(feats, feats_lengths, target, target_lengths, prompts)
             return {**losses, "loss_full": None, "loss_chunk": None, "loss_ctl": None}
@@ -94,10 +96,9 @@ class CtlModel(ASRModel):
             "loss_ctl": loss_ctl,
         }
 
-    @property
-    def loss_weights(self) -> dict[str, float]:
+    def loss_weights(self, cr_weight: float | None = None) -> dict[str, float]:
         """See ASRModel.loss_weights; both passes count."""
-        twice = {name: 2.0 * weight for name, weight in super().loss_weights.items()}
+        twice = {name: 2.0 * weight for name, weight in super().loss_weights(cr_weight).items()}
         return {**twice, "loss_ctl": self.ctl_weight}
 
     @property
@@ -179,4 +180,4 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> CtlModel:
     """Build an untrained model; see Family.build."""
     assert isinstance(config.model_conf, CtlConf), "the family has this section"
     decoder = build_decoder(config, encoder, vocabulary)
-    return CtlModel(encoder, decoder, vocabulary, config.model_conf)
+    return CtlModel(encoder, decoder, vocabulary, config.model_conf, LossWeights.of(config))

@@ -8,6 +8,7 @@ from wenet_uio.families.hybrid import HYBRID
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.loss_weights import LossWeights
 from wenet_uio.models.vocabulary import Vocabulary
 
 
@@ -21,4 +22,4 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> HybridMod
     """Build an untrained model; see Family.build."""
     assert isinstance(config.model_conf, CtcAttentionConf), "the family has this section"
     decoder = build_decoder(config, encoder, vocabulary)
-    return HybridModel(encoder, decoder, vocabulary, config.model_conf)
+    return HybridModel(encoder, decoder, vocabulary, config.model_conf, LossWeights.of(config))

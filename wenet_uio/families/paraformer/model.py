@@ -31,6 +31,7 @@ from wenet_uio.models.encoders.sanm.encoder import (
     low_frame_lengths,
     low_frame_rate,
 )
+from wenet_uio.models.loss_weights import LossWeights
 from wenet_uio.models.masks import length_mask
 from wenet_uio.models.trainable_model import Losses, TrainableModel
 from wenet_uio.models.vocabulary import Vocabulary
@@ -49,8 +50,9 @@ class Paraformer(TrainableModel):
         predictor: CifPredictor,
         vocabulary: Vocabulary,
         conf: ParaformerConf,
+        weights: LossWeights = LossWeights(),  # noqa: B008 - frozen
     ) -> None:
-        super().__init__(encoder, decoder, vocabulary, conf)
+        super().__init__(encoder, decoder, vocabulary, conf, weights)
         encoder.embed.subsampling_rate = SHIFT  # of the encoder together with `inputs`
         self.predictor = predictor
         self.conf = conf
@@ -75,7 +77,7 @@ class Paraformer(TrainableModel):
         times = (
             ("loss_quantity_tp",) if "tp_output" in dict(self.predictor.named_children()) else ()
         )
-        ctc = [name for name in ("loss_ctc", "loss_cr") if self.loss_weights[name] > 0.0]
+        ctc = [name for name in ("loss_ctc", "loss_cr") if self.loss_weights()[name] > 0.0]
         return ("loss", "loss_decoder", "th_accuracy", *ctc, "loss_quantity", *times)
 
     def inputs(
@@ -108,7 +110,7 @@ class Paraformer(TrainableModel):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor,
-        views: int = 1,
+        cr_weight: float | None = None,
     ) -> Losses:
         """See ASRModel.forward; `loss` is the sum of `loss_decoder`, ctc_weight * `loss_ctc`, and
         two more.
@@ -134,7 +136,9 @@ class Paraformer(TrainableModel):
             "th_accuracy": accuracy,
             **_quantities(predicted, counts),
         }
-        loss_of_ctc, of_ctc = self._ctc_losses(encoder_out, lengths, target, target_lengths, views)
+        loss_of_ctc, of_ctc = self._ctc_losses(
+            encoder_out, lengths, target, target_lengths, cr_weight
+        )
         loss = sum(
             value for name, value in losses.items() if value is not None and name.startswith("loss")
         )
@@ -260,4 +264,5 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraforme
         predictor = CifPredictor(width, predictor_conf)
 
     decoder = SanmDecoder(vocabulary.size, width, config.decoder_conf)
-    return Paraformer(encoder, decoder, predictor, vocabulary, config.model_conf)
+    weights = LossWeights.of(config)
+    return Paraformer(encoder, decoder, predictor, vocabulary, config.model_conf, weights)

@@ -15,6 +15,7 @@ from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.loss_weights import LossWeights
 from wenet_uio.models.trainable_model import Losses
 from wenet_uio.models.vocabulary import Vocabulary
 
@@ -46,7 +47,7 @@ class Transducer(ASRModel):
         assert isinstance(conf, TransducerConf), "the family has this section"
         assert isinstance(predictor_conf, PredictorConf), "the family has this section"
         assert isinstance(joint_conf, JointConf), "the family has this section"
-        super().__init__(encoder, decoder, vocabulary, conf)
+        super().__init__(encoder, decoder, vocabulary, conf, LossWeights.of(config))
         self.predictor = PREDICTORS[config.predictor](vocabulary.size, predictor_conf)
         self.joint = TransducerJoint(
             vocabulary.size, encoder.traits.output_size, predictor_conf.output_size, joint_conf
@@ -61,10 +62,9 @@ class Transducer(ASRModel):
         """See ASRModel.trained_weights."""
         return {**super().trained_weights, "transducer_weight": self.transducer_weight}
 
-    @property
-    def loss_weights(self) -> dict[str, float]:
+    def loss_weights(self, cr_weight: float | None = None) -> dict[str, float]:
         """See ASRModel.loss_weights; the transducer comes after attention and CTC."""
-        weights = super().loss_weights
+        weights = super().loss_weights(cr_weight)
         first = {name: weights.pop(name) for name in ("loss_att", "loss_ctc")}
         return {**first, "loss_rnnt": self.transducer_weight, **weights}
 
@@ -75,10 +75,10 @@ class Transducer(ASRModel):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
         prompts: torch.Tensor,
-        views: int = 1,
+        cr_weight: float | None = None,
     ) -> Losses:
         """See ASRModel._losses; adds `loss_rnnt` and its share of `loss`."""
-        losses = super()._losses(encoder_out, lengths, target, target_lengths, prompts, views)
+        losses = super()._losses(encoder_out, lengths, target, target_lengths, prompts, cr_weight)
         loss_rnnt = self.rnnt_loss(encoder_out, lengths, target, target_lengths)
         loss = losses["loss"]
         assert loss is not None

@@ -16,6 +16,7 @@ from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import TransformerDecoder
 from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.loss_weights import LossWeights
 from wenet_uio.models.vocabulary import Vocabulary
 
 
@@ -33,11 +34,12 @@ class Whisper(ASRModel):
         conf: CtcAttentionConf,
         tokens: WhisperTokens,
         languages: Sequence[str],
+        weights: LossWeights = LossWeights(),  # noqa: B008 - frozen
     ) -> None:
         """As ASRModel; `languages` are those of training utterances without a field `lang`, see
         `language_of`.
         """
-        super().__init__(encoder, decoder, vocabulary, conf)
+        super().__init__(encoder, decoder, vocabulary, conf, weights)
         self.tokens = tokens
         self.languages = languages if tokens.multilingual else tokens.languages
 
@@ -97,7 +99,8 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Whisper:
 
     tokens = WhisperTokens.of(config.tokenizer_conf)
     languages = config.dataset_conf.language_conf.limited_langs
-    return Whisper(encoder, decoder, vocabulary, config.model_conf, tokens, languages)
+    weights = LossWeights.of(config)
+    return Whisper(encoder, decoder, vocabulary, config.model_conf, tokens, languages, weights)
 
 
 def vocabulary(config: Config) -> Vocabulary:
