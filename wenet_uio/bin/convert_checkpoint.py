@@ -19,7 +19,6 @@ from pathlib import Path
 from wenet_uio.cli import run
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import LAYOUTS, convert
-from wenet_uio.models.encoders.zipformer.exchange.icefall import to_icefall
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -45,8 +44,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--to",
-        choices=["icefall"],
-        help="write pretrained.pt and tokens.txt of a trained zipformer instead",
+        choices=[name for name, layout in LAYOUTS.items() if layout.write],
+        help="convert the other way: the input is a trained model of ours, the output has this "
+        "layout",
     )
 
     return parser.parse_args()
@@ -59,9 +59,10 @@ def main() -> None:
     if vocabulary is not None and not vocabulary.is_file():
         raise FileNotFoundError(f"{vocabulary}: no such file")
 
-    if args.to:
-        count = to_icefall(Path(args.input), Path(args.output_dir))
-        print(f"{args.output_dir}: pretrained.pt with {count} weights")
+    write = LAYOUTS[args.to].write if args.to else None
+    if write is not None:
+        count = write(Path(args.input), Path(args.output_dir))
+        print(f"{args.output_dir}: a model of the layout {args.to} with {count} weights")
         return
 
     converted = convert(Path(args.input), args.layout, vocabulary)

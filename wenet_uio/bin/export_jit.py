@@ -25,7 +25,6 @@ from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.onnx_graphs import check_chunks
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.files import written_aside
-from wenet_uio.models.encoders.zipformer.exchange.sherpa import refuse_causal_zipformer
 from wenet_uio.search.types import DecodeOptions
 
 
@@ -48,7 +47,6 @@ def main() -> None:
     arguments = parse_arguments()
     trained = load_trained(arguments)
     check_exportable(trained.model)
-    refuse_causal_zipformer(trained.hybrid)
     ways = {"": DecodeOptions()}
     chunks, _ = streaming_chunks(trained.hybrid, None, LEFT_CHUNKS, check_chunks)
     if chunks is not None:

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config.command_line import change_nothing
+from wenet_uio.config.encoder_kind import encoder_kind
 from wenet_uio.export.check import Reference, compare, judge
 from wenet_uio.export.command import (
     DEFAULT_CHUNK,
@@ -33,6 +34,7 @@ from wenet_uio.export.command import (
     Trained,
     add_options,
     check_exportable,
+    check_family,
     load_trained,
     streaming_chunks,
 )
@@ -45,15 +47,9 @@ from wenet_uio.export.onnx_graphs import (
     sherpa_graph,
     wenet_graphs,
 )
-from wenet_uio.export.sherpa import SherpaOnly, feature_differences, tokens_file
+from wenet_uio.export.sherpa import CtcExport, SherpaOnly, feature_differences, tokens_file
 from wenet_uio.files import written_aside
 from wenet_uio.models.asr_model import ASRModel
-from wenet_uio.models.encoders.zipformer.encoder import ZipformerEncoder
-from wenet_uio.models.encoders.zipformer.exchange.sherpa import (
-    check_zipformer_chunks,
-    compare_zipformer,
-    zipformer_graph,
-)
 from wenet_uio.search.types import DecodeOptions
 
 RUNTIMES = ("wenet", "sherpa")
@@ -107,14 +103,18 @@ def main() -> None:
     arguments = parse_arguments()
     require_onnx()
     trained = load_trained(arguments)
-    if sherpa := trained.model.family.sherpa:
-        export_for_sherpa(trained, sherpa(trained))
+    of_family = trained.model.family.sherpa
+    if of_family is not None:
+        export_for_sherpa(trained, of_family(trained))
+        return
+
+    sherpa = encoder_kind(trained.config.encoder).sherpa
+    if sherpa is not None:
+        check_family(trained.model)
+        export_ctc_for_sherpa(trained, sherpa())
         return
 
     check_exportable(trained.model)
-    if isinstance(trained.model.encoder, ZipformerEncoder):
-        export_zipformer(trained)
-        return
     if "sherpa" in arguments.runtimes:
         warn_of_features(feature_differences(trained.config.dataset_conf))
 
@@ -160,7 +160,7 @@ def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
     print(f"only for sherpa-onnx, without streaming: {parts.no_wenet}; {parts.no_chunks}")
 
 
-def export_zipformer(trained: Trained) -> None:
+def export_ctc_for_sherpa(trained: Trained, parts: CtcExport) -> None:
     """Export, check and write OUTPUT_DIR/offline and, of a model that can stream, streaming; float
     and int8.
 
@@ -170,20 +170,20 @@ def export_zipformer(trained: Trained) -> None:
     """
     arguments, model, reason = trained.arguments, trained.hybrid, ""
     if "sherpa" not in arguments.runtimes or not model.ctc_weight:
-        raise ValueError("a zipformer is exported to ONNX for sherpa-onnx only, with its CTC")
+        raise ValueError(parts.limit)
 
     warn_of_features(feature_differences(trained.config.dataset_conf))
     kinds: dict[str, Chunks | None] = {"offline": OFFLINE, "streaming": None}
-    kinds["streaming"], reason = chunks_of(trained, arguments, check_zipformer_chunks)
+    kinds["streaming"], reason = chunks_of(trained, arguments, parts.check_chunks)
 
     for name, chunks in kinds.items():
         if chunks is None:
             continue
-        content = to_onnx(zipformer_graph(model, trained.config.feature_dim, chunks))
+        content = to_onnx(parts.graph(model, trained.config.feature_dim, chunks))
         for int8 in (False, True):
             content = to_int8(content) if int8 else content
             path = Path(arguments.output_dir, f"{name}_int8" if int8 else name)
-            agreement = compare_zipformer(
+            agreement = parts.compare(
                 content, model, trained.examples(), arguments.num_check, chunks
             )
             print(

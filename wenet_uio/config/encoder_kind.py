@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.encoder import EncoderSection
-from wenet_uio.config.named_code import named_record
+from wenet_uio.config.named_code import Loaded, named_record
 
 _FOLDERS = "wenet_uio.models.encoders"
 ENCODERS: dict[str, str] = {
@@ -37,6 +38,11 @@ class EncoderKind:
     build: Callable[[int, Any, Any], Any]
     """`build(input_size, encoder_conf, global_cmvn)` returns the encoder, a
     `wenet_uio.models.encoder.Encoder`."""
+    sherpa: Loaded | None = None
+    """`sherpa()` returns the wenet_uio.export.sherpa.CtcExport of a model with this encoder, whose
+    ONNX graphs sherpa-onnx alone runs. None: the graphs of other encoders."""
+    layouts: Mapping[str, CheckpointLayout] = field(default_factory=dict)
+    """{name on the command line: layout} of models of other packages with this encoder."""
 
 
 def encoder_kind(name: str) -> EncoderKind:
@@ -48,3 +54,8 @@ def encoder_kind(name: str) -> EncoderKind:
         ValueError: the name is unknown.
     """
     return named_record("encoder", name, ENCODERS, EncoderKind)
+
+
+def encoder_kinds() -> list[EncoderKind]:
+    """Return the kinds of this package, each once, in the order of ENCODERS."""
+    return list({id(kind): kind for kind in map(encoder_kind, ENCODERS)}.values())

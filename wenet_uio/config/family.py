@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wenet_uio.config.base import Section
+from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.decode_modes import DecodeMode
 from wenet_uio.config.model import ModelKeys
 from wenet_uio.config.named_code import Loaded, named_record
@@ -27,19 +28,6 @@ FAMILIES: dict[str, str] = {
 _VOCABULARY = Loaded("wenet_uio.models.vocabulary:vocabulary_of")
 _ENCODE = Loaded("wenet_uio.search.encoding:encode_in_chunks")
 _PROMPTS = Loaded("wenet_uio.search.prompts:sos_prompts")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A layout of a model of another package."""
-
-    what: str
-    """What it holds, in words."""
-    found_at: Loaded
-    """`found_at(path)`: whether a file or folder has this layout; looks at names only."""
-    convert: Loaded
-    """`convert(path, vocabulary)` returns the wenet_uio.convert.converted.Converted model;
-    `vocabulary` is a path of the user or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +101,7 @@ class Family:
     alone runs. None: WeNet's runtime runs it too."""
     wenet_obstacle: str = ""
     """Why WeNet's runtime does not run models of this family."""
-    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    layouts: Mapping[str, CheckpointLayout] = field(default_factory=dict)
     """{name on the command line: layout} of models of other packages that become one of this
     family."""
 

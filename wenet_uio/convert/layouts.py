@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wenet_uio.config.family import Layout, families
-from wenet_uio.config.named_code import Loaded
+from wenet_uio.config.checkpoint_layout import CheckpointLayout
+from wenet_uio.config.encoder_kind import encoder_kinds
+from wenet_uio.config.family import families
 from wenet_uio.convert.converted import Converted
 
-_ICEFALL = "wenet_uio.models.encoders.zipformer.exchange.icefall"
-LAYOUTS: dict[str, Layout] = {
-    **{name: layout for family in families() for name, layout in family.layouts.items()},
-    "icefall": Layout(
-        "a folder of a Zipformer of icefall with CTC",
-        Loaded(f"{_ICEFALL}:is_icefall"),
-        Loaded(f"{_ICEFALL}:from_icefall"),
-    ),
+LAYOUTS: dict[str, CheckpointLayout] = {
+    name: layout
+    for record in (*families(), *encoder_kinds())
+    for name, layout in record.layouts.items()
 }
 """{name on the command line: layout}."""
 

@@ -128,12 +128,16 @@ class Trained:
 
 def check_exportable(model: SpeechModel) -> None:
     """Raise a ValueError for a model that has no export for WeNet's runtime."""
+    check_family(model)
+    if model.encoder.traits.export_obstacle:
+        raise ValueError(model.encoder.traits.export_obstacle)
+
+
+def check_family(model: SpeechModel) -> None:
+    """Raise a ValueError for a family that WeNet's runtime does not run."""
     if model.family.wenet_obstacle:
         advice = "; export it by export_onnx.py for sherpa-onnx" if model.family.sherpa else ""
         raise ValueError(model.family.wenet_obstacle + advice)
-
-    if model.encoder.traits.export_obstacle:
-        raise ValueError(model.encoder.traits.export_obstacle)
 
 
 def load_trained(arguments: argparse.Namespace) -> Trained:

@@ -4,12 +4,15 @@ settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+
+import torch
 
 from wenet_uio.config.dataset import DatasetConf, FbankConf
 from wenet_uio.export.check import Agreement
-from wenet_uio.export.onnx_graphs import Graph
+from wenet_uio.export.onnx_graphs import Chunks, Graph
+from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.symbols import WORD_START
@@ -35,6 +38,20 @@ class SherpaOnly:
     """Why there are no files for WeNet's runtime."""
     no_chunks: str
     """Why there is no streaming model."""
+
+
+@dataclass(frozen=True)
+class CtcExport:
+    """How a model with a special encoder becomes graphs of CTC that sherpa-onnx alone runs."""
+
+    graph: Callable[[ASRModel, int, Chunks], Graph]
+    """`graph(model, feature_dim, chunks)`, offline or streaming."""
+    check_chunks: Callable[[ASRModel, Chunks], None]
+    """Raises a ValueError for chunks in which sherpa-onnx cannot stream the model."""
+    compare: Callable[[bytes, ASRModel, Iterable[tuple[str, torch.Tensor]], int, Chunks], Agreement]
+    """`compare(content, model, examples, limit, chunks)` runs the first examples in both."""
+    limit: str
+    """What such a model can be exported for, in words."""
 
 
 def tokens_file(tokenizer: Tokenizer, blank: int) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.decode_modes import CTC_MODES, DecodeMode
-from wenet_uio.config.family import Family, Layout
+from wenet_uio.config.family import Family
 from wenet_uio.config.named_code import Loaded
 from wenet_uio.families.paraformer.conf import (
     DECODER_CONFS,
@@ -50,7 +51,7 @@ PARAFORMER = Family(
     sherpa=Loaded(f"{_FOLDER}.export:sherpa"),
     wenet_obstacle="a paraformer is exported for sherpa-onnx only",
     layouts={
-        "funasr": Layout(
+        "funasr": CheckpointLayout(
             "a folder of a Paraformer of FunASR",
             Loaded(f"{_FOLDER}.convert:is_funasr"),
             Loaded(f"{_FOLDER}.convert:from_funasr"),

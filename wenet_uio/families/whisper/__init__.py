@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES
-from wenet_uio.config.family import Family, Layout
+from wenet_uio.config.family import Family
 from wenet_uio.config.model import CtcAttentionConf
 from wenet_uio.config.named_code import Loaded
 
@@ -24,12 +25,12 @@ WHISPER = Family(
         "WeNet's runtime starts the decoder with sos alone, not with the prompt of a whisper"
     ),
     layouts={
-        "openai": Layout(
+        "openai": CheckpointLayout(
             "a .pt file of a Whisper of OpenAI",
             Loaded(f"{_FOLDER}.convert:is_openai"),
             Loaded(f"{_FOLDER}.convert:from_openai"),
         ),
-        "huggingface": Layout(
+        "huggingface": CheckpointLayout(
             "a folder of a Whisper of Hugging Face",
             Loaded(f"{_FOLDER}.convert:is_hugging_face"),
             Loaded(f"{_FOLDER}.convert:from_hugging_face"),

@@ -21,6 +21,10 @@ from wenet_uio.models.masks import ALL_FRAMES, chunk_mask, length_mask
 MASKED_SHARE = 0.125
 """Share of the training utterances in which half of the channels above encoder_unmasked_dim are
 zeros, then all."""
+LAST_FRAMES = (
+    "WeNet's runtime would not decode the last 60 ms of each utterance with a causal zipformer: "
+    "export it by export_onnx.py for sherpa-onnx"
+)
 
 
 class ZipformerEncoder(Encoder):
@@ -312,4 +316,5 @@ def _traits(conf: ZipformerEncoderConf) -> EncoderTraits:
         chunk_divisor=conf.chunk_unit,
         batches_chunks=False,
         obstacle="" if conf.causal else SEES_FUTURE,
+        export_obstacle=LAST_FRAMES if conf.causal else "",
     )

@@ -14,6 +14,7 @@ from wenet_uio.export.check import Agreement, Difference, agreement_of
 from wenet_uio.export.exported import OnnxModel
 from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, Graph, check_chunks
 from wenet_uio.export.onnx_modules import OfflineModule, traceable
+from wenet_uio.export.sherpa import CtcExport
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.encoders.zipformer.encoder import ZipformerEncoder
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
@@ -62,16 +63,14 @@ def check_zipformer_chunks(model: ASRModel, chunks: Chunks) -> None:
         )
 
 
-def refuse_causal_zipformer(model: ASRModel) -> None:
-    """Raise a ValueError for a causal zipformer, whose last 60 ms WeNet's runtime would not
-    decode.
-    """
-    if isinstance(model.encoder, ZipformerEncoder) and model.encoder.causal:
-        raise ValueError(
-            "WeNet's runtime would not decode the last 60 ms of each utterance with a causal "
-            "zipformer: export it by "
-            "export_onnx.py for sherpa-onnx"
-        )
+def zipformer_export() -> CtcExport:
+    """Return what export_onnx.py needs of a model with this encoder."""
+    return CtcExport(
+        zipformer_graph,
+        check_zipformer_chunks,
+        compare_zipformer,
+        "a zipformer is exported to ONNX for sherpa-onnx only, with its CTC",
+    )
 
 
 class ZipformerOffline(nn.Module):
