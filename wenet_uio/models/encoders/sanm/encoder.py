@@ -204,8 +204,8 @@ class SanmEncoder(LayeredEncoder):
             obstacle="the memory of a SANM encoder keeps nothing between chunks; decode without "
             "streaming",
             never_streams=True,
-            export_obstacle="a model with a SANM encoder has no export, except a paraformer for "
-            "sherpa-onnx",
+            export_obstacle="a model with a SANM encoder has no export, except those of families "
+            "that sherpa-onnx alone runs",
         )
         super().__init__(IdentitySubsampling(pos_enc), conf.blocks, traits, layers, global_cmvn)
         self.encoders0 = nn.ModuleList([SanmEncoderLayer(input_size, conf)])
