@@ -67,9 +67,8 @@ def parse_options() -> argparse.Namespace:
         choices=get_args(Unit),
         default="word",
         help="what is counted. word (default): words between spaces (WER); char: characters, with "
-        "the spaces between "
-        "words (CER); auto: each ideograph and each run of Latin characters (CER of Mandarin, "
-        "mixed error rate)",
+        "the spaces between words (CER); auto: each ideograph and each run of Latin characters "
+        "(CER of Mandarin, mixed error rate)",
     )
     unit.add_argument(
         "--char",

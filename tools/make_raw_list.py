@@ -43,8 +43,7 @@ def main() -> int:
         type=int,
         default=UTTERANCES_PER_RUN,
         help="the plan treats this many lines as one shard; shards of the same number of "
-        "utterances give the same "
-        "batches (default: %(default)s)",
+        "utterances give the same batches (default: %(default)s)",
     )
     parser.add_argument(
         "--allow_bad", action="store_true", help="exit with 0 if some audio cannot be read"

@@ -70,8 +70,7 @@ def parse_options() -> argparse.Namespace:
         choices=("keep", "wav", "flac", "opus"),
         default="keep",
         help="keep: the bytes of the file, wav if it has to be cut or resampled; flac: lossless, "
-        "about half the size "
-        "of wav; opus: lossy, a tenth of the size (default: %(default)s)",
+        "about half the size of wav; opus: lossy, a tenth of the size (default: %(default)s)",
     )
     parser.add_argument(
         "--resample",
@@ -102,9 +101,8 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="SHORTEST:LONGEST",
         help="put utterances of SHORTEST to below LONGEST into the folder "
-        "shards_dir/SHORTEST_LONGEST; utterances in "
-        "no group are counted and listed. Give this option after the paths: --filter_group 0.1:5 "
-        "5:20 20:",
+        "shards_dir/SHORTEST_LONGEST; utterances in no group are counted and listed. Give this "
+        "option after the paths: --filter_group 0.1:5 5:20 20:",
     )
     parser.add_argument(
         "--filter_unit",

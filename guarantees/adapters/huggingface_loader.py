@@ -27,8 +27,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 NO_RANKS = (
     "the state is that of one rank and its workers, and StatefulDataLoader keeps states across "
-    "workers, not across "
-    "ranks: "
+    "workers, not across ranks: "
     "https://github.com/meta-pytorch/data/blob/v0.11.0/torchdata/stateful_dataloader/README.md"
 )
 NO_WORKERS = (

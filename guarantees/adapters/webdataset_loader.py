@@ -24,8 +24,7 @@ from webdataset.mix import RandomMix
 
 NO_STATE = (
     'to keep track of the samples that were read, "WebDataset can\'t really do this for you"; its '
-    "author recommends "
-    "resampled shards: https://github.com/webdataset/webdataset/issues/271"
+    "author recommends resampled shards: https://github.com/webdataset/webdataset/issues/271"
 )
 
 

@@ -132,9 +132,8 @@ class Profile:
 
         yield (
             f"{self.batches} batches, {self.audio_seconds / 3600:.2f} hours: {self.speed:.0f} "
-            "audio seconds per second "
-            f"in one process; {self.padding:.1%} padding; first batch after "
-            f"{self.first_batch_seconds:.2f} s"
+            f"audio seconds per second in one process; {self.padding:.1%} padding; first batch "
+            f"after {self.first_batch_seconds:.2f} s"
         )
 
 

@@ -169,8 +169,7 @@ def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Lab
     ):
         raise ValueError(
             "min_confidence: the results have no confidences; decode with --token_times in a mode "
-            "that has them "
-            "(ctc_greedy_search, attention_rescoring), or leave min_confidence out"
+            "that has them (ctc_greedy_search, attention_rescoring), or leave min_confidence out"
         )
 
 

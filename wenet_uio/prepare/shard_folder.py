@@ -73,9 +73,8 @@ def take_over(
         )
         raise ValueError(
             f"{folder}: {len(lost)} shard(s) that {data_list} would replace or remove belong to "
-            f"{to}; the first is "
-            f"{lost[0].name}. Give another folder or another --prefix, or --overwrite to lose "
-            "these shards"
+            f"{to}; the first is {lost[0].name}. Give another folder or another --prefix, or "
+            "--overwrite to lose these shards"
         )
 
     with written_aside(note, "w") as file:

@@ -79,8 +79,7 @@ def load_model_config(
     if named and not trust_code:
         raise ConfigError(
             f"{path}: dataset_conf.operators names code that would run: {', '.join(named)}; if you "
-            "trust the author of "
-            "the model, add --trust_code"
+            "trust the author of the model, add --trust_code"
         )
 
     return config

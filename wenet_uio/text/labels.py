@@ -195,8 +195,8 @@ class CallableTokenizer:
         """
         raise ValueError(
             "dataset_conf counts tokens before planning (batch_tokens, max_tps or min_tps), which "
-            "needs a Tokenizer of "
-            "wenet_uio.text; give build_tokenizer(config), or remove these keys"
+            "needs a Tokenizer of wenet_uio.text; give build_tokenizer(config), or remove these "
+            "keys"
         )
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> CallableTokenizer:

@@ -75,8 +75,7 @@ class PieceSampler:
         if self._merges and self.sampling.alpha > 1:
             raise ValueError(
                 f"tokenizer_conf.sample_alpha {self.sampling.alpha}: expected a probability from 0 "
-                "to 1, because the "
-                "model is BPE"
+                "to 1, because the model is BPE"
             )
 
     def __call__(self, text: str, random: Random) -> list[str]:

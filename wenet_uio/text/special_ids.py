@@ -30,8 +30,8 @@ def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
         if stated[name] != ids[name]:
             raise ValueError(
                 f"tokenizer_conf.special_tokens.{name} is {stated[name]}, but {ids[name]} in the "
-                "vocabulary: remove "
-                "special_tokens, or correct num_languages (99, or 100 since large-v3) or bpe_path"
+                "vocabulary: remove special_tokens, or correct num_languages (99, or 100 since "
+                "large-v3) or bpe_path"
             )
 
     return {**stated, **ids, **sos_and_eos(conf, symbols, size)}
@@ -51,8 +51,8 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
     if configured is not None and unit not in (None, configured):
         raise ValueError(
             f"ctc_conf.ctc_blank_id is {configured}, but {BLANK} is {unit} in "
-            f"{config.tokenizer_conf.symbol_table_path}; "
-            "remove the key, or write the units file again"
+            f"{config.tokenizer_conf.symbol_table_path}; remove the key, or write the units file "
+            "again"
         )
 
     if configured is not None:
@@ -66,8 +66,7 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
         size = max(symbols.values()) + 1
         raise ValueError(
             f"ctc_conf.ctc_blank_id is missing, and tokenizer {config.tokenizer} has no {BLANK}: "
-            "give an id that no "
-            f"text has, such as {size} with output_dim {size + 1}"
+            f"give an id that no text has, such as {size} with output_dim {size + 1}"
         )
 
     return unit or 0

@@ -99,8 +99,7 @@ def _explain(message: str, vocab_size: int) -> str:
     if too_small := _TOO_SMALL.search(message):
         return (
             f"vocab_size {vocab_size} is too small: the characters of the text alone need "
-            f"{too_small[1]}; "
-            "raise it or lower character_coverage"
+            f"{too_small[1]}; raise it or lower character_coverage"
         )
 
     return f"sentencepiece cannot train: {' '.join(message.split())}"

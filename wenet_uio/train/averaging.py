@@ -168,8 +168,7 @@ def running_weights(
     if record["decay"] is not None:
         raise ValueError(
             f"{folder}: model_avg.decay {record['decay']}: an exponential average has no ranges of "
-            "epochs; leave out "
-            "--num"
+            "epochs; leave out --num"
         )
 
     earlier, record_before = _running(folder, before)

@@ -42,16 +42,15 @@ def largest_batches(
         if largest is None:
             raise ValueError(
                 f"{ends[bucket]}: not one utterance of {shape.frames} frames and {shape.tokens} "
-                "tokens trains in "
-                f"{memory / 1e9:.2f} GB; lower filter_conf.max_length, or use a smaller model"
+                f"tokens trains in {memory / 1e9:.2f} GB; lower filter_conf.max_length, or use a "
+                "smaller model"
             )
 
         batches[bucket] = largest
         start = largest.utterances  # a shorter bucket takes at least as many
         tqdm.write(
             f"{ends[bucket]}: {start} utterances of {shape.frames} frames and {shape.tokens} "
-            "tokens, "
-            f"{largest.peak / 1e9:.2f} GB",
+            f"tokens, {largest.peak / 1e9:.2f} GB",
             file=sys.stderr,
         )
 

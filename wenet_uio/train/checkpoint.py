@@ -78,8 +78,7 @@ class RunFolder:
             lock.close()
             raise ValueError(
                 f"{self.path}: {holder} trains in this folder; wait for its end, stop it, or give "
-                "another --model_dir. "
-                f"If its machine is lost, delete {self.path / LOCK}"
+                f"another --model_dir. If its machine is lost, delete {self.path / LOCK}"
             ) from None
         except OSError as error:
             log.warning(

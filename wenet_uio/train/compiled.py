@@ -70,9 +70,8 @@ def warm_up(
     if failure is not None:
         log.warning(
             "torch_compile: out of memory before the first step, for one or two utterances of %d "
-            "frames (%s). Training "
-            "goes on, and compiles the layers in its steps; if these run out of memory, lower "
-            "dataset_conf.filter_conf.max_length or set torch_compile: false",
+            "frames (%s). Training goes on, and compiles the layers in its steps; if these run out "
+            "of memory, lower dataset_conf.filter_conf.max_length or set torch_compile: false",
             with_audio.feats.size(1),
             failure.said,
         )

@@ -247,9 +247,8 @@ class Engine:
         if self.in_step or failure.of_exchange:
             raise StartAgainError(
                 f"step {number}: {self.config.train_engine} cannot split the batch of a running "
-                "step; "
-                "run the same command again: training resumes from the newest state with such "
-                "batches split"
+                "step; run the same command again: training resumes from the newest state with "
+                "such batches split"
             )
 
         return noted
@@ -315,10 +314,9 @@ class Engine:
         except (RuntimeError, MemoryError) as error:
             raise ValueError(
                 f"step {number}: out of memory in the update of the weights "
-                f"({Failure.of(error).said}). Weights, "
-                "gradients and optimizer state need it whatever the batch: free memory of the "
-                "device, share them over "
-                "several ranks (train_engine torch_fsdp), or train a smaller model"
+                f"({Failure.of(error).said}). Weights, gradients and optimizer state need it "
+                "whatever the batch: free memory of the device, share them over several ranks "
+                "(train_engine torch_fsdp), or train a smaller model"
             ) from None
 
     def update(self, read: Read) -> Reading:

@@ -160,8 +160,7 @@ class _Card:
 
         return (
             f"# {_cell(self.name)}\n\nA speech recogniser{of} with a {self.config.encoder} encoder "
-            "and "
-            f"{_parameters(self.model)} parameters, trained with wenet_uio.{state}"
+            f"and {_parameters(self.model)} parameters, trained with wenet_uio.{state}"
         )
 
     def _use(self) -> str:
@@ -212,8 +211,7 @@ class _Card:
         if seconds := self.start.get("utterance_seconds"):
             paragraphs.append(
                 f"Training utterances last {seconds['median']} s in the median, {seconds['most']} "
-                "s at the 95th "
-                f"percentile, and {seconds['longest']} s at most."
+                f"s at the 95th percentile, and {seconds['longest']} s at most."
             )
 
         if samples := self.last_epoch.get("samples"):
@@ -302,8 +300,7 @@ class _Card:
                 else []
             ),
             "The text has only the units of the training texts. Accuracy on other kinds of "
-            f"speech{languages} than "
-            "those of the training data is not known.",
+            f"speech{languages} than those of the training data is not known.",
         ]
 
         return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits)

@@ -73,8 +73,8 @@ class RunningAverage:
         if saved != conf:
             raise ValueError(
                 f"model_avg: the average of this run has {_listed(saved)}, the config has "
-                f"{_listed(conf)}; an average "
-                "cannot go on in another way: give the former values, or train in another folder"
+                f"{_listed(conf)}; an average cannot go on in another way: give the former values, "
+                "or train in another folder"
             )
 
         self.count, self._means = state["count"], dict(state["means"])

@@ -310,10 +310,8 @@ class Trainer:
         if self.progress.nonfinite > self.config.max_nonfinite_steps:
             raise ValueError(
                 f"step {number}: {self.progress.nonfinite} steps in a row without a finite "
-                "gradient, "
-                f"max_nonfinite_steps is {self.config.max_nonfinite_steps}; lower optim_conf.lr, "
-                "or check the "
-                "utterances named above"
+                f"gradient, max_nonfinite_steps is {self.config.max_nonfinite_steps}; lower "
+                "optim_conf.lr, or check the utterances named above"
             )
 
     def _end_epoch(self) -> bool:
