@@ -48,8 +48,9 @@ class Run:
 
 
 class Adapter(ABC):
-    """A loader under trial, set up as its documentation recommends. The class `Loader` of an
-    adapter's file is used.
+    """A loader under trial, set up as its documentation recommends.
+
+    The class `Loader` of an adapter's file is used.
     """
 
     DISTRIBUTIONS: ClassVar[tuple[str, ...]] = ()
@@ -77,8 +78,9 @@ class StatefulAdapter(Adapter):
     """
 
     def steps(self, loader: Any, run: Run) -> Iterator[Step]:
-        """Yield the batches of the loader, each a step. A resumed run loads the state of its rank,
-        or else the last one.
+        """Yield the batches of the loader, each a step.
+
+        A resumed run loads the state of its rank, or else the last one.
         """
         self._loader = loader
         if run.states is not None:

@@ -28,8 +28,9 @@ Step = list[list[tuple[str, int]]]
 
 
 class LoaderError(Exception):
-    """A loader raised an exception, ended or did not answer. The message is evidence for the
-    table.
+    """A loader raised an exception, ended or did not answer.
+
+    The message is evidence for the table.
     """
 
 
@@ -154,6 +155,7 @@ class Rank:
 
     def memory_mb(self) -> float:
         """Return the memory of this process, its workers and the libraries they share, in MB.
+
         Shared pages count once.
         """
         total = 0

@@ -1,5 +1,6 @@
-"""Runs the trials over all loaders and writes `results.md` and `results.json`. Standard library
-only.
+"""Runs the trials over all loaders and writes `results.md` and `results.json`.
+
+Standard library only.
 
 A loader whose results are there for the same settings and versions is not run again, so an
 interrupted run continues.
@@ -126,8 +127,9 @@ def _earlier(file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
 def _tried(
     name: str, args: argparse.Namespace, sizes: Sizes, stack: ExitStack, servers: dict[str, Server]
 ) -> dict[str, Any]:
-    """Return the results of a loader, or the reason why there are none. A server is kept for
-    loaders that share one.
+    """Return the results of a loader, or the reason why there are none.
+
+    A server is kept for loaders that share one.
     """
     date, adapter = datetime.now(timezone.utc).strftime("%Y-%m-%d"), ENTRIES[name].adapter
     try:

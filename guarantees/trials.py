@@ -202,8 +202,9 @@ def _cases(bench: Bench) -> dict[str, Callable[[], Verdict | dict[str, Verdict]]
 def run_trials(
     bench: Bench, out_of_scope: dict[str, str], wanted: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """All trials of one loader: name -> verdict as a dict. A trial that is out of scope does not
-    run.
+    """All trials of one loader: name -> verdict as a dict.
+
+    A trial that is out of scope does not run.
     """
     verdicts = {
         name: Verdict("out of scope", out_of_scope[name]) for name in wanted if name in out_of_scope

@@ -1,5 +1,6 @@
-"""Our loader with a deliberate fault: a shuffle buffer that drops one sample. The trials must find
-the fault.
+"""Our loader with a deliberate fault: a shuffle buffer that drops one sample.
+
+The trials must find the fault.
 """
 
 from __future__ import annotations

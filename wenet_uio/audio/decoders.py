@@ -244,8 +244,9 @@ class SndfileDecoder:
 
 
 class AvDecoder:
-    """Reads the formats of FFmpeg through PyAV. Call either `info` or `read`, once: both consume
-    the audio.
+    """Reads the formats of FFmpeg through PyAV.
+
+    Call either `info` or `read`, once: both consume the audio.
     """
 
     def __init__(self, stream: BinaryIO, container: str) -> None:

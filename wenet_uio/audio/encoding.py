@@ -1,5 +1,6 @@
-"""Encoding audio for a shard as 16-bit wav, flac or opus. The same samples always give the same
-bytes.
+"""Encoding audio for a shard as 16-bit wav, flac or opus.
+
+The same samples always give the same bytes.
 """
 
 from __future__ import annotations

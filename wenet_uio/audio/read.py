@@ -114,8 +114,9 @@ def decodes(
 
 @decodes
 def audio_info(source: Source) -> AudioInfo:
-    """Return the number of samples, sample rate and channels. Audio is decoded only if its header
-    does not tell its length.
+    """Return the number of samples, sample rate and channels.
+
+    Audio is decoded only if its header does not tell its length.
 
     Of stored features: number of frames, FRAME_RATE, and features per frame.
 
@@ -192,8 +193,9 @@ def read_signal(
 
 @contextmanager
 def _decoder(source: Source) -> Iterator[Decoder]:
-    """Open audio for a block. Errors of opening and of the block become AudioError with the path of
-    the file.
+    """Open audio for a block.
+
+    Errors of opening and of the block become AudioError with the path of the file.
     """
     where = f"{source}: " if isinstance(source, str) else ""
     try:
@@ -289,8 +291,9 @@ def _open_array(array: np.ndarray) -> Decoder:
 
 
 def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
-    """Return bytes of encoded audio, and the first HEAD of them. Raises: AudioError: there are
-    none.
+    """Return bytes of encoded audio, and the first HEAD of them.
+
+    Raises: AudioError: there are none.
     """
     if isinstance(encoded, memoryview):
         size, head = len(encoded), encoded[:HEAD].tobytes()

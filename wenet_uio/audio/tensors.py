@@ -1,5 +1,6 @@
-"""Arrays of other tools: numpy's `.npy`, and tensors that `torch.save` wrote. They are never
-unpickled.
+"""Arrays of other tools: numpy's `.npy`, and tensors that `torch.save` wrote.
+
+They are never unpickled.
 
 An array is a waveform or features (`is_features`). It states no sample rate: samples of a waveform
 are at RATE.

@@ -162,8 +162,9 @@ def _check_in_processes(checker: Checker, processes: int) -> Iterator[Part]:
 
 
 def _duplicates(corpus: Corpus) -> Iterator[Finding]:
-    """Find samples whose key occurred before. Each pass compares a part of all hashes, which bounds
-    the memory.
+    """Find samples whose key occurred before.
+
+    Each pass compares a part of all hashes, which bounds the memory.
     """
     parts = -(-corpus.num_samples // HASHES_A_PASS)
     for number in range(parts):

@@ -86,8 +86,9 @@ class Part:
 
 
 def _ends_too_late(utterance: Utterance, example: Example) -> str | None:
-    """Say why a segment ends after its audio; None if it does not. Such turns of conversations are
-    bad samples already.
+    """Say why a segment ends after its audio; None if it does not.
+
+    Such turns of conversations are bad samples already.
     """
     if example.waveform is None:
         return None
@@ -98,8 +99,9 @@ def _ends_too_late(utterance: Utterance, example: Example) -> str | None:
 
 @dataclass(frozen=True)
 class Checker:
-    """Checks rows of a corpus. It can be pickled: workers receive it with each job and open the
-    corpus again.
+    """Checks rows of a corpus.
+
+    It can be pickled: workers receive it with each job and open the corpus again.
     """
 
     corpus: Corpus
@@ -118,8 +120,9 @@ class Checker:
     """Usual characters per second."""
 
     def check(self, job: Sequence[Span]) -> Part:
-        """Check some rows, in a worker process. Sets the number of torch threads of the process to
-        1.
+        """Check some rows, in a worker process.
+
+        Sets the number of torch threads of the process to 1.
         """
         torch.set_num_threads(1)
         reader = BatchReader(self.corpus, self.conf)

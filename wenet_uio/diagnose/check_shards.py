@@ -132,8 +132,9 @@ def _check_mixture(path: str) -> list[Finding]:
 
 
 def _findings_of(checked: list[_Checked], changed: list[Finding]) -> list[Finding]:
-    """Return findings for shards. Of a shard that the list's index calls changed, nothing is said
-    about its own index.
+    """Return findings for shards.
+
+    Of a shard that the list's index calls changed, nothing is said about its own index.
     """
     of_changed = {finding.key for finding in changed}
     of_shards = (finding for shard in checked for finding in shard.findings)

@@ -166,8 +166,9 @@ def _members_of_zip(archive: str | Path) -> Iterator[_Member]:
 
 
 class _Header(tarfile.TarInfo):
-    """A header of a tar. After the first one `tarfile` takes a damaged header for the end; here it
-    is an error.
+    """A header of a tar.
+
+    After the first one `tarfile` takes a damaged header for the end; here it is an error.
     """
 
     @classmethod

@@ -132,15 +132,17 @@ def read_srt(path: str, text_field: str | None = None) -> list[RawLine]:
 
 
 def read_vtt(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read WebVTT files; each cue is an utterance, and a voice is its speaker. For `a.en.vtt`,
-    `text_field` is `en`.
+    """Read WebVTT files; each cue is an utterance, and a voice is its speaker.
+
+    For `a.en.vtt`, `text_field` is `en`.
     """
     return _read_timed(path, "vtt", text_field, read_subtitles)
 
 
 def read_textgrid(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read TextGrids; each interval of a tier is an utterance. Intervals of single words are
-    joined.
+    """Read TextGrids; each interval of a tier is an utterance.
+
+    Intervals of single words are joined.
 
     Args:
         text_field: name of the tier; needed if several tiers have texts.
@@ -158,8 +160,9 @@ def read_textgrid(path: str, text_field: str | None = None) -> list[RawLine]:
 
 
 def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read a CTM, or those of a folder; words are joined up to pauses. Audio has the name of the
-    recording.
+    """Read a CTM, or those of a folder; words are joined up to pauses.
+
+    Audio has the name of the recording.
 
     Raises:
         ListError: a line is not valid, or a `text_field` is given.

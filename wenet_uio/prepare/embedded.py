@@ -146,8 +146,9 @@ def _lines_of_file(
 
 
 def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]:
-    """Write audio that is inside other files to `folder/KEY.SUFFIX`. Rows without audio are counted
-    and named.
+    """Write audio that is inside other files to `folder/KEY.SUFFIX`.
+
+    Rows without audio are counted and named.
 
     Args:
         wavs: `wav` and key of each line.

@@ -82,8 +82,9 @@ class Sample:
 
 
 def read_samples(path: str, keys: Sequence[str] = ()) -> Iterator[Sample]:
-    """Yield samples of a plain or compressed tar, in the order of the tar. A compressed tar is
-    unpacked to a temporary file.
+    """Yield samples of a plain or compressed tar, in the order of the tar.
+
+    A compressed tar is unpacked to a temporary file.
 
     Args:
         keys: globs; if given, only samples whose key matches one of them.

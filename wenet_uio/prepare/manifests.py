@@ -172,8 +172,9 @@ def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str
 
 
 def _kaldi_span(lines: Sequence[RawLine], executor: Executor) -> Callable[[RawLine], str]:
-    """Return a function that returns `start end` of an utterance in seconds. Headers are read for
-    lines without an end.
+    """Return a function that returns `start end` of an utterance in seconds.
+
+    Headers are read for lines without an end.
     """
     infos = _infos([line.wav for line in lines if line.end is None], executor)
 

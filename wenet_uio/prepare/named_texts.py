@@ -67,8 +67,9 @@ def _texts_of_rows(
 
 
 def _cell(place: str, row: Sequence[str], column: int, count: int) -> str:
-    """Return the text of a column, empty if the row is shorter. Raises: ListError: the row has more
-    than `count` columns.
+    """Return the text of a column, empty if the row is shorter.
+
+    Raises: ListError: the row has more than `count` columns.
     """
     if len(row) > count:
         raise ListError(f"{place}: expected {count} columns separated by |, found {len(row)}")

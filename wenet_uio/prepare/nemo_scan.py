@@ -56,8 +56,9 @@ class Scanned:
 
 
 def scan_manifest(path: str) -> Scanned:
-    """Read every line once, keeping its place and its length. Lines without a duration need the
-    header of their audio.
+    """Read every line once, keeping its place and its length.
+
+    Lines without a duration need the header of their audio.
 
     Raises:
         ListError: no line can be used.

@@ -113,8 +113,9 @@ def read_corpus(
     test: Path | None = None,
     text: str = "keep",
 ) -> dict[str, list[Recording]]:
-    """Read the utterances of a corpus by part. Those that are not inside their audio are left out:
-    see `inside_audio`.
+    """Read the utterances of a corpus by part.
+
+    Those that are not inside their audio are left out: see `inside_audio`.
 
     Args:
         transcripts: the utterances of train, or of all parts that have no file of their own.
@@ -138,8 +139,9 @@ def read_corpus(
 
 
 def read_lines(path: Path, options: ReadOptions) -> list[RawLine]:
-    """Read the utterances of a file or folder of transcripts, and print what was understood. Audio
-    is not searched.
+    """Read the utterances of a file or folder of transcripts, and print what was understood.
+
+    Audio is not searched.
 
     Raises:
         ListError: the file is missing, empty or not in its form, or its form is not known.

@@ -1,5 +1,6 @@
-"""Readers of all forms of transcripts and manifests. A reader takes a path, and the field with the
-text if it is given.
+"""Readers of all forms of transcripts and manifests.
+
+A reader takes a path, and the field with the text if it is given.
 
 Every reader gives `RawLine`s. To add a form, write a reader, and add it to READERS and, so that it
 is found out by looking, to `looking.py`.

@@ -106,8 +106,9 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
 
 
 def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
-    """Return the start, end and lines of text of each cue. A blank line ends a cue of WebVTT, but
-    is part of a text of SRT.
+    """Return the start, end and lines of text of each cue.
+
+    A blank line ends a cue of WebVTT, but is part of a text of SRT.
     """
     cues: list[Cue] = []
     is_inside = False

@@ -125,8 +125,9 @@ class WindowStream(LiveStream):
                 attempt([stream], stream._settle, hypotheses.get(str(place)))
 
     def _absorb(self) -> None:
-        """Make the window longer. A full window moves on, so that neighbouring windows share the
-        overlap.
+        """Make the window longer.
+
+        A full window moves on, so that neighbouring windows share the overlap.
         """
         if len(self._window) == self._most and len(self._rest) + self._audio.queued:
             self._done = self._heard

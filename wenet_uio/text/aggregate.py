@@ -87,8 +87,9 @@ class LanguageSplitter:
 
 @dataclass(frozen=True)
 class AggregateSplitter:
-    """Joins tokens of all languages. Cutting a text needs its language, see
-    `AggregateTokenizer.of`.
+    """Joins tokens of all languages.
+
+    Cutting a text needs its language, see `AggregateTokenizer.of`.
     """
 
     parts: Mapping[str, Tokenizer]
@@ -110,8 +111,9 @@ class AggregateSplitter:
         return self.parts[language].splitter.starts_word(same, piece)
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Return the text of the tokens. Between languages is a space if the next token begins a
-        word that is no ideograph.
+        """Return the text of the tokens.
+
+        Between languages is a space if the next token begins a word that is no ideograph.
         """
         text = ""
         for language, run in self._runs(tokens):

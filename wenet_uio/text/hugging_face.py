@@ -31,8 +31,9 @@ def tokenizer_file(path: str) -> str:
 
 @dataclass(frozen=True)
 class HuggingFaceSplitter(OwnUnits):
-    """Cuts text into the tokens of a tokenizer.json. Special tokens of the file are one token each
-    in a text.
+    """Cuts text into the tokens of a tokenizer.json.
+
+    Special tokens of the file are one token each in a text.
 
     Raises:
         OSError: there is no such file.

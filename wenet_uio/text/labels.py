@@ -74,8 +74,9 @@ class Tokenizer:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the splitter. It changes when texts may be cut differently, but not with the
-        units file.
+        """Digest of the splitter.
+
+        It changes when texts may be cut differently, but not with the units file.
         """
         return hashlib.blake2b(self.identity(), digest_size=8).hexdigest()
 

@@ -1,6 +1,4 @@
-"""Table and plot of an ablation: error rates of several configs, each trained with several
-seeds.
-"""
+"""Tabulate and plot an ablation: error rates of several configs, each with several seeds."""
 
 from __future__ import annotations
 
@@ -70,8 +68,10 @@ class Part:
 
 
 def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -> Path:
-    """Write table.md, table.json and table.png of the runs FOLDER/ROW/seed_N, and return the path
-    of the first.
+    """Write table.md, table.json and table.png of the runs FOLDER/ROW/seed_N.
+
+    Returns:
+        the path of table.md.
 
     Args:
         rows: in the order of the table; the others are compared with the first. A row without
@@ -135,7 +135,7 @@ def _sum(seeds: Iterable[Errors], keys: Iterable[str]) -> list[Counts]:
 
 
 def _rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, float, float]]:
-    """`all` and each language -> rate and the ends of its interval, in percent."""
+    """Return the rate and the ends of its interval in percent, for `all` and each language."""
     seeds = line.errors[part.name, unit].values()
     rates = {}
     for group, keys in {"all": list(part.references), **part.groups}.items():
@@ -146,8 +146,9 @@ def _rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, float, 
 
 
 def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
-    """Relative difference to the first row with its p-value, over the seeds of both; empty without
-    a common seed.
+    """Format the relative difference to the first row, with its p-value.
+
+    Both are over the seeds that the rows have in common; without such a seed the text is empty.
     """
     ours, theirs = line.errors[part.name, unit], base.errors[part.name, unit]
     common = sorted(ours.keys() & theirs.keys())
@@ -163,8 +164,9 @@ def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
 
 
 def _base(line: Line, lines: Sequence[Line]) -> Line:
-    """Return the line with which another is compared: of the first row, in the same mode if it has
-    this mode.
+    """Return the line of the first row with which `line` is compared.
+
+    This is the line in the same decode mode, or the first one if that mode is missing.
     """
     first = [line_of_base for line_of_base in lines if line_of_base.row == lines[0].row]
     return next(
@@ -211,7 +213,7 @@ def _summary(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
 
 
 def _plot(lines: Sequence[Line], part: Part) -> bytes:
-    """Character error rate of the best mode of each row over the CPU time of training, as PNG."""
+    """Plot the character error rate of each row's best mode over CPU time of training, as PNG."""
     figure = figure_of(8, 5, 1, 1)
     axes = figure.add_subplot(
         1, 1, 1, xlabel="CPU minutes of training", ylabel=f"CER of {part.name}, %"

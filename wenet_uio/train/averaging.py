@@ -75,8 +75,9 @@ def choose_epochs(
 
 
 def _by_loss(epochs: Sequence[Epoch]) -> list[Epoch]:
-    """Return the epochs with a finite validation loss, best first; of equal losses the newest
-    first.
+    """Return the epochs with a finite validation loss, best first.
+
+    Of equal losses the newest is first.
     """
     losses = {epoch: _validation_loss(epoch.weights) for epoch in epochs}
     finite = [epoch for epoch in epochs if math.isfinite(losses[epoch])]
@@ -85,8 +86,9 @@ def _by_loss(epochs: Sequence[Epoch]) -> list[Epoch]:
 
 
 def _validation_loss(weights: Path) -> float:
-    """Read the yaml of the weights: `loss_dict: {loss}`, or `cv_loss` as older runs of WeNet have
-    it.
+    """Read the validation loss from the yaml beside the weights.
+
+    Older runs of WeNet have it as `cv_loss`, newer ones as `loss_dict: {loss}`.
     """
     path = weights.with_suffix(".yaml")
     record = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -103,8 +105,9 @@ def _validation_loss(weights: Path) -> float:
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
-    """Return the mean of state dicts, in the types of the first; integer buffers are copied from
-    the first. Sums are float64.
+    """Return the mean of state dicts, in the types of the first.
+
+    Integer buffers are copied from the first. Sums are float64.
 
     Raises:
         OSError, ValueError: a file cannot be read, is not a state dict, or is of another model than
@@ -130,8 +133,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 
 def usual_range(folder: str | Path, last: int) -> int | None:
-    """Return the number of epochs up to `last` that `running_weights` should take if nobody says
-    how many.
+    """Return how many epochs up to `last` `running_weights` should average by default.
 
     An average over a whole run contains the weights of its first steps, and is often worse than the
     newest weights. So this is `EPOCHS`, or as few more as the files that were kept allow. None, for
@@ -149,8 +151,7 @@ def usual_range(folder: str | Path, last: int) -> int | None:
 def running_weights(
     folder: str | Path, last: int, num: int | None = None
 ) -> dict[str, torch.Tensor]:
-    """Return the running average of a run at the end of epoch `last`, or that of its last `num`
-    epochs alone.
+    """Return the running average at the end of epoch `last`, or of its last `num` epochs alone.
 
     An average of n weights up to one epoch and of m weights up to an earlier one give the average
     of the n - m weights between them.
@@ -192,8 +193,9 @@ def running_weights(
 
 
 def _running(folder: Path, epoch: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return the running average at the end of an epoch (empty if nothing is averaged yet), and its
-    record.
+    """Return the running average at the end of an epoch, and its record.
+
+    The average is empty if nothing is averaged yet.
     """
     record = _record(folder, epoch)
     return read_weights(folder / f"{RUNNING}_{epoch}.pt") if record["count"] else {}, record

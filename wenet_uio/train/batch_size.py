@@ -79,8 +79,9 @@ class Unsplit(SizeLimit):
 def train_on(
     config: Config, world: World, shape: Shape, utterances: int, *, with_ddp: bool
 ) -> None:
-    """Train STEPS steps on a batch without padding; `with_ddp` allocates DDP's gradient buckets as
-    well.
+    """Train STEPS steps on a batch without padding.
+
+    `with_ddp` also allocates DDP's gradient buckets.
 
     Raises:
         MemoryError: the batch does not fit.

@@ -17,8 +17,7 @@ from wenet_uio.train.batch_size import Found, Trial, largest_batch
 def largest_batches(
     policy: DurationBucketPolicy, shapes: Sequence[Shape | None], trial: Trial, memory: int
 ) -> list[Found | None]:
-    """Find the largest batch of each bucket, from the longest bucket to the shortest; each result
-    is printed.
+    """Find and print the largest batch of each bucket, from the longest bucket to the shortest.
 
     Args:
         shapes: of each bucket; None for a bucket without utterances, whose result is None.
@@ -63,8 +62,9 @@ def batch_conf_yaml(
     found: Sequence[Found | None],
     views: int = 1,
 ) -> str:
-    """Return the format batch_conf as yaml; a bucket without utterances gets the batch size of the
-    next longer bucket.
+    """Format the batch_conf with these batches as yaml.
+
+    A bucket without utterances gets the batch size of the next longer bucket.
 
     With two `views` of each utterance, batch sizes count the views.
     """

@@ -42,8 +42,9 @@ log = logging.getLogger(__name__)
 
 
 class RunFolder:
-    """The folder of a run. Files are written aside and renamed, so that each is complete or
-    absent.
+    """The folder of a run.
+
+    Files are written aside and renamed, so that each is complete or absent.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -54,8 +55,9 @@ class RunFolder:
         """The state that a thread writes."""
 
     def hold(self) -> None:
-        """Lock the folder until this object or the process ends: two runs must not write to the
-        same folder.
+        """Lock the folder, because two runs must not write to the same one.
+
+        The lock lasts until this object or the process ends.
 
         Rank 0 holds the lock for all ranks. It is a record lock: the kernel removes it with the
         process, also after a SIGKILL and a reboot; NFS knows it; and forked data workers do not
@@ -96,8 +98,7 @@ class RunFolder:
         self._lock = lock  # closing any handle of the file would remove the lock
 
     def open(self, config: Config, *, resumed: bool) -> None:
-        """Create and lock the folder; write train.yaml and copies of the files that the config
-        names.
+        """Create and lock the folder; write train.yaml and copies of the files that it names.
 
         A new run first deletes the records of an earlier run. The yaml names the copies relative to
         itself, so that the folder can be moved.
@@ -126,8 +127,9 @@ class RunFolder:
             yaml.safe_dump([*starts, shown_values(dict(environment))], file, sort_keys=False)
 
     def refuse_strangers(self) -> None:
-        """Refuse a folder with weights of a run that cannot be resumed: two runs must not mix their
-        epochs.
+        """Refuse a folder with epochs of a run that cannot be resumed.
+
+        Two runs must not mix their epochs.
 
         Raises:
             ValueError: the folder has epoch_N.pt files. Call this only if it has no state.
@@ -151,9 +153,7 @@ class RunFolder:
         measured: Mapping[str, Any],
         average: RunningAverage | None = None,
     ) -> None:
-        """Write the weights of an epoch, the running average at its end, and its yaml with the
-        `measured` values.
-        """
+        """Write the weights of an epoch, its running average, and its yaml with `measured`."""
         tag = f"epoch_{epoch}"
         if average is not None:
             measured = {**measured, "model_avg": average.record()}
@@ -187,8 +187,9 @@ class RunFolder:
             self._write_state(step, state)
 
     def settle(self) -> None:
-        """Wait for the state that a thread writes. The log has its error, as another error may end
-        the run.
+        """Wait for the state that a thread writes.
+
+        The log has its error, as another error may end the run.
         """
         if (writing := self._writing) is not None:
             self._writing = None
@@ -225,8 +226,7 @@ class RunFolder:
         return None
 
     def keep(self, last: int | None, best: int) -> None:
-        """Keep the weights of the `last` newest epochs and of the `best` epochs by loss; delete the
-        others.
+        """Delete the weights of all but the `last` newest epochs and the `best` epochs by loss.
 
         With `last` None all weights are kept. The target of final.pt is kept as well.
         """
@@ -271,15 +271,16 @@ def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
 
 
 def changes_since(state: Mapping[str, Any], config: Config, seed: int) -> list[str]:
-    """Return differences between config and seed of a state and those given; another signature of a
-    URI is no change.
+    """List the differences between the config and seed of a state and those of this run.
+
+    Another signature of a URI is no change.
     """
     then, now = shown_values(state["config"]), shown_values(config.model_dump(mode="json"))
     return differences({**then, "seed": state["seed"]}, {**now, "seed": seed})
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Differences between two dumped configs, as `path: old -> new` lines."""
+    """List the differences between two dumped configs, as `path: old -> new` lines."""
     changes: list[str] = []
     for key in {**before, **now}:
         old, new = before.get(key), now.get(key)

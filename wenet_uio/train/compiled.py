@@ -22,8 +22,9 @@ log = logging.getLogger(__name__)
 
 
 def compiles(config: Config, device: torch.device) -> bool:
-    """Tell whether `torch_compile` takes effect on a device: the compiler's code for CPUs is
-    slower, and fails in bf16.
+    """Tell whether `torch_compile` takes effect on a device.
+
+    It does not on CPUs: the compiler's code for them is slower, and fails in bf16.
     """
     if config.torch_compile and device.type == "cpu":
         log.warning("torch_compile: ignored on a CPU, where compiled layers are slower")
@@ -31,8 +32,9 @@ def compiles(config: Config, device: torch.device) -> bool:
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Let the layers be compiled when they first run. Layers of a kind share their code, which fits
-    every length.
+    """Let the layers be compiled when they first run.
+
+    Layers of a kind share their code, which fits every length.
     """
     for layer in layers_of(model):
         layer.compile(dynamic=True)
@@ -41,8 +43,9 @@ def compile_layers(model: nn.Module) -> None:
 def warm_up(
     run: Callable[[Batch], None], micro_batches: Sequence[Batch], device: torch.device
 ) -> bool:
-    """Run the layers on one utterance and on two, which have code of their own, each with several
-    sizes of chunks.
+    """Compile the layers by running them on one utterance and on two, with several chunk sizes.
+
+    One utterance and several have compiled code of their own.
 
     So no step in the middle of a training waits for the compiler. If memory runs out, the log says
     so, and the layers are compiled when steps need them.

@@ -31,8 +31,9 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class World:
-    """The ranks that torchrun started, seen from this process; a single rank if started by plain
-    python.
+    """The ranks that torchrun started, seen from this process.
+
+    A process that plain python started is the only rank.
     """
 
     device: torch.device
@@ -114,9 +115,7 @@ class World:
         return values
 
     def largest(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the maximum of `values` over the ranks, element by element, in place and on every
-        rank.
-        """
+        """Compute the maximum over the ranks, element by element, in place and on every rank."""
         if self.size > 1:
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
@@ -141,9 +140,7 @@ class World:
                 dist.broadcast(buffer, 0)
 
     def notice_board(self, name: str) -> Store:
-        """Return a new connection to the key-value store of the ranks, for messages outside of the
-        exchanges.
-        """
+        """Connect once more to the ranks' key-value store, for messages outside of exchanges."""
         return self._store(name, timedelta(seconds=30))
 
     def _store(self, name: str, timeout: timedelta, is_master: bool = False) -> Store:
@@ -174,8 +171,9 @@ def end_with_launcher(environment: Mapping[str, str] = os.environ) -> None:
 
 @contextmanager
 def report_failure_once(world: World) -> Iterator[None]:
-    """Let only the first rank that fails in this block raise its error; other failing ranks exit
-    with status 1.
+    """Let only the first rank that fails in this block raise its error.
+
+    Other failing ranks exit with status 1.
 
     A rank whose exchange fails because another rank is gone prints one line; the other rank has the
     reason. After a StartAgainError all ranks exit with AGAIN.
@@ -208,7 +206,9 @@ def report_failure_once(world: World) -> Iterator[None]:
 
 
 def auto_workers(world: World) -> int:
-    """Data workers of each rank for `--num_workers auto`; the number does not change the batches.
+    """Return the data workers of each rank for `--num_workers auto`.
+
+    The number does not change the batches.
 
     With an accelerator: the cores of the rank minus one for the training process, at most
     MOST_WORKERS. A rank that trains on the CPU gets one worker, which reads far faster than a CPU
@@ -222,7 +222,7 @@ def auto_workers(world: World) -> int:
 def cpu_threads(
     world: World, num_workers: int = 0, environment: Mapping[str, str] = os.environ
 ) -> int | None:
-    """Threads of torch for a rank that trains on the CPU with `num_workers` data workers.
+    """Return torch's threads for a rank that trains on the CPU with `num_workers` data workers.
 
     Each data worker gets a core of its own if more than half of the cores remain for training.
     Otherwise training and data workers share the cores, because the data workers are mostly idle.

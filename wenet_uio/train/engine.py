@@ -49,8 +49,9 @@ from wenet_uio.train.update import Read, clip_and_apply
 
 
 class Engine:
-    """The common part of all engines. A subclass says how ranks share the model and how they
-    exchange gradients.
+    """The common part of all engines.
+
+    A subclass says how ranks share the model and how they exchange gradients.
     """
 
     in_step = False
@@ -86,9 +87,7 @@ class Engine:
         return True
 
     def connect(self) -> None:
-        """Connect the model of this rank to the other ranks, and load the state that
-        `load_state_dict` received.
-        """
+        """Connect the model to the other ranks, and load the state from `load_state_dict`."""
         if self.cold:
             compile_layers(self.model)
 
@@ -111,13 +110,14 @@ class Engine:
         self.synced = self.objective
 
     def apart(self) -> Any:
-        """Return a context in which backward passes do not exchange gradients; for all
-        micro-batches but the last.
+        """Return a context in which backward passes do not exchange gradients.
+
+        All micro-batches of a step but the last run in it.
         """
         return nullcontext()
 
     def lrs(self, number: int) -> list[float]:
-        """Learning rates of optimizer step `number` (from 1), one for each group of weights."""
+        """Return the learning rate of each group of weights in optimizer step `number` (from 1)."""
         return [
             group["base_lr"] * self.schedule(number, self.epoch)
             for group in self.optimizer.param_groups
@@ -132,8 +132,9 @@ class Engine:
     def launch(
         self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]
     ) -> LaunchedStep:
-        """Start optimizer step `number` (from 1). An accelerator still computes it when this
-        returns.
+        """Start optimizer step `number` (from 1).
+
+        An accelerator still computes it when this returns.
 
         Args:
             micro_batches: those of this rank.
@@ -193,8 +194,9 @@ class Engine:
         )
 
     def _refused(self, too_large: TooLarge | None) -> bool:
-        """Tell whether a rank ran out of memory. The hosts tell one another, so that none waits for
-        its accelerator.
+        """Tell whether a rank ran out of memory.
+
+        The hosts tell one another, so that none waits for its accelerator.
         """
         if self.world.size == 1 or self.in_step:
             return too_large is not None
@@ -236,8 +238,9 @@ class Engine:
         return losses, too_large
 
     def note(self, batches: Sequence[Batch], number: int, failure: Failure) -> TooLarge:
-        """Note that a batch, or the joined `batches`, did not fit in memory: from step `number` on
-        they are split.
+        """Note that `batches`, one or several joined, did not fit in memory.
+
+        From step `number` on, batches of this size are split.
 
         Raises:
             StartAgainError: the other ranks wait in an exchange that this rank can no longer join.
@@ -268,8 +271,9 @@ class Engine:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _filled_up(self, passes: list[list[Batch]]) -> list[list[Batch]]:
-        """Add passes of empty batches up to the largest number of a rank, if the engine is
-        `in_step`.
+        """Add passes of empty batches up to the largest number of passes of a rank.
+
+        Only engines that are `in_step` need this.
         """
         most = int(self.world.largest(torch.tensor([len(passes)]))) if self.in_step else 0
         return [*passes, *[[emptied(passes[0][0])]] * (most - len(passes))]
@@ -303,9 +307,7 @@ class Engine:
         return loss_sums(losses, batch, self.names, self.of_tokens)
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
-        """Add to the gradients; after the `last` micro-batch of a step they are averaged over the
-        ranks.
-        """
+        """Add to the gradients, and average them over the ranks in the `last` pass of a step."""
         self.scaler.scale(loss).backward()
 
     def _update(self, number: int, read: Read) -> Reading:
@@ -329,8 +331,7 @@ class Engine:
     def per_utterance(
         self, sums: dict[str, float], views_weight: float | None = None
     ) -> dict[str, float]:
-        """Scale the sums of `of_tokens` losses so that they can be divided by utterances like the
-        other losses.
+        """Scale sums of losses over tokens, so that utterances divide them like other losses.
 
         `views_weight` is that of the step; None: after the warm-up.
         """
@@ -346,8 +347,9 @@ class Engine:
         return sums
 
     def vector(self, values: Sequence[float]) -> torch.Tensor:
-        """Return numbers as float64 on the device, copied from pinned memory, so that the host does
-        not wait.
+        """Copy numbers to the device as float64.
+
+        From pinned memory, so that the host does not wait.
         """
         pinned = self.world.device.type == "cuda"
         return torch.tensor(values, dtype=torch.float64, pin_memory=pinned).to(
@@ -355,14 +357,16 @@ class Engine:
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the state dict of the model on the CPU of rank 0; empty on other ranks. All ranks
-        must call this together.
+        """Return the state dict of the model on the CPU of rank 0; empty on other ranks.
+
+        All ranks must call this together.
         """
         return on_rank_0(self.model.state_dict(), self.world.rank)
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights, optimizer state, scaler and seed, in one format for all engines and numbers of
-        ranks.
+        """Return weights, optimizer state, scaler and seed.
+
+        The format is the same for all engines and numbers of ranks.
 
         All ranks must call this together. Weights and optimizer state are on the CPU of rank 0
         only.

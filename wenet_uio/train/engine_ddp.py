@@ -49,8 +49,10 @@ class DdpEngine(Engine):
     def end_exchange(
         self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool
     ) -> None:
-        """Exchange the gradients of the first steps by an empty batch; complete an interrupted
-        exchange with zeros.
+        """Complete the exchange of gradients.
+
+        In the first steps, an empty batch exchanges them. Zeros complete an exchange that was
+        broken off.
         """
         if not self.exchanges_meanwhile:
             self._backward(emptied(batch), of_all, last=True)
@@ -58,8 +60,9 @@ class DdpEngine(Engine):
             self.exchange.complete(self.world.device)
 
     def start_over(self) -> None:
-        """Discard the gradients and create DistributedDataParallel again: its last backward pass
-        may be incomplete.
+        """Discard the gradients and create DistributedDataParallel again.
+
+        Its last backward pass may be incomplete.
         """
         super().start_over()
         self.synced = self.objective

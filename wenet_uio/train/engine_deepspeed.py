@@ -1,6 +1,4 @@
-"""deepspeed: every rank holds the weights, and a share of optimizer state (ZeRO 1) and gradients
-(ZeRO 2).
-"""
+"""deepspeed: ranks hold all weights, and shares of optimizer state (ZeRO 1) and gradients (ZeRO 2)."""
 
 from __future__ import annotations
 
@@ -36,8 +34,9 @@ precision."""
 
 
 class DeepspeedEngine(Engine):
-    """train.yaml sets batches, optimizer, learning rate, clipping and arithmetic; the json sets how
-    ranks share memory.
+    """Trains with DeepSpeed, whose json config only sets how ranks share memory.
+
+    train.yaml sets batches, optimizer, learning rate, clipping and arithmetic.
 
     Weights stay fp32 and autocast chooses the arithmetic, as with the other engines. So the engines
     give the same training and differ only in memory.
@@ -113,9 +112,7 @@ class DeepspeedEngine(Engine):
         return {**super().state_dict(), "optimizer": self._optimizer_state()}
 
     def _optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """As optimizer.optimizer_state, gathered weight by weight from the flat shares of the
-        ranks.
-        """
+        """As optimizer.optimizer_state, gathered weight by weight from the ranks' flat shares."""
         share = next((share for share in self._shares() if share in self.optimizer.state), None)
         if share is None:
             return {}
@@ -163,7 +160,7 @@ class DeepspeedEngine(Engine):
         }
 
     def _shares(self) -> list[torch.Tensor]:
-        """Flat tensors with this rank's part of the weights, one for each group of weights."""
+        """Return flat tensors with this rank's part of the weights, one for each group of weights."""
         return self.zero.single_partition_of_fp32_groups
 
 

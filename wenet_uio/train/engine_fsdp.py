@@ -1,6 +1,4 @@
-"""torch_fsdp: every rank holds a share of the weights, gradients and optimizer state
-(fully_shard).
-"""
+"""torch_fsdp: every rank holds a share of weights, gradients and optimizer state (fully_shard)."""
 
 from __future__ import annotations
 

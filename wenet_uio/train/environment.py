@@ -19,8 +19,10 @@ PACKAGES = ("torch", "torchaudio", "numpy", "soundfile", "sentencepiece")
 
 
 def environment(world: World, step: int) -> dict[str, Any]:
-    """Describe a start of the run whose first optimizer step is `step`, as values for
-    environment.yaml.
+    """Describe a start of the run, as values for environment.yaml.
+
+    Args:
+        step: the first optimizer step.
     """
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {
@@ -49,8 +51,9 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    """Commit of the working tree with this file, with `+` if it has changes; `unknown` outside of a
-    git repository.
+    """Return the commit of the working tree with this file, with `+` if it has changes.
+
+    `unknown` outside of a git repository.
     """
     git = [
         "git",

@@ -1,6 +1,4 @@
-"""Record the exchanges of DistributedDataParallel, so that a rank that runs out of memory can
-complete them.
-"""
+"""Record DDP's exchanges, so that a rank that runs out of memory can complete them."""
 
 # Without `from __future__ import annotations`: DDP reads the annotations of its hook.
 
@@ -15,8 +13,7 @@ first pass."""
 
 
 class Exchange:
-    """A communication hook that averages gradients as DDP does, and records the shapes of the
-    buckets.
+    """A communication hook that averages gradients as DDP does, and records the bucket shapes.
 
     Each gradient bucket is one exchange, and all ranks make the exchanges in the same order. A rank
     that runs out of memory in its backward pass stops in the middle of them, while the other ranks
@@ -49,8 +46,9 @@ class Exchange:
         return future
 
     def complete(self, device: torch.device) -> None:
-        """Send zeros for the remaining buckets of an interrupted pass, for which the other ranks
-        wait.
+        """Send zeros for the remaining buckets of an interrupted pass.
+
+        The other ranks wait for these buckets.
         """
         for _, future in self._sent:
             future.wait()

@@ -28,8 +28,9 @@ def freeze(model: TrainableModel, config: TrainKeys) -> None:
 
 
 def freeze_idle(model: TrainableModel) -> None:
-    """Freeze modules whose weight in the loss is 0; otherwise DDP would have to look for unused
-    weights every step.
+    """Freeze modules whose weight in the loss is 0.
+
+    Otherwise DDP would have to look for unused weights in every step.
     """
     for module in model.idle_modules:
         module.requires_grad_(False)

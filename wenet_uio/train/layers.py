@@ -15,8 +15,9 @@ def layers_of(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def contiguous(model: nn.Module) -> None:
-    """Make all weights contiguous, for engines that share them by rows; some kernels are stored
-    channels last.
+    """Make all weights contiguous, for engines that share them by rows.
+
+    Some kernels are stored channels last.
     """
     for weight in model.parameters():
         weight.data = weight.data.contiguous()

@@ -1,5 +1,4 @@
-"""Batches that do not fit in memory: recognise the error, split the batch, and name the config key
-to lower.
+"""Handle batches that do not fit in memory: recognise the error, split, name the key to lower.
 
 too_large.jsonl in the folder of the run has a line with step and size for each such batch. From
 that step on, every rank splits batches that large beforehand, also after restarts. So a run that
@@ -105,8 +104,9 @@ class SizeLimit:
         self._path: Path | None = None
 
     def keep_in(self, path: Path, world: World) -> None:
-        """Load the sizes in the file, and append new ones to it. All ranks must call this
-        together.
+        """Load the sizes in the file, and append new ones to it.
+
+        All ranks must call this together.
         """
         self._path = path
         kept = None
@@ -153,8 +153,9 @@ class SizeLimit:
     def passes(
         self, micro_batches: Sequence[Batch], number: int, device: torch.device, most_frames: int
     ) -> list[list[Batch]]:
-        """Return what a device computes in each pass of step `number`: micro-batches to join (see
-        `grouped`), or one part.
+        """Return what a device computes in each pass of step `number`.
+
+        A pass is a group of micro-batches to join (see `grouped`), or one part of a split batch.
         """
         passes: list[list[Batch]] = []
         for group in grouped(
@@ -167,17 +168,13 @@ class SizeLimit:
         return passes
 
     def fits(self, batches: Sequence[Batch], number: int) -> bool:
-        """False if batches of step `number`, joined to one, are as large as a size that did not
-        fit.
-        """
+        """Tell whether `batches` of step `number`, joined, are below all sizes that did not fit."""
         return not any(
             known.step <= number and known.is_within(*batches) for known in self.too_large
         )
 
     def parts(self, batch: Batch, number: int) -> list[Batch]:
-        """Split a batch of step `number` into halves until no part is as large as a size that did
-        not fit.
-        """
+        """Halve a batch of step `number` until no part is as large as a size that did not fit."""
         if len(batch) < 2 or self.fits([batch], number):
             return [batch]
         half = len(batch) // 2
@@ -185,7 +182,7 @@ class SizeLimit:
         return [part for rows in halves for part in self.parts(rows, number)]
 
     def refusal(self, batches: Sequence[Batch], number: int, reason: str) -> str:
-        """Error message: the size of the batch, and the key to lower."""
+        """Return the error message: the size of the batch, and the key to lower."""
         return f"step {number}: out of memory for {self._advice(batches)} ({reason})"
 
     def _advice(self, batches: Sequence[Batch]) -> str:
@@ -210,8 +207,9 @@ class SizeLimit:
 
 
 def knob(conf: BatchConf, frames: int, seconds: float) -> str:
-    """Return the key of batch_conf, with its value, that limits batches whose longest utterance has
-    `frames` (`seconds`).
+    """Return the key of batch_conf, with its value, that limits the size of a batch.
+
+    `frames` and `seconds` are those of the longest utterance of the batch.
     """
     if conf.batch_type == "static":
         return f"batch_size (now {conf.batch_size or 'absent'})"

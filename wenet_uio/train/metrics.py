@@ -12,9 +12,7 @@ from wenet_uio.dataset.types import Batch
 
 
 def count(batches: Sequence[Batch]) -> dict[str, float]:
-    """Return sizes of some micro-batches by name: utterances, texts without audio, tokens, audio
-    seconds, frames.
-    """
+    """Count utterances, texts without audio, tokens, audio seconds and frames of micro-batches."""
     return {
         "utterances": sum(len(batch) for batch in batches),
         "texts": sum(len(batch) for batch in batches if batch.text_only),
@@ -99,9 +97,7 @@ class Totals:
         }
 
     def throughput(self, ranks: int) -> dict[str, float]:
-        """Return audio seconds per second of all ranks together, share of time waiting for data,
-        and share of padding.
-        """
+        """Return audio seconds per second of all ranks, and shares of data waiting and padding."""
         elapsed = max(self.sums.get("elapsed", 0.0), 1e-9)
         return {
             "audio_seconds_per_second": self.sums.get("seconds", 0.0) * ranks / elapsed,

@@ -23,8 +23,9 @@ class SizedBatches(Protocol):
 
 
 class Loader(SizedBatches, Protocol):
-    """Batches of this rank for one epoch, with a position that can be saved; see
-    wenet_uio.dataset.Loader.
+    """Batches of this rank for one epoch, with a position that can be saved.
+
+    `wenet_uio.dataset.Loader` is one.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -68,8 +69,9 @@ def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
-    """Return the batch on `device`; its lengths stay on the CPU, where the losses of CTC and
-    transducer need them.
+    """Return the batch on `device`, with its lengths on the CPU.
+
+    The losses of CTC and transducer need them there.
 
     A GPU copies it from pinned memory while it computes.
     """
@@ -100,8 +102,7 @@ def grouped(
     most_frames: int,
     fit: Callable[[Sequence[Batch]], bool],
 ) -> list[list[Batch]]:
-    """Return the micro-batches of a step in groups that a device computes as one batch each, see
-    `joined_on`.
+    """Group micro-batches of a step that a device computes as one batch, see `joined_on`.
 
     An accelerator computes few large batches faster than many small ones. So neighbours are a group
     while they `fit` and have at most `most_frames` frames with their padding. Texts without audio,
@@ -169,7 +170,7 @@ def _in_order(values: Iterable[Any], order: Sequence[int]) -> tuple[Any, ...]:
 
 
 def _padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:
-    """Tensors (B, L, ...) one after the other, padded to the longest."""
+    """Concatenate tensors (B, L, ...), padded with `value` to the longest."""
     longest = max(tensor.size(1) for tensor in tensors)
     result = tensors[0].new_full((sum(map(len, tensors)), longest, *tensors[0].shape[2:]), value)
     first = 0

@@ -38,8 +38,9 @@ log = logging.getLogger(__name__)
 
 
 class CardFacts(NamedTuple):
-    """What the folder of a run does not say about the model; None: as in the card that is there, or
-    left out.
+    """Facts about the model that the folder of its run does not have.
+
+    None: as in the existing card, or left out.
     """
 
     languages: Sequence[str] | None = None
@@ -77,7 +78,7 @@ def write_model_card(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> Pat
 
 
 def _front_matter_of(path: Path) -> dict[str, Any]:
-    """Front matter of the card that is there; empty without a card.
+    """Read the front matter of the existing card; empty without a card.
 
     Raises:
         ValueError: a person wrote the file, or its front matter is damaged.
@@ -98,7 +99,7 @@ def _front_matter_of(path: Path) -> dict[str, Any]:
 
 
 def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> dict[str, Any]:
-    """Return keys of the first block: those that are known, and those of the card that is there."""
+    """Merge the keys of the existing front matter with those that are known."""
     known: dict[str, Any] = {}
     if facts.languages:
         known["language"] = (
@@ -307,8 +308,9 @@ class _Card:
 
 
 def untrained(config: Config) -> SpeechModel:
-    """Return the model without its weights: no memory is allocated, and neither CMVN nor the labels
-    of <sos> are needed.
+    """Return the model without weights, on the meta device.
+
+    No memory is allocated, and neither CMVN nor the labels of <sos> are needed.
     """
     conf = config.tokenizer_conf
     labels = conf.model_copy(
@@ -324,9 +326,7 @@ def _parameters(model: SpeechModel) -> str:
 
 
 def _public(data_list: str) -> str:
-    """Return a data list as strangers may see it: without secrets, and without the folders of this
-    machine.
-    """
+    """Return a data list without its secrets and without the folders of this machine."""
     if "://" in data_list and not data_list.startswith("file://"):
         return shown(data_list)
     path = PurePath(data_list.removeprefix("file://"))

@@ -45,7 +45,7 @@ class Objective(nn.Module):
         )
 
     def _zero_loss(self, batch: Batch) -> torch.Tensor:
-        """0 times the loss of one second of silence."""
+        """Return 0 times the loss of one second of silence."""
         training = self.model.training
         self.model.eval()  # batch norms must not count the silence
         losses = self._losses(_silence(batch), None)
@@ -89,5 +89,5 @@ def _silence(batch: Batch) -> Batch:
 
 
 def cr_weight(keys: RegularisationKeys, number: int) -> float:
-    """Weight of the divergence between two views in optimizer step `number` (from 1)."""
+    """Return the weight of the divergence between two views in optimizer step `number` (from 1)."""
     return keys.cr_loss_scale * min(1.0, number / max(1, keys.cr_warmup_steps))

@@ -1,6 +1,4 @@
-"""Attention weights, CTC posteriors and greedy text of one utterance, for pictures of the training
-progress.
-"""
+"""Observe one utterance for pictures: attention weights, CTC posteriors and greedy text."""
 
 from __future__ import annotations
 
@@ -90,8 +88,9 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
 
 @contextmanager
 def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
-    """Within the block, record attention weights by part, and `ctc` logits, of the first utterance
-    of a batch.
+    """Record attention weights and CTC logits of the first utterance of a batch in the block.
+
+    The dictionary has the weights by part of the model, and the logits as `ctc`.
     """
     seen: dict[str, torch.Tensor] = {}
     parts = _attentions(model)
@@ -112,8 +111,9 @@ def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
 
 
 def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
-    """Return the last self-attention of the encoder, and the last cross-attention of the
-    left-to-right decoder.
+    """Return the last self-attention of the encoder and the last cross-attention of the decoder.
+
+    The decoder is the left-to-right one.
     """
     named = {
         name: module
@@ -136,9 +136,7 @@ def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
 def _recording(
     attention: MultiHeadedAttention, name: str, seen: dict[str, torch.Tensor]
 ) -> Callable[..., torch.Tensor]:
-    """Return `attention.attend`, which also stores the weights of the first utterance in
-    seen[name].
-    """
+    """Wrap `attention.attend` to also store the weights of the first utterance in seen[name]."""
     attend = attention.attend
 
     def record(

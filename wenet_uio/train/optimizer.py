@@ -1,6 +1,4 @@
-"""Build optimizers and learning rate schedules by their names in the yaml; save and load optimizer
-state.
-"""
+"""Build optimizers by their names in the yaml; save and load optimizer state."""
 
 from __future__ import annotations
 
@@ -32,8 +30,9 @@ rates in optim_conf."""
 
 
 def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Optimizer:
-    """Build the optimizer of the trainable weights, with a group (key `base_lr`) for each module of
-    optim_conf.
+    """Build the optimizer of the trainable weights, with a group for each module of optim_conf.
+
+    The key `base_lr` of a group has its rate before the schedule.
     """
     conf = config.optim_conf
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
@@ -57,8 +56,9 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
 
 
 def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
-    """Return names of the weights that belong to `modules`, dotted names of modules or weights; ""
-    is the whole model.
+    """Return names of the weights in `modules`, dotted names of modules or weights.
+
+    "" is the whole model.
 
     Raises:
         ValueError: the model has no such module; the message has the nearest name.
@@ -87,8 +87,9 @@ def _is_part(name: str, module: str) -> bool:
 def optimizer_state(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, rank: int = 0
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """Return {name of a weight: complete optimizer state of the weight} on the CPU of rank 0; empty
-    on the other ranks.
+    """Return {name of a weight: its complete optimizer state} on the CPU of rank 0.
+
+    Empty on the other ranks.
 
     Ranks that share weights must call this together.
     """
@@ -102,7 +103,7 @@ def optimizer_state(
 
 
 def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
-    """Complete tensors on the CPU of rank 0; empty on the other ranks.
+    """Return complete tensors on the CPU of rank 0; empty on the other ranks.
 
     Tensors that the ranks share are collected one after the other, so that no device holds more
     than one of them. Ranks that share tensors must call this together.
@@ -138,8 +139,9 @@ def load_optimizer_state(
     optimizer: torch.optim.Optimizer,
     saved: Mapping[str, Mapping[str, torch.Tensor]],
 ) -> None:
-    """Load the result of `optimizer_state`, on any number of ranks; weights that are not in it
-    start without state.
+    """Load the result of `optimizer_state`, on any number of ranks.
+
+    Weights that it lacks start without state.
     """
     for name, weight in model.named_parameters():
         if weight.requires_grad and name in saved:
@@ -149,15 +151,17 @@ def load_optimizer_state(
 
 
 def whole(value: torch.Tensor) -> torch.Tensor:
-    """Return the complete tensor, if each rank holds a part of it. Ranks that share it must call
-    this together.
+    """Return the complete tensor, if each rank holds a part of it.
+
+    Ranks that share it must call this together.
     """
     return cast("DTensor", value).full_tensor() if _is_shared(value) else value
 
 
 def _dealt(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Copy `value` to the device of `weight`, shared over the ranks as `weight` is if both have one
-    shape.
+    """Copy `value` to the device of `weight`, shared over the ranks as the weight is.
+
+    A value of another shape, such as a step count, is not shared.
     """
     value = value.to(weight.device)
     if _is_shared(weight) and value.shape == weight.shape:
@@ -170,16 +174,18 @@ def _dealt(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _is_shared(value: torch.Tensor) -> bool:
-    """True if each rank holds a part. The package of DTensor is not imported for this: that takes
-    half a second.
+    """True if each rank holds a part.
+
+    The package of DTensor is not imported for this: that takes half a second.
     """
     package = sys.modules.get("torch.distributed.tensor")
     return package is not None and isinstance(value, package.DTensor)
 
 
 def build_schedule(config: TrainKeys) -> Schedule:
-    """Build the schedule, a pure function of step and epoch, so that a resumed run needs no state
-    of it.
+    """Build the schedule, a pure function of step and epoch.
+
+    So a resumed run needs no state of it.
     """
     if isinstance(config.scheduler_conf, EdenConf):
         return _eden(config.scheduler_conf)
@@ -188,8 +194,9 @@ def build_schedule(config: TrainKeys) -> Schedule:
 
 
 def _eden(conf: EdenConf) -> Schedule:
-    """Yao et al. 2023, https://arxiv.org/abs/2310.11230, equation 8; steps are counted as in
-    icefall, from 0.
+    """Return the schedule Eden (Yao et al. 2023, https://arxiv.org/abs/2310.11230, equation 8).
+
+    Steps are counted as in icefall, from 0.
     """
 
     def multiple(step: int, epoch: int) -> float:
@@ -206,8 +213,9 @@ def _eden(conf: EdenConf) -> Schedule:
 
 
 def _warmup(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[int], float]:
-    """Vaswani et al. 2017, section 5.3, scaled to 1 at the end of the warm-up (WarmupLR of ESPnet
-    and WeNet).
+    """Return WarmupLR of ESPnet and WeNet: Vaswani et al. 2017, section 5.3.
+
+    It is scaled to 1 at the end of the warm-up.
     """
     if not conf.warmup_steps:
         return lambda step: step**-0.5
@@ -217,7 +225,10 @@ def _warmup(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[int], float]:
 def _noam_hold_annealing(
     conf: NoamHoldAnnealingConf, optim_conf: OptimizerConf
 ) -> Callable[[int], float]:
-    """Xu et al. 2023, https://arxiv.org/abs/2305.05084, section 4; steps are counted as in NeMo."""
+    """Return NoamHoldAnnealing (Xu et al. 2023, https://arxiv.org/abs/2305.05084, section 4).
+
+    Steps are counted as in NeMo.
+    """
     lowest = conf.min_lr / optim_conf.rates[-1]
 
     def multiple(step: int) -> float:

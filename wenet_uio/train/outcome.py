@@ -1,5 +1,6 @@
-"""What an optimizer step gives: numbers on the device, which the host may read when it has launched
-the next step.
+"""Results of an optimizer step.
+
+The numbers are on the device. The host may read them when it has launched the next step.
 """
 
 from __future__ import annotations

@@ -16,9 +16,7 @@ SHOWN_UNITS = 40
 
 
 def pictures(observation: Observation) -> dict[str, np.ndarray]:
-    """Pictures by name: `attention_encoder`, `attention_decoder` and `ctc`, if the model has these
-    parts.
-    """
+    """Draw `attention_encoder`, `attention_decoder` and `ctc`, as far as the model has them."""
     drawn = {
         f"attention_{part}": _attention(weights, part)
         for part, weights in observation.attention.items()
@@ -30,7 +28,7 @@ def pictures(observation: Observation) -> dict[str, np.ndarray]:
 
 
 def _attention(weights: np.ndarray, part: str) -> np.ndarray:
-    """Return one panel for each head; weights (heads, queries, keys)."""
+    """Draw weights (heads, queries, keys), one panel for each head."""
     columns = min(4, len(weights))
     rows = -(-len(weights) // columns)
     figure = figure_of(3.2 * columns, 2.6 * rows, rows, columns)
@@ -46,7 +44,7 @@ def _attention(weights: np.ndarray, part: str) -> np.ndarray:
 
 
 def _posteriors(posteriors: np.ndarray) -> np.ndarray:
-    """Probabilities of the most probable units over time; posteriors (frames, units)."""
+    """Draw the probabilities (frames, units) of the most probable units over time."""
     units = np.sort(np.argsort(-posteriors.max(axis=0), kind="stable")[:SHOWN_UNITS])
     figure = figure_of(10, 1.5 + 0.12 * len(units))
     axes = figure.add_subplot(xlabel="encoder frame", ylabel="unit")
@@ -60,8 +58,7 @@ def _posteriors(posteriors: np.ndarray) -> np.ndarray:
 
 
 def figure_of(width: float, height: float, rows: int = 1, columns: int = 1) -> Figure:
-    """Return a figure of `width` by `height` inches, with room for the labels around each of its
-    panels.
+    """Return a figure of `width` by `height` inches, with room for labels around each panel.
 
     The room is fixed. A layout that measures the labels takes longer than to draw the figure.
     """

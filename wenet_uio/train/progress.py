@@ -90,7 +90,7 @@ class Progress:
         self.total, self.samples, self.costs = Totals(), Counter(), Counter()
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of all fields as plain values."""
+        """Return copies of all fields as plain values."""
         sums = {"interval": dict(self.interval.sums), "total": dict(self.total.sums)}
         return {**vars(self), **sums, "samples": dict(self.samples), "costs": dict(self.costs)}
 

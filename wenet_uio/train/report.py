@@ -1,6 +1,4 @@
-"""Report the progress of a run: a progress bar or log lines, a summary of each epoch, points of
-TensorBoard.
-"""
+"""Report the progress of a run: progress bar or log lines, epoch summaries, TensorBoard."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ class Reporter:
         self._board = SummaryWriter(folder, purge_step=first_step, filename_suffix=f".{self._run}")
 
     def mark(self) -> dict[str, Any]:
-        """Suffix and lengths of the TensorBoard files so far; part of the state of a run."""
+        """Return suffix and lengths of the TensorBoard files so far; part of the state of a run."""
         assert self._board is not None, "open() comes first"
         self._board.flush()
         return {
@@ -136,8 +134,9 @@ class Reporter:
         account: Account,
         costs: Mapping[int, int],
     ) -> None:
-        """Log the summary of an epoch; write `cv` as cv/*, and the account and a histogram of
-        `costs` as data/*.
+        """Log the summary of an epoch and write its points.
+
+        `cv` is written as cv/*, the account and a histogram of `costs` as data/*.
         """
         if not self.enabled:
             return
@@ -206,7 +205,7 @@ class Reporter:
         return f"epoch {self._epoch}/{self.max_epoch - 1}"
 
     def _remaining(self) -> str:
-        """Time to the end of the run at the speed of this epoch."""
+        """Estimate the time to the end of the run at the speed of this epoch."""
         pace = (time.monotonic() - self._began) / max(self._done - self._done_before, 1)
         to_do = self._steps - self._done + (self.max_epoch - self._epoch - 1) * self._steps
         to_do = min(to_do, self.max_steps - self._step - (self._done - self._done_before))

@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 
 
 def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config, Tokenizer]:
-    """Read a train.yaml and build its tokenizer; set `input_dim`, `output_dim`, `vocab_size`,
-    `dtype` and special ids.
+    """Read a train.yaml and build its tokenizer.
+
+    The result has `input_dim`, `output_dim`, `vocab_size`, `dtype` and special ids.
 
     Of a tokenizer without units file, the paths become those of the files that it reads.
 
@@ -65,8 +66,7 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
 
 
 def with_dtype(config: Config, device: torch.device, run: Path | None = None) -> Config:
-    """Replace `dtype: auto` by the type of the arithmetic for this device; `cudnn_attention` takes
-    effect here, too.
+    """Replace `dtype: auto` by the arithmetic for this device, and apply `cudnn_attention`.
 
     Args:
         run: folder of the run. On a CPU, a run that resumes keeps its type if the CPU has it.
@@ -89,8 +89,9 @@ def with_dtype(config: Config, device: torch.device, run: Path | None = None) ->
 
 
 def _kept(run: Path, device: torch.device) -> str | None:
-    """Return the arithmetic that a run on a CPU began with, if this CPU has it; None if there is no
-    such run.
+    """Return the arithmetic that a run on a CPU began with.
+
+    None if there is no such run, or this CPU lacks the arithmetic.
     """
     path = run / TRAIN_CONFIG
     if device.type != "cpu" or not path.exists():

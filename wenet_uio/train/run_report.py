@@ -1,6 +1,4 @@
-"""Write report.html of a training run: one page that embeds its pictures and needs no other
-file.
-"""
+"""Write report.html of a training run: one page with its pictures, which needs no other file."""
 
 from __future__ import annotations
 
@@ -147,8 +145,7 @@ def _summary(folder: Path, series: Series) -> str:
 
 
 def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
-    """Error rates of all decode modes that are scored in the folder of the run, with their
-    intervals.
+    """Read the error rates, with intervals, of all decode modes that are scored in a run's folder.
 
     Args:
         unit: heading of the rates, such as WER.
@@ -217,7 +214,7 @@ def _bad_samples(bad: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _environment(folder: Path) -> Table:
-    """Versions, hardware and command of the starts of the run, one column per start."""
+    """Tabulate versions, hardware and command of the starts of the run, one column per start."""
     starts = read_starts(folder)
     names = dict.fromkeys(name for start in starts for name in start)
     shown = list(enumerate(starts, 1))

@@ -1,5 +1,4 @@
-"""The running average of the weights: updated while the run trains, saved beside the weights of
-each epoch.
+"""The running average of the weights, updated in training and saved with each epoch.
 
 The sums are float64 on the CPU of rank 0. So the average is the same whatever the engine, and costs
 no memory of an accelerator. The saved files have the types of the weights.
@@ -16,9 +15,7 @@ from wenet_uio.config.regularisation import ModelAvgConf
 
 
 class RunningAverage:
-    """Mean of the weights after every `interval`-th optimizer step, or their exponential
-    average.
-    """
+    """Mean, or exponential average, of the weights after every `interval`-th optimizer step."""
 
     def __init__(self, conf: ModelAvgConf) -> None:
         self.conf = conf
@@ -54,13 +51,14 @@ class RunningAverage:
         return {"count": self.count, "decay": self.conf.decay, "since": self.conf.since}
 
     def state_dict(self) -> dict[str, Any]:
-        """Count, means and config; copies."""
+        """Return copies of count and means, and the config."""
         means = {name: value.clone() for name, value in self._means.items()}
         return {"count": self.count, "means": means, "conf": self.conf.model_dump()}
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Continue from a result of `state_dict`; None, of a run that had no average so far, starts
-        a new one.
+        """Continue from a result of `state_dict`.
+
+        None starts a new average: the run had none so far.
 
         Raises:
             ValueError: the state is of an average with another config.

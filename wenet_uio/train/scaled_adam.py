@@ -1,5 +1,6 @@
-"""ScaledAdam (Yao et al. 2023, https://arxiv.org/abs/2310.11230, section 3.5): Adam whose steps
-have the scale of the weights, and that learns this scale too.
+"""ScaledAdam: Adam whose steps have the scale of the weights, and which learns this scale too.
+
+Yao et al. 2023, https://arxiv.org/abs/2310.11230, section 3.5.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ before."""
 
 @dataclass
 class _Stack:
-    """Weights of one shape and group, computed as one tensor; `state` are views of the tensors
-    here.
+    """Weights of one shape and group, computed as one tensor.
+
+    The optimizer's `state` has views of the tensors here.
     """
 
     weights: list[torch.nn.Parameter]
@@ -116,8 +118,9 @@ class ScaledAdam(torch.optim.Optimizer):
     def _clipping_factor(
         self, stacks: Sequence[_Stack], grads: Sequence[torch.Tensor]
     ) -> torch.Tensor | None:
-        """Return the factor () of the gradients of a group; None: 1. The state of its first weight
-        has the norms of the past.
+        """Return the factor () of the gradients of a group; None: 1.
+
+        The state of its first weight has the norms of the past.
         """
         group, first, done = stacks[0].group, stacks[0].first, int(stacks[0].step)
         scale, period = group["clipping_scale"], group["clipping_update_period"]
@@ -144,8 +147,9 @@ class ScaledAdam(torch.optim.Optimizer):
 
 
 def _median(norms: torch.Tensor, done: int) -> torch.Tensor | None:
-    """Return the median () of the last norms (period,), with the allowance; None if it is not
-    estimated after `done` steps.
+    """Return the median () of the last norms (period,), with the allowance.
+
+    None if it is not estimated after `done` steps.
     """
     period = len(norms)
     early = done in FIRST_ESTIMATES and done < period
@@ -161,7 +165,7 @@ def _gradient(weight: torch.nn.Parameter) -> torch.Tensor:
 
 
 def _rms(values: torch.Tensor) -> torch.Tensor:
-    """Root mean square of each of N tensors (N, *shape) -> (N,)."""
+    """Return the root mean square of each of N tensors (N, *shape) -> (N,)."""
     return values.flatten(1).square().mean(dim=1).sqrt()
 
 
@@ -171,7 +175,7 @@ def _of_each(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _relative_sum_of_squares(stack: _Stack, grad: torch.Tensor) -> torch.Tensor:
-    """Sum () of the squares of the gradients, each times the RMS of its weight."""
+    """Return the sum () of the squares of the gradients, each times the RMS of its weight."""
     if stack.is_scalar:
         return grad.square().sum() * stack.group["scalar_lr_scale"] ** 2
     return (grad.flatten(1).square().sum(dim=1) * stack.tensors["param_rms"].square()).sum()
@@ -203,8 +207,9 @@ def _step(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
 
 
 def _learn_scale(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
-    """Note the gradient of each tensor's scale; at the end of a period, add a step of the scales to
-    delta.
+    """Record the gradient of each tensor's scale.
+
+    At the end of a period, add a step of the scales to delta.
     """
     group, tensors, done = stack.group, stack.tensors, int(stack.step)
     period, (beta1, beta2) = group["size_update_period"], group["betas"]

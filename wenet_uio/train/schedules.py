@@ -9,8 +9,9 @@ from wenet_uio.config.schedules import TriStageConf, WarmupCosineConf
 
 
 def warmup_cosine(conf: WarmupCosineConf, base_lr: float) -> Callable[[int], float]:
-    """Return the factor of the rate `base_lr`: 1 at the end of the warm-up, min_lr / base_lr from
-    max_steps on.
+    """Return WarmupCosine: a linear rise to 1, then half a cosine down to min_lr / base_lr.
+
+    The factor is 1 at the end of the warm-up and lowest from max_steps on.
     """
     lowest = conf.min_lr / base_lr
 

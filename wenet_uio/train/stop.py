@@ -7,8 +7,9 @@ from typing import Any
 
 
 class StopRequest:
-    """Remembers whether this process received a SIGTERM. Job schedulers send it before they take a
-    machine away.
+    """Remembers whether this process received a SIGTERM.
+
+    Job schedulers send it before they take a machine away.
     """
 
     asked = False
@@ -18,8 +19,9 @@ class StopRequest:
         signal.signal(signal.SIGTERM, self._note)
 
     def ignore(self) -> None:
-        """Ignore further SIGTERMs: the run is complete, and a late one would only change the exit
-        status.
+        """Ignore further SIGTERMs.
+
+        The run is complete, and a late signal would only change the exit status.
         """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

@@ -1,5 +1,6 @@
-"""The loop over epochs: train, validate, save; from the newest state to the end of the run. Read
-this file first.
+"""The loop over epochs: train, validate, save; from the newest state to the end of the run.
+
+Read this file first.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class Monitoring:
 
 
 class Trainer:
-    """Trains a model. Every rank runs one trainer in step with the others; rank 0 writes the
-    files.
+    """Trains a model.
+
+    Every rank runs one trainer in step with the others; rank 0 writes the files.
     """
 
     def __init__(
@@ -89,8 +91,10 @@ class Trainer:
         """Mark of the TensorBoard files in the loaded state; None in a new run."""
 
     def run(self) -> bool:
-        """Train to the end of the run; False if a SIGTERM ended training early, with the state
-        saved.
+        """Train to the end of the run.
+
+        Returns:
+            False if a SIGTERM ended training early, with the state saved.
         """
         if not (complete := self.progress.end(self.config)) and not self._train():
             return False
@@ -110,8 +114,9 @@ class Trainer:
         return True
 
     def save(self, *, meanwhile: bool = False) -> None:
-        """Write the state of the run, or let a thread write it `meanwhile`. All ranks must call
-        this together.
+        """Write the state of the run, or let a thread write it `meanwhile`.
+
+        All ranks must call this together.
         """
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
         progress = self.progress
@@ -211,15 +216,17 @@ class Trainer:
             self.folder.save_weights(name, weights)
 
     def _steps_to_do(self) -> int:
-        """Optimizer steps from here to the end of the epoch."""
+        """Return the number of optimizer steps from here to the end of the epoch."""
         if self.progress.trained:
             return 0
         steps_of_data = math.ceil(len(self.train) / self.config.accum_grad)
         return min(steps_of_data, (self.config.max_steps or sys.maxsize) - self.progress.step)
 
     def _train_epoch(self) -> bool:
-        """Train to the end of the current epoch; False if a rank received a SIGTERM, with the state
-        saved.
+        """Train to the end of the current epoch.
+
+        Returns:
+            False if a rank received a SIGTERM; the state is saved.
         """
         progress, config = self.progress, self.config
         self.read_at, steps_left = time.perf_counter(), self._steps_to_do()
@@ -261,8 +268,10 @@ class Trainer:
         self.progress.count(micro_batches)
 
     def _read_results(self, most: int) -> bool:
-        """Account for the oldest steps until at most `most` are not read; True if a rank received a
-        SIGTERM by then.
+        """Account for the oldest steps until at most `most` are not read.
+
+        Returns:
+            True if a rank received a SIGTERM by then.
         """
         stop = False
         while len(self.launched) > most:
@@ -315,8 +324,10 @@ class Trainer:
             )
 
     def _end_epoch(self) -> bool:
-        """Validate, report and save; False if a rank received a SIGTERM during validation, with the
-        state saved.
+        """Validate, report and save.
+
+        Returns:
+            False if a rank received a SIGTERM during validation; the state is saved.
         """
         progress = self.progress
         cv = FirstUtterance(self.cv)

@@ -24,8 +24,7 @@ def clip_and_apply(
     largest_norm: float,
     read: Read,
 ) -> Reading:
-    """Clip the gradients of `weights` to `largest_norm`, and change the weights unless the norm is
-    not finite.
+    """Clip the gradients of `weights` to `largest_norm`; change the weights if the norm is finite.
 
     The fused kernels of Adam receive this decision as a tensor, so that the host does not wait. For
     other optimizers, and with the scaler of fp16, the host waits for the norm, and decides.

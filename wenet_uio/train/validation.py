@@ -71,8 +71,9 @@ def validate(
 def _losses(
     engine: Engine, batch: Batch, names: Sequence[str], notes: tuple[int, list[TooLarge]]
 ) -> torch.Tensor:
-    """Return sums of the losses of a batch, which is split until its parts fit in memory; `notes`
-    lists their sizes.
+    """Return sums of the losses of a batch, splitting it until its parts fit in memory.
+
+    `notes` lists the sizes that did not fit.
     """
     number, too_large = notes
     try:

@@ -40,8 +40,9 @@ class Post:
 
 
 class Watchdog:
-    """A thread that checks whether `beat` was called within the last `seconds`; 0 seconds: no
-    checks.
+    """A thread that checks whether `beat` was called within the last `seconds`.
+
+    With 0 seconds it checks nothing.
 
     If not, each rank posts the stack of its main thread. The lowest rank that answers logs the
     stacks of the ranks that are behind, and the ranks that do not answer. The watchdog does not end
@@ -71,8 +72,9 @@ class Watchdog:
             self._thread.join(GRACE)
 
     def beat(self, doing: str) -> None:
-        """Record progress: this rank now does `doing`. All ranks must call this in the same
-        order.
+        """Record progress: this rank now does `doing`.
+
+        All ranks must call this in the same order.
         """
         self._post = Post(self._post.place + 1, doing, self._post.process, "")
         self._last = time.monotonic()
@@ -114,8 +116,7 @@ class Watchdog:
 
 
 def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:
-    """Format the report: the ranks that are behind with their stacks, and the ranks that
-    do not answer.
+    """Report the ranks that are behind, with their stacks, and the ranks that do not answer.
 
     Args:
         seconds: time without progress.

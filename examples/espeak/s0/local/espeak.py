@@ -1,5 +1,6 @@
-"""Speech synthesis by eSpeak NG through ctypes. Library and voices come with the package
-espeakng-loader.
+"""Speech synthesis by eSpeak NG through ctypes.
+
+Library and voices come with the package espeakng-loader.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class NoSpeechError(ValueError):
 
 
 def speak(text: str, setting: Setting) -> np.ndarray:
-    """Synthesise `text` as samples (T,) int16 at SAMPLE_RATE. The same call always gives the same
-    samples.
+    """Synthesise `text` as samples (T,) int16 at SAMPLE_RATE.
+
+    The same call always gives the same samples.
 
     Raises:
         NoSpeechError: the text cannot be spoken.
