@@ -7,7 +7,7 @@ import torch
 
 from tests.train.support.tiny import small_config
 from wenet_uio.dataset.plan.worst_shapes import Shape
-from wenet_uio.train.batch_size import Found, cpu_trial, largest_batch, limited_process
+from wenet_uio.train.batch_size import LargestBatch, cpu_trial, largest_batch, limited_process
 
 MB = 1_000_000
 
@@ -31,7 +31,9 @@ def test_the_batch_found_fits_and_5_percent_more_does_not(room: int) -> None:
 
 def test_no_batch_has_more_utterances_than_the_bucket() -> None:
     tried: list[int] = []
-    assert largest_batch(trial_with_room(10**9, tried), Shape(13, 10, 1), 8) == Found(13, 130)
+    assert largest_batch(trial_with_room(10**9, tried), Shape(13, 10, 1), 8) == LargestBatch(
+        13, 130
+    )
     assert tried == [8, 13]
 
 

@@ -5,7 +5,7 @@ import yaml
 
 from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy
 from wenet_uio.dataset.plan.worst_shapes import Shape
-from wenet_uio.train.batch_size import Found
+from wenet_uio.train.batch_size import LargestBatch
 from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches
 
 POLICY = DurationBucketPolicy(
@@ -20,7 +20,7 @@ def fits(frames: int):
 
 def test_an_empty_bucket_gets_the_batch_size_of_the_next_longer_bucket() -> None:
     found = largest_batches(POLICY, SHAPES, fits(4000), 10**9)
-    assert found == [Found(40, 40), None, Found(10, 10)]
+    assert found == [LargestBatch(40, 40), None, LargestBatch(10, 10)]
     text = batch_conf_yaml(POLICY, SHAPES, found)
     conf = yaml.safe_load(text)["batch_conf"]
     assert conf == {

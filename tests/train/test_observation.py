@@ -32,7 +32,7 @@ def test_an_utterance_has_attention_of_encoder_and_decoder_and_ctc_posteriors(
     for weights in (*seen.attention.values(), seen.posteriors):
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
     best = seen.posteriors.argmax(-1)
-    assert seen.heard == tuple(
+    assert seen.recognised == tuple(
         unit for n, unit in enumerate(best) if unit and (n == 0 or best[n - 1] != unit)
     )
 

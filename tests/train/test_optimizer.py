@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.train.support.tiny import TinyModel, tiny_config
-from wenet_uio.train.optimizer import build_optimizer, build_schedule
+from wenet_uio.train.optimizer import build_optimizer
+from wenet_uio.train.schedules import build_schedule
 
 
 def rates(scheduler: str, **conf: float) -> list[float]:

@@ -21,11 +21,11 @@ from wenet_uio.config import ConfigError
 from wenet_uio.train import trainer as training
 from wenet_uio.train.optimizer import (
     build_optimizer,
-    build_schedule,
     load_optimizer_state,
     optimizer_state,
 )
 from wenet_uio.train.scaled_adam import ScaledAdam
+from wenet_uio.train.schedules import build_schedule
 
 EDEN = {
     "scheduler": "eden",

@@ -22,7 +22,7 @@ from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.stop import StopRequest
-from wenet_uio.train.trainer import Loaders, Monitoring, Trainer
+from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
 
 
@@ -67,8 +67,16 @@ def make_trainer(
     folder, reporter = RunFolder(path), Reporter(True, path / "tensorboard", config.max_epoch)
     stop = StopRequest()
     stop.listen()
-    loaders = Loaders(train or ListLoader(TRAIN), cv or ListLoader(CV))
-    trainer = Trainer(config, engine, loaders, folder, Monitoring(reporter, Watchdog(CPU, 0), stop))
+    trainer = Trainer(
+        config,
+        engine,
+        folder,
+        train=train or ListLoader(TRAIN),
+        cv=cv or ListLoader(CV),
+        reporter=reporter,
+        watchdog=Watchdog(CPU, 0),
+        stop=stop,
+    )
     state = folder.newest_state()
     if state is not None:
         trainer.load(state)

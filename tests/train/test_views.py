@@ -19,7 +19,7 @@ from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.objective import cr_weight
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.stop import StopRequest
-from wenet_uio.train.trainer import Loaders, Monitoring, Trainer
+from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
 
 KEYS = {"cr_loss_scale": 0.5, "cr_warmup_steps": 6, "model_conf": {"ctc_weight": 0.3}}
@@ -37,9 +37,12 @@ def make_trainer(path: Path, train: ListLoader, **keys: Any) -> Trainer:
     trainer = Trainer(
         config,
         engine,
-        Loaders(train, ListLoader(CV)),
         folder,
-        Monitoring(reporter, Watchdog(CPU, 0), StopRequest()),
+        train=train,
+        cv=ListLoader(CV),
+        reporter=reporter,
+        watchdog=Watchdog(CPU, 0),
+        stop=StopRequest(),
     )
     if (state := folder.newest_state()) is not None:
         trainer.load(state)

@@ -48,7 +48,7 @@ from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
 from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.stop import StopRequest
-from wenet_uio.train.trainer import Loaders, Monitoring, Trainer
+from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
 
 STATES = (
@@ -246,8 +246,17 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     reporter = Reporter(
         world.rank == 0, board, config.max_epoch, config.max_steps, tokenizer.detokenize
     )
-    monitoring = Monitoring(reporter, Watchdog(world, args.watchdog), stop)
-    trainer = Trainer(config, engine, Loaders(train, cv), folder, monitoring)
+    watchdog = Watchdog(world, args.watchdog)
+    trainer = Trainer(
+        config,
+        engine,
+        folder,
+        train=train,
+        cv=cv,
+        reporter=reporter,
+        watchdog=watchdog,
+        stop=stop,
+    )
 
     if state is not None:
         trainer.load(state, allow_data_changes=args.allow_data_changes)

@@ -24,7 +24,7 @@ from wenet_uio.train.pictures import figure_of
 RESAMPLES = 1000
 UNITS: tuple[Unit, ...] = ("char", "word")
 AVERAGES = (("", "."), (", running average", "running"))
-"""What is added to the name of a row, and the folder of its results."""
+"""Suffix of the name of a row, and the folder of its results in that of the run."""
 RATE = {"char": "CER", "word": "WER"}
 
 Errors = dict[str, Counts]
@@ -94,7 +94,7 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
 
 
 def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
-    """Return the lines of a row: one for each decode mode, with all of its seeds that are scored."""
+    """Return a line for each decode mode of a row, with the seeds whose parts are all scored."""
     scored = (
         {path.parents[1] for path in row.glob(f"seed_*/{part.name}/scored")} for part in parts
     )
@@ -105,33 +105,34 @@ def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
     model = untrained(load_config(runs[0] / TRAIN_CONFIG, of_model=True))
     parameters = sum(weight.numel() for weight in model.parameters())
     epochs = sum(len(list(run.glob("epoch_*.yaml"))) for run in runs) / len(runs)
-    seconds = sum(sum(map(float, (run / "cpu_seconds").read_text().split())) for run in runs) / len(
-        runs
-    )
+    minutes = sum(_cpu_seconds(run) for run in runs) / len(runs) / 60
     lines: dict[tuple[str, str], Line] = {}
 
-    for (averaged, folder), run, part in product(AVERAGES, runs, parts):
-        results = run / folder
-        for text in sorted((results / part.name).glob("*/text")):
-            name, mode = row.name + averaged, text.parent.name
-            line = lines.setdefault(
-                (name, mode), Line(name, mode, parameters, epochs, seconds / 60)
-            )
+    for (suffix, results), run, part in product(AVERAGES, runs, parts):
+        for text in sorted((run / results / part.name).glob("*/text")):
+            name, mode = row.name + suffix, text.parent.name
+            line = lines.setdefault((name, mode), Line(name, mode, parameters, epochs, minutes))
             for unit in UNITS:
                 line.errors.setdefault((part.name, unit), {})[run.name] = _errors(part, text, unit)
 
     return list(lines.values())
 
 
+def _cpu_seconds(run: Path) -> float:
+    """Return the CPU time of training, summed over the starts of the run."""
+    return sum(map(float, (run / "cpu_seconds").read_text().split()))
+
+
 def _errors(part: Part, text: Path, unit: Unit) -> Errors:
+    """Count the errors of each utterance in a file of decoded texts."""
     scores = score(part.references, read_table(text), WordRules(unit))
     return {key: Counts.of(pairs) for key, pairs in scores.utterances.items()}
 
 
 def _sum(seeds: Iterable[Errors], keys: Iterable[str]) -> list[Counts]:
     """Return the counts of each utterance, added over the seeds."""
-    several = list(seeds)
-    return [sum((errors[key] for errors in several), Counts()) for key in keys]
+    seeds = list(seeds)  # it is passed once for each key
+    return [sum((errors[key] for errors in seeds), Counts()) for key in keys]
 
 
 def _rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, float, float]]:
@@ -150,17 +151,19 @@ def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
 
     Both are over the seeds that the rows have in common; without such a seed the text is empty.
     """
-    ours, theirs = line.errors[part.name, unit], base.errors[part.name, unit]
-    common = sorted(ours.keys() & theirs.keys())
-    if line is base or not common:
+    errors, base_errors = line.errors[part.name, unit], base.errors[part.name, unit]
+    common_seeds = sorted(errors.keys() & base_errors.keys())
+    if line is base or not common_seeds:
         return ""
 
-    first, second = (
-        _sum((counts[seed] for seed in common), part.references) for counts in (theirs, ours)
-    )
-    rate = sum(first, Counts()).rate
-    comparison = compare(first, second, RESAMPLES)
-    return f"{100 * comparison.difference / rate:+.1f} %, p {comparison.p:.3f}" if rate else ""
+    base_counts = _sum((base_errors[seed] for seed in common_seeds), part.references)
+    counts = _sum((errors[seed] for seed in common_seeds), part.references)
+    base_rate = sum(base_counts, Counts()).rate
+    if not base_rate:
+        return ""
+
+    comparison = compare(base_counts, counts, RESAMPLES)
+    return f"{100 * comparison.difference / base_rate:+.1f} %, p {comparison.p:.3f}"
 
 
 def _base(line: Line, lines: Sequence[Line]) -> Line:
@@ -168,47 +171,47 @@ def _base(line: Line, lines: Sequence[Line]) -> Line:
 
     This is the line in the same decode mode, or the first one if that mode is missing.
     """
-    first = [line_of_base for line_of_base in lines if line_of_base.row == lines[0].row]
-    return next(
-        (line_of_base for line_of_base in first if line_of_base.mode == line.mode), first[0]
-    )
+    candidates = [candidate for candidate in lines if candidate.row == lines[0].row]
+    same_mode = [candidate for candidate in candidates if candidate.mode == line.mode]
+    return (same_mode or candidates)[0]
 
 
 def _table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) -> str:
-    heads = ["row", "decode mode", "M parameters", "epochs", "CPU min", "seeds"]
+    """Format the lines as a table in Markdown, with the rates in `unit`."""
+    title = f"{RATE[unit]}, % ({LEVEL} % interval)"
+    head = [title, "decode mode", "M parameters", "epochs", "CPU min", "seeds"]
     for part in parts:
-        heads += [
-            part.name,
-            *(f"{part.name} {group}" for group in part.groups),
-            f"{part.name} against the first row",
-        ]
+        head.append(part.name)
+        head += [f"{part.name} {group}" for group in part.groups]
+        head.append(f"{part.name} against the first row")
 
-    cells = [[f"{RATE[unit]}, % ({LEVEL} % interval)", *heads[1:]], ["---"] * len(heads)]
+    table = [head, ["---"] * len(head)]
     for line in lines:
         numbers = [f"{line.parameters / 1e6:.2f}", f"{line.epochs:g}", f"{line.cpu_minutes:.1f}"]
-        cells.append([line.row, line.mode, *numbers, str(len(line.errors[parts[0].name, unit]))])
+        cells = [line.row, line.mode, *numbers, str(len(line.errors[parts[0].name, unit]))]
         for part in parts:
             rates = _rates(line, part, unit).values()
-            cells[-1] += [f"{rate:.2f} ({low:.2f}–{high:.2f})" for rate, low, high in rates]
-            cells[-1].append(_against(line, _base(line, lines), part, unit))
+            cells += [f"{rate:.2f} ({low:.2f}–{high:.2f})" for rate, low, high in rates]
+            cells.append(_against(line, _base(line, lines), part, unit))
 
-    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+        table.append(cells)
+
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in table)
 
 
 def _summary(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
+    """Return a line as a record of table.json."""
     numbers = {
         "parameters": line.parameters,
         "epochs": line.epochs,
         "cpu_minutes": round(line.cpu_minutes, 2),
     }
     rates = {part.name: {RATE[unit]: _rates(line, part, unit) for unit in UNITS} for part in parts}
-    seeds = {
-        seed: {
-            RATE[unit]: sum(line.errors[parts[0].name, unit][seed].values(), Counts()).rate
-            for unit in UNITS
-        }
-        for seed in line.errors[parts[0].name, "char"]
-    }
+    seeds: dict[str, dict[str, float]] = {}
+    for seed, unit in product(line.errors[parts[0].name, "char"], UNITS):
+        errors = line.errors[parts[0].name, unit][seed]
+        seeds.setdefault(seed, {})[RATE[unit]] = sum(errors.values(), Counts()).rate
+
     return {"row": line.row, "mode": line.mode, **numbers, "rates": rates, "seeds": seeds}
 
 
@@ -219,10 +222,11 @@ def _plot(lines: Sequence[Line], part: Part) -> bytes:
         1, 1, 1, xlabel="CPU minutes of training", ylabel=f"CER of {part.name}, %"
     )
     for row in dict.fromkeys(line.row for line in lines):
-        points = [(line, _rates(line, part, "char")["all"]) for line in lines if line.row == row]
-        line, (rate, low, high) = min(points, key=lambda point: point[1][0])
+        modes = [(line, _rates(line, part, "char")["all"]) for line in lines if line.row == row]
+        line, (rate, low, high) = min(modes, key=lambda mode: mode[1][0])
         axes.errorbar(line.cpu_minutes, rate, [[rate - low], [high - rate]], fmt="o", capsize=3)
         axes.annotate(f" {row}", (line.cpu_minutes, rate))
 
-    figure.savefig(file := io.BytesIO(), format="png", dpi=90)
-    return file.getvalue()
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=90)
+    return picture.getvalue()

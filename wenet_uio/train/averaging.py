@@ -114,12 +114,11 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
             the first.
     """
     first = read_weights(paths[0])
+    shapes = {name: value.shape for name, value in first.items()}
     sums = {name: value.double() for name, value in first.items() if value.is_floating_point()}
     for path in paths[1:]:
         weights = read_weights(path)
-        if {name: value.shape for name, value in weights.items()} != {
-            name: value.shape for name, value in first.items()
-        }:
+        if {name: value.shape for name, value in weights.items()} != shapes:
             raise ValueError(
                 f"{path}: not of the same model as {paths[0]}; names or shapes of the weights "
                 "differ"
@@ -172,8 +171,8 @@ def running_weights(
             "epochs; leave out --num"
         )
 
-    earlier, record_before = _running(folder, before)
-    total, past = record["count"], record_before["count"]
+    earlier_weights, earlier_record = _running(folder, before)
+    total, past = record["count"], earlier_record["count"]
     if not past:
         return weights
 
@@ -183,12 +182,14 @@ def running_weights(
             "--num"
         )
 
+    # (total * mean - past * earlier) / (total - past), as a correction of the mean
     share = past / (total - past)
-    means = {
-        name: (value.double() + share * (value.double() - earlier[name])).to(value.dtype)
-        for name, value in weights.items()
-        if value.is_floating_point()
-    }
+    means = {}
+    for name, value in weights.items():
+        if value.is_floating_point():
+            mean = value.double()
+            means[name] = (mean + share * (mean - earlier_weights[name])).to(value.dtype)
+
     return {**weights, **means}
 
 
@@ -198,10 +199,12 @@ def _running(folder: Path, epoch: int) -> tuple[dict[str, torch.Tensor], dict[st
     The average is empty if nothing is averaged yet.
     """
     record = _record(folder, epoch)
-    return read_weights(folder / f"{RUNNING}_{epoch}.pt") if record["count"] else {}, record
+    weights = read_weights(folder / f"{RUNNING}_{epoch}.pt") if record["count"] else {}
+    return weights, record
 
 
 def _record(folder: Path, epoch: int) -> dict[str, Any]:
+    """Read the record of the running average from the yaml of an epoch."""
     record = read_yaml(folder / f"epoch_{epoch}.yaml").get("model_avg")
     if record is None:
         raise ValueError(f"{folder}: epoch {epoch} has no running average; train with model_avg")

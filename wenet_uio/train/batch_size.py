@@ -39,7 +39,7 @@ Trial = Callable[[Shape, int], int | None]
 
 
 @dataclass(frozen=True)
-class Found:
+class LargestBatch:
     """The largest batch of a shape."""
 
     utterances: int
@@ -47,25 +47,28 @@ class Found:
     """Peak memory in bytes."""
 
 
-def largest_batch(trial: Trial, shape: Shape, start: int) -> Found | None:
+def largest_batch(trial: Trial, shape: Shape, start: int) -> LargestBatch | None:
     """Double the batch from `start` utterances until it does not fit, then bisect to 5 %.
 
     The batch never has more utterances than the shape. None if not even one utterance fits.
     """
-    best, too_many, size = None, shape.utterances + 1, max(1, min(start, shape.utterances))
+    best: LargestBatch | None = None
+    too_many = shape.utterances + 1
+    size = max(1, min(start, shape.utterances))
+
     while True:
         peak = trial(shape, size)
         if peak is None:
             too_many = size
         else:
-            best = Found(size, peak)
+            best = LargestBatch(size, peak)
 
         low = best.utterances if best else 0
         if too_many - low <= max(1, PRECISION * low):
             return best
 
-        unknown_above = too_many > shape.utterances and best is not None
-        size = min(2 * size, shape.utterances) if unknown_above else (low + too_many) // 2
+        nothing_failed = too_many > shape.utterances and best is not None
+        size = min(2 * size, shape.utterances) if nothing_failed else (low + too_many) // 2
 
 
 class Unsplit(SizeLimit):
@@ -147,16 +150,17 @@ def limited_process(work: Callable[[], None], memory: int) -> int | None:
 
 
 def _limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
+    """Run `work` in this process, which is forked; send its peak memory and its error message."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides what an abort prints
-    more = memory - _status("VmRSS")
+    free_bytes = memory - _status("VmRSS")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     peak, failure = None, ""
 
     try:
-        if more <= 0:
+        if free_bytes <= 0:
             raise MemoryError
 
-        allowed = _status("VmData") + more
+        allowed = _status("VmData") + free_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
         work()
         peak = _status("VmHWM")
@@ -193,9 +197,8 @@ def cpu_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
 def cuda_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
     """Return trials on the first GPU, with at most `memory` bytes of its memory."""
     world = World(torch.device("cuda", 0))
-    torch.cuda.set_per_process_memory_fraction(
-        min(1.0, memory / torch.cuda.mem_get_info(world.device)[1])
-    )
+    _, total_memory = torch.cuda.mem_get_info(world.device)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, memory / total_memory))
 
     def trial(shape: Shape, utterances: int) -> int | None:
         torch.cuda.reset_peak_memory_stats(world.device)

@@ -11,12 +11,12 @@ from tqdm import tqdm
 
 from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy
 from wenet_uio.dataset.plan.worst_shapes import Shape
-from wenet_uio.train.batch_size import Found, Trial, largest_batch
+from wenet_uio.train.batch_size import LargestBatch, Trial, largest_batch
 
 
 def largest_batches(
     policy: DurationBucketPolicy, shapes: Sequence[Shape | None], trial: Trial, memory: int
-) -> list[Found | None]:
+) -> list[LargestBatch | None]:
     """Find and print the largest batch of each bucket, from the longest bucket to the shortest.
 
     Args:
@@ -26,9 +26,9 @@ def largest_batches(
     Raises:
         ValueError: a bucket does not train with a single utterance.
     """
-    batches: list[Found | None] = [None] * len(shapes)
+    batches: list[LargestBatch | None] = [None] * len(shapes)
     start = 1
-    ends = [f"up to {end / 1000:g} s" for end, _ in policy.ends] + ["longer"]
+    titles = [f"up to {end / 1000:g} s" for end, _ in policy.ends] + ["longer"]
 
     for bucket in tqdm(
         reversed(range(len(shapes))), total=len(shapes), unit="bucket", disable=None
@@ -40,7 +40,7 @@ def largest_batches(
         largest = largest_batch(trial, shape, start)
         if largest is None:
             raise ValueError(
-                f"{ends[bucket]}: not one utterance of {shape.frames} frames and {shape.tokens} "
+                f"{titles[bucket]}: not one utterance of {shape.frames} frames and {shape.tokens} "
                 f"tokens trains in {memory / 1e9:.2f} GB; lower filter_conf.max_length, or use a "
                 "smaller model"
             )
@@ -48,7 +48,7 @@ def largest_batches(
         batches[bucket] = largest
         start = largest.utterances  # a shorter bucket takes at least as many
         tqdm.write(
-            f"{ends[bucket]}: {start} utterances of {shape.frames} frames and {shape.tokens} "
+            f"{titles[bucket]}: {start} utterances of {shape.frames} frames and {shape.tokens} "
             f"tokens, {largest.peak / 1e9:.2f} GB",
             file=sys.stderr,
         )
@@ -59,7 +59,7 @@ def largest_batches(
 def batch_conf_yaml(
     policy: DurationBucketPolicy,
     shapes: Sequence[Shape | None],
-    found: Sequence[Found | None],
+    batches: Sequence[LargestBatch | None],
     views: int = 1,
 ) -> str:
     """Format the batch_conf with these batches as yaml.
@@ -68,14 +68,14 @@ def batch_conf_yaml(
 
     With two `views` of each utterance, batch sizes count the views.
     """
-    found = [each and replace(each, utterances=views * each.utterances) for each in found]
-    ends = [
+    batches = [batch and replace(batch, utterances=views * batch.utterances) for batch in batches]
+    bins = [
         end / 1000 if tokens == ANY_TOKENS else [end / 1000, tokens] for end, tokens in policy.ends
     ]
     batch_conf = {
         "batch_type": "bucket",
-        "bucket_duration_bins": ends,
-        "bucket_batch_size": _sizes(found),
+        "bucket_duration_bins": bins,
+        "bucket_batch_size": _sizes(batches),
     }
     if policy.lenient:
         batch_conf["bucket_choice"] = "lenient"
@@ -83,17 +83,19 @@ def batch_conf_yaml(
         batch_conf["max_tps"] = list(policy.max_tps)
 
     frames = min(
-        each.utterances * shape.frames
-        for each, shape in zip(found, shapes, strict=True)
-        if each and shape
+        batch.utterances * shape.frames
+        for batch, shape in zip(batches, shapes, strict=True)
+        if batch and shape
     )
     text = yaml.safe_dump({"batch_conf": batch_conf}, sort_keys=False, default_flow_style=None)
     return f"{text}# or, to mix lengths in a batch: {{batch_type: dynamic, max_frames_in_batch: {frames}}}\n"
 
 
-def _sizes(batches: Sequence[Found | None]) -> list[int]:
+def _sizes(batches: Sequence[LargestBatch | None]) -> list[int]:
+    """Return the batch size of each bucket; batches are ordered from the shortest utterances."""
     size = min(batch.utterances for batch in batches if batch)
     sizes: list[int] = []
+    # From the longest utterances, whose batch size an empty bucket below may use, too
     for batch in reversed(batches):
         size = batch.utterances if batch else size
         sizes.insert(0, size)

@@ -69,6 +69,7 @@ class RunFolder:
         if self._lock is not None:
             return
 
+        # Mode "a+" keeps the text of another holder, for the error message.
         self.path.mkdir(parents=True, exist_ok=True)
         lock = (self.path / LOCK).open("a+", encoding="utf-8")
         lock.seek(0)
@@ -108,15 +109,19 @@ class RunFolder:
                 written a state here.
         """
         self.hold()
-        if not resumed and (states := self._states()):
+        states = self._states()
+        if states and not resumed:
             raise ValueError(
                 f"{states[0]}: another run has begun here meanwhile; start again to resume it"
             )
 
-        for name in () if resumed else (ENVIRONMENT, LEDGER, TOO_LARGE):
-            (self.path / name).unlink(missing_ok=True)
-        for left_over in self.path.glob(".*.tmp"):
-            left_over.unlink()
+        if not resumed:
+            for name in (ENVIRONMENT, LEDGER, TOO_LARGE):
+                (self.path / name).unlink(missing_ok=True)
+
+        # Of a process that was killed while it wrote
+        for unfinished in self.path.glob(".*.tmp"):
+            unfinished.unlink()
 
         save_config(copy_files(config, self.path), self.path / TRAIN_CONFIG)
 
@@ -177,8 +182,8 @@ class RunFolder:
             meanwhile: a thread writes the state, which must not change any more. The next call
                 waits for it and raises its error.
         """
-        if (writing := self._writing) is not None:
-            self._writing = None
+        writing, self._writing = self._writing, None
+        if writing is not None:
             writing.result()
 
         if meanwhile:
@@ -191,10 +196,10 @@ class RunFolder:
 
         The log has its error, as another error may end the run.
         """
-        if (writing := self._writing) is not None:
-            self._writing = None
-            if error := writing.exception():
-                log.warning("a state could not be written: %s", error)
+        writing, self._writing = self._writing, None
+        error = writing.exception() if writing is not None else None
+        if error is not None:
+            log.warning("a state could not be written: %s", error)
 
     def _write_state(self, step: int, state: Mapping[str, Any]) -> None:
         with written_aside(self.path / f"state_{step}.pt") as file:
@@ -233,14 +238,13 @@ class RunFolder:
         if last is None:
             return
 
-        measured = self._epochs()
-        newest = sorted(measured, reverse=True)[:last]
-        lowest = sorted(measured, key=lambda epoch: (math.isnan(measured[epoch]), measured[epoch]))[
-            :best
-        ]
+        losses = self._epochs()
+        newest = sorted(losses, reverse=True)[:last]
+        # NaN compares as neither below nor above, so that it must not reach the comparison.
+        by_loss = sorted(losses, key=lambda epoch: (math.isnan(losses[epoch]), losses[epoch]))
         final = (self.path / FINAL_WEIGHTS).resolve().name
 
-        for epoch in set(measured) - set(newest) - set(lowest):
+        for epoch in set(losses) - set(newest) - set(by_loss[:best]):
             if final != f"epoch_{epoch}.pt":
                 (self.path / f"epoch_{epoch}.yaml").unlink()
                 for name in ("epoch", RUNNING):
@@ -248,10 +252,11 @@ class RunFolder:
 
     def finish(self, epoch: int) -> None:
         """Link final.pt to the weights of `epoch`."""
-        aside = self.path / f".{FINAL_WEIGHTS}.tmp"
-        aside.unlink(missing_ok=True)
-        aside.symlink_to(f"epoch_{epoch}.pt")
-        aside.replace(self.path / FINAL_WEIGHTS)
+        # A link cannot be changed, but a rename replaces it without a moment in which it is absent.
+        new_link = self.path / f".{FINAL_WEIGHTS}.tmp"
+        new_link.unlink(missing_ok=True)
+        new_link.symlink_to(f"epoch_{epoch}.pt")
+        new_link.replace(self.path / FINAL_WEIGHTS)
 
     def _states(self) -> list[Path]:
         """Return paths of the states, newest first."""

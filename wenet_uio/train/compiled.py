@@ -53,15 +53,13 @@ def warm_up(
     Returns:
         False if no micro-batch has audio; nothing is compiled then.
     """
-    with_audio = next(
-        (batch for batch in micro_batches if len(batch) and not batch.text_only), None
-    )
-    if with_audio is None:
+    batches = [batch for batch in micro_batches if len(batch) and not batch.text_only]
+    if not batches:
         return False
 
     failure = None
     try:
-        one = on_device(with_audio.rows(slice(1)), device)
+        one = on_device(batches[0].rows(slice(1)), device)
         for batch in (one, join([one, one])):
             for draw in range(DRAWS):
                 seed_everything(0, draw, 0)
@@ -75,8 +73,8 @@ def warm_up(
             "torch_compile: out of memory before the first step, for one or two utterances of %d "
             "frames (%s). Training goes on, and compiles the layers in its steps; if these run out "
             "of memory, lower dataset_conf.filter_conf.max_length or set torch_compile: false",
-            with_audio.feats.size(1),
-            failure.said,
+            batches[0].feats.size(1),
+            failure.message,
         )
         free_cached()
 

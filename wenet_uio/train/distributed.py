@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -79,23 +79,23 @@ class World:
         """Connect to the other ranks. `timeout` (seconds) limits this and every later exchange."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+        if self.size == 1:
+            return
 
-        if self.size > 1:
-            # DDP imports this module. If it is imported after the group is made, it keeps the group
-            # alive until exit.
-            importlib.import_module("torch._dynamo")
-            backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
-            if backend == "nccl":  # hosts exchange numbers that an accelerator need not know
-                backend = "cpu:gloo,cuda:nccl"
+        # DDP imports this module. If it is imported after the group is made, it keeps the group
+        # alive until exit.
+        importlib.import_module("torch._dynamo")
+        backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
+        if backend == "nccl":  # hosts exchange numbers that an accelerator need not know
+            backend = "cpu:gloo,cuda:nccl"
 
-            limit = timedelta(seconds=timeout)
-            hosts_store = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(
-                True
-            )
-            store = self._store("group", limit, is_master=hosts_store)
-            dist.init_process_group(
-                backend, timeout=limit, store=store, rank=self.rank, world_size=self.size
-            )
+        # torchrun may host the store itself; otherwise rank 0 does.
+        limit = timedelta(seconds=timeout)
+        has_agent_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+        store = self._store("group", limit, is_master=self.rank == 0 and not has_agent_store)
+        dist.init_process_group(
+            backend, timeout=limit, store=store, rank=self.rank, world_size=self.size
+        )
 
     def leave(self) -> None:
         """Disconnect from the other ranks at the end of the run.
@@ -164,7 +164,7 @@ def end_with_launcher(environment: Mapping[str, str] = os.environ) -> None:
         return
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # Killed before this call
+    # The kernel says nothing about a launcher that was killed before this call.
     if LAUNCHER in environment and not Path("/proc", environment[LAUNCHER]).exists():
         sys.exit("the launcher was killed")
 
@@ -181,28 +181,38 @@ def report_failure_once(world: World) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if world.size > 1:
-            if isinstance(error, dist.DistError) or (
-                isinstance(error, RuntimeError) and "gloo" in str(error)
-            ):
-                first_line = str(error).splitlines()[0]
-                print(
-                    f"rank {world.rank} ends: another rank did not answer ({first_line})",
-                    file=sys.stderr,
-                )
-                again = False
-                # The store is gone as well if the other rank hosted it
-                with suppress(dist.DistError):
-                    again = world.notice_board("failures").check(["again"])
+        if world.size == 1:
+            raise
+        if _is_of_exchange(error):
+            _end_after_other_rank(world, error)
 
-                sys.exit(AGAIN if again else 1)
+        board = world.notice_board("failures")
+        if isinstance(error, StartAgainError):
+            board.set("again", "")
+        if board.add("count", 1) > 1:
+            sys.exit(AGAIN if isinstance(error, StartAgainError) else 1)
 
-            board = world.notice_board("failures")
-            if isinstance(error, StartAgainError):
-                board.set("again", "")
-            if board.add("count", 1) > 1:
-                sys.exit(AGAIN if isinstance(error, StartAgainError) else 1)
         raise
+
+
+def _is_of_exchange(error: Exception) -> bool:
+    """Tell whether an exchange failed because another rank did not answer."""
+    if isinstance(error, dist.DistError):
+        return True
+    return isinstance(error, RuntimeError) and "gloo" in str(error)
+
+
+def _end_after_other_rank(world: World, error: Exception) -> NoReturn:
+    """Exit with one line; the rank that failed first has the reason."""
+    first_line = str(error).splitlines()[0]
+    print(f"rank {world.rank} ends: another rank did not answer ({first_line})", file=sys.stderr)
+
+    starts_again = False
+    # The store is gone as well if the other rank hosted it
+    with suppress(dist.DistError):
+        starts_again = world.notice_board("failures").check(["again"])
+
+    sys.exit(AGAIN if starts_again else 1)
 
 
 def auto_workers(world: World) -> int:

@@ -38,12 +38,12 @@ from wenet_uio.train.micro_batches import emptied, joined_on, on_device
 from wenet_uio.train.objective import Objective, cr_weight
 from wenet_uio.train.optimizer import (
     build_optimizer,
-    build_schedule,
     load_optimizer_state,
     on_rank_0,
     optimizer_state,
 )
 from wenet_uio.train.outcome import LaunchedStep, Reading, StepOutcome
+from wenet_uio.train.schedules import build_schedule
 from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.update import Read, clip_and_apply
 
@@ -66,11 +66,11 @@ class Engine:
         self.model = model.to(world.device)
         freeze(self.model, config)
         self.names = model.loss_names
-        self.of_tokens = {
-            "th_accuracy",
-            *(["loss_att"] if config.model_conf.length_normalized_loss else []),
-        }
+        self.of_tokens = {"th_accuracy"}
         """Names of the losses that are means over tokens."""
+        if config.model_conf.length_normalized_loss:
+            self.of_tokens.add("loss_att")
+
         self.schedule = build_schedule(config)
         self.objective = Objective(self.model, world.device, config.dtype)
         self.synced: Any = self.objective
@@ -148,29 +148,35 @@ class Engine:
             self._warm_up(micro_batches)
 
         counts = {**count(micro_batches), **also}
-        reduced = self.world.sum(self.vector(list(counts.values())))
+        sums_over_ranks = self.world.sum(self.vector(list(counts.values())))
+        totals = dict(zip(counts, sums_over_ranks, strict=True))
+
         lrs = self.lrs(number)
         for group, lr in zip(self.optimizer.param_groups, lrs, strict=True):
             group["lr"] = lr
 
         self.statistics.keep()
-        totals = dict(zip(counts, reduced, strict=True))
-        while (reading := self._attempt(micro_batches, number, totals)) is None:
+        reading = self._attempt(micro_batches, number, totals)
+        while reading is None:  # out of memory: each attempt splits the batches further
             self.start_over()
             self.statistics.restore()
+            reading = self._attempt(micro_batches, number, totals)
 
         scaled = partial(self.per_utterance, views_weight=cr_weight(self.config, number))
         return LaunchedStep(number, reading, (*counts, *self.names), lrs, scaled)
 
     def _warm_up(self, micro_batches: Sequence[Batch]) -> None:
+        """Compile the layers by passes that change neither gradients nor statistics."""
+
+        def run(batch: Batch) -> None:
+            self.backward(self.synced(batch)["loss"], last=False)
+
         self.statistics.keep()
         with self.apart():
-            self.cold = not warm_up(self._try, micro_batches, self.world.device)
+            self.cold = not warm_up(run, micro_batches, self.world.device)
+
         self.optimizer.zero_grad(set_to_none=True)
         self.statistics.restore()
-
-    def _try(self, batch: Batch) -> None:
-        self.backward(self.synced(batch)["loss"], last=False)
 
     def _attempt(
         self, micro_batches: Sequence[Batch], number: int, totals: Mapping[str, torch.Tensor]
@@ -179,9 +185,8 @@ class Engine:
 
         Returns:
             `totals`, the sums of the losses over the ranks, and the norm of the gradient. None if a
-            rank ran out of
-            memory: the weights are unchanged, `size_limit` knows the size, and the step must be
-                repeated.
+            rank ran out of memory: the weights are unchanged, `size_limit` knows the size, and the
+            step must be repeated.
         """
         of_all = {name: totals[name].clamp(min=1) for name in ("utterances", "tokens")}
         losses, too_large = self._gradients(micro_batches, number, of_all)
@@ -189,9 +194,11 @@ class Engine:
             return None
 
         sums = [torch.stack([*totals.values()]), self.world.sum(losses)]
-        return self._update(
-            number, lambda norm: Reading(torch.cat([*sums, norm.to(losses).reshape(1)]))
-        )
+
+        def read(norm: torch.Tensor) -> Reading:
+            return Reading(torch.cat([*sums, norm.to(losses).reshape(1)]))
+
+        return self._update(number, read)
 
     def _refused(self, too_large: TooLarge | None) -> bool:
         """Tell whether a rank ran out of memory.
@@ -219,15 +226,19 @@ class Engine:
         views_weight = cr_weight(self.config, number)
         device, most_frames = self.world.device, self.config.join_micro_batches
         passes = self._filled_up(self.size_limit.passes(micro_batches, number, device, most_frames))
-        losses, too_large = torch.zeros(len(self.names), dtype=torch.float64, device=device), None
+        losses = torch.zeros(len(self.names), dtype=torch.float64, device=device)
+        too_large = None
 
-        for place, group in enumerate(passes, 1):
-            last, failure = place == len(passes) and self.exchanges_meanwhile, None
+        for pass_number, group in enumerate(passes, 1):
+            exchanges = pass_number == len(passes) and self.exchanges_meanwhile
+            failure = None
             try:
-                with nullcontext() if last else self.apart():
-                    losses += self._backward(joined_on(device, group), of_all, last, views_weight)
+                with nullcontext() if exchanges else self.apart():
+                    batch = joined_on(device, group)
+                    losses += self._backward(batch, of_all, exchanges, views_weight)
             except (RuntimeError, MemoryError) as error:
                 failure = Failure.of(error)
+
             # Outside of the handler, because the error holds the memory of the step
             if failure is not None:
                 self.optimizer.zero_grad(set_to_none=True)
@@ -246,7 +257,7 @@ class Engine:
             StartAgainError: the other ranks wait in an exchange that this rank can no longer join.
             ValueError: the batch has a single utterance.
         """
-        noted = self.size_limit.note(batches, number, failure.said)
+        too_large = self.size_limit.note(batches, number, failure.message)
         if self.in_step or failure.of_exchange:
             raise StartAgainError(
                 f"step {number}: {self.config.train_engine} cannot split the batch of a running "
@@ -254,7 +265,7 @@ class Engine:
                 "such batches split"
             )
 
-        return noted
+        return too_large
 
     def end_exchange(
         self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool
@@ -275,8 +286,11 @@ class Engine:
 
         Only engines that are `in_step` need this.
         """
-        most = int(self.world.largest(torch.tensor([len(passes)]))) if self.in_step else 0
-        return [*passes, *[[emptied(passes[0][0])]] * (most - len(passes))]
+        if not self.in_step:
+            return passes
+        most = int(self.world.largest(torch.tensor([len(passes)])))
+        empty_pass = [emptied(passes[0][0])]
+        return passes + [empty_pass] * (most - len(passes))
 
     def _backward(
         self,
@@ -285,23 +299,34 @@ class Engine:
         last: bool,
         views_weight: float | None = None,
     ) -> torch.Tensor:
+        """Add the gradients of a micro-batch, weighted by its share of the step.
+
+        Args:
+            of_all: utterances and tokens of the step on all ranks.
+            last: exchange the gradients.
+            views_weight: weight of the divergence between two views; None: after the warm-up.
+
+        Returns:
+            Sums of the losses, see `loss_sums`.
+        """
         losses = self.synced(on_device(batch, self.world.device), views_weight)
         counts = count([batch])
         # Engines average over the ranks, so that the factor world.size gives each utterance the
         # weight 1 / utterances.
-        share = {
+        shares = {
             unit: counts[unit] * self.world.size / of_all[unit] for unit in ("utterances", "tokens")
         }
-        loss = losses["loss"] * share["utterances"].to(losses["loss"].dtype)
+        loss = losses["loss"] * shares["utterances"].to(losses["loss"].dtype)
 
         if "loss_att" in self.of_tokens and len(batch) and self.model.attention_weight > 0:
-            more = (share["tokens"] - share["utterances"]).to(loss.dtype)
+            # `loss` weights the attention loss by utterances; it is to be weighted by tokens.
+            correction = (shares["tokens"] - shares["utterances"]).to(loss.dtype)
             weight = (
                 self.model.weights.text
                 if batch.text_only
                 else self.model.loss_weights()["loss_att"]
             )
-            loss = loss + weight * losses["loss_att"] * more
+            loss = loss + weight * losses["loss_att"] * correction
 
         self.backward(loss, last)
         return loss_sums(losses, batch, self.names, self.of_tokens)
@@ -316,13 +341,13 @@ class Engine:
         except (RuntimeError, MemoryError) as error:
             raise ValueError(
                 f"step {number}: out of memory in the update of the weights "
-                f"({Failure.of(error).said}). Weights, gradients and optimizer state need it "
+                f"({Failure.of(error).message}). Weights, gradients and optimizer state need it "
                 "whatever the batch: free memory of the device, share them over several ranks "
                 "(train_engine torch_fsdp), or train a smaller model"
             ) from None
 
     def update(self, read: Read) -> Reading:
-        """Clip and apply the gradient if it is finite; returns what `read` makes of its norm."""
+        """Clip the gradient and apply it if it is finite; return what `read` makes of its norm."""
         weights = [weight for weight in self.model.parameters() if weight.grad is not None]
         reading = clip_and_apply(self.optimizer, self.scaler, weights, self.config.grad_clip, read)
         self.optimizer.zero_grad(set_to_none=True)
@@ -335,10 +360,12 @@ class Engine:
 
         `views_weight` is that of the step; None: after the warm-up.
         """
-        if "loss_att" in self.of_tokens and "loss_att" in sums:
-            sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
+        if "loss_att" not in self.of_tokens or "loss_att" not in sums:
+            return sums
 
-        if "loss_att" in self.of_tokens and not sums["texts"] and "loss_att" in sums:
+        sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
+        # Texts without audio have other weights, so that their total loss cannot be put together.
+        if not sums["texts"]:
             sums["loss"] = sum(
                 weight * sums.get(name, 0.0)
                 for name, weight in self.model.loss_weights(views_weight).items()
@@ -352,9 +379,8 @@ class Engine:
         From pinned memory, so that the host does not wait.
         """
         pinned = self.world.device.type == "cuda"
-        return torch.tensor(values, dtype=torch.float64, pin_memory=pinned).to(
-            self.world.device, non_blocking=True
-        )
+        on_host = torch.tensor(values, dtype=torch.float64, pin_memory=pinned)
+        return on_host.to(self.world.device, non_blocking=True)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the state dict of the model on the CPU of rank 0; empty on other ranks.

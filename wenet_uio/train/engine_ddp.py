@@ -29,17 +29,18 @@ class DdpEngine(Engine):
 
     def wrap(self) -> None:
         """Wrap the objective in DistributedDataParallel if there are several ranks."""
-        if dist.is_initialized():
-            # The warning is about kernels (channels, 1, width), whose gradients have the right
-            # strides.
-            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
-            # Training does not need equal buffers (means of batch norm); `validate` copies those of
-            # rank 0 to all.
-            self.synced = DistributedDataParallel(
-                self.objective, gradient_as_bucket_view=True, broadcast_buffers=False
-            )
-            self.exchange = Exchange()
-            self.synced.register_comm_hook(None, self.exchange.average)
+        if not dist.is_initialized():
+            return
+
+        # The warning is about kernels (channels, 1, width), whose gradients have the right strides.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+        # Training does not need equal buffers (means of batch norm); `validate` copies those of
+        # rank 0 to all.
+        self.synced = DistributedDataParallel(
+            self.objective, gradient_as_bucket_view=True, broadcast_buffers=False
+        )
+        self.exchange = Exchange()
+        self.synced.register_comm_hook(None, self.exchange.average)
 
     @property
     def exchanges_meanwhile(self) -> bool:
@@ -71,8 +72,6 @@ class DdpEngine(Engine):
 
     def apart(self) -> Any:
         """As Engine.apart."""
-        return (
-            self.synced.no_sync()
-            if isinstance(self.synced, DistributedDataParallel)
-            else nullcontext()
-        )
+        if isinstance(self.synced, DistributedDataParallel):
+            return self.synced.no_sync()
+        return nullcontext()

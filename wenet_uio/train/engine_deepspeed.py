@@ -1,4 +1,4 @@
-"""deepspeed: ranks hold all weights, and shares of optimizer state (ZeRO 1) and gradients (ZeRO 2)."""
+"""deepspeed: each rank holds all weights, a share of optimizer state (ZeRO 1) and gradients (2)."""
 
 from __future__ import annotations
 
@@ -117,16 +117,17 @@ class DeepspeedEngine(Engine):
         if share is None:
             return {}
 
-        memory = self.optimizer.state[share]
-        whole_keys = [key for key, value in memory.items() if value.shape == share.shape]
-        others = {key: value.clone() for key, value in memory.items() if key not in whole_keys}
+        share_state = self.optimizer.state[share]
+        # Values with the shape of the share belong to its elements; others, such as a step count,
+        # are the same for every weight.
+        keys = [key for key, value in share_state.items() if value.shape == share.shape]
+        common = {key: value.clone() for key, value in share_state.items() if key not in keys}
         get = self.deepspeed.utils.safe_get_full_optimizer_state
         state = {}
 
         for name, weight in self._trained().items():
-            state[name] = on_rank_0(
-                {**others, **{key: get(weight, key) for key in whole_keys}}, self.world.rank
-            )
+            of_weight = {key: get(weight, key) for key in keys}
+            state[name] = on_rank_0({**common, **of_weight}, self.world.rank)
 
         return {} if self.world.rank else state
 
@@ -142,6 +143,7 @@ class DeepspeedEngine(Engine):
             numbers = {
                 key: value.to(share.device) for key, value in example.items() if key not in keys
             }
+            # Shares must not have one tensor in common: each counts its own steps in place.
             self.optimizer.state[share] = {
                 key: value.clone() for key, value in (numbers | zeros).items()
             }
@@ -160,7 +162,7 @@ class DeepspeedEngine(Engine):
         }
 
     def _shares(self) -> list[torch.Tensor]:
-        """Return flat tensors with this rank's part of the weights, one for each group of weights."""
+        """Return flat tensors with this rank's part of the weights, one for each group."""
         return self.zero.single_partition_of_fp32_groups
 
 
@@ -176,10 +178,8 @@ def read_settings(path: str | Path, config: Config) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: not json: {error}") from None
 
-    if not isinstance(settings, dict) or settings.get("zero_optimization", {}).get("stage") not in (
-        1,
-        2,
-    ):
+    zero = settings.get("zero_optimization", {}) if isinstance(settings, dict) else {}
+    if zero.get("stage") not in (1, 2):
         raise ValueError(
             f"{path}: zero_optimization.stage must be 1 or 2; to share the weights as well (stage "
             "3), use torch_fsdp"
@@ -187,13 +187,10 @@ def read_settings(path: str | Path, config: Config) -> dict[str, Any]:
 
     values: dict[str, Any] = dict(zip(OURS[1:], (1, 1, config.grad_clip), strict=True))
     for key in (*OURS, "optimizer", "scheduler", "fp16", "bf16"):
-        theirs = settings.pop(key, None)
-        enabled = (
-            theirs.get("enabled")
-            if isinstance(theirs, dict) and key in ("fp16", "bf16")
-            else theirs
-        )
+        value = settings.pop(key, None)
+        is_switch = isinstance(value, dict) and key in ("fp16", "bf16")
+        enabled = value.get("enabled") if is_switch else value
         if enabled and enabled not in ("auto", values.get(key)):
-            log.info("%s: %s %s is ignored: train.yaml sets it", path, key, theirs)
+            log.info("%s: %s %s is ignored: train.yaml sets it", path, key, value)
 
     return {"steps_per_print": 10**9, **settings, **values, "zero_allow_untested_optimizer": True}

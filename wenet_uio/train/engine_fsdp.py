@@ -33,11 +33,10 @@ class FsdpEngine(Engine):
         if self.world.size == 1:
             return
 
-        if alone := next(
-            (name for name, weight in self.model.named_parameters() if not weight.dim()), None
-        ):
+        scalars = [name for name, weight in self.model.named_parameters() if not weight.dim()]
+        if scalars:
             raise ValueError(
-                f"train_engine torch_fsdp cannot share {alone}, a single number: use torch_ddp"
+                f"train_engine torch_fsdp cannot share {scalars[0]}, a single number: use torch_ddp"
             )
 
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))

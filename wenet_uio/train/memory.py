@@ -61,8 +61,8 @@ def free_cached() -> None:
 class Failure(NamedTuple):
     """A failed allocation."""
 
-    said: str
-    """The message, in brief."""
+    message: str
+    """The message of the error, in brief."""
     of_exchange: bool
     """True if an exchange between ranks needed the memory; this rank can then not complete it."""
 
@@ -109,13 +109,12 @@ class SizeLimit:
         All ranks must call this together.
         """
         self._path = path
-        kept = None
+        sizes = None
         if world.rank == 0:
-            kept = {
-                TooLarge(*(line[name] for name in TooLarge._fields)) for line in read_lines(path)
-            }
+            records = read_lines(path)
+            sizes = {TooLarge(*(record[name] for name in TooLarge._fields)) for record in records}
 
-        self.too_large = world.gather(kept)[0]
+        self.too_large = world.gather(sizes)[0]
         if self.too_large and world.rank == 0:
             log.info(
                 "%s: %d sizes of batches did not fit; batches that large are split",
@@ -134,21 +133,18 @@ class SizeLimit:
             ValueError: the batch has a single utterance, so that it cannot be split.
         """
         refusal = self.refusal(batches, number, reason)
-        known = TooLarge(number, *_size(batches))
-        if known.utterances < 2:
+        too_large = TooLarge(number, *_size(batches))
+        if too_large.utterances < 2:
             raise ValueError(refusal)
 
-        self.too_large.add(known)
+        self.too_large.add(too_large)
         if self._path is not None:
-            append_line(self._path, {**known._asdict(), "said": refusal})
+            append_line(self._path, {**too_large._asdict(), "said": refusal})
 
-        log.warning(
-            "%s; %s",
-            refusal,
-            "the batch is split in two" if len(batches) == 1 else "fewer are joined",
-        )
+        remedy = "the batch is split in two" if len(batches) == 1 else "fewer are joined"
+        log.warning("%s; %s", refusal, remedy)
         free_cached()
-        return known
+        return too_large
 
     def passes(
         self, micro_batches: Sequence[Batch], number: int, device: torch.device, most_frames: int
@@ -157,21 +153,24 @@ class SizeLimit:
 
         A pass is a group of micro-batches to join (see `grouped`), or one part of a split batch.
         """
+
+        def fit(group: Sequence[Batch]) -> bool:
+            return self.fits(group, number)
+
         passes: list[list[Batch]] = []
-        for group in grouped(
-            micro_batches, device, most_frames, lambda group: self.fits(group, number)
-        ):
-            passes += (
-                [group] if len(group) > 1 else [[part] for part in self.parts(group[0], number)]
-            )
+        for group in grouped(micro_batches, device, most_frames, fit):
+            if len(group) > 1:
+                passes.append(group)
+            else:
+                passes += [[part] for part in self.parts(group[0], number)]
 
         return passes
 
     def fits(self, batches: Sequence[Batch], number: int) -> bool:
         """Tell whether `batches` of step `number`, joined, are below all sizes that did not fit."""
-        return not any(
-            known.step <= number and known.is_within(*batches) for known in self.too_large
-        )
+        # Sizes of later steps do not count: a run that resumes before them must give the same
+        # batches as it did then.
+        return not any(size.step <= number and size.is_within(*batches) for size in self.too_large)
 
     def parts(self, batch: Batch, number: int) -> list[Batch]:
         """Halve a batch of step `number` until no part is as large as a size that did not fit."""
@@ -186,24 +185,24 @@ class SizeLimit:
         return f"step {number}: out of memory for {self._advice(batches)} ({reason})"
 
     def _advice(self, batches: Sequence[Batch]) -> str:
+        """Describe the size of the batch, and name the key to lower."""
         utterances, frames, tokens = _size(batches)
         if utterances == 1:
-            lower = (
-                f"filter_conf.max_length (now {self.conf.filter_conf.max_length} frames of 10 ms)"
-            )
-            return f"one utterance of {frames} frames and {tokens} tokens: lower {lower}"
+            limit = self.conf.filter_conf.max_length
+            key = f"filter_conf.max_length (now {limit} frames of 10 ms)"
+            return f"one utterance of {frames} frames and {tokens} tokens: lower {key}"
 
-        held = f"{utterances} utterances of up to {frames} frames and {tokens} tokens: lower "
+        batch_conf = self.conf.batch_conf
         if batches[0].text_only:
-            return held + f"batch_conf.batch_tokens (now {self.conf.batch_conf.batch_tokens})"
-        if len(batches) > 1:
-            return held + "join_micro_batches"
+            key = f"batch_conf.batch_tokens (now {batch_conf.batch_tokens})"
+        elif len(batches) > 1:
+            key = "join_micro_batches"
+        else:
+            count = frame_count(self.conf)
+            seconds = frames * count.shift / count.sample_rate
+            key = f"batch_conf.{knob(batch_conf, frames, seconds)}"
 
-        count = frame_count(self.conf)
-        return (
-            held
-            + f"batch_conf.{knob(self.conf.batch_conf, frames, frames * count.shift / count.sample_rate)}"
-        )
+        return f"{utterances} utterances of up to {frames} frames and {tokens} tokens: lower {key}"
 
 
 def knob(conf: BatchConf, frames: int, seconds: float) -> str:
@@ -218,17 +217,15 @@ def knob(conf: BatchConf, frames: int, seconds: float) -> str:
         return f"{name} (now {getattr(conf, name)})"
 
     if conf.bucket_duration_bins is None:
-        name, ends, sizes, unit = (
-            "bucket_batch_sizes",
-            conf.bucket_boundaries,
-            conf.bucket_batch_sizes,
-            "frames",
-        )
+        name, unit = "bucket_batch_sizes", "frames"
+        ends, sizes = conf.bucket_boundaries, conf.bucket_batch_sizes
         bucket = int(np.searchsorted(ends, frames, side="right"))
     else:
-        name, sizes, unit = "bucket_batch_size", conf.bucket_batch_size, "seconds"
-        assert sizes is not None, "BatchConf checks that bins and sizes come together"
+        name, unit = "bucket_batch_size", "seconds"
+        # An end of two numbers has a number of tokens beside the seconds.
         ends = [end[0] if isinstance(end, tuple) else end for end in conf.bucket_duration_bins]
+        sizes = conf.bucket_batch_size
+        assert sizes is not None, "BatchConf checks that bins and sizes come together"
         bucket = min(int(np.searchsorted(ends, seconds, side="left")), len(sizes) - 1)
 
     length = f"up to {ends[bucket]}" if bucket < len(ends) else f"above {ends[-1]}"
@@ -236,6 +233,7 @@ def knob(conf: BatchConf, frames: int, seconds: float) -> str:
 
 
 def _size(batches: Sequence[Batch]) -> tuple[int, int, int]:
+    """Return utterances, most frames and most tokens of the batch that `batches` give if joined."""
     sizes = [(len(batch), batch.feats.size(1), batch.target.size(1)) for batch in batches]
     utterances, frames, tokens = zip(*sizes, strict=True)
     return sum(utterances), max(frames), max(tokens)

@@ -53,7 +53,7 @@ def loss_sums(
     values = [losses.get(name) for name in names]
     means = [(zero if value is None else value).detach().to(torch.float64) for value in values]
 
-    # A tensor of the weights would be a copy to the device.
+    # A tensor of the weights would have to be copied to the device, for which the host waits.
     return torch.stack([mean * weight for mean, weight in zip(means, weights, strict=True)])
 
 
@@ -99,9 +99,9 @@ class Totals:
     def throughput(self, ranks: int) -> dict[str, float]:
         """Return audio seconds per second of all ranks, and shares of data waiting and padding."""
         elapsed = max(self.sums.get("elapsed", 0.0), 1e-9)
+        padded_frames = max(self.sums.get("padded_frames", 0.0), 1)
         return {
             "audio_seconds_per_second": self.sums.get("seconds", 0.0) * ranks / elapsed,
             "data_wait": self.sums.get("wait", 0.0) / elapsed,
-            "padding": 1
-            - self.sums.get("frames", 0.0) / max(self.sums.get("padded_frames", 0.0), 1),
+            "padding": 1 - self.sums.get("frames", 0.0) / padded_frames,
         }

@@ -55,17 +55,17 @@ def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
     The last optimizer step of an epoch may have fewer loader steps. Batches are taken from the
     loader only when they are needed, so that the state of the loader matches the last list.
     """
-    batches_left = len(batches)
-    held: list[Batch] = []
-    closed = 0
+    remaining_steps = len(batches)
+    micro_batches: list[Batch] = []
+    closed_steps = 0
 
     for batch in batches:
-        held.append(batch)
-        closed += batch.closes_step
-        batches_left -= batch.closes_step
-        if batch.closes_step and (closed == accum_grad or batches_left == 0):
-            yield held
-            held, closed = [], 0
+        micro_batches.append(batch)
+        closed_steps += batch.closes_step
+        remaining_steps -= batch.closes_step
+        if batch.closes_step and (closed_steps == accum_grad or remaining_steps == 0):
+            yield micro_batches
+            micro_batches, closed_steps = [], 0
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
@@ -82,6 +82,7 @@ def on_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def _on_gpu(batch: Batch, device: torch.device) -> Batch:
+    """Copy a batch on a stream of its own, for which the computing stream then waits."""
     copying, computing = _copy_stream(device), torch.cuda.current_stream(device)
     with torch.cuda.stream(copying):
         moved = batch.copied_to(device)
@@ -108,10 +109,13 @@ def grouped(
     while they `fit` and have at most `most_frames` frames with their padding. Texts without audio,
     conversations and pairs of texts stay apart. On a CPU all do.
     """
+    if device.type == "cpu":
+        return [[batch] for batch in batches]
+
     groups: list[list[Batch]] = []
     for batch in batches:
-        group = [*groups[-1], batch] if groups and device.type != "cpu" else []
-        if group and _join(group, most_frames) and fit(group):
+        group = [*groups[-1], batch] if groups else []
+        if group and _can_join(group, most_frames) and fit(group):
             groups[-1] = group
         else:
             groups.append([batch])
@@ -119,9 +123,12 @@ def grouped(
     return groups
 
 
-def _join(batches: Sequence[Batch], most_frames: int) -> bool:
-    padded = sum(map(len, batches)) * max(batch.feats.size(1) for batch in batches)
-    return padded <= most_frames and all(
+def _can_join(batches: Sequence[Batch], most_frames: int) -> bool:
+    """Tell whether batches are of audio, and have at most `most_frames` padded frames together."""
+    padded_frames = sum(map(len, batches)) * max(batch.feats.size(1) for batch in batches)
+    if padded_frames > most_frames:
+        return False
+    return all(
         len(batch) == len(batch.feats) and batch.feats.size(1) and batch.source is None
         for batch in batches
     )
@@ -136,35 +143,38 @@ def joined_on(device: torch.device, group: Sequence[Batch]) -> Batch:
 def join(batches: Sequence[Batch]) -> Batch:
     """Return one batch, longest utterance first, of batches on a device; see `grouped`."""
 
-    def each(name: str) -> list[Any]:
+    def values(name: str) -> list[Any]:
         return [getattr(batch, name) for batch in batches]
 
-    lengths = torch.cat(each("feats_lengths"))
+    lengths = torch.cat(values("feats_lengths"))
     order = lengths.argsort(descending=True, stable=True)
     rows = order.to(batches[0].feats.device, non_blocking=True)
+
     tensors = {
-        name: _padded(each(name), -1 if name == "target" else 0)[rows]
-        for name in ("feats", "target")
+        "feats": _padded(values("feats"), 0)[rows],
+        "target": _padded(values("target"), -1)[rows],
     }
     if batches[0].other_feats is not None:
-        tensors["other_feats"] = _padded(each("other_feats"), 0)[rows]
+        tensors["other_feats"] = _padded(values("other_feats"), 0)[rows]
 
+    by_utterance = {
+        name: _in_order(chain.from_iterable(values(name)), order.tolist())
+        for name in ("keys", "texts", "extra")
+    }
     return replace(
         batches[-1],
         feats_lengths=lengths[order],
-        target_lengths=torch.cat(each("target_lengths"))[order],
-        seconds=sum(each("seconds")),
-        planned=sum(each("planned")),
-        skipped=tuple(chain.from_iterable(each("skipped"))),
-        **{
-            name: _in_order(chain.from_iterable(each(name)), order.tolist())
-            for name in ("keys", "texts", "extra")
-        },
+        target_lengths=torch.cat(values("target_lengths"))[order],
+        seconds=sum(values("seconds")),
+        planned=sum(values("planned")),
+        skipped=tuple(chain.from_iterable(values("skipped"))),
+        **by_utterance,
         **tensors,
     )
 
 
 def _in_order(values: Iterable[Any], order: Sequence[int]) -> tuple[Any, ...]:
+    """Return the values of utterances in `order`; batches may lack a field, which stays empty."""
     rows = list(values)
     return tuple(rows[row] for row in order) if rows else ()
 

@@ -102,10 +102,8 @@ def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> 
     """Merge the keys of the existing front matter with those that are known."""
     known: dict[str, Any] = {}
     if facts.languages:
-        known["language"] = (
-            list(facts.languages) if len(facts.languages) > 1 else facts.languages[0]
-        )
-
+        several = len(facts.languages) > 1
+        known["language"] = list(facts.languages) if several else facts.languages[0]
     if facts.metric:
         known["metrics"] = [facts.metric]
 
@@ -130,38 +128,33 @@ class _Card:
         self.epochs = len(epochs)
         self.last_epoch: dict[str, Any] = read_yaml(epochs[-1]) if epochs else {}
         self.obstacle = obstacle_of(self.model, config.dataset_conf)
+        """Why the model does not stream; empty if it does."""
 
     def text(self) -> str:
         """Return the whole file."""
         front = yaml.safe_dump(dict(self.front), sort_keys=False, allow_unicode=True)
         parts = [
+            f"---\n{front}---\n{MARKER}",
             self._summary(),
             self._use(),
             self._rates(),
             self._data(),
             self._config(),
             self._training(),
+            self._limits(),
         ]
-        return (
-            "\n\n".join(
-                [f"---\n{front}---\n{MARKER}", *(part for part in parts if part), self._limits()]
-            )
-            + "\n"
-        )
+        return "\n\n".join(part for part in parts if part) + "\n"
 
     def _summary(self) -> str:
         language = self.front.get("language")
         codes = [language] if isinstance(language, str) else language or []
-        of = f" ({_cell(', '.join(map(str, codes)))})" if codes else ""
-        state = (
-            ""
-            if any((self.folder / name).exists() for name in CHECKPOINTS)
-            else " Training is not complete."
-        )
+        languages = f" ({_cell(', '.join(map(str, codes)))})" if codes else ""
+        complete = any((self.folder / name).exists() for name in CHECKPOINTS)
+        state = "" if complete else " Training is not complete."
 
         return (
-            f"# {_cell(self.name)}\n\nA speech recogniser{of} with a {self.config.encoder} encoder "
-            f"and {_parameters(self.model)} parameters, trained with wenet_uio.{state}"
+            f"# {_cell(self.name)}\n\nA speech recogniser{languages} with a {self.config.encoder} "
+            f"encoder and {_parameters(self.model)} parameters, trained with wenet_uio.{state}"
         )
 
     def _use(self) -> str:
@@ -198,24 +191,21 @@ class _Card:
     def _data(self) -> str:
         rows = []
         for title, key in (("training", "train_data"), ("validation", "cv_data")):
-            if record := self.start.get(key):
-                rows.append(
-                    [
-                        title,
-                        _public(record["list"]),
-                        f"{record['utterances']}",
-                        f"{record['hours']:.4g}",
-                    ]
-                )
+            record = self.start.get(key)
+            if record:
+                utterances, hours = f"{record['utterances']}", f"{record['hours']:.4g}"
+                rows.append([title, _public(record["list"]), utterances, hours])
 
         paragraphs = [_table(("set", "data list", "utterances", "hours"), rows)] if rows else []
-        if seconds := self.start.get("utterance_seconds"):
+        seconds = self.start.get("utterance_seconds")
+        if seconds:
             paragraphs.append(
                 f"Training utterances last {seconds['median']} s in the median, {seconds['most']} "
                 f"s at the 95th percentile, and {seconds['longest']} s at most."
             )
 
-        if samples := self.last_epoch.get("samples"):
+        samples = self.last_epoch.get("samples")
+        if samples:
             left_out = {**samples["filtered"], **samples["bad"]}
             reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "none"
             paragraphs.append(
@@ -226,32 +216,28 @@ class _Card:
 
     def _config(self) -> str:
         config, data = self.config, self.config.dataset_conf
-        encoder, decoder = config.encoder_conf, config.decoder_conf
+        encoder = (
+            f"{config.encoder}: {config.encoder_conf.num_blocks} blocks, width "
+            f"{config.encoder_conf.output_size}, {config.encoder_conf.attention_heads} heads"
+        )
+        decoder = f"{config.decoder}: {config.decoder_conf.num_blocks} blocks"
+        losses = [
+            f"{name} {weight:.4g}" for name, weight in self.model.trained_weights.items() if weight
+        ]
+        units = f"{config.tokenizer}, {config.vocabulary_size} labels"
         features = f"{config.feature_dim} of {data.feats_type} a frame"
-        weights = self.model.trained_weights
-        has_decoder = self.model.has_trained_decoder
+        if config.cmvn:
+            features += ", normalised by global mean and variance"
+
         rows = [
             ("model", config.model),
             ("parameters", _parameters(self.model)),
-            (
-                "encoder",
-                f"{config.encoder}: {encoder.num_blocks} blocks, width {encoder.output_size}, "
-                f"{encoder.attention_heads} heads",
-            ),
-            ("decoder", has_decoder and f"{config.decoder}: {decoder.num_blocks} blocks"),
+            ("encoder", encoder),
+            ("decoder", decoder if self.model.has_trained_decoder else ""),
             ("predictor", config.predictor),
-            (
-                "losses",
-                ", ".join(f"{name} {weight:.4g}" for name, weight in weights.items() if weight),
-            ),
-            (
-                "units",
-                config.vocabulary_size and f"{config.tokenizer}, {config.vocabulary_size} labels",
-            ),
-            (
-                "features",
-                features + (", normalised by global mean and variance" if config.cmvn else ""),
-            ),
+            ("losses", ", ".join(losses)),
+            ("units", units if config.vocabulary_size else ""),
+            ("features", features),
             ("sample rate", f"{data.resample_conf.resample_rate} Hz"),
             ("decode modes", ", ".join(possible_modes(self.model))),
         ]
@@ -262,27 +248,19 @@ class _Card:
     def _training(self) -> str:
         config, start = self.config, self.start
         optimizer = f"{config.optim}, lr {config.optim_conf.lr}, {config.scheduler}"
+        commit = start.get("commit")
+        versions = [f"{name} {start[name]}" for name in ("python", *PACKAGES) if name in start]
         rows = [
             ("epochs", str(self.epochs or "")),
             ("optimizer steps", str(self.last_epoch.get("step", ""))),
             ("optimizer", optimizer),
             ("engine, arithmetic", f"{config.train_engine}, {config.dtype}"),
-            (
-                "commit of wenet_uio",
-                start.get("commit") if start.get("commit") != "unknown" else None,
-            ),
+            ("commit of wenet_uio", commit if commit != "unknown" else None),
             ("begun", str(self.starts[0].get("started", "")) if self.starts else None),
             ("processes", str(start["ranks"]) if "ranks" in start else None),
             ("GPUs", start.get("gpus")),
             ("CPU", start.get("cpu")),
-            (
-                "packages",
-                ", ".join(
-                    f"{package} {start[package]}"
-                    for package in ("python", *PACKAGES)
-                    if package in start
-                ),
-            ),
+            ("packages", ", ".join(versions)),
         ]
         return "## Training\n\n" + _table(("", ""), [row for row in rows if row[1]])
 
@@ -290,20 +268,24 @@ class _Card:
         rate = self.config.dataset_conf.resample_conf.resample_rate
         longest = (self.start.get("utterance_seconds") or {}).get("longest")
         languages = " and language" if self.front.get("language") else ""
-        limits = [
-            f"Audio is resampled to {rate} Hz; content above {rate // 2} Hz is not used.",
-            "The model streams: it encodes audio chunk by chunk."
-            if not self.obstacle
-            else f"The model does not stream, so a stream decodes its newest window again: {self.obstacle}.",
-            *(
-                [f"The longest training utterance has {longest} s; recordings are cut at pauses."]
-                if longest
-                else []
-            ),
-            "The text has only the units of the training texts. Accuracy on other kinds of "
-            f"speech{languages} than those of the training data is not known.",
-        ]
+        limits = [f"Audio is resampled to {rate} Hz; content above {rate // 2} Hz is not used."]
+        if self.obstacle:
+            limits.append(
+                "The model does not stream, so a stream decodes its newest window again: "
+                f"{self.obstacle}."
+            )
+        else:
+            limits.append("The model streams: it encodes audio chunk by chunk.")
 
+        if longest:
+            limits.append(
+                f"The longest training utterance has {longest} s; recordings are cut at pauses."
+            )
+
+        limits.append(
+            "The text has only the units of the training texts. Accuracy on other kinds of "
+            f"speech{languages} than those of the training data is not known."
+        )
         return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits)
 
 
@@ -312,12 +294,13 @@ def untrained(config: Config) -> SpeechModel:
 
     No memory is allocated, and neither CMVN nor the labels of <sos> are needed.
     """
+    # The labels of <sos> and <eos> change no shape, so that any number will do.
     conf = config.tokenizer_conf
-    labels = conf.model_copy(
-        update={"special_tokens": {"<sos>": 0, "<eos>": 0, **(conf.special_tokens or {})}}
-    )
+    special_tokens = {"<sos>": 0, "<eos>": 0, **(conf.special_tokens or {})}
+    tokenizer_conf = conf.model_copy(update={"special_tokens": special_tokens})
+    config = config.model_copy(update={"cmvn": None, "tokenizer_conf": tokenizer_conf})
     with torch.device("meta"):
-        return build_model(config.model_copy(update={"cmvn": None, "tokenizer_conf": labels}))
+        return build_model(config)
 
 
 def _parameters(model: SpeechModel) -> str:

@@ -38,11 +38,9 @@ class Objective(nn.Module):
             return {"loss": self._zero_loss(batch)}
 
         losses = self._losses(batch, cr_weight)
-        return (
-            {**losses, "loss": losses["loss"] + self._zero_loss(batch)}
-            if batch.text_only
-            else losses
-        )
+        if batch.text_only:
+            return {**losses, "loss": losses["loss"] + self._zero_loss(batch)}
+        return losses
 
     def _zero_loss(self, batch: Batch) -> torch.Tensor:
         """Return 0 times the loss of one second of silence."""
@@ -59,10 +57,11 @@ class Objective(nn.Module):
             prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
             tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
             if batch.other_feats is not None:
-                feats, *others = tensors
+                # One pass over both views: the second has features of its own and the same labels.
+                feats, *same = tensors
                 tensors = (
                     torch.cat((feats, batch.other_feats)),
-                    *(torch.cat((tensor, tensor)) for tensor in others),
+                    *(torch.cat((tensor, tensor)) for tensor in same),
                 )
                 prompts = None if prompts is None else torch.cat((prompts, prompts))
                 if cr_weight is None:

@@ -30,8 +30,8 @@ class Observation:
     encoder frames."""
     posteriors: np.ndarray | None
     """CTC probabilities (frames, units); None without CTC."""
-    heard: tuple[int, ...]
-    """Labels of the best CTC path."""
+    recognised: tuple[int, ...]
+    """Labels of the best CTC path; empty without CTC."""
 
 
 class FirstUtterance:
@@ -63,26 +63,26 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
 
     model = engine.model
     model.eval()
+    # Compiled layers would skip the code that records.
     eager = (
         torch.compiler.set_stance("force_eager") if engine.config.torch_compile else nullcontext()
     )
-    with eager, _watched(model) as seen:
+    with eager, _watched(model) as recorded:
         engine.objective(batch.to(engine.world.device))
 
     train_mode(model)
     if engine.world.rank or not len(batch):
         return None
 
-    logits = seen.pop("ctc", None)
-    recognised: tuple[int, ...] = ()
+    logits = recorded.pop("ctc", None)
+    posteriors, recognised = None, ()
     if logits is not None:
+        posteriors = logits.softmax(-1).cpu().numpy()
         lengths = torch.tensor([logits.size(0)], device=logits.device)
-        recognised = ctc_greedy_search(logits.log_softmax(-1)[None], lengths, model.blank)[0][
-            0
-        ].tokens
+        paths = ctc_greedy_search(logits.log_softmax(-1)[None], lengths, model.blank)
+        recognised = paths[0][0].tokens
 
-    posteriors = None if logits is None else logits.softmax(-1).cpu().numpy()
-    attention = {name: weights.float().cpu().numpy() for name, weights in seen.items()}
+    attention = {part: weights.float().cpu().numpy() for part, weights in recorded.items()}
     return Observation(batch.keys[0], "".join(batch.texts[:1]), attention, posteriors, recognised)
 
 
@@ -92,20 +92,21 @@ def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
 
     The dictionary has the weights by part of the model, and the logits as `ctc`.
     """
-    seen: dict[str, torch.Tensor] = {}
+    recorded: dict[str, torch.Tensor] = {}
     parts = _attentions(model)
     for name, attention in parts.items():
-        attention.attend = _recording(attention, name, seen)
+        attention.attend = _recording(attention, name, recorded)
+
+    def record_logits(_module: nn.Module, _inputs: object, logits: torch.Tensor) -> None:
+        recorded["ctc"] = logits[0].float()
 
     ctc = getattr(model, "ctc", None)
-    handle = ctc and ctc.ctc_lo.register_forward_hook(
-        lambda *call: seen.update(ctc=call[-1][0].float())
-    )
+    handle = ctc and ctc.ctc_lo.register_forward_hook(record_logits)
     try:
-        yield seen
+        yield recorded
     finally:
         for attention in parts.values():
-            del attention.attend
+            del attention.attend  # the method of the class is back
         if handle:
             handle.remove()
 
@@ -115,35 +116,30 @@ def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
 
     The decoder is the left-to-right one.
     """
-    named = {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, MultiHeadedAttention)
-    }
-    encoder = [module for name, module in named.items() if name.startswith("encoder.")]
-    decoder = [
-        module
-        for name, module in named.items()
-        if name.endswith("src_attn") and "right_decoder" not in name
-    ]
-    return {
-        part: modules[-1]
-        for part, modules in (("encoder", encoder), ("decoder", decoder))
-        if modules
-    }
+    last: dict[str, MultiHeadedAttention] = {}
+    for name, module in model.named_modules():
+        if not isinstance(module, MultiHeadedAttention):
+            continue
+        if name.startswith("encoder."):
+            last["encoder"] = module
+        elif name.endswith("src_attn") and "right_decoder" not in name:
+            last["decoder"] = module
+
+    return last
 
 
 def _recording(
-    attention: MultiHeadedAttention, name: str, seen: dict[str, torch.Tensor]
+    attention: MultiHeadedAttention, name: str, recorded: dict[str, torch.Tensor]
 ) -> Callable[..., torch.Tensor]:
-    """Wrap `attention.attend` to also store the weights of the first utterance in seen[name]."""
+    """Wrap `attention.attend` to also record the weights of the first utterance as `name`."""
     attend = attention.attend
 
     def record(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
+        # attend() may use a fused kernel, which does not return its weights.
         scores = query[:1].float() @ key[:1].float().transpose(2, 3) * query.size(3) ** -0.5
-        seen[name] = (scores if bias is None else scores + bias[:1]).softmax(-1)[0]
+        recorded[name] = (scores if bias is None else scores + bias[:1]).softmax(-1)[0]
         return attend(query, key, value, bias)
 
     return record

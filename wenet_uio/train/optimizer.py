@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.distributed as dist
 
-from wenet_uio.config.train import (
-    EdenConf,
-    NoamHoldAnnealingConf,
-    OptimizerConf,
-    TrainKeys,
-    WarmupLrConf,
-)
+from wenet_uio.config.train import TrainKeys
 from wenet_uio.train.scaled_adam import ScaledAdam
-from wenet_uio.train.schedules import tri_stage, warmup_cosine
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
-
-Schedule = Callable[[int, int], float]
-"""Number of an optimizer step, from 1, and number of completed epochs -> factor of the learning
-rates in optim_conf."""
 
 
 def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Optimizer:
@@ -37,12 +25,14 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
     conf = config.optim_conf
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     groups = []
+    # A weight belongs to the first module that has it; "", the whole model, takes the rest.
     for module, lr in zip((*conf.modules, ""), conf.rates, strict=True):
         members = [named.pop(name) for name in parts_of(model, [module]) if name in named]
         groups.append({"params": members, "lr": lr, "base_lr": lr})
 
     values = conf.model_dump(exclude={"lr", "modules"})
-    if isinstance(decays := values.get("weight_decay"), tuple):
+    decays = values.get("weight_decay")
+    if isinstance(decays, tuple):
         values["weight_decay"] = decays[-1]
         for group, decay in zip(groups, decays, strict=True):
             group["weight_decay"] = decay
@@ -51,8 +41,8 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
     if config.optim == "scaled_adam":
         return ScaledAdam(groups, lr=conf.rates[-1], **values)
 
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    return kinds[config.optim](groups, fused=True, **values)
+    optimizers = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    return optimizers[config.optim](groups, fused=True, **values)
 
 
 def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
@@ -63,9 +53,7 @@ def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
     Raises:
         ValueError: the model has no such module; the message has the nearest name.
     """
-    known = {name for name, _ in model.named_modules()} | {
-        name for name, _ in model.named_parameters()
-    }
+    known = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
     for module in modules:
         if module not in known:
             nearest = difflib.get_close_matches(module, sorted(known), n=1, cutoff=0.5)
@@ -93,12 +81,11 @@ def optimizer_state(
 
     Ranks that share weights must call this together.
     """
-    named = {
-        name: optimizer.state[weight]
+    state = {
+        name: on_rank_0(optimizer.state[weight], rank)
         for name, weight in model.named_parameters()
         if weight in optimizer.state
     }
-    state = {name: on_rank_0(memory, rank) for name, memory in named.items()}
     return {} if rank else state
 
 
@@ -123,7 +110,7 @@ def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
     assert [placement.is_shard(0) for placement in shared.placements] == [True], (
         "fully_shard shares rows by default"
     )
-    # Of each rank but the last ones, which have fewer or none
+    # gather() needs blocks of one size, but the last ranks have fewer rows or none.
     rows = -(-shared.size(0) // mesh.size())
     block = share.new_zeros(rows, *shared.shape[1:])
     if share.numel():
@@ -131,7 +118,9 @@ def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
 
     blocks = None if rank else [torch.empty_like(block) for _ in range(mesh.size())]
     dist.gather(block, blocks, group=mesh.get_group())
-    return None if blocks is None else torch.cat([part.cpu() for part in blocks])[: shared.size(0)]
+    if blocks is None:
+        return None
+    return torch.cat([part.cpu() for part in blocks])[: shared.size(0)]
 
 
 def load_optimizer_state(
@@ -180,75 +169,3 @@ def _is_shared(value: torch.Tensor) -> bool:
     """
     package = sys.modules.get("torch.distributed.tensor")
     return package is not None and isinstance(value, package.DTensor)
-
-
-def build_schedule(config: TrainKeys) -> Schedule:
-    """Build the schedule, a pure function of step and epoch.
-
-    So a resumed run needs no state of it.
-    """
-    if isinstance(config.scheduler_conf, EdenConf):
-        return _eden(config.scheduler_conf)
-    of_step = _SCHEDULES[config.scheduler](config.scheduler_conf, config.optim_conf)
-    return lambda step, _: of_step(step)
-
-
-def _eden(conf: EdenConf) -> Schedule:
-    """Return the schedule Eden (Yao et al. 2023, https://arxiv.org/abs/2310.11230, equation 8).
-
-    Steps are counted as in icefall, from 0.
-    """
-
-    def multiple(step: int, epoch: int) -> float:
-        done = step - 1
-        warmup = min(
-            1.0, conf.warmup_start + (1.0 - conf.warmup_start) * done / max(conf.warmup_batches, 1)
-        )
-        falls = (done / conf.lr_batches, epoch / conf.lr_epochs)
-        return math.prod((fall**2 + 1.0) ** -0.25 for fall in falls) * (
-            warmup if conf.warmup_batches else 1.0
-        )
-
-    return multiple
-
-
-def _warmup(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[int], float]:
-    """Return WarmupLR of ESPnet and WeNet: Vaswani et al. 2017, section 5.3.
-
-    It is scaled to 1 at the end of the warm-up.
-    """
-    if not conf.warmup_steps:
-        return lambda step: step**-0.5
-    return lambda step: conf.warmup_steps**0.5 * min(step**-0.5, step * conf.warmup_steps**-1.5)
-
-
-def _noam_hold_annealing(
-    conf: NoamHoldAnnealingConf, optim_conf: OptimizerConf
-) -> Callable[[int], float]:
-    """Return NoamHoldAnnealing (Xu et al. 2023, https://arxiv.org/abs/2305.05084, section 4).
-
-    Steps are counted as in NeMo.
-    """
-    lowest = conf.min_lr / optim_conf.rates[-1]
-
-    def multiple(step: int) -> float:
-        done = step - 1
-        if done <= conf.warmup:
-            return step / (conf.warmup + 1)
-        if done < conf.warmup + conf.hold:
-            return 1.0
-        if done > conf.max_steps:
-            return lowest
-
-        return max(lowest, (conf.warmup / (done - conf.hold)) ** conf.decay_rate)
-
-    return multiple
-
-
-_SCHEDULES: Mapping[str, Callable[..., Callable[[int], float]]] = {
-    "warmuplr": _warmup,
-    "NoamHoldAnnealing": _noam_hold_annealing,
-    "WarmupCosine": lambda conf, optim_conf: warmup_cosine(conf, optim_conf.rates[-1]),
-    "tri_stage": lambda conf, _: tri_stage(conf),
-}
-"""Schedules that depend on the step alone."""

@@ -62,9 +62,7 @@ class Reporter:
                     os.truncate(path, min(length, path.stat().st_size))
 
         # Takes a second to import; only one rank needs it
-        from torch.utils.tensorboard import (
-            SummaryWriter,
-        )
+        from torch.utils.tensorboard import SummaryWriter
 
         folder = str(self.tensorboard_dir)
         self._board = SummaryWriter(folder, purge_step=first_step, filename_suffix=f".{self._run}")
@@ -123,8 +121,8 @@ class Reporter:
         if self._bar is not None:
             self._bar.set_postfix_str(f"{_brief(scalars)}, {self._remaining()} to go")
         else:
-            place = f"{self._title()}: step {self._done}/{self._steps}"
-            log.info("%s, %s, %s to go", place, _brief(scalars), self._remaining())
+            position = f"{self._title()}: step {self._done}/{self._steps}"
+            log.info("%s, %s, %s to go", position, _brief(scalars), self._remaining())
 
     def end_epoch(
         self,
@@ -162,9 +160,9 @@ class Reporter:
 
         if observation.posteriors is not None:
             try:
-                recognised = self.detokenize(observation.heard)
+                recognised = self.detokenize(observation.recognised)
             except ValueError:  # an untrained model may give a label without a symbol
-                recognised = str(observation.heard)
+                recognised = str(observation.recognised)
             text = f"{observation.key}\n\nreference: {observation.text}\n\nheard: {recognised}"
             self._board.add_text("dev/text", text, step)
 
@@ -176,12 +174,10 @@ class Reporter:
         if not costs:
             return
 
-        # TensorBoard draws bars from the end of the first bin
+        # TensorBoard draws bars from the end of the first bin, which is therefore an empty one.
         bins = range(min(costs) - 1, max(costs) + 1)
-        ends, counts = (
-            [2 ** ((number + 1) / 8) for number in bins],
-            [costs.get(number, 0) for number in bins],
-        )
+        ends = [2 ** ((number + 1) / 8) for number in bins]
+        counts = [costs.get(number, 0) for number in bins]
         total = sum(end * count for end, count in zip(ends, counts, strict=True))
         squares = sum(end**2 * count for end, count in zip(ends, counts, strict=True))
         self._board.add_histogram_raw(
@@ -206,13 +202,19 @@ class Reporter:
 
     def _remaining(self) -> str:
         """Estimate the time to the end of the run at the speed of this epoch."""
-        pace = (time.monotonic() - self._began) / max(self._done - self._done_before, 1)
-        to_do = self._steps - self._done + (self.max_epoch - self._epoch - 1) * self._steps
-        to_do = min(to_do, self.max_steps - self._step - (self._done - self._done_before))
-        return tqdm.format_interval(pace * to_do)
+        done_here = self._done - self._done_before
+        seconds_per_step = (time.monotonic() - self._began) / max(done_here, 1)
+        later_epochs = self.max_epoch - self._epoch - 1
+        to_do = self._steps - self._done + later_epochs * self._steps
+        to_do = min(to_do, self.max_steps - self._step - done_here)
+        return tqdm.format_interval(seconds_per_step * to_do)
 
 
 def _brief(scalars: Mapping[str, float]) -> str:
+    """Format the means of training in one line."""
     loss = scalars.get("loss", math.nan)  # absent if every step was skipped
     speed, wait = scalars["audio_seconds_per_second"], scalars["data_wait"]
-    return f"train loss {loss:.4g}, lr {scalars['lr']:.3g}, {speed:.0f} audio s/s, data wait {wait:.0%}"
+    return (
+        f"train loss {loss:.4g}, lr {scalars['lr']:.3g}, {speed:.0f} audio s/s, "
+        f"data wait {wait:.0%}"
+    )

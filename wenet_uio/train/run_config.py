@@ -77,14 +77,13 @@ def with_dtype(config: Config, device: torch.device, run: Path | None = None) ->
     if dtype == config.dtype:
         return config
 
-    why = (
-        ", as the run began"
-        if kept
-        else ", TF32 for what stays fp32"
-        if device.type == "cuda"
-        else ""
-    )
-    log.info("dtype auto: %s on this %s%s", dtype, device.type, why)
+    reason = ""
+    if kept:
+        reason = ", as the run began"
+    elif device.type == "cuda":
+        reason = ", TF32 for what stays fp32"
+
+    log.info("dtype auto: %s on this %s%s", dtype, device.type, reason)
     return config.model_copy(update={"dtype": dtype})
 
 

@@ -106,11 +106,11 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
 
 
 def _events(folder: Path) -> EventAccumulator:
+    """Read the event files of a folder; there are none if training wrote no TensorBoard."""
     # Slow to import
-    from tensorboard.backend.event_processing.event_accumulator import (
-        EventAccumulator,
-    )
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    # A size of 0 keeps all points; 1 keeps the newest.
     events = EventAccumulator(
         str(folder), size_guidance={"scalars": 0, "images": 1, "histograms": 1, "tensors": 1}
     )
@@ -122,13 +122,14 @@ def _events(folder: Path) -> EventAccumulator:
     return events
 
 
-def _series(events: EventAccumulator) -> dict[str, list[tuple[int, float]]]:
-    series = {
-        tag: [(e.step, e.value) for e in events.Scalars(tag)]
-        for tag in sorted(events.Tags()["scalars"])
-    }
-    # A restart may leave a name without points
-    return {tag: points for tag, points in series.items() if points}
+def _series(events: EventAccumulator) -> Series:
+    series: Series = {}
+    for tag in sorted(events.Tags()["scalars"]):
+        points = [(event.step, event.value) for event in events.Scalars(tag)]
+        if points:  # a restart may leave a name without points
+            series[tag] = points
+
+    return series
 
 
 def _summary(folder: Path, series: Series) -> str:
@@ -153,17 +154,11 @@ def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
     rows = []
     for path in sorted(Path(folder).glob("**/wer")):
         text = path.read_text(encoding="utf-8")
-        if match := RATE.search(text):
-            rate, *counts = match.groups()
-            interval = INTERVAL.search(text)
-            rows.append(
-                [
-                    str(path.parent.relative_to(folder)),
-                    rate,
-                    interval[1] if interval else "",
-                    *counts,
-                ]
-            )
+        totals, interval = RATE.search(text), INTERVAL.search(text)
+        if totals:
+            rate, *counts = totals.groups()
+            mode = str(path.parent.relative_to(folder))
+            rows.append([mode, rate, interval[1] if interval else "", *counts])
 
     head = (
         "decode mode",
@@ -228,14 +223,19 @@ def _environment(folder: Path) -> Table:
 
 
 def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}" if value % 1 else f"{value:.0f}"
+    """Format a count in full and other numbers with four digits."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if value % 1 else f"{value:.0f}"
 
 
 def _observed_texts(events: EventAccumulator) -> list[tuple[int, str]]:
     """Return the latest recognised texts, with their step; empty if there are none."""
     tag = "dev/text/text_summary"
-    if tag not in events.Tags()["tensors"] or not (tensors := events.Tensors(tag)):
+    tensors = events.Tensors(tag) if tag in events.Tags()["tensors"] else []
+    if not tensors:
         return []
+
     last: Any = tensors[-1]
     return [(last.step, last.tensor_proto.string_val[0].decode().replace("\n\n", "\n"))]
 
@@ -252,12 +252,12 @@ def _observed_pictures(events: EventAccumulator) -> list[tuple[str, str]]:
 
 def _curves(series: Mapping[str, Any]) -> bytes:
     """Draw all curves that have points, as PNG."""
-    shown = [(title, [tag for tag in tags if series.get(tag)]) for title, tags in CURVES]
-    shown = [(title, tags) for title, tags in shown if tags]
-    rows = max(1, (len(shown) + 1) // 2)
+    plots = [(title, [tag for tag in tags if series.get(tag)]) for title, tags in CURVES]
+    plots = [(title, tags) for title, tags in plots if tags]
+    rows = max(1, (len(plots) + 1) // 2)
     figure = figure_of(13, 2.8 * rows, rows, 2)
 
-    for number, (title, tags) in enumerate(shown, 1):
+    for number, (title, tags) in enumerate(plots, 1):
         axes = figure.add_subplot(rows, 2, number, xlabel="step")
         axes.set_title(title, y=1.0)  # without y, matplotlib draws all labels twice to find a place
         axes.locator_params(nbins=6)
@@ -267,5 +267,6 @@ def _curves(series: Mapping[str, Any]) -> bytes:
 
         axes.legend()
 
-    figure.savefig(file := io.BytesIO(), format="png", dpi=90)
-    return file.getvalue()
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=90)
+    return picture.getvalue()

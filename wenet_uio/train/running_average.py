@@ -35,10 +35,10 @@ class RunningAverage:
             share = 1.0 - self.conf.decay
 
         for name, value in weights.items():
-            if not value.is_floating_point() or self.count == 1:
-                self._means[name] = value.to(
-                    torch.float64 if value.is_floating_point() else value.dtype, copy=True
-                )
+            if not value.is_floating_point():
+                self._means[name] = value.clone()
+            elif self.count == 1:
+                self._means[name] = value.to(torch.float64, copy=True)
             else:
                 self._means[name].lerp_(value.double(), share)
 

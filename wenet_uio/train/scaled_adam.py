@@ -66,15 +66,18 @@ class ScaledAdam(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Change the weights. A weight without gradient has the gradient 0."""
         assert closure is None, "not supported"
-        if not self._stacks or any(
+        # A loaded state replaces the views of the stacks.
+        replaced = any(
             self.state.get(stack.weights[0]) is not stack.first for stack in self._stacks
-        ):
+        )
+        if replaced or not self._stacks:
             self._stacks = [stack for group in self.param_groups for stack in self._stacked(group)]
 
         for group in self.param_groups:
             self._step_group([stack for stack in self._stacks if stack.group is group])
 
     def _step_group(self, stacks: Sequence[_Stack]) -> None:
+        """Change the weights of a group, whose gradients are clipped together."""
         grads = [torch.stack([_gradient(weight) for weight in stack.weights]) for stack in stacks]
         factor = self._clipping_factor(stacks, grads)
         for stack, grad in zip(stacks, grads, strict=True):
@@ -85,13 +88,15 @@ class ScaledAdam(torch.optim.Optimizer):
 
     def _stacked(self, group: dict[str, Any]) -> list[_Stack]:
         """Stack the weights of a group by shape, with the state that they have."""
-        kinds: defaultdict[Any, list[torch.nn.Parameter]] = defaultdict(list)
+        alike: defaultdict[Any, list[torch.nn.Parameter]] = defaultdict(list)
         for weight in group["params"]:
             done = int(self.state[weight]["step"]) if self.state.get(weight) else 0
-            kinds[weight.shape, weight.device, done].append(weight)
-        return [self._stack(weights, group, done) for (_, _, done), weights in kinds.items()]
+            alike[weight.shape, weight.device, done].append(weight)
+
+        return [self._stack(weights, group, done) for (_, _, done), weights in alike.items()]
 
     def _stack(self, weights: list[torch.nn.Parameter], group: dict[str, Any], done: int) -> _Stack:
+        """Stack weights that have done the same number of steps; their state becomes views."""
         values = torch.stack([weight.detach() for weight in weights])
         tensors = {"delta": torch.zeros_like(values), "exp_avg_sq": torch.zeros_like(values)}
         if weights[0].numel() > 1:
@@ -101,17 +106,14 @@ class ScaledAdam(torch.optim.Optimizer):
 
         step = torch.tensor(float(done))
         for row, weight in enumerate(weights):
-            known = self.state[weight]
+            saved = self.state[weight]
             for key, tensor in tensors.items():
-                if key in known:
-                    tensor[row] = known[key]
+                if key in saved:
+                    tensor[row] = saved[key]
 
-            others = {key: value for key, value in known.items() if key.startswith("model_norm")}
-            self.state[weight] = {
-                "step": step,
-                **{key: tensor[row] for key, tensor in tensors.items()},
-                **others,
-            }
+            views = {key: tensor[row] for key, tensor in tensors.items()}
+            norms = {key: value for key, value in saved.items() if key.startswith("model_norm")}
+            self.state[weight] = {"step": step, **views, **norms}
 
         return _Stack(weights, group, step, tensors, self.state[weights[0]])
 
@@ -127,19 +129,17 @@ class ScaledAdam(torch.optim.Optimizer):
         if scale is None or done == 0:
             return None
 
-        norm = (
-            torch.stack(
-                [_relative_sum_of_squares(*pair) for pair in zip(stacks, grads, strict=True)]
-            )
-            .sum()
-            .sqrt()
-        )
+        squares = [
+            _relative_sum_of_squares(stack, grad) for stack, grad in zip(stacks, grads, strict=True)
+        ]
+        norm = torch.stack(squares).sum().sqrt()
         if "model_norms" not in first:
             first["model_norms"] = norm.new_zeros(period)
 
         norms = first["model_norms"]
         norms[done % period] = norm
-        if (median := _median(norms, done)) is not None:
+        median = _median(norms, done)
+        if median is not None:
             first["model_norm_threshold"] = median * scale
 
         threshold = first.get("model_norm_threshold")
@@ -156,8 +156,10 @@ def _median(norms: torch.Tensor, done: int) -> torch.Tensor | None:
     if not early and done % period:
         return None
 
-    known = norms.sort().values[-done:] if early else norms.sort().values
-    return known[min(len(known) - 1, len(known) // 4 * 2)] * (FIRST_ALLOWANCE if early else 1.0)
+    # Early, the norms that are still missing are zeros, which come first.
+    ordered = norms.sort().values[-done:] if early else norms.sort().values
+    median = ordered[min(len(ordered) - 1, len(ordered) // 4 * 2)]
+    return median * (FIRST_ALLOWANCE if early else 1.0)
 
 
 def _gradient(weight: torch.nn.Parameter) -> torch.Tensor:
@@ -190,9 +192,9 @@ def _step(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
         _learn_scale(stack, values, grad)
 
     squares = stack.tensors["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    seen = 1 - beta2 ** (done + 1)  # share of the average that gradients have filled
-    if seen < 0.99 or stack.is_scalar:
-        squares = squares / seen
+    filled = 1 - beta2 ** (done + 1)  # share of the average that gradients have filled
+    if filled < 0.99 or stack.is_scalar:
+        squares = squares / filled
 
     change = grad / squares.sqrt().add_(group["eps"])
     if stack.is_scalar:
@@ -224,8 +226,8 @@ def _learn_scale(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> Non
     decay = beta2**period
     squares = tensors["scale_exp_avg_sq"]
     squares.mul_(decay).add_(tensors["scale_grads"].square().mean(dim=1), alpha=1 - decay)
-    seen = 1 - decay ** ((done + 1) // period)
-    rate = -group["lr"] * group["scalar_lr_scale"] * seen**0.5
+    filled = 1 - decay ** ((done + 1) // period)  # as in `_step`
+    rate = -group["lr"] * group["scalar_lr_scale"] * filled**0.5
     change = rate * tensors["scale_grads"].sum(dim=1) / (squares.sqrt() + group["eps"])
     change.clamp_(-LARGEST_SCALE_STEP, LARGEST_SCALE_STEP)
     change.masked_fill_(rms < group["param_min_rms"], 0.0)

@@ -1,19 +1,93 @@
-"""Learning rate schedules with a warm-up, as functions of the optimizer step (from 1)."""
+"""Build learning rate schedules by their names in the yaml."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from wenet_uio.config.schedules import TriStageConf, WarmupCosineConf
+from wenet_uio.config.train import (
+    EdenConf,
+    NoamHoldAnnealingConf,
+    OptimizerConf,
+    TrainKeys,
+    WarmupLrConf,
+)
+
+Schedule = Callable[[int, int], float]
+"""Number of an optimizer step, from 1, and number of completed epochs -> factor of the learning
+rates in optim_conf."""
 
 
-def warmup_cosine(conf: WarmupCosineConf, base_lr: float) -> Callable[[int], float]:
-    """Return WarmupCosine: a linear rise to 1, then half a cosine down to min_lr / base_lr.
+def build_schedule(config: TrainKeys) -> Schedule:
+    """Build the schedule, a pure function of step and epoch.
+
+    So a resumed run needs no state of it.
+    """
+    if isinstance(config.scheduler_conf, EdenConf):
+        return _eden(config.scheduler_conf)
+    of_step = _SCHEDULES[config.scheduler](config.scheduler_conf, config.optim_conf)
+    return lambda step, _: of_step(step)
+
+
+def _eden(conf: EdenConf) -> Schedule:
+    """Return the schedule Eden (Yao et al. 2023, https://arxiv.org/abs/2310.11230, equation 8).
+
+    Steps are counted as in icefall, from 0.
+    """
+
+    def multiple(step: int, epoch: int) -> float:
+        done = step - 1
+        warmup = 1.0
+        if conf.warmup_batches:
+            rise = (1.0 - conf.warmup_start) * done / conf.warmup_batches
+            warmup = min(1.0, conf.warmup_start + rise)
+
+        falls = (done / conf.lr_batches, epoch / conf.lr_epochs)
+        return math.prod((fall**2 + 1.0) ** -0.25 for fall in falls) * warmup
+
+    return multiple
+
+
+def _warmup(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[int], float]:
+    """Return WarmupLR of ESPnet and WeNet: Vaswani et al. 2017, section 5.3.
+
+    It is scaled to 1 at the end of the warm-up.
+    """
+    if not conf.warmup_steps:
+        return lambda step: step**-0.5
+    return lambda step: conf.warmup_steps**0.5 * min(step**-0.5, step * conf.warmup_steps**-1.5)
+
+
+def _noam_hold_annealing(
+    conf: NoamHoldAnnealingConf, optim_conf: OptimizerConf
+) -> Callable[[int], float]:
+    """Return NoamHoldAnnealing (Xu et al. 2023, https://arxiv.org/abs/2305.05084, section 4).
+
+    Steps are counted as in NeMo.
+    """
+    lowest = conf.min_lr / optim_conf.rates[-1]
+
+    def multiple(step: int) -> float:
+        done = step - 1
+        if done <= conf.warmup:
+            return step / (conf.warmup + 1)
+        if done < conf.warmup + conf.hold:
+            return 1.0
+        if done > conf.max_steps:
+            return lowest
+
+        return max(lowest, (conf.warmup / (done - conf.hold)) ** conf.decay_rate)
+
+    return multiple
+
+
+def _warmup_cosine(conf: WarmupCosineConf, optim_conf: OptimizerConf) -> Callable[[int], float]:
+    """Return WarmupCosine: a linear rise to 1, then half a cosine down to min_lr / lr.
 
     The factor is 1 at the end of the warm-up and lowest from max_steps on.
     """
-    lowest = conf.min_lr / base_lr
+    lowest = conf.min_lr / optim_conf.rates[-1]
 
     def multiple(step: int) -> float:
         if step <= conf.warmup_steps:
@@ -24,8 +98,11 @@ def warmup_cosine(conf: WarmupCosineConf, base_lr: float) -> Callable[[int], flo
     return multiple
 
 
-def tri_stage(conf: TriStageConf) -> Callable[[int], float]:
-    """Return the factor of the rate; steps are counted as in fairseq, from 0."""
+def _tri_stage(conf: TriStageConf, _: OptimizerConf) -> Callable[[int], float]:
+    """Return tri_stage: linear rise, constant, exponential fall.
+
+    Steps are counted as in fairseq, from 0.
+    """
 
     def multiple(step: int) -> float:
         done = step - 1
@@ -36,3 +113,12 @@ def tri_stage(conf: TriStageConf) -> Callable[[int], float]:
         return conf.final_lr_scale ** (falling / conf.decay_steps)
 
     return multiple
+
+
+_SCHEDULES: Mapping[str, Callable[..., Callable[[int], float]]] = {
+    "warmuplr": _warmup,
+    "NoamHoldAnnealing": _noam_hold_annealing,
+    "WarmupCosine": _warmup_cosine,
+    "tri_stage": _tri_stage,
+}
+"""Schedules that depend on the step alone."""

@@ -14,8 +14,7 @@ def seed_everything(seed: int, step: int, rank: int) -> None:
     So dropout and chunk sizes of a step do not depend on the steps before, and states need no
     generator state.
     """
-    drawn = int.from_bytes(
-        hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest(), "little"
-    )
-    random.seed(drawn)
-    torch.manual_seed(drawn)
+    digest = hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest()
+    step_seed = int.from_bytes(digest, "little")
+    random.seed(step_seed)
+    torch.manual_seed(step_seed)

@@ -11,7 +11,6 @@ import sys
 import time
 from collections import Counter, deque
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 from wenet_uio.config import Config
@@ -38,24 +37,6 @@ from wenet_uio.uris import shown_values
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Loaders:
-    """The data of a run."""
-
-    train: Loader
-    cv: Loader
-    """Validation set."""
-
-
-@dataclass(frozen=True)
-class Monitoring:
-    """What observes a run and may end it."""
-
-    reporter: Reporter
-    watchdog: Watchdog
-    stop: StopRequest
-
-
 class Trainer:
     """Trains a model.
 
@@ -66,20 +47,29 @@ class Trainer:
         self,
         config: Config,
         engine: Engine,
-        loaders: Loaders,
         folder: RunFolder,
-        monitoring: Monitoring,
+        *,
+        train: Loader,
+        cv: Loader,
+        reporter: Reporter,
+        watchdog: Watchdog,
+        stop: StopRequest,
     ) -> None:
+        """Prepare a run that starts at step 0; `load` resumes one.
+
+        Args:
+            train: training set.
+            cv: validation set.
+        """
         self.config = config
         self.engine = engine
         self.world = engine.world
-        self.train, self.cv = loaders.train, loaders.cv
         self.folder = folder
-        self.reporter, self.watchdog, self.stop = (
-            monitoring.reporter,
-            monitoring.watchdog,
-            monitoring.stop,
-        )
+        self.train = train
+        self.cv = cv
+        self.reporter = reporter
+        self.watchdog = watchdog
+        self.stop = stop
         self.progress = Progress()
         self.average = RunningAverage(config.model_avg) if config.model_avg else None
         self.launched: deque[tuple[LaunchedStep, list[Batch]]] = deque()
@@ -96,18 +86,18 @@ class Trainer:
         Returns:
             False if a SIGTERM ended training early, with the state saved.
         """
-        if not (complete := self.progress.end(self.config)) and not self._train():
-            return False
+        complete = self.progress.end(self.config)
         if complete:
             log.info("%s: complete, %s", self.folder.path, complete)
+        elif not self._train():
+            return False
 
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
             self.folder.finish(self.progress.newest_weights)
             if self.config.report:
-                log.info(
-                    "report: %s", write_run_report(self.folder.path, self.reporter.tensorboard_dir)
-                )
+                report = write_run_report(self.folder.path, self.reporter.tensorboard_dir)
+                log.info("report: %s", report)
 
             write_model_card(self.folder.path)
 
@@ -119,6 +109,7 @@ class Trainer:
         All ranks must call this together.
         """
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
+        # Rank 0 takes over the counts of all ranks, which then start again at 0.
         progress = self.progress
         progress.samples, progress.costs = self.world.add_up(progress.samples, progress.costs)
         if self.world.rank:
@@ -169,16 +160,18 @@ class Trainer:
     def _train(self) -> bool:
         try:
             self._begin()
-            while not (reason := self.progress.end(self.config)):
+            while not self.progress.end(self.config):
                 done, self.engine.epoch = self.progress.epoch_step, self.progress.epoch
                 self.reporter.begin_epoch(
                     self.progress.epoch, self.progress.step, done, done + self._steps_to_do()
                 )
-                if not ((self.progress.trained or self._train_epoch()) and self._end_epoch()):
+                # A run that resumes may have only the validation of its epoch to do.
+                trained = self.progress.trained or self._train_epoch()
+                if not (trained and self._end_epoch()):
                     log.info("SIGTERM received: state saved after step %d", self.progress.step)
                     return False
 
-            log.info("training ends: %s", reason)
+            log.info("training ends: %s", self.progress.end(self.config))
             return True
         finally:
             self.folder.settle()
@@ -187,11 +180,12 @@ class Trainer:
             self.engine.disconnect()
 
     def _begin(self) -> None:
-        steps = self.world.gather(self.progress.step)
-        if len(set(steps)) > 1:
+        """Connect the ranks and open the folder; a new run saves its first state."""
+        ranks_steps = self.world.gather(self.progress.step)
+        if len(set(ranks_steps)) > 1:
             raise ValueError(
                 f"{self.folder.path}: the newest states that the ranks find are of different steps "
-                f"({', '.join(map(str, steps))}); use a --model_dir that all machines share"
+                f"({', '.join(map(str, ranks_steps))}); use a --model_dir that all machines share"
             )
 
         self.watchdog.start()
@@ -229,22 +223,22 @@ class Trainer:
             False if a rank received a SIGTERM; the state is saved.
         """
         progress, config = self.progress, self.config
-        self.read_at, steps_left = time.perf_counter(), self._steps_to_do()
-        ends_inside, progress.inside_pass = (
-            steps_left < math.ceil(len(self.train) / config.accum_grad),
-            False,
-        )
+        self.read_at = time.perf_counter()
+        remaining_steps = self._steps_to_do()
+        ends_inside_pass = remaining_steps < math.ceil(len(self.train) / config.accum_grad)
+        progress.inside_pass = False
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
 
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
             self._launch(micro_batches, {"wait": wait, "stop": float(self.stop.asked)})
-            # The loader of a state of the last step is in the next epoch
-            steps_left, progress.trained = (
-                steps_left - 1,
-                steps_left == 1,
-            )
-            progress.inside_pass = progress.trained and ends_inside
+
+            # Set before the state is saved: the loader of a state of the last step is in the next
+            # epoch.
+            remaining_steps -= 1
+            progress.trained = remaining_steps == 0
+            progress.inside_pass = progress.trained and ends_inside_pass
+
             save = config.save_interval and progress.step % config.save_interval == 0
             stop = self._read_results(0 if save or progress.trained else self.late)
             self._average_weights()
@@ -262,9 +256,9 @@ class Trainer:
         return True
 
     def _launch(self, micro_batches: list[Batch], also: dict[str, float]) -> None:
-        self.launched.append(
-            (self.engine.launch(micro_batches, self.progress.step + 1, also), micro_batches)
-        )
+        """Start the next step; `also` are numbers to sum over the ranks."""
+        launched = self.engine.launch(micro_batches, self.progress.step + 1, also)
+        self.launched.append((launched, micro_batches))
         self.progress.count(micro_batches)
 
     def _read_results(self, most: int) -> bool:
@@ -279,12 +273,14 @@ class Trainer:
             outcome = launched.outcome()
             stop |= outcome.sums.pop("stop") > 0
             now = time.perf_counter()
-            self.read_at, outcome.sums["elapsed"] = now, (now - self.read_at) * self.world.size
+            outcome.sums["elapsed"] = (now - self.read_at) * self.world.size
+            self.read_at = now
             self._account(outcome, micro_batches)
 
         return stop
 
     def _account(self, outcome: StepOutcome, micro_batches: list[Batch]) -> None:
+        """Add the result of a step to the sums, and report them every `log_interval` steps."""
         progress, number = self.progress, outcome.number
         self.reporter.step()
         if outcome.applied:
@@ -311,6 +307,7 @@ class Trainer:
                 self.average.add(weights)
 
     def _skip(self, number: int, micro_batches: list[Batch]) -> None:
+        """Count and log a step whose gradient is not finite; raise if there are too many."""
         self.progress.nonfinite += 1
         self.progress.nonfinite_in_epoch += 1
         keys = " ".join(key for batch in micro_batches for key in batch.keys[:3])

@@ -36,14 +36,13 @@ def clip_and_apply(
         The results, with the norm before clipping.
     """
     scaler.unscale_(optimizer)
-    own_norm = nn.utils.get_total_norm(
-        [weight.grad for weight in weights if weight.grad is not None]
-    )
-    norm = whole(own_norm)
+    grads = [weight.grad for weight in weights if weight.grad is not None]
+    shared_norm = nn.utils.get_total_norm(grads)
+    norm = whole(shared_norm)
 
     if optimizer.defaults.get("fused") and not scaler.is_enabled():
-        nn.utils.clip_grads_with_norm_(weights, largest_norm, own_norm)
-        # torch's fused optimizers read it
+        nn.utils.clip_grads_with_norm_(weights, largest_norm, shared_norm)
+        # torch's fused optimizers read this attribute, as GradScaler uses it.
         vars(optimizer)["found_inf"] = (~torch.isfinite(norm)).to(torch.float32)
         optimizer.step()
         del vars(optimizer)["found_inf"]
@@ -51,7 +50,7 @@ def clip_and_apply(
 
     reading = read(norm)
     if math.isfinite(reading.values[-1]):
-        nn.utils.clip_grads_with_norm_(weights, largest_norm, own_norm)
+        nn.utils.clip_grads_with_norm_(weights, largest_norm, shared_norm)
         optimizer.step()
 
     scaler.update()

@@ -53,12 +53,12 @@ def validate(
         for name, value in count(whole_batches).items():
             sums[name] += value
 
-        filler = (
-            [emptied(micro_batches[0])] * (int(most) - len(micro_batches)) if engine.in_step else []
-        )
-        for batch in (*micro_batches, *filler):
+        if engine.in_step:  # ranks with fewer micro-batches run empty ones
+            micro_batches += [emptied(micro_batches[0])] * (int(most) - len(micro_batches))
+
+        for batch in micro_batches:
             if len(batch) or engine.in_step:
-                losses += _losses(engine, batch, names, (next_step, too_large))
+                losses += _losses(engine, batch, names, next_step, too_large)
 
     train_mode(engine.model)
     engine.size_limit.too_large.update(*world.gather(too_large))
@@ -69,21 +69,22 @@ def validate(
 
 
 def _losses(
-    engine: Engine, batch: Batch, names: Sequence[str], notes: tuple[int, list[TooLarge]]
+    engine: Engine, batch: Batch, names: Sequence[str], next_step: int, too_large: list[TooLarge]
 ) -> torch.Tensor:
     """Return sums of the losses of a batch, splitting it until its parts fit in memory.
 
-    `notes` lists the sizes that did not fit.
+    The sizes that did not fit are added to `too_large`.
     """
-    number, too_large = notes
     try:
-        return loss_sums(
-            engine.objective(on_device(batch, engine.world.device)), batch, names, engine.of_tokens
-        )
+        losses = engine.objective(on_device(batch, engine.world.device))
+        return loss_sums(losses, batch, names, engine.of_tokens)
     except (RuntimeError, MemoryError) as error:
         failure = Failure.of(error)
 
     # Outside of the handler, because the error holds the memory of the batch.
-    too_large.append(engine.note([batch], number, failure))
-    parts = [_losses(engine, part, names, notes) for part in engine.size_limit.parts(batch, number)]
-    return torch.stack(parts).sum(dim=0)
+    too_large.append(engine.note([batch], next_step, failure))
+    sums = [
+        _losses(engine, part, names, next_step, too_large)
+        for part in engine.size_limit.parts(batch, next_step)
+    ]
+    return torch.stack(sums).sum(dim=0)

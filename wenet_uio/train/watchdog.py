@@ -29,8 +29,8 @@ GRACE = 3.0
 class Post:
     """The state of a rank, posted when the rank has made no progress for too long."""
 
-    place: int
-    """Number of beats; the rank with the fewest is behind."""
+    beats: int
+    """Number of calls of `beat`; the rank with the fewest is behind."""
     doing: str
     """Argument of the last beat."""
     process: str
@@ -76,7 +76,7 @@ class Watchdog:
 
         All ranks must call this in the same order.
         """
-        self._post = Post(self._post.place + 1, doing, self._post.process, "")
+        self._post = Post(self._post.beats + 1, doing, self._post.process, "")
         self._last = time.monotonic()
 
     def _watch(self) -> None:
@@ -89,6 +89,8 @@ class Watchdog:
             post = self._post
             if post is reported:
                 continue
+
+            # There was progress since the last report: the post of this rank is out of date.
             if reported is not None and board is not None:
                 board.delete_key(rank)
 
@@ -123,16 +125,18 @@ def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:
         posts: {rank: post} of the ranks that answered.
         size: number of all ranks.
     """
-    behind = min(post.place for post in posts.values())
-    furthest = max(posts.values(), key=lambda post: post.place)
+    fewest = min(post.beats for post in posts.values())
+    furthest = max(posts.values(), key=lambda post: post.beats)
     silent = ", ".join(str(rank) for rank in range(size) if rank not in posts)
     lines = [f"no progress for {seconds:g} s"]
     if silent:
         lines.append(f"rank {silent} does not answer: its process is stopped or dead")
 
     for rank, post in sorted(posts.items()):
-        if post.place == behind and not (silent and behind == furthest.place):
-            others = f", others at: {furthest.doing}" if behind < furthest.place else ""
+        # If all ranks that answer wait at one place, they wait for the silent ones.
+        is_behind = post.beats == fewest and not (silent and fewest == furthest.beats)
+        if is_behind:
+            others = f", others at: {furthest.doing}" if fewest < furthest.beats else ""
             lines.append(
                 f"rank {rank} ({post.process}) is at: {post.doing}{others}; "
                 f"stack:\n{post.stack.rstrip()}"
