@@ -1,5 +1,6 @@
-"""Estimate bins of duration (and of tokens within them) for `batch_type: bucket` from the index of
-a corpus.
+"""Estimate bins of duration, and of tokens within them, for `batch_type: bucket`.
+
+Everything comes from the index of a corpus.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ def estimate_bins(
     num_bins: int,
     num_token_bins: int | None = None,
 ) -> BinEstimate:
-    """Estimate bins of equal amounts of audio over the utterances that the filters of the config
-    keep.
+    """Estimate bins of equal amounts of audio over the utterances that the filters keep.
 
     Args:
         num_bins: bins of duration.
@@ -72,17 +72,12 @@ def estimate_bins(
             f"no utterance with audio is left; the filters leave out: {reasons or 'none'}"
         )
 
-    # The plan counts begun milliseconds: so the longest utterance fits, and no two bins have one
-    # end.
+    # Rounded up to the milliseconds that the plan counts. So the longest utterance fits into its
+    # bin, and no two bins have one end.
     seconds = np.ceil(np.round(1000 * seconds, 6)) / 1000
     if not num_token_bins:
-        return BinEstimate(
-            [round(end, 3) for end in duration_bins(seconds, num_bins)],
-            [],
-            len(seconds),
-            0,
-            filtered,
-        )
+        ends = [round(end, 3) for end in duration_bins(seconds, num_bins)]
+        return BinEstimate(ends, [], len(seconds), outliers=0, filtered=filtered)
 
     bins = token_bins(seconds, tokens, num_bins, num_token_bins)
     ends = [[round(end, 3), most] for end, most in bins.ends]
@@ -91,8 +86,9 @@ def estimate_bins(
 
 
 def _lengths(corpus: Corpus, measure: Measure) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
-    """Return seconds and tokens (or characters) of the utterances with audio that are kept, and why
-    others are not.
+    """Return seconds and tokens of the utterances with audio that are kept, and why others are not.
+
+    Both are (utterances,). Without a tokenizer, tokens are characters.
     """
     seconds, tokens = [], []
     filtered: Counter[str] = Counter()

@@ -1,5 +1,6 @@
-"""Options of estimate_duration_bins.py, ours and those of NeMo's two scripts, as data and
-config.
+"""Options of estimate_duration_bins.py, and the data and config that they give.
+
+NeMo's two scripts have options of the same meaning, which are accepted too.
 """
 
 from __future__ import annotations
@@ -104,17 +105,16 @@ def data_of(text: str) -> str | MixtureConf:
 
 
 def _source(manifest: Any, text: str) -> dict[str, Any]:
-    path, *weight = manifest if isinstance(manifest, list) else [manifest]
-    if (
-        not isinstance(path, str)
-        or len(weight) > 1
-        or not all(isinstance(one, (int, float)) for one in weight)
-    ):
-        raise ValueError(
-            f"{text}: expected a manifest, or a manifest and its weight, found {manifest!r}"
-        )
-
-    return {"type": "nemo", "manifest_filepath": path, **({"weight": weight[0]} if weight else {})}
+    """Return a manifest, or a list of a manifest and its weight, as a source of a mixture."""
+    match manifest:
+        case str(path) | [str(path)]:
+            return {"type": "nemo", "manifest_filepath": path}
+        case [str(path), int(weight) | float(weight)]:
+            return {"type": "nemo", "manifest_filepath": path, "weight": weight}
+        case _:
+            raise ValueError(
+                f"{text}: expected a manifest, or a manifest and its weight, found {manifest!r}"
+            )
 
 
 def config_of(options: argparse.Namespace) -> Config:
@@ -136,36 +136,38 @@ def config_of(options: argparse.Namespace) -> Config:
         if getattr(options, name) is not None
     ]
     config = load_config(options.config, overrides) if options.config else _defaults(options)
-    if not options.tokenizer:
-        own_field = {"lang_field": options.lang_field} if options.lang_field else {}
-        return config.model_copy(
-            update={"tokenizer_conf": config.tokenizer_conf.model_copy(update=own_field)}
-        )
-
-    of_options = parse_config(_tokenizer_keys(options), "--tokenizer")
-    return config.model_copy(
-        update={
-            "tokenizer": of_options.tokenizer,
-            "tokenizer_conf": of_options.tokenizer_conf,
+    if options.tokenizer:
+        tokenizer_config = parse_config(_tokenizer_keys(options), "--tokenizer")
+        update = {
+            "tokenizer": tokenizer_config.tokenizer,
+            "tokenizer_conf": tokenizer_config.tokenizer_conf,
             "output_dim": None,
             "vocab_size": None,
         }
-    )
+        return config.model_copy(update=update)
+
+    if options.lang_field:
+        conf = config.tokenizer_conf.model_copy(update={"lang_field": options.lang_field})
+        return config.model_copy(update={"tokenizer_conf": conf})
+
+    return config
 
 
 def _defaults(options: argparse.Namespace) -> Config:
     """Return a config without a file: only the bounds of the options filter, as in NeMo's scripts."""
-    bounds = {
+    no_bounds = {
         "max_length": 10**9,
         "min_length": 1,
         "token_max_length": 10**9,
         "max_output_input_ratio": 10**9,
+        "min_output_input_ratio": 0,
     }
-    bounds["min_output_input_ratio"] = 0
-    options_given = {name: getattr(options, name) for name in ("min_duration", "max_duration")}
-    limits = {name: value for name, value in options_given.items() if value is not None}
-
-    return parse_config({"dataset_conf": {"filter_conf": {**bounds, **limits}}}, "defaults")
+    limits = {
+        name: getattr(options, name)
+        for name in ("min_duration", "max_duration")
+        if getattr(options, name) is not None
+    }
+    return parse_config({"dataset_conf": {"filter_conf": {**no_bounds, **limits}}}, "defaults")
 
 
 def _tokenizer_keys(options: argparse.Namespace) -> dict[str, Any]:

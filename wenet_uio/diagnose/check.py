@@ -89,14 +89,22 @@ def check_corpus(
     if measure is not None:
         report.filtered += measure.filtered(planned)
 
-    usual = {"seconds": usual_range(report.seconds), "speech": usual_range(report.speech)}
-    checker = Checker(corpus, reading.conf, reading.tokenizer, measure, planned, audio, **usual)
-    seen = _gather(report, _check_in_processes(checker, processes))
+    checker = Checker(
+        corpus,
+        reading.conf,
+        reading.tokenizer,
+        measure,
+        planned,
+        audio,
+        seconds=usual_range(report.seconds),
+        speech=usual_range(report.speech),
+    )
+    occurring = _gather(report, _check_in_processes(checker, processes))
 
-    if reading.tokenizer is not None and not isinstance(
-        reading.tokenizer.splitter, OwnUnits | AggregateSplitter
-    ):
-        report.unseen = sorted(reading.tokenizer.symbols.keys() - seen - SPECIAL)
+    # Units of published models cover many languages: that a corpus lacks some says nothing.
+    tokenizer = reading.tokenizer
+    if tokenizer is not None and not isinstance(tokenizer.splitter, OwnUnits | AggregateSplitter):
+        report.unseen = sorted(tokenizer.symbols.keys() - occurring - SPECIAL)
 
     return report
 
@@ -112,8 +120,9 @@ def _add_distributions(report: Report, corpus: Corpus) -> None:
 
 
 def _planned(corpus: Corpus, reading: Reading) -> tuple[Measure | None, Corpus]:
-    """Return the measure whose filters apply, if any, and the corpus that the plan would read, with
-    tokens counted if needed.
+    """Return the measure whose filters apply, if any, and the corpus that the plan would read.
+
+    This corpus has its tokens counted if the plan needs them.
 
     If the plan does not know the numbers of tokens, the checks of single samples apply the filters
     on tokens.
@@ -125,8 +134,8 @@ def _planned(corpus: Corpus, reading: Reading) -> tuple[Measure | None, Corpus]:
 
 
 def _gather(report: Report, parts: Iterator[Part]) -> set[str]:
-    """Add the findings and figures of the samples to the report; returns the tokens that occur."""
-    seen: set[str] = set()
+    """Add the findings and figures of the samples to the report; return the tokens that occur."""
+    occurring: set[str] = set()
     of_rate: dict[int, list[Finding]] = {}
     for part in parts:
         for finding in part.findings:
@@ -136,18 +145,20 @@ def _gather(report: Report, parts: Iterator[Part]) -> set[str]:
         report.unknown.update(part.unknown)
         report.filtered.update(part.filtered)
         report.level.merge(part.level)
-        seen |= part.seen
+        occurring |= part.occurring
         for rate, findings in part.of_rate.items():
             of_rate[rate] = (of_rate.get(rate, []) + findings)[:RATE_EXAMPLES]
 
+    # Which rate is that of the majority is known only now.
     for rate, count in report.rates.most_common()[1:]:
         report.findings.extend(of_rate[rate])
         report.counts["other_rate"] += count
 
-    return seen
+    return occurring
 
 
 def _check_in_processes(checker: Checker, processes: int) -> Iterator[Part]:
+    """Check all rows of the corpus, in worker processes if there are several."""
     spans = [
         Span(shard, first, min(first + ROWS_A_SPAN, samples))
         for shard, samples in enumerate(checker.corpus.samples.tolist())
@@ -166,34 +177,34 @@ def _duplicates(corpus: Corpus) -> Iterator[Finding]:
 
     Each pass compares a part of all hashes, which bounds the memory.
     """
-    parts = -(-corpus.num_samples // HASHES_A_PASS)
-    for number in range(parts):
+    passes = -(-corpus.num_samples // HASHES_A_PASS)
+    for number in range(passes):
         columns = (corpus.rows(shard).key_hash for shard in range(corpus.num_shards))
-        hashes = np.concatenate([column[column % np.uint64(parts) == number] for column in columns])
+        hashes = np.concatenate(
+            [column[column % np.uint64(passes) == number] for column in columns]
+        )
         unique, counts = np.unique(hashes, return_counts=True)
         repeated = unique[counts > 1]
         if not len(repeated):
             continue
 
-        met: set[str] = set()
+        # Different keys may have one hash: the keys decide.
+        earlier_keys: set[str] = set()
         for shard in range(corpus.num_shards):
             rows = corpus.rows(shard)
             for row in np.flatnonzero(np.isin(rows.key_hash, repeated)).tolist():
                 key = rows.key(row)
-                if key in met:
-                    yield Finding(
-                        "duplicate_key",
-                        key,
-                        f"occurs again as sample {row} of shard {shard}",
-                        (shard, row),
-                    )
+                if key in earlier_keys:
+                    detail = f"occurs again as sample {row} of shard {shard}"
+                    yield Finding("duplicate_key", key, detail, (shard, row))
 
-                met.add(key)
+                earlier_keys.add(key)
 
 
 def usual_range(histogram: LogHistogram) -> Fences:
-    """Return the limits beyond which values are outliers; infinite if there are fewer than
-    `FEWEST_FOR_OUTLIERS` values.
+    """Return the limits beyond which values are outliers.
+
+    They are infinite if there are fewer than `FEWEST_FOR_OUTLIERS` values.
     """
     if histogram.counts.sum() < FEWEST_FOR_OUTLIERS:
         return Fences(-np.inf, np.inf)

@@ -1,4 +1,4 @@
-"""The part of a check that compares the shards of a list with the index of the list."""
+"""Compare the shards of a list with the index of the list."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from wenet_uio.files import digest_of
 
 
 def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
-    """Find shards that hold other samples than when their list was indexed, because other data was
-    packed over them.
+    """Find shards that were packed anew since their list was indexed, with other samples.
 
     Damaged shards, and lists that changed since they were indexed, are left to other checks.
     """
-    indexes = (find_columns(place) for place in places_of(index_of(data_list, layout)))
+    indexes = (find_columns(path) for path in places_of(index_of(data_list, layout)))
     columns, meta = next(filter(None, indexes), ({}, {}))
     if meta.get("type") != "shard" or meta["digest"] != digest_of(data_list):
         return []
 
+    # The paths of all shards are one text; `ends` has the end of each.
     ends = columns["path_end"].astype(np.int64).tolist()
+    starts = [0, *ends][:-1]
     paths = columns["paths"].tobytes()
     findings = []
 
-    for first, end, digest, samples in zip(
-        [0, *ends], ends, columns["digest"], columns["samples"], strict=False
+    for start, end, digest, samples in zip(
+        starts, ends, columns["digest"], columns["samples"], strict=True
     ):
-        shard = paths[first:end].decode()
+        shard = paths[start:end].decode()
         try:
             rows, bad = index_shard(shard, data_list, layout)
         except (OSError, ValueError):
             continue
+
         if rows.digest() != int(digest) and not bad:
             detail = f"{samples} samples when the list was indexed, {len(rows)} now, not the same"
             findings.append(Finding("changed_shard", ShardFiles.parse(shard).tar, detail))

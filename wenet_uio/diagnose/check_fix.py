@@ -27,8 +27,9 @@ Lost = dict[int, set[int]]
 
 
 def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -> int:
-    """Write the list `out` without lost samples, and `out.left_out.jsonl` with key, kind and detail
-    of each loss.
+    """Write the list `out` without lost samples.
+
+    `out.left_out.jsonl` gets key, kind and detail of each loss.
 
     A raw list keeps its other lines unchanged. A shard list keeps its shards without a loss; the
     sound samples of the other shards are copied to the folder `out.shards`.
@@ -66,6 +67,7 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
 
 
 def _write_raw(corpus: RawCorpus, lost: Lost, out: str) -> int:
+    """Copy the lines of a raw list that are not lost; return their number."""
     kept = 0
     with open(corpus.data_list, "rb") as lines, written_aside(out) as file:
         for shard in range(corpus.num_shards):
@@ -82,17 +84,19 @@ def _write_raw(corpus: RawCorpus, lost: Lost, out: str) -> int:
 
 
 def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
+    """List the shards without a loss and copies of the others; return the kept utterances."""
     count_kept, lines = 0, []
     for shard in range(corpus.num_shards):
         files = corpus.files(shard)
         rows = corpus.rows(shard)
-        kept = {
+        kept_offsets = {
             int(offset) for row, offset in enumerate(rows.audio_offset) if row not in lost[shard]
         }
-        if not kept:
+        if not kept_offsets:
             continue
 
         count_kept += len(rows) - len(lost[shard])
+        # Samples that could not be indexed are not rows, but are to be left out as well.
         if not lost[shard] and not index_shard(str(files), corpus.data_list, DEFAULT_LAYOUT)[1]:
             lines.append(f"{files}\n")
             continue
@@ -104,12 +108,8 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
             )
 
         copy = Path(f"{out}.shards") / f"{shard:09d}_{Path(files.tar).name}"
-        _copy_samples(
-            objects.without_scheme(files.tar),
-            {rows.key(row) for row in range(len(rows))},
-            kept,
-            copy,
-        )
+        keys = {rows.key(row) for row in range(len(rows))}
+        _copy_samples(objects.without_scheme(files.tar), keys, kept_offsets, copy)
         lines.append(f"{copy}\n")
 
     with written_aside(out, "w") as file:
@@ -118,15 +118,16 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
     return count_kept
 
 
-def _copy_samples(path: str, keys: set[str], kept: set[int], copy: Path) -> None:
+def _copy_samples(path: str, keys: set[str], kept_offsets: set[int], copy: Path) -> None:
     """Copy some samples of a tar, each with all its members.
 
     Args:
         keys: all keys of the tar.
-        kept: offsets of the audio of the samples to copy.
+        kept_offsets: offsets of the audio of the samples to copy.
     """
 
     def key_of(member: Member) -> str:
+        # A key may contain dots itself, so that the first dot need not end it.
         key = member.name
         while "." in key and as_word(key) not in keys:
             key = key.rpartition(".")[0]
@@ -138,10 +139,11 @@ def _copy_samples(path: str, keys: set[str], kept: set[int], copy: Path) -> None
         written_aside(copy) as file,
         tarfile.open(fileobj=file, mode="w") as target,
     ):
-        for _, sample in itertools.groupby(members, key_of):
-            sample = list(sample)
-            if all(member.offset not in kept for member in sample):
+        for _, group in itertools.groupby(members, key_of):
+            sample = list(group)
+            if all(member.offset not in kept_offsets for member in sample):
                 continue
+
             for member in sample:
                 source.seek(member.offset)
                 info = tarfile.TarInfo(member.name)

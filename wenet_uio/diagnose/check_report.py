@@ -31,18 +31,19 @@ SECONDS_PLAYED = 10
 def as_text(report: Report) -> str:
     """Return the report in lines: figures, then what training would lose, then what is suspect."""
     lines = [*_figures(report), *_units(report)]
-    named = _by_kind(report)
+    findings = _by_kind(report)
     for title, kinds in (("training would lose", LOSSES), ("suspect", SUSPECTS)):
         for kind, meaning in kinds.items():
-            if report.counts[kind]:
-                lines.append(f"{title}: {report.counts[kind]} {kind}: {meaning}")
-                lines += [f"    {finding.key}: {finding.detail}" for finding in named[kind][:NAMED]]
-                if (more := report.counts[kind] - NAMED) > 0:
-                    lines.append(f"    and {more} more")
+            count = report.counts[kind]
+            if not count:
+                continue
 
-    lines.append(
-        f"training would lose {report.losses}" if report.losses else "training would lose nothing"
-    )
+            lines.append(f"{title}: {count} {kind}: {meaning}")
+            lines += [f"    {finding.key}: {finding.detail}" for finding in findings[kind][:NAMED]]
+            if count > NAMED:
+                lines.append(f"    and {count - NAMED} more")
+
+    lines.append(f"training would lose {report.losses or 'nothing'}")
     return "\n".join(lines)
 
 
@@ -50,7 +51,8 @@ def _figures(report: Report) -> Iterator[str]:
     """Yield lines on the corpus as a whole."""
     yield f"{report.utterances} utterances, {report.hours:.2f} h"
     for name, histogram, unit in _distributions(report):
-        if summary := histogram.summary():
+        summary = histogram.summary()
+        if summary:
             low, *_, high = summary.values()
             yield f"{name}: median {summary['0.5']:g} {unit}, 1 % below {low:g}, 1 % above {high:g}"
 
@@ -71,7 +73,8 @@ def _units(report: Report) -> Iterator[str]:
         tokens = [f"{token!r} ({count})" for token, count in report.unknown.most_common()]
         yield f"tokens that are not in the units file: {listed(tokens, NAMED, ' ')}"
     if report.unseen:
-        yield f"units that occur in no text: {listed([repr(unit) for unit in report.unseen], NAMED, ' ')}"
+        units = [repr(unit) for unit in report.unseen]
+        yield f"units that occur in no text: {listed(units, NAMED, ' ')}"
 
 
 class _Row(NamedTuple):
@@ -103,19 +106,17 @@ def write_html(path: str, report: Report, reader: BatchReader, title: str) -> No
         histograms=data_uri(_histograms(report), "image/png"),
         sections=_sections(report, reader),
     )
-    # Audio that crashed a worker is among the findings
-    with (
-        careful(),
-        written_aside(path, "w") as file,
-    ):
+    # Audio that crashed a worker is among the findings, and is decoded once more for its player.
+    with careful(), written_aside(path, "w") as file:
         file.writelines(page)
 
 
 def _sections(report: Report, reader: BatchReader) -> Iterator[_Section]:
-    named = _by_kind(report)
+    """Yield the sections of the page; their audio is read while the page is written."""
+    findings = _by_kind(report)
     for kind, meaning in {**LOSSES, **SUSPECTS}.items():
         if report.counts[kind]:
-            rows = _rows(named[kind][:SHOWN], reader)
+            rows = _rows(findings[kind][:SHOWN], reader)
             yield _Section(kind, meaning, report.counts[kind], kind in LOSSES, rows)
 
 
@@ -126,8 +127,9 @@ def _rows(findings: list[Finding], reader: BatchReader) -> Iterator[_Row]:
 
 
 def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
-    """Return the beginning of the audio of a sample, as a data URI, and the text; (None, "") for an
-    unreadable sample.
+    """Return the beginning of the audio of a sample as a data URI, and its text.
+
+    (None, "") for an unreadable sample.
     """
     if finding.place is None:
         return None, ""
@@ -142,9 +144,8 @@ def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
         return None, example.text
 
     waveform = example.waveform[: SECONDS_PLAYED * example.sample_rate].numpy()
-    return data_uri(
-        encode_audio(waveform[:, None], example.sample_rate, "wav"), "audio/wav"
-    ), example.text
+    wav = encode_audio(waveform[:, None], example.sample_rate, "wav")
+    return data_uri(wav, "audio/wav"), example.text
 
 
 def _histograms(report: Report) -> bytes:
@@ -154,23 +155,21 @@ def _histograms(report: Report) -> bytes:
     figure = Figure(figsize=(13, 3.6))
     # A layout that is computed takes as long as the drawing
     figure.subplots_adjust(0.065, 0.15, 0.99, 0.91, 0.25)
-    for axes, (name, histogram, unit) in zip(
-        figure.subplots(1, 3), _distributions(report), strict=True
-    ):
+    panels = zip(figure.subplots(1, 3), _distributions(report), strict=True)
+    for axes, (name, histogram, unit) in panels:
         axes.set(title=name.capitalize(), xlabel=unit, ylabel="utterances")
         if histogram.counts.any():
-            used = histogram.counts.nonzero()[0]
-            axes.stairs(
-                histogram.counts[: used[-1] + 1], histogram.edges()[: used[-1] + 2], fill=True
-            )
+            bins = histogram.counts.nonzero()[0][-1] + 1  # the rest is empty
+            axes.stairs(histogram.counts[:bins], histogram.edges()[: bins + 1], fill=True)
             axes.set(xscale="log", xlim=(histogram.quantile(0) / 1.2, histogram.quantile(1) * 1.2))
 
-    figure.savefig(file := io.BytesIO(), format="png", dpi=110)
-    return file.getvalue()
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=110)
+    return picture.getvalue()
 
 
 def _distributions(report: Report) -> tuple[tuple[str, LogHistogram, str], ...]:
-    """Name, histogram and unit of each distribution."""
+    """Return name, histogram and unit of each distribution."""
     return (
         ("duration", report.seconds, "s"),
         ("speech", report.speech, "characters/s"),
@@ -179,7 +178,8 @@ def _distributions(report: Report) -> tuple[tuple[str, LogHistogram, str], ...]:
 
 
 def _by_kind(report: Report) -> dict[str, list[Finding]]:
-    named: dict[str, list[Finding]] = defaultdict(list)
+    by_kind: dict[str, list[Finding]] = defaultdict(list)
     for finding in report.findings:
-        named[finding.kind].append(finding)
-    return named
+        by_kind[finding.kind].append(finding)
+
+    return by_kind

@@ -1,4 +1,4 @@
-"""The part of a check that reads single samples. It runs in worker processes."""
+"""Check single samples, in worker processes."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class Part:
     """Tokens that are not in the units file, with their number of occurrences."""
     filtered: Counter[str] = field(default_factory=Counter)
     """Utterances that bounds on tokens leave out, by reason."""
-    seen: set[str] = field(default_factory=set)
-    """Tokens that occur."""
+    occurring: set[str] = field(default_factory=set)
+    """Tokens that occur in the texts."""
     level: LogHistogram = field(default_factory=LogHistogram)
     """Root mean square of the audio; 1 is full scale."""
 
@@ -92,9 +92,8 @@ def _ends_too_late(utterance: Utterance, example: Example) -> str | None:
     """
     if example.waveform is None:
         return None
-    return why_past_the_end(
-        utterance.start, utterance.end, len(example.waveform) / example.sample_rate
-    )
+    seconds = len(example.waveform) / example.sample_rate
+    return why_past_the_end(utterance.start, utterance.end, seconds)
 
 
 @dataclass(frozen=True)
@@ -133,12 +132,14 @@ class Checker:
         return part
 
     def _check_span(self, part: Part, reader: BatchReader, span: Span) -> None:
+        """Check consecutive rows: first the audio, then the text with its tokens."""
         rows = self.corpus.rows(span.shard)
         kept = self.measure.keep(self.planned.rows(span.shard))[0] if self.measure else None
         for row in range(span.first, span.last):
             part.rows += 1
             place, key = (span.shard, row), rows.key(row)
-            seconds = float(rows.seconds[row]) if rows.sample_rate[row] != TEXT_ONLY else None
+            has_audio = rows.sample_rate[row] != TEXT_ONLY
+            seconds = float(rows.seconds[row]) if has_audio else None
 
             try:
                 text, fields = self._check_audio(part, reader, SampleRef(*place))
@@ -169,16 +170,16 @@ class Checker:
     def _check_audio(
         self, part: Part, reader: BatchReader, ref: SampleRef
     ) -> tuple[str, Mapping[str, Any]]:
-        """Check the audio of a sample if audio is checked, and return the text and the other
-        fields.
-        """
+        """Read a sample, check its audio if audio is checked, and return text and other fields."""
         if not self.audio:
             return self._text(ref)
 
+        # The example no longer has the bounds of the segment, but the utterance that it is made of.
         utterances: list[Utterance] = []
         example = reader.example(ref, 0, partial(self._read, utterances, ref))
         place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
-        if reason := _ends_too_late(utterances[0], example):
+        reason = _ends_too_late(utterances[0], example)
+        if reason is not None:
             part.findings.append(Finding("past_the_end", key, reason, place))
         if example.waveform is None:
             return example.text, example.extra
@@ -190,14 +191,13 @@ class Checker:
         part.rates[rate] += 1
         if len(part.of_rate[rate]) < RATE_EXAMPLES:
             part.of_rate[rate].append(Finding("other_rate", key, f"{rate} Hz", place))
-        if level < SILENT:
-            decibels = f"{20 * np.log10(level):.0f} dB" if level else "all samples are zero"
-            part.findings.append(Finding("silent", key, decibels, place))
 
+        if level < SILENT:
+            detail = f"{20 * np.log10(level):.0f} dB" if level else "all samples are zero"
+            part.findings.append(Finding("silent", key, detail, place))
         if clipped > CLIPPED:
-            part.findings.append(
-                Finding("clipped", key, f"{clipped:.1%} of the samples at full scale", place)
-            )
+            detail = f"{clipped:.1%} of the samples at full scale"
+            part.findings.append(Finding("clipped", key, detail, place))
 
         return example.text, example.extra
 
@@ -207,19 +207,23 @@ class Checker:
         return utterances[0]
 
     def _text(self, ref: SampleRef) -> tuple[str, Mapping[str, Any]]:
+        """Read the text and the other fields of a sample, without decoding its audio."""
         try:
             utterance = self.corpus.read(ref)
-            return utterance.text, utterance.extra
         except (ListError, OSError) as error:
+            # Too many open files, say, is a fault of the machine and not of the sample.
             if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
                 raise
             raise SkipSample("unreadable", str(error)) from None
 
+        return utterance.text, utterance.extra
+
     def _check_text(
         self, part: Part, place: tuple[int, int], key: str, text: str, seconds: float | None
     ) -> None:
-        """Compare a text with the duration of its audio; `seconds` is None for text without
-        audio.
+        """Compare a text with the duration of its audio.
+
+        Text without audio, whose `seconds` are None, is not checked.
         """
         if seconds is None:
             return
@@ -230,7 +234,10 @@ class Checker:
         if not text:
             part.findings.append(Finding("empty_text", key, f"{seconds:.2f} s of audio", place))
         elif self.speech.exclude(speech):
-            detail = f"{speech:.3g} characters per second: {len(text)} in {seconds:.2f} s: {text[:SHOWN_TEXT]}"
+            detail = (
+                f"{speech:.3g} characters per second: {len(text)} in {seconds:.2f} s: "
+                f"{text[:SHOWN_TEXT]}"
+            )
             part.findings.append(Finding("characters_per_second", key, detail, place))
 
     def _check_tokens(
@@ -238,30 +245,30 @@ class Checker:
     ) -> None:
         """Find tokens that the tokenizer has no unit for."""
         assert self.tokenizer is not None
-        part.seen.update(tokens)
+        part.occurring.update(tokens)
         unknown = Counter(token for token in tokens if token not in self.tokenizer.symbols)
         part.unknown += unknown
         if unknown.pop(WORD_START, 0):
             part.findings.append(Finding("space_to_unknown", key, text[:SHOWN_TEXT], place))
 
         if unknown:
-            named = " ".join(list(unknown)[:SHOWN_TOKENS])
-            part.findings.append(
-                Finding("unknown_unit", key, f"{named} in: {text[:SHOWN_TEXT]}", place)
-            )
+            shown_tokens = " ".join(list(unknown)[:SHOWN_TOKENS])
+            detail = f"{shown_tokens} in: {text[:SHOWN_TEXT]}"
+            part.findings.append(Finding("unknown_unit", key, detail, place))
 
     def _filter_tokens(self, part: Part, tokens: int, seconds: float | None) -> None:
-        """Count an utterance that training filters by its tokens, unless the plan has applied these
-        filters already.
+        """Count an utterance that training filters by its number of tokens.
+
+        If the plan knows these numbers, it has applied the filters already.
         """
         if self.measure is None or self.measure.text_length_is_tokens:
             return
 
         filters = token_count_filters(self.conf.filter_conf, tokens)
         if seconds is not None:
-            filters += token_rate_filters(
-                self.conf.filter_conf, tokens, seconds * FILTER_FRAMES_PER_SECOND
-            )
+            frames = seconds * FILTER_FRAMES_PER_SECOND
+            filters += token_rate_filters(self.conf.filter_conf, tokens, frames)
 
-        if reason := next((reason for reason, is_out in filters if is_out), None):
-            part.filtered[reason] += 1
+        reasons = [reason for reason, is_out in filters if is_out]
+        if reasons:
+            part.filtered[reasons[0]] += 1

@@ -1,6 +1,4 @@
-"""The part of a check that looks at whole shards: open a list although some of its shards are
-broken.
-"""
+"""Check whole shards, and open a list although some of its shards are broken."""
 
 from __future__ import annotations
 
@@ -57,16 +55,16 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     findings = _findings_of(checked, changed)
 
     with tempfile.TemporaryDirectory() as folder:
-        opened = data_list
-        # The index of the list stays as it is
+        opened_list = data_list
         if changed or any(shard.is_broken for shard in checked):
-            opened = f"{folder}/whole.list"
-            _write_whole(opened, shards, checked, data_list)
+            # Another list, so that the index of the checked one stays as it is.
+            opened_list = f"{folder}/whole.list"
+            _write_whole(opened_list, shards, checked, data_list)
             findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
         else:
             _update_index(data_list, DEFAULT_LAYOUT, checked)
 
-        corpus = open_corpus(opened, data_type)
+        corpus = open_corpus(opened_list, data_type)
         yield corpus, findings + _bad_of(corpus, shards)
 
 
@@ -87,9 +85,7 @@ def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_lis
 
 
 def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
-    """Return findings for the samples of a corpus that could not be indexed, and for damaged
-    shards.
-    """
+    """Return findings for samples that could not be indexed, and for damaged shards."""
     tars = {ShardFiles.parse(shard).tar for shard in shards}
     return [
         Finding("broken_shard" if key in tars else NOT_INDEXED, key, reason)
@@ -118,8 +114,10 @@ class _Checked(NamedTuple):
 
 
 def _check_mixture(path: str) -> list[Finding]:
-    """Scan the shards of all sources of a mixture; findings for missing shards and for wrong
-    indexes.
+    """Scan the shards of all sources of a mixture.
+
+    Returns:
+        findings for missing shards and for wrong indexes.
     """
     findings: list[Finding] = []
     for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
@@ -134,15 +132,19 @@ def _check_mixture(path: str) -> list[Finding]:
 def _findings_of(checked: list[_Checked], changed: list[Finding]) -> list[Finding]:
     """Return findings for shards.
 
+    A shard whose list was indexed with other samples is "changed"; a finding about its own index
+    would say the same again.
+
     Of a shard that the list's index calls changed, nothing is said about its own index.
     """
-    of_changed = {finding.key for finding in changed}
-    of_shards = (finding for shard in checked for finding in shard.findings)
-    return [
-        listed
-        for listed in of_shards
-        if listed.kind != "stale_index" or listed.key not in of_changed
-    ] + changed
+    changed_keys = {finding.key for finding in changed}
+    of_shards = [finding for shard in checked for finding in shard.findings]
+    kept = [
+        finding
+        for finding in of_shards
+        if finding.kind != "stale_index" or finding.key not in changed_keys
+    ]
+    return kept + changed
 
 
 def _check_shards(shards: list[str], data_list: str, layout: Layout) -> list[_Checked]:
@@ -152,8 +154,9 @@ def _check_shards(shards: list[str], data_list: str, layout: Layout) -> list[_Ch
 
 
 def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
-    """Report a shard that is missing, unreadable, empty or not as indexed; a wrong index is made
-    again.
+    """Report a shard that is missing, unreadable, empty or not as indexed.
+
+    A wrong index is made again.
     """
     files = ShardFiles.parse(shard)
     try:
@@ -179,17 +182,17 @@ def _lost_with(files: ShardFiles) -> list[Finding]:
 
 
 def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> None:
-    """Make the index of a list again if it has other samples, or fewer bad samples, than the shards
-    of the list.
+    """Make the index of a list again if it does not fit the shards of the list.
+
+    It does not if it has other samples, or fewer bad ones.
     """
     if any(shard.is_broken for shard in checked):
         return
 
     columns, meta = read_columns(ensure_index(data_list, "shard", layout))
-    known = {(key, reason) for key, reason in meta["bad"]}
-    is_same = columns["digest"].tolist() == [
-        shard.digest for shard in checked if shard.digest is not None
-    ]
-    if not is_same or any(problem not in known for shard in checked for problem in shard.bad):
+    digests = [shard.digest for shard in checked if shard.digest is not None]
+    known_bad = {(key, reason) for key, reason in meta["bad"]}
+    bad = {problem for shard in checked for problem in shard.bad}
+    if columns["digest"].tolist() != digests or bad - known_bad:
         with locked(data_list):
             build_index(data_list, "shard", layout=layout)

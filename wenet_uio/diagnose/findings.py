@@ -94,8 +94,9 @@ class Report:
             self.findings.append(finding)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as JSON-able values; `counts` has every kind, also those without
-        findings.
+        """Return the report as JSON-able values.
+
+        `counts` has every kind, also those without findings.
         """
         distributions = {
             "duration": self.seconds,
@@ -112,5 +113,8 @@ class Report:
             "quantiles": {name: histogram.summary() for name, histogram in distributions.items()},
             "unknown_units": dict(self.unknown.most_common(KEPT)),
             "unseen_units": self.unseen,
-            "findings": [{"kind": f.kind, "key": f.key, "detail": f.detail} for f in self.findings],
+            "findings": [
+                {"kind": finding.kind, "key": finding.key, "detail": finding.detail}
+                for finding in self.findings
+            ],
         }

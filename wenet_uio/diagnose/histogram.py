@@ -20,8 +20,8 @@ class LogHistogram:
     def add(self, values: np.ndarray) -> None:
         """Count some values; 0 and negative values fall into the lowest bin."""
         logarithms = np.log10(np.maximum(values, 10**LOWEST))
-        places = ((logarithms - LOWEST) * (BINS / (HIGHEST - LOWEST))).astype(np.int64)
-        self.counts += np.bincount(places.clip(0, BINS - 1), minlength=BINS)
+        bins = ((logarithms - LOWEST) * (BINS / (HIGHEST - LOWEST))).astype(np.int64)
+        self.counts += np.bincount(bins.clip(0, BINS - 1), minlength=BINS)
 
     def merge(self, other: LogHistogram) -> None:
         """Add the counts of another histogram."""
@@ -32,8 +32,10 @@ class LogHistogram:
         total = int(self.counts.sum())
         if not total:
             return float("nan")
-        place = int(np.searchsorted(np.cumsum(self.counts), max(1, share * total)))
-        return float(self.edges()[place : place + 2].prod() ** 0.5)
+
+        # The geometric mean of the ends of the bin in which the value lies
+        bin_index = int(np.searchsorted(np.cumsum(self.counts), max(1, share * total)))
+        return float(self.edges()[bin_index : bin_index + 2].prod() ** 0.5)
 
     def edges(self) -> np.ndarray:
         """Return (bins + 1,) borders of the bins."""

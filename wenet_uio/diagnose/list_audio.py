@@ -1,4 +1,4 @@
-"""Audio of the utterances of a data list by key, for pages with players."""
+"""Read audio of the utterances of a data list by key, for pages with players."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from wenet_uio.scoring.html_report import Audio
 
 
 def audio_of(data_list: str, data_type: DataType) -> Audio:
-    """Return a function that reads the waveform of a key of the list; it gives None for other keys
-    and for text without audio.
+    """Return a function that reads the waveform of a key of the list.
+
+    It gives None for other keys and for text without audio.
 
     Raises:
         ListError: the list cannot be used.
     """
     corpus = open_list(data_list, data_type)
-    refs = (
+    all_refs = (
         SampleRef(shard, row)
         for shard in range(corpus.num_shards)
         for row in range(corpus.samples[shard])
     )
-    places = {corpus.key(ref): ref for ref in refs}
+    refs = {corpus.key(ref): ref for ref in all_refs}
 
     def audio(key: str) -> tuple[np.ndarray, int] | None:
-        if key not in places:
+        if key not in refs:
             return None
 
-        utterance = corpus.read(places[key])
+        utterance = corpus.read(refs[key])
         if utterance.audio is None:
             return None
 

@@ -49,16 +49,20 @@ class PlanSeries:
 
 
 class PlanCollector:
-    """Collects the numbers of the plots from each batch of an epoch; pass it to `report_plan` as
-    `on_batch`.
+    """Collects the numbers of the plots; pass it to `report_plan` as `on_batch`.
 
     `corpus` is the corpus of that epoch (`Passes.corpus_of`).
     """
 
     def __init__(self, corpus: Corpus, measure: Measure, world_size: int) -> None:
-        self._sources, self._measure, self._world_size = sources_of(corpus), measure, world_size
-        self._frames, self._shards = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+        self._sources = sources_of(corpus)
+        self._measure = measure
+        self._world_size = world_size
+        # Each starts with an empty array, so that an epoch without batches can be concatenated.
+        self._frames = [np.empty(0, np.int32)]
+        self._shards = [np.empty(0, np.int32)]
         self._batches: list[tuple[int, int, int, int]] = []
+        """Utterances, frames, padded frames and cost of each batch."""
         self._last: deque[PlannedBatch] = deque(maxlen=world_size)
 
     def __call__(self, batch: PlannedBatch) -> None:
@@ -66,34 +70,43 @@ class PlanCollector:
         self._frames += [piece.frames.astype(np.int32) for piece in batch.pieces]
         self._shards += [piece.shards.astype(np.int32) for piece in batch.pieces]
         frames = sum(int(piece.frames.sum()) for piece in batch.pieces)
-        self._batches.append(
-            (len(batch), frames, sum(piece.padded_frames for piece in batch.pieces), batch.cost)
-        )
+        padded_frames = sum(piece.padded_frames for piece in batch.pieces)
+        self._batches.append((len(batch), frames, padded_frames, batch.cost))
         self._last.append(batch)
 
     def series(self) -> PlanSeries:
         """Return the numbers of the epoch, after its last batch."""
         sizes, frames, padded, costs = np.array(self._batches, np.int64).reshape(-1, 4).T
-        count, names = len(sizes), self._sources.names
-        parts = max(1, min(MIX_PARTS, count))
-        part = np.repeat(np.arange(count) * parts // max(1, count), sizes)
-        source = self._sources.numbers(np.concatenate(self._shards))
-        mix = np.bincount(part * len(names) + source, minlength=parts * len(names)).reshape(
-            parts, len(names)
-        )
-        rest = list(self._last)[len(self._last) - count % self._world_size :]
-        shift, rate = self._measure.frame_count.shift, self._measure.frame_count.sample_rate
-        padding, cost = (
-            100 * (padded - frames) / np.maximum(1, padded),
-            100 * costs / self._measure.policy.bound,
-        )
-        skew = skew_of_steps(
-            costs, [piece for batch in rest for piece in batch.pieces], self._world_size
-        )
+        frame_count = self._measure.frame_count
+
+        # The batches of an incomplete last step are shared out between the ranks.
+        incomplete = len(costs) % self._world_size
+        last_batches = list(self._last)[len(self._last) - incomplete :]
+        rest = [piece for batch in last_batches for piece in batch.pieces]
 
         return PlanSeries(
-            np.concatenate(self._frames) * (shift / rate), padding, cost, mix, skew, names
+            seconds=np.concatenate(self._frames) * (frame_count.shift / frame_count.sample_rate),
+            padding=100 * (padded - frames) / np.maximum(1, padded),
+            cost=100 * costs / self._measure.policy.bound,
+            mix=self._mix(sizes),
+            skew=skew_of_steps(costs, rest, self._world_size),
+            sources=self._sources.names,
         )
+
+    def _mix(self, sizes: np.ndarray) -> np.ndarray:
+        """Count the utterances (parts, sources) in consecutive parts of the epoch.
+
+        Args:
+            sizes: (batches,) utterances of each batch.
+        """
+        batches, sources = len(sizes), len(self._sources.names)
+        parts = max(1, min(MIX_PARTS, batches))
+
+        # (utterances,) numbers of part and source, which are counted as one number
+        part = np.repeat(np.arange(batches) * parts // max(1, batches), sizes)
+        source = self._sources.numbers(np.concatenate(self._shards))
+        counts = np.bincount(part * sources + source, minlength=parts * sources)
+        return counts.reshape(parts, sources)
 
 
 def check_plot_path(path: str) -> None:
@@ -107,9 +120,7 @@ def check_plot_path(path: str) -> None:
 
 
 def write_plot(path: str, series: PlanSeries, figures: dict[str, object], title: str) -> None:
-    """Write the plots as .png, or as a page (.html) with a table of `figures`, those of the
-    report.
-    """
+    """Write the plots as .png, or as a page (.html) with a table of the report's `figures`."""
     plots = _plots(series, title)
     if Path(path).suffix != ".html":
         with written_aside(path) as file:
@@ -120,10 +131,9 @@ def write_plot(path: str, series: PlanSeries, figures: dict[str, object], title:
         name: json.dumps(value) if isinstance(value, dict) else str(value)
         for name, value in figures.items()
     }
+    page = render("plan", title=title, figures=texts, plots=data_uri(plots, "image/png"))
     with written_aside(path, "w") as file:
-        file.writelines(
-            render("plan", title=title, figures=texts, plots=data_uri(plots, "image/png"))
-        )
+        file.writelines(page)
 
 
 def _plots(series: PlanSeries, title: str) -> bytes:
@@ -134,15 +144,16 @@ def _plots(series: PlanSeries, title: str) -> bytes:
     figure.suptitle(title, parse_math=False)
     axes = figure.subplot_mosaic([["seconds", "padding", "cost"], ["mix", "names", "skew"]])
 
-    for name, values, what, unit, counted in (
+    for name, values, title_of_panel, unit, counted in (
         ("seconds", series.seconds, "Length of utterances", "seconds", "utterances"),
         ("padding", series.padding, "Padding of batches", "% of frames", "batches"),
         ("cost", series.cost, "Cost of batches", "% of the bound", "batches"),
     ):
         mean = values.mean() if len(values) else 0.0
+        panel_title = f"{title_of_panel}: mean {mean:.2f} {unit}"
         axes[name].hist(values, bins=60)
         axes[name].axvline(mean, color="black", linestyle="--")
-        axes[name].set(title=f"{what}: mean {mean:.2f} {unit}", xlabel=unit, ylabel=counted)
+        axes[name].set(title=panel_title, xlabel=unit, ylabel=counted)
 
     _plot_mix(series, axes["mix"], axes["names"])
     axes["skew"].set(
@@ -150,22 +161,25 @@ def _plots(series: PlanSeries, title: str) -> bytes:
     )
     axes["skew"].plot(series.skew, ".", markersize=3)
     axes["skew"].ticklabel_format(useOffset=False)
-    figure.savefig(file := io.BytesIO(), format="png", dpi=110)
 
-    return file.getvalue()
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=110)
+    return picture.getvalue()
 
 
 def _plot_mix(series: PlanSeries, mix: Axes, legend: Axes) -> None:
     """Draw the share of each source over the epoch, and the names of the sources."""
-    largest = np.argsort(-series.mix.sum(axis=0), kind="stable")[:SHOWN_SOURCES]
-    percent = 100 * series.mix.T[largest] / np.maximum(1, series.mix.sum(axis=1))
-    shares = 100 * series.mix.sum(axis=0) / max(1, series.mix.sum())
+    of_source = series.mix.sum(axis=0)
+    largest = np.argsort(-of_source, kind="stable")[:SHOWN_SOURCES]
+    shares = 100 * of_source[largest] / max(1, series.mix.sum())
+    # A $ would begin a formula.
     names = [series.sources[number][-SHOWN_NAME:].replace("$", r"\$") for number in largest]
-    labels = [f"{share:.1f} % {name}" for share, name in zip(shares[largest], names, strict=True)]
-    edges, percent = (
-        np.linspace(0, 100, len(series.mix) + 1),
-        np.pad(percent, ((0, 0), (0, 1)), "edge"),
-    )
+    labels = [f"{share:.1f} % {name}" for share, name in zip(shares, names, strict=True)]
+
+    # A step plot needs the value of the last part at its end, too.
+    percent = 100 * series.mix.T[largest] / np.maximum(1, series.mix.sum(axis=1))
+    percent = np.pad(percent, ((0, 0), (0, 1)), "edge")
+    edges = np.linspace(0, 100, len(series.mix) + 1)
     bands = mix.stackplot(edges, percent, step="post")
     mix.set(
         title="Mix of sources, % of utterances",

@@ -1,6 +1,4 @@
-"""A dry run of the data: plan a whole epoch from the index alone, without audio, and account for
-every utterance.
-"""
+"""Plan a whole epoch from the index alone, without audio, and account for every utterance."""
 
 from __future__ import annotations
 
@@ -106,15 +104,19 @@ def report_plan(
         if on_batch is not None:
             on_batch(batch)
 
+    # The ranks share the batches of an incomplete last step.
     whole = plan.num_batches // world_size * world_size
     rest = [piece for index in range(whole, plan.num_batches) for piece in plan.batch(index).pieces]
     skew = skew_of_steps(account.costs, rest, world_size)
     frame_skew = skew_of_steps(
         account.padded, rest, world_size, size_of=attrgetter("padded_frames")
     )
+
     filtered = plan.filtered()
     planned = int(np.count_nonzero(account.times_planned))
-    order_correlation, mates_again = _next_epoch(account.places, plan.of_epoch(seed, epoch + 1))
+    next_plan = plan.of_epoch(seed, epoch + 1)
+    order_correlation, mates_again = _next_epoch(account.batch_numbers, next_plan)
+    same_shard = account.same_shard[np.isfinite(account.same_shard)]
     return PlanReport(
         utterances=planned,
         hours=round(account.stored_seconds() / 3600, 4),
@@ -129,7 +131,7 @@ def report_plan(
         over_bound=account.over_bound,
         skew=round(_mean(skew, 1.0), 4),
         frame_skew=round(_mean(frame_skew, 1.0), 4),
-        same_shard=round(_mean(account.same_shard[np.isfinite(account.same_shard)], 0.0), 4),
+        same_shard=round(_mean(same_shard, 0.0), 4),
         order_correlation=round(order_correlation, 4),
         mates_again=round(mates_again, 4),
         length_correlation=round(_correlation(account.lengths[:whole:world_size]), 4),
@@ -147,9 +149,12 @@ class _Account:
         self._corpus, self._bound = plan.corpus, plan.measure.policy.bound
         self._starts = first_samples(plan.corpus)
         self.times_planned = np.zeros(plan.corpus.num_samples, np.uint8)
-        self.places = np.zeros(plan.corpus.num_samples, np.int64)
+        """(samples,) number of batches that have each sample."""
+        self.batch_numbers = np.zeros(plan.corpus.num_samples, np.int64)
         """(samples,) number of the batch of each sample, from 1; 0 for one that is not planned."""
-        self.costs, self.padded = np.zeros((2, plan.num_batches), np.int64)
+        self.costs = np.zeros(plan.num_batches, np.int64)
+        self.padded = np.zeros(plan.num_batches, np.int64)
+        """(batches,) padded frames."""
         self.same_shard = np.full(plan.num_batches, np.nan)
         """(batches,) probability that two samples come from the same shard; NaN for a batch of one
         sample."""
@@ -164,7 +169,7 @@ class _Account:
         for piece in batch.pieces:
             samples = self._starts[piece.shards] + piece.rows
             np.add.at(self.times_planned, samples, 1)
-            self.places[samples] = batch.index + 1
+            self.batch_numbers[samples] = batch.index + 1
             self.frames += int(piece.frames.sum())
             self.padded[batch.index] += piece.padded_frames
             self.over_bound += piece.cost > self._bound
@@ -173,31 +178,30 @@ class _Account:
 
         self.digest.update(("\n".join(keys) + "\n\n").encode())
         self.costs[batch.index] = batch.cost
-        self.lengths[batch.index] = sum(int(piece.frames.sum()) for piece in batch.pieces) / max(
-            1, len(keys)
-        )
-        counts = np.unique(
-            np.concatenate([piece.shards for piece in batch.pieces]), return_counts=True
-        )[1]
-        if pairs := len(keys) * (len(keys) - 1):
+        frames = sum(int(piece.frames.sum()) for piece in batch.pieces)
+        self.lengths[batch.index] = frames / max(1, len(keys))
+
+        shards = np.concatenate([piece.shards for piece in batch.pieces])
+        _, counts = np.unique(shards, return_counts=True)
+        pairs = len(keys) * (len(keys) - 1)
+        if pairs:
             self.same_shard[batch.index] = (counts * (counts - 1)).sum() / pairs
 
     def stored_seconds(self) -> float:
         """Return seconds of audio of the planned utterances, as stored."""
-        return sum(
-            float(self._corpus.rows(shard).seconds[self.times_planned[start:end] > 0].sum())
-            for shard, (start, end) in enumerate(
-                zip(self._starts[:-1], self._starts[1:], strict=True)
-            )
-        )
+        total = 0.0
+        for shard in range(self._corpus.num_shards):
+            is_planned = self.times_planned[self._starts[shard] : self._starts[shard + 1]] > 0
+            total += float(self._corpus.rows(shard).seconds[is_planned].sum())
+
+        return total
 
     def by_source(self) -> dict[str, int]:
         """Return planned utterances by source."""
-        shards = np.repeat(np.arange(self._corpus.num_shards), self._corpus.samples)[
-            self.times_planned > 0
-        ]
+        shards = np.repeat(np.arange(self._corpus.num_shards), self._corpus.samples)
         sources = sources_of(self._corpus)
-        counts = np.bincount(sources.numbers(shards), minlength=len(sources.names))
+        numbers = sources.numbers(shards[self.times_planned > 0])
+        counts = np.bincount(numbers, minlength=len(sources.names))
         return dict(zip(sources.names, counts.tolist(), strict=True))
 
 
@@ -210,36 +214,38 @@ def _mean(values: np.ndarray, if_empty: float) -> float:
     return float(values.mean()) if len(values) else if_empty
 
 
-def _next_epoch(places_now: np.ndarray, following: EpochPlan) -> tuple[float, float]:
+def _next_epoch(batch_numbers: np.ndarray, next_plan: EpochPlan) -> tuple[float, float]:
     """Measure how alike an epoch and the next one are: `order_correlation`, `mates_again`.
 
     Args:
-        places_now: `places` of its samples.
-        following: the plan of the next epoch.
+        batch_numbers: (samples,) batch of each sample in the first epoch, as in `_Account`.
+        next_plan: the plan of the next epoch.
     """
-    starts = first_samples(following.corpus)
-    next_places = np.zeros_like(places_now)
-    for index in range(following.num_batches):
-        for piece in following.batch(index).pieces:
-            next_places[starts[piece.shards] + piece.rows] = index + 1
+    starts = first_samples(next_plan.corpus)
+    next_numbers = np.zeros_like(batch_numbers)
+    for index in range(next_plan.num_batches):
+        for piece in next_plan.batch(index).pieces:
+            next_numbers[starts[piece.shards] + piece.rows] = index + 1
 
-    places = np.stack([places_now, next_places])
-    places = places[:, (places > 0).all(axis=0)]
-    mates = _pairs(places[0])
-    again = _pairs(places[0] * (following.num_batches + 1) + places[1])
+    in_both = (batch_numbers > 0) & (next_numbers > 0)
+    first, second = batch_numbers[in_both], next_numbers[in_both]
+    mates = _pairs(first)
+    # One number for each pair of batches
+    mates_in_both = _pairs(first * (next_plan.num_batches + 1) + second)
 
-    return _correlation(*places), again / max(1, mates)
+    return _correlation(first, second), mates_in_both / max(1, mates)
 
 
 def _pairs(groups: np.ndarray) -> int:
     """Return the number of pairs of samples that are in the same group."""
-    counts = np.unique(groups, return_counts=True)[1]
+    _, counts = np.unique(groups, return_counts=True)
     return int((counts * (counts - 1)).sum()) // 2
 
 
 def _correlation(values: np.ndarray, others: np.ndarray | None = None) -> float:
-    """Return the correlation with other values, or of each value with the next one; 0 if there is
-    nothing to correlate.
+    """Return the correlation with other values, or of each value with the next one.
+
+    0 if there is nothing to correlate.
     """
     first, second = (values, others) if others is not None else (values[:-1], values[1:])
     if len(first) < 2 or not first.std() or not second.std():
@@ -253,8 +259,9 @@ def skew_of_steps(
     world_size: int,
     size_of: Callable[[Piece], int] = attrgetter("cost"),
 ) -> np.ndarray:
-    """Return the cost of the most expensive rank divided by the mean of all ranks, (steps,); steps
-    without cost are left out.
+    """Return the cost of each step's most expensive rank divided by the mean of all ranks.
+
+    The result is (steps,), without the steps that cost nothing.
 
     Args:
         costs: (batches,) costs of the batches of the epoch.

@@ -1,6 +1,4 @@
-"""Measure where the time of a batch goes, step by step, in one process; and advise what to
-change.
-"""
+"""Measure where the time of a batch goes, step by step, in one process; advise what to change."""
 
 from __future__ import annotations
 
@@ -20,15 +18,14 @@ from wenet_uio.dataset.types import Batch, Example, SampleRef, Utterance
 
 Item = TypeVar("Item")
 
-PLAN, READ, DECODE, PAD, DEVICE = (
-    "plan",
-    "read",
-    "decode",
-    "pad and the rest",
-    "features on the device",
-)
+PLAN = "plan"
+READ = "read"
+DECODE = "decode"
+PAD = "pad and the rest"
+DEVICE = "features on the device"
 """The steps that are not operators of the chain. The steps of operators have the names of their
 classes."""
+FEATURES_ADVICE = "with a GPU, `feature_device: accelerator` takes the features off the workers"
 ADVICE = {
     PLAN: (0.2, "batches are small: raise max_frames_in_batch or batch_size if memory allows"),
     READ: (
@@ -44,18 +41,9 @@ ADVICE = {
     "Resample": (0.1, "pack audio at resample_rate (make_shard_list.py --resample HZ)"),
     "SpeedPerturb": (0.3, "use fewer speeds in speed_perturb_conf, or more workers"),
     "Tokenize": (0.2, "texts are long: use a tokenizer with a smaller model, or more workers"),
-    "ComputeFbank": (
-        0.5,
-        "with a GPU, `feature_device: accelerator` takes the features off the workers",
-    ),
-    "ComputeMfcc": (
-        0.5,
-        "with a GPU, `feature_device: accelerator` takes the features off the workers",
-    ),
-    "ComputeLogMelSpectrogram": (
-        0.5,
-        "with a GPU, `feature_device: accelerator` takes the features off the workers",
-    ),
+    "ComputeFbank": (0.5, FEATURES_ADVICE),
+    "ComputeMfcc": (0.5, FEATURES_ADVICE),
+    "ComputeLogMelSpectrogram": (0.5, FEATURES_ADVICE),
     "UserOperator": (0.3, "your own operators are slow: reduce their work for each utterance"),
     PAD: (
         0.3,
@@ -95,7 +83,7 @@ class Profile:
         return math.ceil(speed / self.speed)
 
     def advice(self) -> list[str]:
-        """Worthwhile changes, the step with the largest share first."""
+        """List worthwhile changes, the step with the largest share first."""
         lines = []
         for step, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):
             least, change = ADVICE.get(step.partition(":")[0], (1.0, ""))
@@ -116,7 +104,8 @@ class Profile:
             "first_batch_seconds": round(self.first_batch_seconds, 3),
             "padding": round(self.padding, 4),
             "ms_per_batch": {
-                step: round(1000 * s / self.batches, 3) for step, s in self.seconds.items()
+                step: round(1000 * seconds / self.batches, 3)
+                for step, seconds in self.seconds.items()
             },
             "share": {
                 step: round(seconds / self.total, 4) for step, seconds in self.seconds.items()
@@ -151,33 +140,34 @@ def profile(make_loader: Callable[[], Loader], batches: int, device: str = "cpu"
     began = time.perf_counter()
     loader = make_loader()
     planned = (work for _, work in loader.cursor.upcoming())
-    if (work := next(planned, None)) is None:
+    first_work = next(planned, None)
+    if first_work is None:
         raise ValueError(f"{loader.corpus.data_list}: no batch to read")
 
     assert isinstance(loader.reader, BatchReader)
-    loader.reader[work].to(device)
-    first = time.perf_counter() - began
+    loader.reader[first_work].to(device)
+    first_batch_seconds = time.perf_counter() - began
+
     clock = _Clock({PLAN: 0.0, READ: 0.0, DECODE: 0.0})
     reader = _TimedReader(loader.reader, clock)
-    audio, count, frames, padded = 0.0, 0, 0, 0
-
+    audio_seconds, count, frames, padded_frames = 0.0, 0, 0, 0
     for work in clock.each(PLAN, islice(planned, batches)):
         with clock(PAD):
             batch = reader[work]
 
         batch = _compute_deferred(batch, device, clock)
-        audio, count = audio + batch.seconds, count + 1
-        frames, padded = (
-            frames + int(batch.feats_lengths.sum()),
-            padded + batch.feats.shape[0] * batch.feats.shape[1],
-        )
+        count += 1
+        audio_seconds += batch.seconds
+        frames += int(batch.feats_lengths.sum())
+        padded_frames += batch.feats.shape[0] * batch.feats.shape[1]
 
     if not count:
         raise ValueError(
             f"{loader.corpus.data_list}: has only one batch; a profile needs two or more"
         )
 
-    return Profile(count, audio, 1 - frames / max(1, padded), first, clock.seconds)
+    padding = 1 - frames / max(1, padded_frames)
+    return Profile(count, audio_seconds, padding, first_batch_seconds, clock.seconds)
 
 
 class _Clock:
@@ -191,14 +181,15 @@ class _Clock:
 
     @contextmanager
     def __call__(self, step: str) -> Iterator[None]:
+        """Count the time of the block for `step`."""
         began = time.perf_counter()
         self._inner.append(0.0)
         try:
             yield
         finally:
-            whole = time.perf_counter() - began
-            self.seconds[step] = self.seconds.get(step, 0.0) + whole - self._inner.pop()
-            self._inner[-1] += whole
+            seconds = time.perf_counter() - began
+            self.seconds[step] = self.seconds.get(step, 0.0) + seconds - self._inner.pop()
+            self._inner[-1] += seconds
 
     def each(self, step: str, items: Iterator[Item]) -> Iterator[Item]:
         """Yield the items; the time that it takes to make them counts for `step`."""
@@ -214,13 +205,11 @@ class _TimedReader(BatchReader):
     """Reads as another reader does, and times reading, decoding and every operator."""
 
     def __init__(self, reader: BatchReader, clock: _Clock) -> None:
-        chains = Chains(
-            *(
-                tuple(_timed(operator, _name(operator), clock) for operator in chain)
-                for chain in reader.chains
-            )
-        )
-        super().__init__(reader.corpus, reader.conf, chains, reader.keep_int16)
+        timed_chains = [
+            tuple(_timed(operator, _name(operator), clock) for operator in chain)
+            for chain in reader.chains
+        ]
+        super().__init__(reader.corpus, reader.conf, Chains(*timed_chains), reader.keep_int16)
         self._clock = clock
 
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
@@ -245,6 +234,8 @@ def _compute_deferred(batch: Batch, device: str, clock: _Clock) -> Batch:
 
 
 def _timed(function: Callable, step: str, clock: _Clock) -> Callable:
+    """Return a function that does the same, and whose time counts for `step`."""
+
     def call(*arguments: Any) -> Any:
         with clock(step):
             return function(*arguments)
