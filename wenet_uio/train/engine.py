@@ -234,8 +234,10 @@ class Engine:
             failure = None
             try:
                 with nullcontext() if exchanges else self.apart():
-                    batch = joined_on(device, group)
-                    losses += self._backward(batch, of_all, exchanges, views_weight)
+                    # No name for the joined batch: it would hold its memory during the next pass.
+                    losses += self._backward(
+                        joined_on(device, group), of_all, exchanges, views_weight
+                    )
             except (RuntimeError, MemoryError) as error:
                 failure = Failure.of(error)
 
