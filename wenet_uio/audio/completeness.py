@@ -1,5 +1,6 @@
-"""Check that encoded audio is complete before it is packed: audio that is cut short does not match
-its text.
+"""Check that encoded audio is complete before it is packed.
+
+Audio that is cut short does not match its text.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ def why_past_the_end(start: float, end: float | None, seconds: float) -> str | N
 
 @decodes
 def require_whole(audio: bytes) -> None:
-    """Refuse audio that ends before the end that its header claims; only a block near the end is
-    decoded.
+    """Refuse audio that ends before the end that its header claims.
+
+    Only a block near the end is decoded.
 
     Ogg, which has no length in its header, and formats that libsndfile does not read are not
     checked.

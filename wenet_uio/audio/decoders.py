@@ -48,14 +48,17 @@ class AudioInfo:
 
     @property
     def is_features(self) -> bool:
-        """Whether these are stored features: frames count as samples, features per frame as
-        channels.
+        """Whether these are stored features.
+
+        Then frames count as samples, and features per frame as channels.
         """
         return self.sample_rate == FRAME_RATE
 
     def samples_between(self, start: float, end: float | None) -> int:
-        """Return samples of the segment `start` to `end` (seconds; None is the end of the audio); 0
-        for an empty segment.
+        """Return the number of samples of a segment; 0 if it is empty.
+
+        Args:
+            start, end: seconds; an end of None is the end of the audio.
 
         Raises:
             AudioError: a time is negative or not finite, or the segment is all of an audio that is
@@ -86,9 +89,7 @@ class Excerpt(NamedTuple):
         return segment_samples(num_samples, sample_rate, self.start, self.end)
 
     def of(self, block: np.ndarray) -> np.ndarray:
-        """Convert a block (samples, channels) to (samples,) of the channel, as float32 or as
-        int16.
-        """
+        """Convert a block (samples, channels) to (samples,) of the channel, as float32 or int16."""
         if self.channel == "mix":
             return (
                 block.mean(axis=1, dtype=np.float32)
@@ -221,9 +222,7 @@ class SndfileDecoder:
     def _blocks(
         self, first: int, last: int, dtype: Literal["int16", "float32"]
     ) -> Iterator[np.ndarray]:
-        """Yield blocks (samples, channels) from sample `first` up to `last`, or to the end of the
-        data.
-        """
+        """Yield blocks (samples, channels) from sample `first` up to `last` or the end of the data."""
         if first:
             self._file.seek(first)
 
@@ -297,9 +296,7 @@ class AvDecoder:
         self._container.close()
 
     def _blocks(self, first: int, last: int) -> Iterator[np.ndarray]:
-        """Yield blocks (samples, channels) from sample `first` up to `last`, or to the end of the
-        audio.
-        """
+        """Yield blocks (samples, channels) from sample `first` up to `last` or the end of audio."""
         place = 0
         for rate, samples in itertools.chain([self._first], self._frames):
             if (rate, len(samples)) != (self.sample_rate, self._channels):
@@ -344,8 +341,10 @@ def _sane(waveform: np.ndarray) -> np.ndarray:
 def segment_samples(
     num_samples: int, sample_rate: int, start: float, end: float | None
 ) -> tuple[int, int]:
-    """Return the first sample, and one past the last, of the segment from `start` to `end`
-    (seconds), limited to the audio.
+    """Return the first sample of a segment, and one past the last, limited to the audio.
+
+    Args:
+        start, end: seconds; an end of None is the end of the audio.
 
     Raises:
         AudioError: a time is negative or not finite.

@@ -1,4 +1,4 @@
-"""Encoding audio for a shard as 16-bit wav, flac or opus.
+"""Encode audio for a shard as 16-bit wav, flac or opus.
 
 The same samples always give the same bytes.
 """
@@ -68,8 +68,9 @@ def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding | Los
 
 
 def _with_serial_zero(ogg: bytes) -> bytes:
-    """Set the serial number of an Ogg stream to 0. libsndfile draws a random number, so that equal
-    files would differ.
+    """Set the serial number of an Ogg stream to 0.
+
+    libsndfile draws a random number, so that equal files would differ.
 
     Source: RFC 3533, section 6.
     """
@@ -88,8 +89,9 @@ def _with_serial_zero(ogg: bytes) -> bytes:
 
 
 def _ogg_checksum(page: bytes) -> bytes:
-    """Return the CRC-32 of Ogg: most significant bit first, without inversions. zlib computes it on
-    bytes with reversed bits.
+    """Return the CRC-32 of Ogg: most significant bit first, without inversions.
+
+    zlib computes it on bytes with reversed bits.
     """
     value = zlib.crc32(page.translate(BIT_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return value.to_bytes(4, "big").translate(BIT_REVERSED)

@@ -1,5 +1,6 @@
-"""Stored features: matrices (frames, features per frame) of Kaldi archives, `.npy` files and
-tensors of `torch.save`.
+"""Read stored features: matrices of Kaldi archives, `.npy` files and tensors of `torch.save`.
+
+A matrix is (frames, features per frame).
 
 A matrix counts as a signal of FRAME_RATE frames a second, so an index holds its frames as it holds
 samples of audio. Kaldi's matrices are read in binary form: plain (FM, DM) and compressed (CM, CM2,
@@ -57,7 +58,10 @@ class Place(NamedTuple):
 
 
 def place_of(source: str) -> Place:
-    """Return the place that a path names; the path itself if it names no place in an archive."""
+    """Return the place that a path names.
+
+    A path that names no place in an archive is a file of its own.
+    """
     # A path of most lists, which are read in a hot loop
     if source[-1:] not in "0123456789]" or ":" not in source:
         return Place(source)
@@ -165,8 +169,9 @@ class KaldiMatrix(NamedTuple):
 
     @classmethod
     def parse(cls, head: bytes, room: int) -> KaldiMatrix:
-        """Parse the first KALDI_HEAD bytes of a matrix; `room` are the bytes from its start to the
-        end of the file.
+        """Parse the first KALDI_HEAD bytes of a matrix.
+
+        `room` are the bytes from the start of the matrix to the end of the file.
 
         Raises:
             AudioError: no matrix, or cut short.
@@ -220,8 +225,9 @@ class KaldiMatrix(NamedTuple):
 
 
 def _tables(quantiles: np.ndarray) -> np.ndarray:
-    """Return (dim, 256): the number that each byte of a column stands for, between its quantiles
-    (dim, 4) of 0, ¼, ¾ and 1.
+    """Return (dim, 256): the number that each byte of a column stands for.
+
+    The numbers lie between the column's quantiles (dim, 4) of 0, ¼, ¾ and 1.
     """
     lowest, low, high, highest = quantiles[:, :, None].swapaxes(0, 1)
     byte = np.arange(256, dtype=np.float32)
@@ -240,8 +246,7 @@ def _tables(quantiles: np.ndarray) -> np.ndarray:
 
 
 def kaldi_features(encoded: memoryview | BinaryIO, start: int, end: int) -> FeatureDecoder:
-    """Return features of the Kaldi matrix that begins at byte `start` of opened bytes, which end at
-    `end`.
+    """Return features of the Kaldi matrix in bytes `start` up to `end` of opened bytes.
 
     Raises:
         AudioError: there is no matrix.
@@ -257,8 +262,11 @@ def kaldi_features(encoded: memoryview | BinaryIO, start: int, end: int) -> Feat
 
 
 def end_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> int:
-    """Byte after the object of a Kaldi archive of `size` bytes that begins at `offset`: a matrix,
-    or a wav.
+    """Return the byte after an object of a Kaldi archive, which is a matrix or a wav.
+
+    Args:
+        offset: byte at which the object begins.
+        size: bytes of the archive.
 
     Raises:
         AudioError: there is no such object.

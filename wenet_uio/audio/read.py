@@ -1,5 +1,6 @@
-"""The one place where audio and stored features are opened: headers, waveforms and matrices, as
-numpy arrays.
+"""Open audio and stored features: headers, waveforms and matrices, as numpy arrays.
+
+No other module of the package opens them.
 
 The content of a file decides how it is read, not its name. Plain 16-bit wav needs no decoding.
 libsndfile decodes other wav, flac, ogg, opus, mp3, aiff, au, caf, w64 and sphere. PyAV, if it is
@@ -141,8 +142,9 @@ def read_audio(
     *,
     keep_int16: bool = False,
 ) -> tuple[np.ndarray, int]:
-    """Decode a segment of a waveform (samples,): `read_signal` where stored features cannot be
-    used.
+    """Decode a segment of a waveform (samples,).
+
+    As `read_signal`, where stored features cannot be used.
 
     Raises:
         AudioError: as in `read_signal`; or these are stored features.
@@ -227,9 +229,7 @@ def _check_rate(rate: int) -> None:
 
 
 def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
-    """Return a decoder for the whole of opened bytes, or for the object at a place in a Kaldi
-    archive.
-    """
+    """Return a decoder for opened bytes, or for the object at a place in a Kaldi archive."""
     decoder = _open(encoded) if place.offset is None else _open_in_archive(encoded, place.offset)
     if place.is_whole:
         return decoder
@@ -243,9 +243,7 @@ def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
 
 
 def _open_in_archive(encoded: memoryview | BinaryIO, offset: int) -> Decoder:
-    """Return a decoder for the object of a Kaldi archive that begins at byte `offset`: a matrix, or
-    a wav.
-    """
+    """Return a decoder for the object of a Kaldi archive at byte `offset`, a matrix or a wav."""
     end = end_in_archive(encoded, offset, _size_and_head(encoded)[0])
     if bytes_between(encoded, offset, offset + len(KALDI)) == KALDI:
         return kaldi_features(encoded, offset, end)
@@ -291,9 +289,10 @@ def _open_array(array: np.ndarray) -> Decoder:
 
 
 def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
-    """Return bytes of encoded audio, and the first HEAD of them.
+    """Return the number of bytes of encoded audio, and the first HEAD of them.
 
-    Raises: AudioError: there are none.
+    Raises:
+        AudioError: there are none.
     """
     if isinstance(encoded, memoryview):
         size, head = len(encoded), encoded[:HEAD].tobytes()
@@ -308,15 +307,16 @@ def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
 
 
 def _without_copy(encoded: memoryview) -> bytes | memoryview:
-    """Return the bytes object behind a view of all of it, which BytesIO shares; other views are
-    copied by BytesIO.
+    """Return the bytes object behind a view of all of it, which BytesIO shares.
+
+    BytesIO copies other views.
     """
     behind = encoded.obj
     return behind if isinstance(behind, bytes) and len(behind) == len(encoded) else encoded
 
 
 def _with_advice(reason: str, head: bytes) -> str:
-    """Return the reason why audio cannot be read; for known formats also how to convert the audio."""
+    """Explain why audio cannot be read; for known formats also how to convert the audio."""
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         return "sphere compressed with shorten: convert it with `sph2pipe -f wav IN OUT`"
     if b" \0B" in head:
@@ -328,8 +328,9 @@ def _with_advice(reason: str, head: bytes) -> str:
 
 
 def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDecoder | None:
-    """Return a decoder for 16-bit PCM with a short and valid header; None leaves the audio to
-    libsndfile.
+    """Return a decoder for 16-bit PCM with a short and valid header.
+
+    None leaves the audio to libsndfile.
     """
     if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None

@@ -1,4 +1,6 @@
-"""Arrays of other tools: numpy's `.npy`, and tensors that `torch.save` wrote.
+"""Read arrays of other tools: numpy's `.npy`, and tensors that `torch.save` wrote.
+
+They are never unpickled.
 
 They are never unpickled.
 
@@ -35,8 +37,9 @@ def is_tensor(head: bytes) -> bool:
 
 
 def is_features(array: np.ndarray) -> bool:
-    """Tell whether an array holds features (frames, features) and no waveform of up to
-    MOST_CHANNELS channels.
+    """Tell whether an array holds features (frames, features) rather than a waveform.
+
+    A waveform has up to MOST_CHANNELS channels.
     """
     if array.ndim != 2 or array.dtype.kind != "f" or not array.size:
         return False
@@ -45,8 +48,9 @@ def is_features(array: np.ndarray) -> bool:
 
 
 def wav_of_array(samples: np.ndarray) -> bytes:
-    """Return a wav file with the waveform of an array: (samples,), (channels, samples) or (samples,
-    channels).
+    """Return a wav file with the waveform of an array.
+
+    The array is (samples,), (channels, samples) or (samples, channels).
 
     Raises:
         AudioError: the array is no waveform.

@@ -1,4 +1,4 @@
-"""The length that the header of a wav claims, compared with the length of the file."""
+"""Compare the length that the header of a wav claims with the length of the file."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ known."""
 
 
 def is_whole(claimed: int, present: int) -> bool:
-    """Tell whether a file has the bytes of samples that its header claims, or does not claim a
-    length.
+    """Tell whether a file has the bytes of samples that its header claims.
+
+    True if the header was written before the length was known.
     """
     return present >= NEAR_END * claimed or claimed >= STREAMED
 
 
 def wav_is_whole(head: bytes, size: int) -> bool:
-    """Tell whether a file of `size` bytes that begins with `head` is no wav, or a wav that is not
-    cut short.
+    """Tell whether a file is not a wav that is cut short.
+
+    The file has `size` bytes and begins with `head`.
     """
     claimed, present = bytes_of_samples(head, size) if head[:4] == b"RIFF" else (0, 0)
     return is_whole(claimed, present)
 
 
 def bytes_of_samples(head: bytes, size: int) -> tuple[int, int]:
-    """Return bytes of samples that a wav claims, and bytes that it has; 0 and 0 without a data
-    chunk in `head`.
+    """Return the bytes of samples that a wav claims, and those that it has.
+
+    Both are 0 without a data chunk in `head`.
     """
     place = 12
     while place + 8 <= len(head):

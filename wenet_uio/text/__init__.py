@@ -1,3 +1,1 @@
-"""Tokenizers (text to labels and back), units files, Kaldi text tables, and normalisation of
-transcripts.
-"""
+"""Tokenizers, units files, Kaldi's text tables, and normalisation of transcripts."""

@@ -35,7 +35,7 @@ class UnknownLanguageError(ValueError):
 
 
 def unit_name(language: str, token: str) -> str:
-    """Name of a token of a language in the symbol table."""
+    """Return the name of a language's token in the symbol table."""
     return f"⟨{language}⟩{token}"
 
 
@@ -68,9 +68,7 @@ class LanguageSplitter:
         ]
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
-        before it.
-        """
+        """Tell whether `token` starts a new word after `previous`, a token or the word so far."""
         return self.all.starts_word(previous, token)
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -78,7 +76,7 @@ class LanguageSplitter:
         return self.all.join(tokens)
 
     def identity(self) -> bytes:
-        """That of the tokenizer of the language."""
+        """Return the identity of the language's tokenizer."""
         return (
             unit_name(self.language, "").encode()
             + self.all.parts[self.language].splitter.identity()
@@ -97,7 +95,11 @@ class AggregateSplitter:
     exact_length = False
 
     def __call__(self, text: str) -> list[str]:
-        """Raise UnknownLanguageError: the language is not known."""
+        """Refuse the text: its language is not known.
+
+        Raises:
+            UnknownLanguageError: always.
+        """
         raise UnknownLanguageError(
             f"the language of {text[:40]!r} is not stated; known: {', '.join(self.parts)}"
         )
@@ -127,8 +129,9 @@ class AggregateSplitter:
         return text
 
     def _runs(self, tokens: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yield consecutive tokens of one language, without <blank> and <sos/eos>, which units
-        files have too.
+        """Yield consecutive tokens of one language.
+
+        <blank> and <sos/eos>, which units files of a language have too, are left out.
         """
         pieces = (piece for token in tokens for piece in _pieces(token))
         pieces = (
@@ -138,7 +141,7 @@ class AggregateSplitter:
             yield language, [token for _, token in run]
 
     def identity(self) -> bytes:
-        """Return those of all tokenizers."""
+        """Return the identities of all tokenizers."""
         return b"".join(
             unit_name(name, "").encode() + part.splitter.identity()
             for name, part in self.parts.items()
@@ -146,17 +149,16 @@ class AggregateSplitter:
 
 
 def _pieces(names: str) -> list[tuple[str, str]]:
-    """Return (language, token) of each name in a row of names; the language of <blank> and
-    <sos/eos> is empty.
+    """Return (language, token) of each name in a row of names.
+
+    The language of <blank> and <sos/eos> is empty.
     """
     first, *rest = _NAME.split(names)
     return ([("", first)] if first else []) + list(zip(rest[::2], rest[1::2], strict=True))
 
 
 class AggregateTokenizer(Tokenizer):
-    """Converts the label ids of all languages to text, and has a tokenizer for the texts of each
-    language.
-    """
+    """Converts label ids of all languages to text; has a tokenizer for texts of each language."""
 
     splitter: AggregateSplitter
 
@@ -187,8 +189,9 @@ class AggregateTokenizer(Tokenizer):
         return any(part.samples for part in self.splitter.parts.values())
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> Tokenizer:
-        """Return the tokenizer of the language that the fields of a sample state; its ids are those
-        of the aggregate.
+        """Return the tokenizer of the language that the fields of a sample state.
+
+        Its ids are those of the aggregate.
 
         Raises:
             UnknownLanguageError: no language is stated, or it has no tokenizer.
@@ -215,8 +218,9 @@ class AggregateTokenizer(Tokenizer):
         return copy if copy._tags else self
 
     def spellings(self, phrase: str) -> list[list[str]]:
-        """Return the tokens of a phrase in each language that has units for it; in the first one if
-        none has.
+        """Return the tokens of a phrase in each language that has units for all of it.
+
+        If no language has, those of the first one.
         """
         parts = self.splitter.parts
         all_spellings = [
@@ -233,7 +237,7 @@ class AggregateTokenizer(Tokenizer):
         ]
 
     def identity(self) -> bytes:
-        """Return those of the tokenizers, and the fields that say the language."""
+        """Return the identities of the tokenizers, and the fields that say the language."""
         return (
             repr((self.lang_field, sorted(self._tags.items()))).encode() + self.splitter.identity()
         )

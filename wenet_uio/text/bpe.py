@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BpeSplitter:
-    """Cuts text into Chinese characters, non-language symbols, and pieces of a sentencepiece model
-    for the rest.
+    """Cuts text into Chinese characters, non-language symbols, and sentencepiece pieces.
 
     As in WeNet, the text is converted to upper case first, unless the model has pieces with
     lower-case letters.
@@ -58,9 +57,7 @@ class BpeSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
-        before it.
-        """
+        """Tell whether `token` starts a new word after `previous`, a token or the word so far."""
         return starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -94,8 +91,7 @@ class BpeSplitter:
 
 @dataclass(frozen=True)
 class SentencepieceSplitter(OwnUnits):
-    """Cuts text into the pieces of a sentencepiece model, as they are; the ids of the pieces are
-    those of the model.
+    """Cuts text into the pieces of a sentencepiece model, whose ids are those of the model.
 
     Raises:
         OSError: there is no such model.
@@ -131,9 +127,7 @@ class SentencepieceSplitter(OwnUnits):
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
-        before it.
-        """
+        """Tell whether `token` starts a new word after `previous`, a token or the word so far."""
         return starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -174,7 +168,5 @@ def _load(path: str) -> SentencePieceProcessor:
 
 
 def split_ideographs(text: str) -> list[str]:
-    """Cut text into single Chinese characters and the text between them; parts that are only spaces
-    are dropped.
-    """
+    """Cut text into single Chinese characters and the text between them, without mere spaces."""
     return [run for run in IDEOGRAPH.split(text) if run.strip()]

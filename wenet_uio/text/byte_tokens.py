@@ -1,4 +1,4 @@
-"""Names of tokens that are bytes instead of characters, as in the vocabularies of OpenAI.
+"""Name tokens that are bytes instead of characters, as in the vocabularies of OpenAI.
 
 A token may be a part of a character. Its name is readable text if it can be, with ▁ for a space,
 and otherwise has each byte as <0xE4>, so that different tokens have different names, and files of
@@ -39,8 +39,9 @@ def bytes_of(name: str) -> bytes:
 
 
 def starts_word(previous: bytes, token: bytes) -> bool:
-    """Tell whether `token` starts a word after the token `previous`: after a space, before and
-    after an ideograph.
+    """Tell whether `token` starts a word after the token `previous`.
+
+    It does after a space, and before and after an ideograph.
     """
     if 0x80 <= token[0] < 0xC0:  # the token continues a character
         return False
@@ -48,8 +49,9 @@ def starts_word(previous: bytes, token: bytes) -> bool:
 
 
 def _has_ideograph(token: bytes, place: int) -> bool:
-    """Tell whether the first or last character is an ideograph; the first two bytes of one count as
-    well.
+    """Tell whether the first character (`index` 0) or the last (-1) is an ideograph.
+
+    A token may end within a character: the first bytes of an ideograph count as one.
     """
     text = token.decode(errors="ignore")
     return (
@@ -60,8 +62,9 @@ def _has_ideograph(token: bytes, place: int) -> bool:
 
 
 def byte_of_char() -> dict[str, int]:
-    """Return {character: byte} of GPT-2's files: printable bytes stand for themselves, the others
-    are from U+0100 on.
+    """Return {character: byte} of GPT-2's files.
+
+    Printable bytes stand for themselves, the others are from U+0100 on.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

@@ -40,9 +40,7 @@ class CharSplitter:
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
-        before it.
-        """
+        """Tell whether `token` starts a new word after `previous`, a token or the word so far."""
         return self.split_with_space or starts_word(previous, token, self.non_lang_syms)
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -56,8 +54,9 @@ class CharSplitter:
 
 
 def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Cut `text` at its symbols into (part, whether the part is a symbol); a longer symbol wins
-    over a shorter one.
+    """Cut `text` at its symbols into (part, whether the part is a symbol).
+
+    A longer symbol wins over a shorter one.
     """
     if not symbols:
         if text:
@@ -75,8 +74,9 @@ def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool
 
 
 def starts_word(previous: str, token: str, symbols: Sequence[str]) -> bool:
-    """Tell whether a word starts with `token`: after a space, and before and after an ideograph or
-    one of `symbols`.
+    """Tell whether a word starts with `token`.
+
+    It does after a space, and before and after an ideograph or one of `symbols`.
     """
     return token.startswith(WORD_START) or any(
         part in symbols or is_ideograph(part) for part in (previous, token)

@@ -1,4 +1,4 @@
-"""Splitter of the huggingface tokenizer: a tokenizer.json, as most models of Hugging Face have one.
+"""Split text with a tokenizer.json, as most models of Hugging Face have one.
 
 The package tokenizers reads the file; nothing is loaded from the network.
 """
@@ -61,9 +61,7 @@ class HuggingFaceSplitter(OwnUnits):
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
-        before it.
-        """
+        """Tell whether `token` starts a new word after `previous`, a token or the word so far."""
         if token in self._special or previous in self._special:
             return True
         if self._of_bytes:

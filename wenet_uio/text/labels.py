@@ -32,9 +32,7 @@ class Splitter(Protocol):
         ...
 
     def starts_word(self, previous: str, token: str) -> bool:
-        """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
-        before it.
-        """
+        """Tell whether `token` starts a new word after `previous`, a token or the word so far."""
         ...
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -85,9 +83,7 @@ class Tokenizer:
         return self.splitter.identity()
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> Tokenizer:
-        """Return the tokenizer for the text, or for the source text, of a sample with these fields:
-        this one.
-        """
+        """Return the tokenizer for a text of a sample with these fields: this one."""
         return self
 
     def with_tags(self, tags: Mapping[str, Any]) -> Tokenizer:
@@ -96,8 +92,9 @@ class Tokenizer:
 
     @cached_property
     def samples(self) -> bool:
-        """Whether `tokenize` draws pieces if it is given a generator: then texts have no fixed
-        number of tokens.
+        """Whether `tokenize` draws pieces if it is given a generator.
+
+        Then texts have no fixed number of tokens.
         """
         return isinstance(self.splitter, Samples) and self.splitter.sampling is not None
 
@@ -156,8 +153,9 @@ class Tokenizer:
             ) from None
 
     def words(self, ids: Sequence[int]) -> list[tuple[str, int, int]]:
-        """Group label ids into words: (text, place of the first id, place after the last id);
-        spaces are no words.
+        """Group label ids into words: (text, index of the first id, index after the last id).
+
+        Spaces are no words.
         """
         tokens = [self.symbol(unit) for unit in ids]
         starts: list[int] = []
@@ -177,9 +175,7 @@ class Tokenizer:
 
 
 class CallableTokenizer:
-    """A function from a text to label ids in the place of a Tokenizer, for loops that are not those
-    of this package.
-    """
+    """A function from a text to label ids in the place of a Tokenizer, for loops of other packages."""
 
     exact_length = False
     samples = False
@@ -201,9 +197,7 @@ class CallableTokenizer:
         )
 
     def of(self, fields: Mapping[str, Any], role: Role = "text") -> CallableTokenizer:
-        """Return the tokenizer for the text, or for the source text, of a sample with these fields:
-        this one.
-        """
+        """Return the tokenizer for a text of a sample with these fields: this one."""
         return self
 
     def with_tags(self, tags: Mapping[str, Any]) -> CallableTokenizer:
@@ -211,7 +205,7 @@ class CallableTokenizer:
         return self
 
     def tokenize(self, text: str, random: Random | None = None) -> tuple[list[str], list[int]]:
-        """No tokens, and the ids of a text."""
+        """Return no tokens, and the ids of a text."""
         return [], [int(unit) for unit in self.function(text)]
 
 

@@ -1,4 +1,4 @@
-"""Normalisation of transcripts for training: punctuation, spaces, letter case."""
+"""Normalise transcripts for training: punctuation, spaces, letter case."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ def english(text: str) -> str:
 
 
 def english_of_calls(text: str) -> str:
-    """Normalise an English transcript of a call: as `english`, but backchannels become one word:
-    UHHUH, UMHUM.
+    """Normalise an English transcript of a call.
+
+    As `english`, but backchannels become one word: UHHUH, UMHUM.
 
     UH and UM alone are hesitations and stay separate words.
     """

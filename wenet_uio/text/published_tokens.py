@@ -23,8 +23,9 @@ class SpecialTokens:
 
 
 def published_tokens(symbols: Mapping[str, int]) -> SpecialTokens | None:
-    """Return the special tokens of the family with this vocabulary; None for a vocabulary of no
-    family.
+    """Return the special tokens of the family that has this vocabulary.
+
+    None for a vocabulary of no family.
     """
     for family in families():
         if family.special_tokens and (tokens := family.special_tokens(symbols)):

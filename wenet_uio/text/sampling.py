@@ -1,4 +1,4 @@
-"""Sub-word regularisation: the pieces of each word of a text are drawn at random, in training only.
+"""Draw the pieces of each word of a text at random, in training only: sub-word regularisation.
 
 A unigram model draws one of the `nbest` best segmentations of a word with the normalised
 probability P ** alpha (Kudo, arXiv:1804.10959). A BPE model leaves out each merge with the
@@ -117,8 +117,9 @@ class PieceSampler:
         )
 
     def _merged(self, word: str, random: Random | None = None) -> list[str]:
-        """Merge the characters of a word by the scores of the pieces; without `random`, no merge is
-        left out.
+        """Merge the characters of a word by the scores of the pieces.
+
+        Without `random`, no merge is left out.
         """
         pieces = list(word)
         while True:

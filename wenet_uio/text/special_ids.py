@@ -1,6 +1,4 @@
-"""Ids of tokens with a fixed meaning, as a train.yaml has them: special tokens of the decoder, and
-the blank of CTC.
-"""
+"""Ids of special tokens of the decoder and of the blank of CTC, as a train.yaml has them."""
 
 from __future__ import annotations
 
@@ -17,8 +15,9 @@ if TYPE_CHECKING:
 
 
 def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
-    """Return the special tokens of a train.yaml: those given, <sos> and <eos>, and those of a
-    published vocabulary.
+    """Return the special tokens of a train.yaml.
+
+    These are the stated ones, <sos> and <eos>, and those of a published vocabulary.
 
     Raises:
         ValueError: an id that is given differs from the vocabulary.
@@ -38,8 +37,9 @@ def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
 
 
 def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
-    """Return the blank of CTC: `ctc_blank_id`, or without this key the unit <blank>, as in WeNet,
-    or that of a published vocabulary.
+    """Return the blank of CTC: `ctc_blank_id`, or without this key the unit <blank>, as in WeNet.
+
+    Without either, the blank of a published vocabulary.
 
     Raises:
         ValueError: the key differs from <blank>, or is missing and a token of the tokenizer would
@@ -73,8 +73,7 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
 
 
 def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
-    """Return ids of <sos> and <eos>: those of special_tokens, else the unit <sos/eos>, else the
-    last id.
+    """Return ids of <sos> and <eos>: of special_tokens, else the unit <sos/eos>, else the last id.
 
     In a published vocabulary they are its first and last token of a transcript.
 

@@ -1,4 +1,4 @@
-"""Training of sentencepiece models."""
+"""Train sentencepiece models."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ class SentencepieceOptions:
 def train_sentencepiece(
     texts: Iterable[str], model_prefix: str | Path, options: SentencepieceOptions
 ) -> None:
-    """Train on `texts` and write MODEL_PREFIX.model and MODEL_PREFIX.vocab
-    (`piece<tab>log-probability`).
+    """Train on `texts` and write MODEL_PREFIX.model and MODEL_PREFIX.vocab.
+
+    The vocab has a line `piece<tab>log-probability` for each piece.
 
     Chinese characters and non-language symbols are removed from the texts, because BpeSplitter
     makes them tokens without the model. The same texts, options and seed give the same model.
@@ -84,7 +85,7 @@ def train_sentencepiece(
 
 
 def _runs(texts: Iterable[str], non_lang_syms: tuple[str, ...]) -> Iterable[str]:
-    """Return the parts of the texts between Chinese characters and non-language symbols."""
+    """Yield the parts of the texts between Chinese characters and non-language symbols."""
     for text in texts:
         for part, is_symbol in split_symbols(text, non_lang_syms):
             if not is_symbol:

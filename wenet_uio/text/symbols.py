@@ -60,8 +60,9 @@ def read_symbols(path: str | Path) -> dict[str, int]:
 
 
 def write_symbols(path: str | Path, tokens: Iterable[str]) -> dict[str, int]:
-    """Write the units file of a vocabulary: blank 0, unknown 1, sos/eos 2, then `tokens` sorted by
-    code point.
+    """Write the units file of a vocabulary.
+
+    The blank is 0, unknown 1, sos/eos 2; then come `tokens`, sorted by code point.
 
     Returns:
         {symbol: id}, as `read_symbols` returns it for the file.

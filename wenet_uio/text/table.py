@@ -10,8 +10,9 @@ HAS_NUL = "holds NUL characters; convert the file with iconv if it is UTF-16, or
 
 
 def read_table(path: str | Path) -> dict[str, str]:
-    """Read `key text` lines as {key: text}, in the order of the file; a line with only a key has an
-    empty text.
+    """Read `key text` lines as {key: text}, in the order of the file.
+
+    A line with only a key has an empty text.
 
     Raises:
         ValueError: a key occurs twice, or a line is not UTF-8; the message has file and line.
@@ -33,8 +34,9 @@ def read_table(path: str | Path) -> dict[str, str]:
 
 
 def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Read (number, line) pairs of a UTF-8 file, numbered from 1, without line ends and byte order
-    mark.
+    """Read (number, line) pairs of a UTF-8 file, numbered from 1.
+
+    Lines come without line ends and byte order mark.
 
     Raises:
         ValueError: a line is not UTF-8, or holds NUL characters; the message has file and line.

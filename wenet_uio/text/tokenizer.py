@@ -1,4 +1,4 @@
-"""Builds the tokenizer that a config describes."""
+"""Build the tokenizer that a config describes."""
 
 from __future__ import annotations
 
@@ -98,8 +98,9 @@ def _model_path(conf: PartConf, what: str) -> str:
 
 
 def makes_one_token_a_character(config: Config) -> bool:
-    """Tell whether the tokenizer of a config has `exact_length`; reads neither units file nor
-    sentencepiece model.
+    """Tell whether the tokenizer of a config has `exact_length`.
+
+    Neither units file nor sentencepiece model is read for this.
     """
     conf = config.tokenizer_conf
     return config.tokenizer == "char" and _splitter("char", conf).exact_length
@@ -184,8 +185,9 @@ def _build_part(kind: str, conf: PartConf) -> tuple[Tokenizer, str]:
 
 
 def files_of(config: Config) -> dict[str, Any]:
-    """Return the keys of tokenizer_conf with the files that the tokenizer reads: a folder becomes
-    the file in it.
+    """Return the keys of tokenizer_conf with the files that the tokenizer reads.
+
+    A folder becomes the file in it.
 
     Of an aggregate, the key is `languages`.
 
