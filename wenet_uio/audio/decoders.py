@@ -91,11 +91,9 @@ class Excerpt(NamedTuple):
     def of(self, block: np.ndarray) -> np.ndarray:
         """Convert a block (samples, channels) to (samples,) of the channel, as float32 or int16."""
         if self.channel == "mix":
-            return (
-                block.mean(axis=1, dtype=np.float32)
-                if block.shape[1] > 1
-                else block[:, 0].astype(np.float32)
-            )
+            if block.shape[1] == 1:  # faster than a mean
+                return block[:, 0].astype(np.float32)
+            return block.mean(axis=1, dtype=np.float32)
 
         if not (isinstance(self.channel, int) and 0 <= self.channel < block.shape[1]):
             raise AudioError(
@@ -112,10 +110,8 @@ class Excerpt(NamedTuple):
         Returns:
             the waveform (samples,) on the scale of int16.
         """
-        parts = [self.of(block) for block in blocks]
-        waveform = (
-            parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.float32)])
-        )
+        parts = [self.of(block) for block in blocks] or [np.zeros(0, np.float32)]
+        waveform = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if waveform.dtype == np.float32:
             waveform *= np.float32(INT16_SCALE)
 
@@ -156,12 +152,10 @@ class WavDecoder:
         size: int,
     ) -> None:
         """`size` bytes of samples begin at byte `offset`."""
-        self.sample_rate, self._encoded, self._channels, self._offset = (
-            sample_rate,
-            encoded,
-            channels,
-            offset,
-        )
+        self.sample_rate = sample_rate
+        self._encoded = encoded
+        self._channels = channels
+        self._offset = offset
         self._num_samples = size // (2 * channels)
 
     def info(self) -> AudioInfo:
@@ -211,8 +205,9 @@ class SndfileDecoder:
         as_stored = (
             excerpt.keep_int16 and self._file.subtype == "PCM_16" and excerpt.channel != "mix"
         )
-        span = excerpt.samples(self.sample_rate, self._file.frames)
-        waveform = excerpt.joined(self._blocks(*span, "int16" if as_stored else "float32"))
+        first, last = excerpt.samples(self.sample_rate, self._file.frames)
+        blocks = self._blocks(first, last, "int16" if as_stored else "float32")
+        waveform = excerpt.joined(blocks)
         return _sane(waveform) if self._file.subtype in ("FLOAT", "DOUBLE") else waveform
 
     def close(self) -> None:
@@ -269,14 +264,16 @@ class AvDecoder:
         if not self._container.streams.audio:
             raise AudioError(f"{container}: no audio in it")
 
+        # Sample rate and channels are those of decoded samples: headers of AAC may state others.
         self._resampler = av.AudioResampler(format="fltp")
         self._frames = self._decoded()
-        first = next(self._frames, None)
-        if first is None:
+        first_frame = next(self._frames, None)
+        if first_frame is None:
             raise AudioError(f"{container}: no samples")
 
-        self._first = first
-        self.sample_rate, self._channels = first[0], len(first[1])
+        self._first_frame = first_frame
+        self.sample_rate, samples = first_frame
+        self._channels = len(samples)
 
     def info(self) -> AudioInfo:
         """Return the length and format, after decoding all of the audio."""
@@ -297,24 +294,25 @@ class AvDecoder:
 
     def _blocks(self, first: int, last: int) -> Iterator[np.ndarray]:
         """Yield blocks (samples, channels) from sample `first` up to `last` or the end of audio."""
-        place = 0
-        for rate, samples in itertools.chain([self._first], self._frames):
+        frame_start = 0
+        for rate, samples in itertools.chain([self._first_frame], self._frames):
             if (rate, len(samples)) != (self.sample_rate, self._channels):
                 raise AudioError(
                     "the sample rate or the number of channels changes within the audio"
                 )
 
-            block = samples.T[max(0, first - place) : max(0, last - place)]
+            block = samples.T[max(0, first - frame_start) : max(0, last - frame_start)]
             if len(block):
                 yield block
 
-            place += samples.shape[1]
-            if place >= last:
+            frame_start += samples.shape[1]
+            if frame_start >= last:
                 return
 
     def _decoded(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the sample rate and samples (channels, samples) of each frame."""
         try:
+            # None flushes the resampler.
             for frame in itertools.chain(self._container.decode(audio=0), [None]):
                 for converted in self._resampler.resample(frame):
                     yield converted.sample_rate, converted.to_ndarray()
@@ -329,7 +327,7 @@ def _sane(waveform: np.ndarray) -> np.ndarray:
         AudioError: a sample is not a number, or is far above full scale.
     """
     peak = np.abs(waveform).max(initial=0.0)
-    if not peak <= LOUDEST:
+    if not peak <= LOUDEST:  # also true if the peak is NaN
         raise AudioError(
             f"samples of {peak / INT16_SCALE:g} times full scale: damaged, or not on the scale of "
             "-1 to 1"

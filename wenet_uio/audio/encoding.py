@@ -64,7 +64,8 @@ def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding | Los
             f"{samples.shape[1]} channels at {sample_rate} Hz as {encoding}: {error}"
         ) from None
 
-    return _with_serial_zero(buffer.getvalue()) if encoding == "opus" else buffer.getvalue()
+    encoded = buffer.getvalue()
+    return _with_serial_zero(encoded) if encoding == "opus" else encoded
 
 
 def _with_serial_zero(ogg: bytes) -> bytes:
@@ -75,15 +76,19 @@ def _with_serial_zero(ogg: bytes) -> bytes:
     Source: RFC 3533, section 6.
     """
     data = bytearray(ogg)
-    first = 0
-    while first < len(data):
-        assert data[first : first + 4] == b"OggS"
-        segments = data[first + 26]
-        last = first + 27 + segments + sum(data[first + 27 : first + 27 + segments])
-        data[first + 14 : first + 18] = bytes(4)
-        data[first + 22 : first + 26] = bytes(4)
-        data[first + 22 : first + 26] = _ogg_checksum(bytes(data[first:last]))
-        first = last
+    page = 0
+    while page < len(data):
+        assert data[page : page + 4] == b"OggS"
+
+        # Byte 26 of a page is the number of its segments, and the sizes of the segments follow.
+        segments = data[page + 26]
+        page_end = page + 27 + segments + sum(data[page + 27 : page + 27 + segments])
+
+        # Bytes 14 to 17 are the serial number. The checksum (22 to 25) counts as 0 for itself.
+        data[page + 14 : page + 18] = bytes(4)
+        data[page + 22 : page + 26] = bytes(4)
+        data[page + 22 : page + 26] = _ogg_checksum(bytes(data[page:page_end]))
+        page = page_end
 
     return bytes(data)
 

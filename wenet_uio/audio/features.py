@@ -62,7 +62,7 @@ def place_of(source: str) -> Place:
 
     A path that names no place in an archive is a file of its own.
     """
-    # A path of most lists, which are read in a hot loop
+    # Most lists have plain paths, which the regular expression would slow down.
     if source[-1:] not in "0123456789]" or ":" not in source:
         return Place(source)
 
@@ -71,8 +71,12 @@ def place_of(source: str) -> Place:
         return Place(source)
 
     path, offset, *ends = parts.groups()
-    frames, features = ((int(a), int(b)) if a else None for a, b in (ends[:2], ends[2:]))
+    frames, features = _span_of(*ends[:2]), _span_of(*ends[2:])
     return Place(path, int(offset) if offset else None, frames, features)
+
+
+def _span_of(first: str | None, last: str | None) -> Span:
+    return (int(first), int(last)) if first and last else None
 
 
 @dataclass
@@ -126,6 +130,7 @@ class FeatureDecoder:
 
 
 def _part(name: str, span: Span, size: int, too_far: int) -> slice:
+    """Return a span of the `size` frames or features; it may end `too_far` behind them."""
     if span is None:
         return slice(0, size)
 
@@ -202,26 +207,24 @@ class KaldiMatrix(NamedTuple):
 
     def numbers_of(self, data: bytes | memoryview) -> np.ndarray:
         """Return the matrix (frames, dim) in the bytes of the whole object."""
-        shape = (self.frames, self.dim)
+        shape, count = (self.frames, self.dim), self.frames * self.dim
         if self.kind in PLAIN:
-            return np.frombuffer(
-                data, PLAIN[self.kind], self.frames * self.dim, self.header
-            ).reshape(shape)
+            return np.frombuffer(data, PLAIN[self.kind], count, self.header).reshape(shape)
 
         lowest, width = np.float32(self.lowest), np.float32(self.width)
         dtype = np.dtype(COMPRESSED[self.kind])
+
+        # CM2 and CM3 have one linear scale for all numbers.
         if self.kind != "CM":
             step = np.float32(float(width) * (1 / np.iinfo(dtype).max))
-            return (
-                lowest
-                + np.frombuffer(data, dtype, self.frames * self.dim, self.header).reshape(shape)
-                * step
-            )
+            levels = np.frombuffer(data, dtype, count, self.header).reshape(shape)
+            return lowest + levels * step
 
+        # CM has four quantiles for each column, and stores its numbers column by column.
         quantiles = np.frombuffer(data, "<u2", 4 * self.dim, self.header).reshape(self.dim, 4)
         tables = _tables(lowest + width * UINT16_STEP * quantiles.astype(np.float32))
-        stored = np.frombuffer(data, dtype, self.frames * self.dim, self.header + 8 * self.dim)
-        return np.take_along_axis(tables, stored.reshape(self.dim, self.frames), axis=1).T
+        levels = np.frombuffer(data, dtype, count, self.header + 8 * self.dim)
+        return np.take_along_axis(tables, levels.reshape(self.dim, self.frames), axis=1).T
 
 
 def _tables(quantiles: np.ndarray) -> np.ndarray:
@@ -233,16 +236,14 @@ def _tables(quantiles: np.ndarray) -> np.ndarray:
     byte = np.arange(256, dtype=np.float32)
 
     def between(first: np.ndarray, last: np.ndarray, steps: int, start: int) -> np.ndarray:
-        return (first + ((last - first) * (byte - start)).astype(np.float64) * (1 / steps)).astype(
-            np.float32
-        )
+        # In the types of Kaldi's CharToFloat, so that the numbers are the same bit for bit.
+        rise = ((last - first) * (byte - start)).astype(np.float64)
+        return (first + rise * (1 / steps)).astype(np.float32)
 
-    parts = (
-        between(lowest, low, 64, 0),
-        between(low, high, 128, 64),
-        between(high, highest, 63, 192),
-    )
-    return np.where(byte <= 64, parts[0], np.where(byte <= 192, parts[1], parts[2]))
+    lower = between(lowest, low, 64, 0)
+    middle = between(low, high, 128, 64)
+    upper = between(high, highest, 63, 192)
+    return np.where(byte <= 64, lower, np.where(byte <= 192, middle, upper))
 
 
 def kaldi_features(encoded: memoryview | BinaryIO, start: int, end: int) -> FeatureDecoder:
@@ -251,14 +252,13 @@ def kaldi_features(encoded: memoryview | BinaryIO, start: int, end: int) -> Feat
     Raises:
         AudioError: there is no matrix.
     """
-    matrix = KaldiMatrix.parse(
-        bytes_between(encoded, start, min(end, start + KALDI_HEAD)), end - start
-    )
-    return FeatureDecoder(
-        matrix.frames,
-        matrix.dim,
-        lambda: matrix.numbers_of(bytes_between(encoded, start, start + matrix.size)),
-    )
+    head = bytes_between(encoded, start, min(end, start + KALDI_HEAD))
+    matrix = KaldiMatrix.parse(head, room=end - start)
+
+    def load() -> np.ndarray:
+        return matrix.numbers_of(bytes_between(encoded, start, start + matrix.size))
+
+    return FeatureDecoder(matrix.frames, matrix.dim, load)
 
 
 def end_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> int:
@@ -286,7 +286,8 @@ def read_encoded(path: str) -> bytes:
     """Return bytes of a file, or of the whole object at a place in a Kaldi archive.
 
     Raises:
-        AudioError: there is no such object. OSError: the file cannot be read.
+        AudioError: there is no such object.
+        OSError: the file cannot be read.
     """
     place = place_of(path)
     if place.offset is None:
@@ -307,6 +308,7 @@ def encoded_size(path: str) -> int:
 
 
 def _extent(file: BinaryIO, offset: int) -> tuple[int, int]:
+    """Return the first byte of an object of an archive, and the byte after the object."""
     return offset, end_in_archive(file, offset, os.fstat(file.fileno()).st_size)
 
 

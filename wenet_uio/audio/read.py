@@ -63,7 +63,7 @@ __all__ = [
 Source = bytes | memoryview | str
 """Encoded audio, or the path of an audio file; or the place of a matrix in a Kaldi archive:
 `feats.ark:1234[0:99]`."""
-Given = TypeVar("Given", bound=Source)
+SourceT = TypeVar("SourceT", bound=Source)
 Options = ParamSpec("Options")
 Result = TypeVar("Result")
 
@@ -93,8 +93,8 @@ used."""
 
 
 def decodes(
-    function: Callable[Concatenate[Given, Options], Result],
-) -> Callable[Concatenate[Given, Options], Result]:
+    function: Callable[Concatenate[SourceT, Options], Result],
+) -> Callable[Concatenate[SourceT, Options], Result]:
     """Decorate a function that decodes its first argument.
 
     In a careful process (`wenet_uio.crashes`) the function raises AudioError if a decoder crashes;
@@ -102,15 +102,22 @@ def decodes(
     """
 
     @wraps(function)
-    def decode(source: Given, *args: Options.args, **options: Options.kwargs) -> Result:
-        if crash := rehearse(partial(function, source, *args, **options)):
-            where = f"{source}: " if isinstance(source, str) else ""
+    def decode(source: SourceT, *args: Options.args, **options: Options.kwargs) -> Result:
+        crash = rehearse(partial(function, source, *args, **options))
+        if crash:
             raise AudioError(
-                f"{where}the decoder crashed its process ({crash}); remove or convert the audio"
+                f"{_prefix(source)}the decoder crashed its process ({crash}); remove or convert "
+                "the audio"
             )
+
         return function(source, *args, **options)
 
     return decode
+
+
+def _prefix(source: Source) -> str:
+    """Return what an error message begins with: the path of a file, nothing for bytes."""
+    return f"{source}: " if isinstance(source, str) else ""
 
 
 @decodes
@@ -151,10 +158,10 @@ def read_audio(
     """
     waveform, rate = read_signal(source, start, end, channel, keep_int16=keep_int16)
     if waveform.ndim > 1:
-        where = f"{source}: " if isinstance(source, str) else ""
         frames, dim = waveform.shape
         raise AudioError(
-            f"{where}stored features ({frames} frames of {dim}), where a waveform is needed"
+            f"{_prefix(source)}stored features ({frames} frames of {dim}), where a waveform is "
+            "needed"
         )
 
     return waveform, rate
@@ -187,9 +194,9 @@ def read_signal(
     with _decoder(source) as decoder:
         waveform = decoder.read(Excerpt(start, end, channel, keep_int16))
         if not len(waveform):
-            raise AudioError(
-                f"no samples between {start} s and {f'{end} s' if end is not None else 'the end'}"
-            )
+            end_text = "the end" if end is None else f"{end} s"
+            raise AudioError(f"no samples between {start} s and {end_text}")
+
         return waveform, decoder.sample_rate
 
 
@@ -199,26 +206,27 @@ def _decoder(source: Source) -> Iterator[Decoder]:
 
     Errors of opening and of the block become AudioError with the path of the file.
     """
-    where = f"{source}: " if isinstance(source, str) else ""
     try:
         if isinstance(source, str):
             place = place_of(source)
+            # A pipe or a folder would block, or raise an error that says less.
             if not stat.S_ISREG(os.stat(place.path).st_mode):  # noqa: PTH116 - runs for every file that is read
                 raise AudioError("not a file")
             opened = open(place.path, "rb")  # noqa: SIM115 - closed below
         else:
             place, opened = WHOLE, nullcontext(memoryview(source))
+
         with opened as encoded, closing(_open_at(encoded, place)) as decoder:
             _check_rate(decoder.sample_rate)
             yield decoder
     except AudioError as error:
-        raise AudioError(f"{where}{error}") from None
+        raise AudioError(f"{_prefix(source)}{error}") from None
     except soundfile.LibsndfileError as error:
-        raise AudioError(f"{where}{error.error_string}") from None
+        raise AudioError(f"{_prefix(source)}{error.error_string}") from None
     except OSError as error:
         if error.errno in OUT_OF_RESOURCES:
             raise
-        raise AudioError(f"{where}{error.strerror or error}") from None
+        raise AudioError(f"{_prefix(source)}{error.strerror or error}") from None
 
 
 def _check_rate(rate: int) -> None:
@@ -244,15 +252,18 @@ def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
 
 def _open_in_archive(encoded: memoryview | BinaryIO, offset: int) -> Decoder:
     """Return a decoder for the object of a Kaldi archive at byte `offset`, a matrix or a wav."""
-    end = end_in_archive(encoded, offset, _size_and_head(encoded)[0])
+    size, _ = _size_and_head(encoded)
+    end = end_in_archive(encoded, offset, size)
     if bytes_between(encoded, offset, offset + len(KALDI)) == KALDI:
         return kaldi_features(encoded, offset, end)
     return _open(memoryview(bytes_between(encoded, offset, end)))
 
 
 def _open(encoded: memoryview | BinaryIO) -> Decoder:
+    """Return a decoder for the format that the first bytes show."""
     size, head = _size_and_head(encoded)
-    if wav := _plain_wav(encoded, head, size):
+    wav = _plain_wav(encoded, head, size)
+    if wav is not None:
         return wav
     if head.startswith(KALDI):
         return kaldi_features(encoded, 0, size)
@@ -271,21 +282,18 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
     except soundfile.LibsndfileError as error:
         reason = error.error_string
 
-    container = next(
-        (name for place, mark, name in AV_CONTAINERS if head[place : place + len(mark)] == mark),
-        None,
-    )
-    if container:
-        stream.seek(0)
-        return AvDecoder(stream, container)
+    for offset, mark, container in AV_CONTAINERS:
+        if head[offset : offset + len(mark)] == mark:
+            stream.seek(0)
+            return AvDecoder(stream, container)
 
     raise AudioError(_with_advice(reason, head))
 
 
 def _open_array(array: np.ndarray) -> Decoder:
-    return (
-        features_of_array(array) if is_features(array) else _open(memoryview(wav_of_array(array)))
-    )
+    if is_features(array):
+        return features_of_array(array)
+    return _open(memoryview(wav_of_array(array)))
 
 
 def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
@@ -311,8 +319,8 @@ def _without_copy(encoded: memoryview) -> bytes | memoryview:
 
     BytesIO copies other views.
     """
-    behind = encoded.obj
-    return behind if isinstance(behind, bytes) and len(behind) == len(encoded) else encoded
+    data = encoded.obj
+    return data if isinstance(data, bytes) and len(data) == len(encoded) else encoded
 
 
 def _with_advice(reason: str, head: bytes) -> str:
@@ -320,7 +328,10 @@ def _with_advice(reason: str, head: bytes) -> str:
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         return "sphere compressed with shorten: convert it with `sph2pipe -f wav IN OUT`"
     if b" \0B" in head:
-        return "a Kaldi archive of several matrices; name one of them by its byte, as feats.scp does (feats.ark:1234)"
+        return (
+            "a Kaldi archive of several matrices; name one of them by its byte, as feats.scp does "
+            "(feats.ark:1234)"
+        )
     if reason.startswith("Format not recognised"):
         return "no known format; samples without a header must be converted to wav first"
 
@@ -336,28 +347,25 @@ def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDec
         return None
 
     channels = rate = 0
-    place = 12
-    while place + 8 <= len(head):
-        name, length = struct.unpack_from("<4sI", head, place)
-        place += 8
+    offset = 12  # of the first chunk
+    while offset + 8 <= len(head):
+        name, length = struct.unpack_from("<4sI", head, offset)
+        offset += 8
         if name == b"data":
-            present = min(length, size - place)
+            present = min(length, size - offset)
             if not channels or not present:
                 return None
 
-            decoder = WavDecoder(encoded, rate, channels, place, present)
+            decoder = WavDecoder(encoded, rate, channels, offset, present)
             decoder.is_whole = is_whole(length, present)
             return decoder
 
-        if name == b"fmt " and place + 16 <= len(head):
-            kind, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", head, place)
-            if (kind, frame, bits) != (
-                WAVE_FORMAT_PCM,
-                2 * channels,
-                16,
-            ) or channels > MOST_CHANNELS:
+        if name == b"fmt " and offset + 16 <= len(head):
+            kind, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", head, offset)
+            is_pcm = (kind, frame, bits) == (WAVE_FORMAT_PCM, 2 * channels, 16)
+            if not is_pcm or channels > MOST_CHANNELS:
                 return None
 
-        place += length + length % 2
+        offset += length + length % 2  # chunks begin at even bytes
 
     return None

@@ -95,4 +95,7 @@ def load_array(data: bytes) -> np.ndarray:
     if not isinstance(stored, torch.Tensor):
         raise AudioError(f"holds a {type(stored).__name__}, not a tensor; store the waveform alone")
 
-    return (stored.float() if stored.dtype in (torch.bfloat16, torch.float16) else stored).numpy()
+    # numpy has no bfloat16, and soundfile writes no float16.
+    if stored.dtype in (torch.bfloat16, torch.float16):
+        stored = stored.float()
+    return stored.numpy()

@@ -33,13 +33,13 @@ def bytes_of_samples(head: bytes, size: int) -> tuple[int, int]:
 
     Both are 0 without a data chunk in `head`.
     """
-    place = 12
-    while place + 8 <= len(head):
-        name, length = struct.unpack_from("<4sI", head, place)
-        place += 8
+    offset = 12  # of the first chunk
+    while offset + 8 <= len(head):
+        name, length = struct.unpack_from("<4sI", head, offset)
+        offset += 8
         if name == b"data":
-            return length, size - place
+            return length, size - offset
 
-        place += length + length % 2
+        offset += length + length % 2  # chunks begin at even bytes
 
     return 0, 0

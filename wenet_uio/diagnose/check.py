@@ -101,7 +101,7 @@ def check_corpus(
     )
     occurring = _gather(report, _check_in_processes(checker, processes))
 
-    # Units of published models cover many languages: that a corpus lacks some says nothing.
+    # Vocabularies of models cover more than one corpus: units that do not occur say nothing.
     tokenizer = reading.tokenizer
     if tokenizer is not None and not isinstance(tokenizer.splitter, OwnUnits | AggregateSplitter):
         report.unseen = sorted(tokenizer.symbols.keys() - occurring - SPECIAL)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -50,10 +51,8 @@ class LanguageSplitter:
 
     def __call__(self, text: str) -> list[str]:
         """Cut a text into tokens."""
-        return [
-            unit_name(self.language, token)
-            for token in self.all.parts[self.language].splitter(text)
-        ]
+        tokens = self.all.parts[self.language].splitter(text)
+        return [unit_name(self.language, token) for token in tokens]
 
     @property
     def sampling(self) -> Sampling | None:
@@ -62,10 +61,8 @@ class LanguageSplitter:
 
     def sampled(self, text: str, random: Random) -> list[str]:
         """Cut a text into tokens, with pieces that are drawn; needs `sampling`."""
-        return [
-            unit_name(self.language, token)
-            for token in self.all.parts[self.language].tokenize(text, random)[0]
-        ]
+        tokens, _ = self.all.parts[self.language].tokenize(text, random)
+        return [unit_name(self.language, token) for token in tokens]
 
     def starts_word(self, previous: str, token: str) -> bool:
         """Tell whether `token` starts a new word after `previous`, a token or the word so far."""
@@ -77,10 +74,8 @@ class LanguageSplitter:
 
     def identity(self) -> bytes:
         """Return the identity of the language's tokenizer."""
-        return (
-            unit_name(self.language, "").encode()
-            + self.all.parts[self.language].splitter.identity()
-        )
+        splitter = self.all.parts[self.language].splitter
+        return unit_name(self.language, "").encode() + splitter.identity()
 
 
 @dataclass(frozen=True)
@@ -106,11 +101,14 @@ class AggregateSplitter:
 
     def starts_word(self, previous: str, token: str) -> bool:
         """Tell whether `token` starts a new word: also after a token of another language."""
-        before, (language, piece) = _pieces(previous), _pieces(token)[-1]
-        if not before or before[-1][0] != language or language not in self.parts:
+        previous_pieces = _pieces(previous)
+        language, piece = _pieces(token)[-1]
+        follows_same = bool(previous_pieces) and previous_pieces[-1][0] == language
+        if not follows_same or language not in self.parts:
             return True
-        same = "".join(text for spoken, text in before if spoken == language)
-        return self.parts[language].splitter.starts_word(same, piece)
+
+        word = "".join(text for spoken, text in previous_pieces if spoken == language)
+        return self.parts[language].splitter.starts_word(word, piece)
 
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of the tokens.
@@ -133,12 +131,14 @@ class AggregateSplitter:
 
         <blank> and <sos/eos>, which units files of a language have too, are left out.
         """
-        pieces = (piece for token in tokens for piece in _pieces(token))
-        pieces = (
-            piece for piece in pieces if piece[0] in self.parts and piece[1] not in (BLANK, SOS_EOS)
-        )
-        for language, run in groupby(pieces, key=lambda piece: piece[0]):
-            yield language, [token for _, token in run]
+        pieces = [
+            (language, piece)
+            for token in tokens
+            for language, piece in _pieces(token)
+            if language in self.parts and piece not in (BLANK, SOS_EOS)
+        ]
+        for language, run in groupby(pieces, key=itemgetter(0)):
+            yield language, [piece for _, piece in run]
 
     def identity(self) -> bytes:
         """Return the identities of all tokenizers."""
@@ -153,8 +153,10 @@ def _pieces(names: str) -> list[tuple[str, str]]:
 
     The language of <blank> and <sos/eos> is empty.
     """
-    first, *rest = _NAME.split(names)
-    return ([("", first)] if first else []) + list(zip(rest[::2], rest[1::2], strict=True))
+    # Text before the first name, then language and token of each name
+    unnamed, *rest = _NAME.split(names)
+    named = list(zip(rest[::2], rest[1::2], strict=True))
+    return [("", unnamed), *named] if unnamed else named
 
 
 class AggregateTokenizer(Tokenizer):
@@ -170,18 +172,17 @@ class AggregateTokenizer(Tokenizer):
             lang_field: field of a sample that says the language of its text.
         """
         symbols: dict[str, int] = {}
-        first = 0
+        next_id = 0
         for language, part in parts.items():
-            symbols |= {
-                unit_name(language, token): first + unit for token, unit in part.symbols.items()
-            }
-            first += part.vocab_size
+            for token, unit in part.symbols.items():
+                symbols[unit_name(language, token)] = next_id + unit
+            next_id += part.vocab_size
 
-        super().__init__(
-            AggregateSplitter(dict(parts)), symbols | {BLANK: first, SOS_EOS: first + 1}
-        )
+        symbols |= {BLANK: next_id, SOS_EOS: next_id + 1}
+        super().__init__(AggregateSplitter(dict(parts)), symbols)
         self.lang_field = lang_field
         self._tags: dict[str, str] = {}
+        """Fields that a source sets on all of its samples."""
 
     @cached_property
     def samples(self) -> bool:
@@ -223,24 +224,25 @@ class AggregateTokenizer(Tokenizer):
         If no language has, those of the first one.
         """
         parts = self.splitter.parts
-        all_spellings = [
-            (name, units) for name, part in parts.items() for units in part.spellings(phrase)
+        spellings = [
+            (language, tokens)
+            for language, part in parts.items()
+            for tokens in part.spellings(phrase)
         ]
-        spelled = [
-            (name, tokens)
-            for name, tokens in all_spellings
-            if parts[name].symbols.keys() - {UNKNOWN} >= set(tokens)
+        known = [
+            (language, tokens)
+            for language, tokens in spellings
+            if parts[language].symbols.keys() - {UNKNOWN} >= set(tokens)
         ]
         return [
-            [unit_name(name, token) for token in units]
-            for name, units in spelled or all_spellings[:1]
+            [unit_name(language, token) for token in tokens]
+            for language, tokens in known or spellings[:1]
         ]
 
     def identity(self) -> bytes:
         """Return the identities of the tokenizers, and the fields that say the language."""
-        return (
-            repr((self.lang_field, sorted(self._tags.items()))).encode() + self.splitter.identity()
-        )
+        fields = repr((self.lang_field, sorted(self._tags.items())))
+        return fields.encode() + self.splitter.identity()
 
     @cached_property
     def _of_language(self) -> dict[str, Tokenizer]:

@@ -46,11 +46,13 @@ class BpeSplitter:
         return self._cut(text, lambda run: self._sampler(run, random))
 
     def _cut(self, text: str, pieces_of: Callable[[str], list[str]]) -> list[str]:
+        """Cut a text; `pieces_of` cuts a run between Chinese characters and symbols."""
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
             if is_symbol:
                 tokens.append(part)
                 continue
+
             for run in split_ideographs(part.upper() if self._upper else part):
                 tokens.extend([run] if is_ideograph(run) else pieces_of(run))
 
@@ -79,14 +81,16 @@ class BpeSplitter:
 
     @cached_property
     def _upper(self) -> bool:
+        """Whether the model has no piece with a lower-case letter."""
         model = self._model
-        fixed = (model.is_control, model.is_unknown, model.is_unused, model.is_byte)
-        pieces = (
-            unit
+        # Names such as <unk> and <0x0a> are no text.
+        is_name = (model.is_control, model.is_unknown, model.is_unused, model.is_byte)
+        pieces = [
+            model.id_to_piece(unit)
             for unit in range(model.get_piece_size())
-            if not any(is_kind(unit) for is_kind in fixed)
-        )
-        return not any(char.islower() for unit in pieces for char in model.id_to_piece(unit))
+            if not any(is_kind(unit) for is_kind in is_name)
+        ]
+        return not any(char.islower() for piece in pieces for char in piece)
 
 
 @dataclass(frozen=True)
@@ -112,11 +116,14 @@ class SentencepieceSplitter(OwnUnits):
 
     def sampled(self, text: str, random: Random) -> list[str]:
         """Cut a text into tokens, with pieces that are drawn; needs `sampling`."""
-        return self._cut(
-            text, lambda part: map(self._model.piece_to_id, self._sampler(part, random))
-        )
+
+        def units_of(part: str) -> Iterable[int]:
+            return map(self._model.piece_to_id, self._sampler(part, random))
+
+        return self._cut(text, units_of)
 
     def _cut(self, text: str, units_of: Callable[[str], Iterable[int]]) -> list[str]:
+        """Cut a text; `units_of` gives the ids of a part without symbols."""
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
             if is_symbol and part not in self.symbols:

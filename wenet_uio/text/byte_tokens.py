@@ -14,6 +14,8 @@ from wenet_uio.text.symbols import WORD_START
 
 RESERVED = (WORD_START, "<0x", "<|")
 """What only names have: the sign of a space, escaped bytes, and special tokens such as <|en|>."""
+_FIRST_BYTES = (b"\xe4", b"\xe5", b"\xe6", b"\xe7", b"\xe8", b"\xe9")
+"""First bytes of ideographs in UTF-8."""
 _ESCAPE = re.compile(r"<0x([0-9A-F]{2})?>")
 
 
@@ -48,17 +50,15 @@ def starts_word(previous: bytes, token: bytes) -> bool:
     return token[:1].isspace() or _has_ideograph(token[:4], 0) or _has_ideograph(previous[-3:], -1)
 
 
-def _has_ideograph(token: bytes, place: int) -> bool:
+def _has_ideograph(token: bytes, index: int) -> bool:
     """Tell whether the first character (`index` 0) or the last (-1) is an ideograph.
 
     A token may end within a character: the first bytes of an ideograph count as one.
     """
     text = token.decode(errors="ignore")
-    return (
-        is_ideograph(text[place])
-        if text
-        else token[:1] in (b"\xe4", b"\xe5", b"\xe6", b"\xe7", b"\xe8", b"\xe9")
-    )
+    if text:
+        return is_ideograph(text[index])
+    return token[:1] in _FIRST_BYTES
 
 
 def byte_of_char() -> dict[str, int]:

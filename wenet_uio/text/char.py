@@ -49,8 +49,8 @@ class CharSplitter:
 
     def identity(self) -> bytes:
         """State the fields; counted tokens and positions of runs depend on these bytes."""
-        syms, by_space = self.non_lang_syms, self.split_with_space
-        return f"CharSplitter(non_lang_syms={syms!r}, split_with_space={by_space!r})".encode()
+        symbols, by_space = self.non_lang_syms, self.split_with_space
+        return f"CharSplitter(non_lang_syms={symbols!r}, split_with_space={by_space!r})".encode()
 
 
 def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool]]:
@@ -66,8 +66,9 @@ def split_symbols(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, bool
     spelling = {symbol.casefold(): symbol for symbol in symbols}
     longest_first = sorted(symbols, key=len, reverse=True)
     pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})", re.IGNORECASE)
-    for place, part in enumerate(pattern.split(text)):
-        if place % 2:
+    # The group in the pattern makes every other part of the split a symbol.
+    for index, part in enumerate(pattern.split(text)):
+        if index % 2:
             yield spelling[part.casefold()], True
         elif part:
             yield part, False
@@ -78,9 +79,9 @@ def starts_word(previous: str, token: str, symbols: Sequence[str]) -> bool:
 
     It does after a space, and before and after an ideograph or one of `symbols`.
     """
-    return token.startswith(WORD_START) or any(
-        part in symbols or is_ideograph(part) for part in (previous, token)
-    )
+    if token.startswith(WORD_START):
+        return True
+    return any(part in symbols or is_ideograph(part) for part in (previous, token))
 
 
 def is_ideograph(run: str) -> bool:

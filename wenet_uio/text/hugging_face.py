@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,9 +68,9 @@ class HuggingFaceSplitter(OwnUnits):
         if self._of_bytes:
             return starts_word(self._bytes(previous), self._bytes(token) or b" ")
 
-        if token.startswith(WORD_START) or any(
-            is_ideograph(part[:1]) for part in (previous[-1:], token)
-        ):
+        if token.startswith(WORD_START):
+            return True
+        if is_ideograph(previous[-1:]) or is_ideograph(token[:1]):
             return True
 
         return self._of_bert and not token.startswith(CONTINUES)
@@ -80,16 +81,14 @@ class HuggingFaceSplitter(OwnUnits):
             parts = (self._bytes(token) for token in tokens if token not in self._special)
             return b"".join(parts).decode(errors="replace").strip()
 
-        rest = [token for token in tokens if token not in self._special]
+        pieces = [token for token in tokens if token not in self._special]
         if self._of_bert:  # a token may be a word whose pieces have been put together
-            rest = [
-                piece
-                for token in rest
-                for piece in token.replace(CONTINUES, f" {CONTINUES}").split()
-            ]
+            words = " ".join(pieces)
+            pieces = words.replace(CONTINUES, f" {CONTINUES}").split()
 
         decoder = self._model.decoder
-        return (" ".join(rest) if decoder is None else decoder.decode(rest)).strip()
+        text = " ".join(pieces) if decoder is None else decoder.decode(pieces)
+        return text.strip()
 
     def identity(self) -> bytes:
         """Return the content of the file and the non-language symbols."""
@@ -98,21 +97,23 @@ class HuggingFaceSplitter(OwnUnits):
     @cached_property
     def symbols(self) -> dict[str, int]:
         """{token: id} of the whole vocabulary, in the order of the ids."""
-        return dict(
-            sorted(self._model.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
-        )
+        vocabulary = self._model.get_vocab(with_added_tokens=True)
+        return dict(sorted(vocabulary.items(), key=itemgetter(1)))
 
     @cached_property
     def _special(self) -> frozenset[str]:
+        """Tokens that are no text."""
         added = self._model.get_added_tokens_decoder().values()
         return frozenset(token.content for token in added if token.special)
 
     @cached_property
     def _of_bytes(self) -> bool:
+        """Whether characters of tokens stand for bytes, as in GPT-2."""
         return type(self._model.decoder).__name__ == "ByteLevel"
 
     @cached_property
     def _of_bert(self) -> bool:
+        """Whether tokens that continue a word begin with CONTINUES."""
         return type(self._model.decoder).__name__ == "WordPiece"
 
     @cached_property

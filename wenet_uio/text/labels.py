@@ -125,11 +125,12 @@ class Tokenizer:
 
     def spellings(self, phrase: str) -> list[list[str]]:
         """Return the tokens of a phrase at the start of a text and, if they differ, after a space."""
-        first = self.splitter(phrase)
+        at_start = self.splitter(phrase)
         if not isinstance(self.splitter, OwnUnits):
-            return [first]
-        later = self.splitter(f"a {phrase}")[len(self.splitter("a")) :]
-        return [first] if later == first else [first, later]
+            return [at_start]
+
+        after_space = self.splitter(f"a {phrase}")[len(self.splitter("a")) :]
+        return [at_start] if after_space == at_start else [at_start, after_space]
 
     def detokenize(self, ids: Iterable[int]) -> str:
         """Return the text of label ids.
@@ -161,9 +162,9 @@ class Tokenizer:
         starts: list[int] = []
         word = ""
 
-        for place, token in enumerate(tokens):
-            if place == 0 or self.splitter.starts_word(word, token):
-                starts.append(place)
+        for index, token in enumerate(tokens):
+            if index == 0 or self.splitter.starts_word(word, token):
+                starts.append(index)
                 word = ""
             word += token
 

@@ -36,10 +36,10 @@ def english(text: str) -> str:
     punctuation becomes a space, but the 's of an abbreviation stays with the last letter: t.v.'s
     becomes T V'S.
     """
-    folded = _BEFORE_GENITIVE.sub(
-        "", unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper()
-    )
-    return " ".join(_LONE_APOSTROPHE.sub(" ", _NOT_OF_A_WORD.sub(" ", folded)).split())
+    folded = unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper()
+    without_dots = _BEFORE_GENITIVE.sub("", folded)
+    words = _LONE_APOSTROPHE.sub(" ", _NOT_OF_A_WORD.sub(" ", without_dots))
+    return " ".join(words.split())
 
 
 def english_of_calls(text: str) -> str:

@@ -28,6 +28,8 @@ def published_tokens(symbols: Mapping[str, int]) -> SpecialTokens | None:
     None for a vocabulary of no family.
     """
     for family in families():
-        if family.special_tokens and (tokens := family.special_tokens(symbols)):
+        tokens = family.special_tokens(symbols) if family.special_tokens else None
+        if tokens:
             return tokens
+
     return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,14 +58,14 @@ class PieceSampler:
     def __post_init__(self) -> None:
         model = self.model
         self._pieces = {model.id_to_piece(unit): unit for unit in range(model.get_piece_size())}
-        if any(WORD_START in piece[1:] for piece in self._pieces) or not model.normalize(
-            "a"
-        ).startswith(WORD_START):
+        spans_words = any(WORD_START in piece[1:] for piece in self._pieces)
+        if spans_words or not model.normalize("a").startswith(WORD_START):
             raise ValueError(
                 "tokenizer_conf.sample_alpha needs a sentencepiece model whose words begin with "
                 f"{WORD_START} and whose pieces do not span words; this model has others"
             )
 
+        # Only unigram models have n-best segmentations; others are BPE.
         try:
             model.nbest_encode_as_proto("a", 1)
             self._merges = False
@@ -82,17 +82,16 @@ class PieceSampler:
         """Draw the pieces of a text."""
         pieces: list[str] = []
         for word in text.split():
-            segmentations = self._kept.get(word)
-            if segmentations is None:
+            choices = self._kept.get(word)
+            if choices is None:
                 if len(self._kept) >= _MOST_WORDS:
                     self._kept.clear()
-                segmentations = self._kept[word] = self._segmentations(word)
-            if isinstance(segmentations, str):
-                pieces.extend(self._merged(segmentations, random))
+                choices = self._kept[word] = self._segmentations(word)
+
+            if isinstance(choices, str):
+                pieces.extend(self._merged(choices, random))
             else:
-                pieces.extend(
-                    random.choices(segmentations.pieces, cum_weights=segmentations.weights)[0]
-                )
+                pieces.extend(random.choices(choices.pieces, cum_weights=choices.weights)[0])
 
         return pieces
 
@@ -100,21 +99,21 @@ class PieceSampler:
         """Return what the pieces of a word are drawn from."""
         if not self._merges:
             nbests = self.model.nbest_encode_as_proto(word, self.sampling.nbest).nbests
+            # Relative to the best score, so that exp() does not underflow.
             weights = [
                 math.exp(self.sampling.alpha * (nbest.score - nbests[0].score)) for nbest in nbests
             ]
             pieces = [tuple(piece.piece for piece in nbest.pieces) for nbest in nbests]
             return _Segmentations(pieces, list(accumulate(weights)))
 
-        fixed = self.model.encode(word, out_type=str)
+        best = self.model.encode(word, out_type=str)
         normalised = self.model.normalize(word)
+        if self._merged(normalised) == best:
+            return normalised
+
         # Words with bytes or symbols of the user are not made by merges alone: they keep their
         # pieces.
-        return (
-            normalised
-            if self._merged(normalised) == fixed
-            else _Segmentations([tuple(fixed)], [1.0])
-        )
+        return _Segmentations([tuple(best)], [1.0])
 
     def _merged(self, word: str, random: Random | None = None) -> list[str]:
         """Merge the characters of a word by the scores of the pieces.
@@ -123,14 +122,18 @@ class PieceSampler:
         """
         pieces = list(word)
         while True:
-            merges = [
-                (self.model.get_score(unit), -place)
-                for place, pair in enumerate(map(str.__add__, pieces, pieces[1:]))
-                if (unit := self._pieces.get(pair)) is not None
-                and (random is None or random.random() >= self.sampling.alpha)
-            ]
+            merges: list[tuple[float, int]] = []
+            for index, (first, second) in enumerate(pairwise(pieces)):
+                unit = self._pieces.get(first + second)
+                if unit is None:
+                    continue
+                if random is None or random.random() >= self.sampling.alpha:
+                    merges.append((self.model.get_score(unit), -index))
+
             if not merges:
                 return pieces
 
-            place = -max(merges)[1]
-            pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+            # The best score; of equal scores the first pair
+            _, negative_index = max(merges)
+            index = -negative_index
+            pieces[index : index + 2] = [pieces[index] + pieces[index + 1]]

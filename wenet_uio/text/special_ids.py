@@ -81,10 +81,12 @@ def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
         symbols: the units file; may be empty if special_tokens has both.
         size: of the vocabulary.
     """
-    stated, unit = conf.special_tokens or {}, symbols.get(SOS_EOS, size - 1)
+    stated = conf.special_tokens or {}
+    sos = eos = symbols.get(SOS_EOS, size - 1)
     published = published_tokens(symbols)
-    units = {SOS: unit, EOS: unit}
     if published is not None:
-        units = {SOS: published.sos, EOS: unit if published.eos is None else published.eos}
+        sos = published.sos
+        eos = eos if published.eos is None else published.eos
 
-    return units | {name: stated[name] for name in units if name in stated}
+    ids = {SOS: sos, EOS: eos}
+    return ids | {name: stated[name] for name in ids if name in stated}

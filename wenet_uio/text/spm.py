@@ -88,16 +88,21 @@ def _runs(texts: Iterable[str], non_lang_syms: tuple[str, ...]) -> Iterable[str]
     """Yield the parts of the texts between Chinese characters and non-language symbols."""
     for text in texts:
         for part, is_symbol in split_symbols(text, non_lang_syms):
-            if not is_symbol:
-                runs = (run.strip() for run in split_ideographs(part) if not is_ideograph(run))
-                yield from (run for run in runs if run)
+            if is_symbol:
+                continue
+
+            runs = (run.strip() for run in split_ideographs(part) if not is_ideograph(run))
+            yield from (run for run in runs if run)
 
 
 def _explain(message: str, vocab_size: int) -> str:
-    if too_large := _TOO_LARGE.search(message):
+    """Turn an error message of sentencepiece into advice."""
+    too_large = _TOO_LARGE.search(message)
+    if too_large:
         return f"vocab_size {vocab_size} is too large for this text: at most {too_large[1]}"
 
-    if too_small := _TOO_SMALL.search(message):
+    too_small = _TOO_SMALL.search(message)
+    if too_small:
         return (
             f"vocab_size {vocab_size} is too small: the characters of the text alone need "
             f"{too_small[1]}; raise it or lower character_coverage"

@@ -75,25 +75,24 @@ def build_bpe(conf: PartConf, non_lang_syms: tuple[str, ...]) -> BpeSplitter:
 
 def build_hugging_face(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
     """Build the splitter of `tokenizer: huggingface`."""
-    return HuggingFaceSplitter(
-        tokenizer_file(_model_path(conf, "a tokenizer.json or its folder")), non_lang_syms
-    )
+    path = tokenizer_file(_model_path(conf, "a tokenizer.json or its folder"))
+    return HuggingFaceSplitter(path, non_lang_syms)
 
 
 def build_sentencepiece(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
     """Build the splitter of `tokenizer: sentencepiece`."""
-    return SentencepieceSplitter(
-        _model_path(conf, "a sentencepiece model"), non_lang_syms, _sampling(conf)
-    )
+    path = _model_path(conf, "a sentencepiece model")
+    return SentencepieceSplitter(path, non_lang_syms, _sampling(conf))
 
 
 def _sampling(conf: PartConf) -> Sampling | None:
     return None if conf.sample_alpha is None else Sampling(conf.sample_alpha, conf.sample_nbest)
 
 
-def _model_path(conf: PartConf, what: str) -> str:
+def _model_path(conf: PartConf, description: str) -> str:
+    """Return `model_path`; without it, raise an error that has the description of the file."""
     if not conf.model_path:
-        raise ValueError(f"tokenizer_conf.model_path is missing: the path of {what}")
+        raise ValueError(f"tokenizer_conf.model_path is missing: the path of {description}")
     return conf.model_path
 
 
@@ -116,10 +115,8 @@ def build_tokenizer(config: Config) -> Tokenizer:
         OSError: a file cannot be read.
     """
     if config.tokenizer == AGGREGATE:
-        tokenizer, units = (
-            _build_aggregate(config.tokenizer_conf),
-            "all languages of tokenizer_conf",
-        )
+        tokenizer = _build_aggregate(config.tokenizer_conf)
+        units = "all languages of tokenizer_conf"
     else:
         tokenizer, units = _build_part(config.tokenizer, config.tokenizer_conf)
 
@@ -133,12 +130,13 @@ def build_tokenizer(config: Config) -> Tokenizer:
 
 
 def _build_aggregate(conf: TokenizerConf) -> AggregateTokenizer:
-    parts: dict[str, Tokenizer] = {}
+    """Build the tokenizers of all languages, and join them."""
     if conf.sample_alpha is not None:
         raise ValueError(
             "tokenizer_conf.sample_alpha: an aggregate has this key in each section of languages"
         )
 
+    parts: dict[str, Tokenizer] = {}
     for language, part in languages_of(conf).items():
         try:
             parts[language] = _build_part(part.tokenizer, part)[0]
