@@ -1,4 +1,4 @@
-"""Unpacking archives of corpora: tars, also compressed, and zips.
+"""Unpack archives of corpora: tars, also compressed, and zips.
 
 Archives come from others, so only files and folders below the target are written: no links,
 devices, owners or permissions. The filters of `tarfile.extractall` are not enough: an archive can
@@ -44,8 +44,9 @@ class _Member(NamedTuple):
 
 
 def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -> None:
-    """Unpack an archive and rename its single top folder to `folder`; the folder appears only when
-    it is complete.
+    """Unpack an archive and rename its single top folder to `folder`.
+
+    The folder appears only when it is complete.
 
     Args:
         counts: glob inside the folder -> number of files that must match it.
@@ -93,8 +94,9 @@ def unpack_into(archive: str | Path, folder: str | Path) -> None:
 
 @contextmanager
 def _damage_is_named(archive: str | Path) -> Iterator[None]:
-    """Turn errors of the archive into a ValueError that names it; errors of the system, such as a
-    full disk, pass.
+    """Turn errors of the archive into a ValueError that names it.
+
+    Errors of the system, such as a full disk, pass.
     """
     try:
         yield
@@ -125,8 +127,9 @@ def _damage_is_named(archive: str | Path) -> Iterator[None]:
 
 
 def _write(members: Iterator[_Member], folder: Path) -> None:
-    """Write the members below `folder`; a later member replaces an earlier one of the same name, as
-    in tar.
+    """Write the members below `folder`.
+
+    A later member replaces an earlier one of the same name, as in tar.
     """
     for member in members:
         name = Path(member.name)
@@ -157,9 +160,10 @@ def _members(archive: str | Path) -> Iterator[_Member]:
 
 
 def _members_of_zip(archive: str | Path) -> Iterator[_Member]:
+    """Yield the members of a zip; names of links and devices are refused."""
     with zipfile.ZipFile(archive) as zipped:
         for info in zipped.infolist():
-            kind = stat.S_IFMT(info.external_attr >> 16)
+            kind = stat.S_IFMT(info.external_attr >> 16)  # 0 in a zip that Windows made
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise _RefusedError(f"{info.filename!r} is not a file or folder")
             yield _Member(info.filename, info.is_dir(), lambda info=info: zipped.open(info))
@@ -193,6 +197,7 @@ class _Header(tarfile.TarInfo):
 
 
 def _members_of_tar(archive: str | Path) -> Iterator[_Member]:
+    """Yield the members of a tar, compressed or not."""
     with tarfile.open(archive, tarinfo=_Header) as tar:
         for info in tar:
             if info.size < 0:  # by a pax header; tarfile would read the same member again

@@ -1,4 +1,4 @@
-"""Headers of many audio files, and the parts of recordings that are compared with them."""
+"""Read headers of many audio files, and compare parts of recordings with them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
 
 
 def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> list[RawLine]:
-    """Return the utterances that last some time and are inside their audio; the others have texts
-    of other audio.
+    """Return the utterances that last some time and are inside their audio.
+
+    The texts of the others belong to other audio.
 
     An end up to LATE seconds after the audio becomes the end of the audio, unless half of the
     utterance would be lost. Audio that is remote, that is inside other files, or that cannot be
@@ -61,9 +62,8 @@ def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> li
 
     for line in lines:
         info = infos.get(line.wav) if _is_part(line) else None
-        cut = _cut(
-            line, info.num_samples / info.sample_rate if isinstance(info, AudioInfo) else math.inf
-        )
+        is_known = isinstance(info, AudioInfo)
+        cut = _cut(line, info.num_samples / info.sample_rate if is_known else math.inf)
         if isinstance(cut, RawLine):
             inside.append(cut)
         else:
@@ -80,14 +80,16 @@ def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> li
 
 
 def _cut(line: RawLine, length: float) -> RawLine | str:
-    """Return the line with an end inside its audio of `length` seconds; a string says why it is
-    left out.
+    """Return the line with an end inside its audio of `length` seconds.
+
+    A string says why the line is left out.
     """
     start, end = line.start, line.end
     if end is not None and end <= start:
         return f"{line.key} from {start:g} s to {end:g} s of {line.wav}, which is no time"
     if start < length and (end is None or end <= length):
         return line
+
     if end is not None and end - length <= min(LATE, (end - start) / 2):
         new_duration = {"duration": length - start} if "duration" in line.extra else {}
         return replace(line, end=length, extra=line.extra | new_duration)

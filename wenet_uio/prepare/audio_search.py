@@ -1,4 +1,4 @@
-"""Finding the audio files that transcripts name, by path or by name in a folder of recordings."""
+"""Find the audio files that transcripts name, by path or by name in a folder of recordings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from wenet_uio.prepare.corpus_parts import files_below
 
 
 def key_of_name(name: str) -> str:
-    """Return the key of audio by the path or name that transcripts give; a name without suffix of
-    audio may have a dot.
+    """Return the key of audio by the path or name that transcripts give.
+
+    A name without suffix of audio may have a dot.
     """
     return key_of_audio(with_suffix_of_audio(name))
 
@@ -30,8 +31,9 @@ def audio_below(folder: Path) -> list[Path]:
 
 
 def composed(name: str) -> str:
-    """Return a name in which an accent is part of its letter (NFC); names of files on macOS have
-    accents of their own.
+    """Return a name in which an accent is part of its letter (NFC).
+
+    On macOS, names of files have accents as characters of their own.
     """
     return normalize("NFC", name)
 
@@ -57,29 +59,31 @@ def find_audio(
 
 
 def _at_path(wav: str, folders: Sequence[Path]) -> list[Path]:
-    spellings = (
-        [wav] if wav.isascii() else dict.fromkeys((wav, composed(wav), normalize("NFD", wav)))
-    )
-    places = (os.path.abspath(folder / name) for name in spellings for folder in folders)  # noqa: PTH100 - resolve() would follow links
+    """Return the first file at a path relative to the folders, in any form of its accents."""
+    spellings = [wav]
+    if not wav.isascii():
+        spellings += [composed(wav), normalize("NFD", wav)]
+
     # isfile() is false where Path.is_file() raises OSError: a text in the column of the audio is
     # too long for a path.
-    path = next(filter(os.path.isfile, places), None)
+    candidates = (os.path.abspath(folder / name) for name in spellings for folder in folders)  # noqa: PTH100 - resolve() would follow links
+    path = next(filter(os.path.isfile, candidates), None)
     return [Path(path)] if path else []
 
 
 def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
+    """Find the files below `audio` that have the names, see `find_audio`."""
     by_path, by_name = _names_in(audio)
     files_of: dict[str, list[Path]] = {}
     for wav in wavs:
         name = composed(wav)
-        # `a.1` without suffix is not `a`
-        path, whole = (
-            Path(name),
-            Path(with_suffix_of_audio(name)),
-        )
+        path = Path(name)
+        # A dot need not begin a suffix: `a.1` may be `a.1.wav`, which comes before `a.wav`.
+        with_suffix = Path(with_suffix_of_audio(name))
+
         files = by_path.get(name) or by_path.get(str(path.with_suffix("")))
-        files = files or by_name.get(whole.stem) or by_name.get(path.stem) or []
-        files = [file for file in files if _ends_with(file, whole)] or files
+        files = files or by_name.get(with_suffix.stem) or by_name.get(path.stem) or []
+        files = [file for file in files if _ends_with(file, with_suffix)] or files
         files_of[wav] = [file.absolute() for file in files]
 
     return files_of

@@ -1,4 +1,4 @@
-"""Corpora with a file of text beside each audio file: plain texts, SRT, WebVTT, TextGrid; and CTM.
+"""Read corpora with a file of text beside each audio file: texts, SRT, WebVTT, TextGrid; and CTM.
 
 The file of text has the name of the audio and a field: `a.wav` has `a.txt` (field `txt`) or
 `a.en.srt` (`en.srt`).
@@ -6,6 +6,7 @@ The file of text has the name of the audio and a field: `a.wav` has `a.txt` (fie
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,21 +68,20 @@ class FilesOfFolder(NamedTuple):
 
 
 def files_of_corpus(path: Path) -> FilesOfFolder:
-    """Return the files of text and of audio below a folder; or one file of text, and the audio
-    beside it.
+    """Return the files of text and of audio of a corpus.
+
+    `path` is a folder, or one file of text with its audio beside it.
     """
-    files = (
-        list(files_below(path))
-        if path.is_dir()
-        else [file for file in path.parent.iterdir() if file.is_file()]
-    )
+    if path.is_dir():
+        files = list(files_below(path))
+        texts = [file for file in files if file.suffix[1:].lower() in FORM_OF]
+    else:
+        files = [file for file in path.parent.iterdir() if file.is_file()]
+        texts = [path]
+
     audio = _audio_by_name(files)
-    texts = (
-        [file for file in files if file.suffix[1:].lower() in FORM_OF] if path.is_dir() else [path]
-    )
-    return FilesOfFolder(
-        [_text_file(file, audio) for file in texts], [file for of in audio.values() for file in of]
-    )
+    text_files = [_text_file(text, audio) for text in texts]
+    return FilesOfFolder(text_files, list(itertools.chain.from_iterable(audio.values())))
 
 
 def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
@@ -90,6 +90,7 @@ def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
     for file in files:
         if file.suffix[1:].lower() in AUDIO_SUFFIXES:
             audio_of.setdefault(_composed(file.with_suffix("")), []).append(file)
+
     return audio_of
 
 
@@ -173,13 +174,14 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
     lines = []
     for file in _of_form(files_of_corpus(Path(path)).texts, Path(path), "ctm", None):
         words = read_ctm(file.path)
-        channels: dict[str, list[str]] = {}
+        channels_of: dict[str, list[str]] = {}
         for recording, channel in words:
-            channels.setdefault(recording, []).append(channel)
+            channels_of.setdefault(recording, []).append(channel)
 
         for (recording, channel), channel_words in words.items():
-            others = sorted(channels[recording])
-            extra = {"channel": others.index(channel)} if len(others) > 1 else {}
+            # Channels may be named A and B, or 1 and 2; audio counts them from 0.
+            channels = sorted(channels_of[recording])
+            extra = {"channel": channels.index(channel)} if len(channels) > 1 else {}
             lines += [
                 _timed_line(recording, utterance, extra)
                 for utterance in joined_words(channel_words)
@@ -191,40 +193,53 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
 def _read_timed(
     path: str, form: str, text_field: str | None, read: Callable[[Path], Iterable[TimedText]]
 ) -> list[RawLine]:
-    """Return the utterances of the files of a form. Raises: ListError: as `_beside` and `read`."""
+    """Return the utterances of the files of a form.
+
+    Raises:
+        ListError: as `_beside` and `read`.
+    """
     lines, empty = [], []
     for wav, file in _beside(Path(path), form, text_field):
-        spans = _joined_spans(read(file))
-        if not spans:
+        utterances = _joined_spans(read(file))
+        if not utterances:
             empty.append(str(file))
-        lines += [
-            _timed_line(wav, span, {"speaker": span.speaker} if span.speaker else {})
-            for span in spans
-        ]
+
+        for utterance in utterances:
+            extra = {"speaker": utterance.speaker} if utterance.speaker else {}
+            lines.append(_timed_line(wav, utterance, extra))
 
     tell_left_out(f"{path}: files without a text", empty)
     return lines
 
 
 def _joined_spans(timed_texts: Iterable[TimedText]) -> list[TimedText]:
-    """Return the texts, of which those with equal times are one: subtitles of two speakers, or a
-    subtitle that comes twice.
+    """Join texts with equal times into one.
+
+    Subtitles of two speakers may have equal times, and a subtitle may come twice.
     """
-    spans: dict[tuple[float, float], dict[str, TimedText]] = {}
+    by_times: dict[tuple[float, float], dict[str, TimedText]] = {}
     for timed in timed_texts:
-        spans.setdefault((timed.start, timed.end), {}).setdefault(timed.text, timed)
-    return [replace(next(iter(texts.values())), text=" ".join(texts)) for texts in spans.values()]
+        by_times.setdefault((timed.start, timed.end), {}).setdefault(timed.text, timed)
+
+    joined = []
+    for texts in by_times.values():
+        first, *_ = texts.values()
+        joined.append(replace(first, text=" ".join(texts)))
+
+    return joined
 
 
 def _timed_line(wav: str, timed: TimedText, extra: dict) -> RawLine:
+    """Return an utterance of a recording; its key has the start, and the channel if there is one."""
     start, end = round(timed.start, 3), round(timed.end, 3)
     key = key_of_part(with_suffix_of_audio(wav), start)
-    # Both sides of a call may begin at once
-    key += f"_{extra['channel']}" if "channel" in extra else ""
+    if "channel" in extra:  # both sides of a call may begin at once
+        key += f"_{extra['channel']}"
     return RawLine(key, wav, timed.text, start, end, extra, is_named_by_audio=True)
 
 
 def _tier_of(file: Path, text_field: str | None) -> Tier:
+    """Return the tier of a TextGrid with the texts."""
     tiers = read_tiers(file)
     chosen = [tier for tier in tiers if text_field in (None, tier.name)]
     if len(chosen) != 1:
@@ -244,24 +259,26 @@ def _why_not_one(tiers: Sequence[Tier], chosen: Sequence[Tier], text_field: str 
 
 
 def _beside(path: Path, form: str, text_field: str | None) -> list[tuple[str, Path]]:
-    """Return audio and file of text of each pair; audio that is not beside its text is named
-    without suffix.
+    """Return audio and file of text of each pair.
+
+    Audio that is not beside its text is named without suffix.
 
     Raises:
         ListError: no file of that form is found, an audio file has several, or a file of text has
             several of audio.
     """
     files = files_of_corpus(path)
-    texts, audio = _of_form(files.texts, path, form, text_field), files.audio
+    texts = _of_form(files.texts, path, form, text_field)
     if not any(file.audio for file in texts):  # the audio is elsewhere, below --audio
         root = path if path.is_dir() else path.parent
         return [
-            (str(file.path.relative_to(root))[: -len(file.field) - 1], file.path) for file in texts
+            (str(file.path.relative_to(root)).removesuffix(f".{file.field}"), file.path)
+            for file in texts
         ]
 
     _check_single(texts)
     if path.is_dir():
-        _tell_unmatched(path, texts, audio)
+        _tell_unmatched(path, texts, files.audio)
 
     return [(str(file.audio), file.path) for file in texts if file.audio]
 
@@ -279,18 +296,20 @@ def _tell_unmatched(path: Path, texts: Sequence[TextFile], audio: Sequence[Path]
 def _of_form(
     texts: Sequence[TextFile], path: Path, form: str, text_field: str | None
 ) -> list[TextFile]:
-    """Return the files of a form that have the field; a single file is of the form that is asked
-    for, whatever its name.
+    """Return the files of a form that have the field.
+
+    A single file is of the form that is asked for, whatever its name.
 
     Raises:
         ListError: there is none.
     """
-    files = [
-        file
-        for file in texts
-        if (path.is_file() or file.form == form)
-        and (text_field is None or file.field in (text_field, f"{text_field}{file.path.suffix}"))
-    ]
+    files = [file for file in texts if path.is_file() or file.form == form]
+    if text_field is not None:
+        # `en` stands for the whole field `en.srt`.
+        files = [
+            file for file in files if file.field in (text_field, f"{text_field}{file.path.suffix}")
+        ]
+
     if not files:
         expected = text_field or " or ".join(f".{suffix}" for suffix in SUFFIXES[form])
         raise ListError(f"{path}: no file {expected} in it")
@@ -299,9 +318,7 @@ def _of_form(
 
 
 def _check_single(texts: Sequence[TextFile]) -> None:
-    """Raise ListError if two files have the text of one audio file, or one has that of two audio
-    files.
-    """
+    """Raise ListError if audio may have two texts, or a text two audio files."""
     first: dict[Path, TextFile] = {}
     for file in texts:
         if len(file.audios) > 1:

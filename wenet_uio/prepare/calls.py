@@ -1,6 +1,4 @@
-"""Telephone calls in NIST sphere files: write each side of a call as a wav file, and join short
-turns of a side.
-"""
+"""Write the sides of telephone calls in NIST sphere files as wav; join short turns of a side."""
 
 from __future__ import annotations
 
@@ -48,38 +46,36 @@ class JoinedTurn(NamedTuple):
 
 
 def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[JoinedTurn]:
-    """Join turns of one side that are shorter than `min_seconds` with the next turns, up to 20
-    seconds.
+    """Join turns of one side that are shorter than `min_seconds` with the next ones, up to 20 s.
 
     Turns without text are left out, and turns before and after them are not joined.
 
     Args:
         turns: turns of one side, ordered by time.
     """
-    piece: JoinedTurn | None = None
+    utterance: JoinedTurn | None = None
     for turn in turns:
-        if (
-            piece
-            and turn.text
-            and piece.end - piece.start < min_seconds
-            and turn.end - piece.start <= LONGEST
-        ):
-            piece = JoinedTurn(piece.start, turn.end, f"{piece.text} {turn.text}")
-            continue
+        if utterance and turn.text:
+            is_short = utterance.end - utterance.start < min_seconds
+            if is_short and turn.end - utterance.start <= LONGEST:
+                text = f"{utterance.text} {turn.text}"
+                utterance = JoinedTurn(utterance.start, turn.end, text)
+                continue
 
-        if piece:
-            yield piece
-        piece = JoinedTurn(turn.start, turn.end, turn.text) if turn.text else None
+        if utterance:
+            yield utterance
+        utterance = JoinedTurn(turn.start, turn.end, turn.text) if turn.text else None
 
-    if piece:
-        yield piece
+    if utterance:
+        yield utterance
 
 
 def recordings_of(
     call: str, side: str, turns: Iterable[Turn], folder: Path, min_seconds: float
 ) -> Iterator[Recording]:
-    """Yield utterances of one side of a call: its turns, `joined`, as parts of the wav file that
-    `side_wav` names.
+    """Yield utterances of one side of a call: its turns, `joined`.
+
+    They are parts of the wav file that `side_wav` names.
     """
     wav = side_wav(folder, call, side)
     for turn in joined(turns, min_seconds):
@@ -93,8 +89,9 @@ def side_wav(folder: Path, call: str, side: str) -> Path:
 
 
 def sides_to_wav(spheres: Sequence[Path], folder: Path, executor: Executor) -> None:
-    """Write both sides of calls as wav files in `folder`; wav files that are newer than their
-    sphere file are kept.
+    """Write both sides of calls as wav files in `folder`.
+
+    Wav files that are newer than their sphere file are kept.
     """
     jobs = [(sphere, folder) for sphere in spheres]
     for _ in executor.map(_sides_of, jobs, "sphere to wav", len(jobs), unit="call"):
@@ -102,14 +99,16 @@ def sides_to_wav(spheres: Sequence[Path], folder: Path, executor: Executor) -> N
 
 
 def _sides_of(job: tuple[Path, Path]) -> None:
+    """Write both sides of a call; a job is a sphere file and the folder of the wav files."""
     sphere, folder = job
     for channel, side in enumerate(SIDES):
         channel_to_wav(sphere, channel, side_wav(folder, sphere.stem, side))
 
 
 def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
-    """Write one channel (counted from 0) of a sphere file as 16-bit wav; a wav file that is newer
-    is kept.
+    """Write one channel (from 0) of a sphere file as 16-bit wav.
+
+    A wav file that is newer is kept.
 
     PCM, mu-law and A-law are decoded by libsndfile. Audio compressed with shorten needs the program
     sph2pipe on PATH.
@@ -149,6 +148,7 @@ def _decoded(sphere: Path) -> tuple[np.ndarray, int]:
 
 
 def _sph2pipe(sphere: Path, channel: int) -> bytes:
+    """Return one channel of audio compressed with shorten, as wav."""
     program = which("sph2pipe")
     if program is None:
         raise AudioError(
@@ -162,8 +162,7 @@ def _sph2pipe(sphere: Path, channel: int) -> bytes:
         check=False,
     )
     if done.returncode:
-        raise AudioError(
-            f"{sphere}: sph2pipe says: {' '.join(done.stderr.decode(errors='replace').split())}"
-        )
+        message = " ".join(done.stderr.decode(errors="replace").split())
+        raise AudioError(f"{sphere}: sph2pipe says: {message}")
 
     return done.stdout

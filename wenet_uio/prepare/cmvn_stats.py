@@ -1,6 +1,4 @@
-"""Sums of features for global mean and variance normalisation, computed by the operators of
-evaluation.
-"""
+"""Sum features for global mean and variance normalisation, by the operators of evaluation."""
 
 from __future__ import annotations
 
@@ -49,17 +47,15 @@ def cmvn_statistics(
     frames = 0
     failures: list[str] = []
 
-    for sums, count, failed in executor.map(
-        _sum, jobs, "cmvn", len(lines), lambda job: len(job[0])
-    ):
+    results = executor.map(_sum, jobs, "cmvn", len(lines), lambda job: len(job[0]))
+    for sums, count, failed in results:
         total += sums
         frames += count
         failures.extend(failed)
 
     if failures:
-        message = f"{len(failures)} of {len(lines)} utterances have no features:\n  " + "\n  ".join(
-            failures
-        )
+        title = f"{len(failures)} of {len(lines)} utterances have no features:"
+        message = "\n  ".join([title, *failures])
         if not allow_bad or not frames:
             raise AudioError(message)
         print(message, file=sys.stderr)
@@ -68,8 +64,9 @@ def cmvn_statistics(
 
 
 def stacked(statistics: dict[str, Any], frames: int) -> dict[str, Any]:
-    """Return statistics of frames side by side, from those of single frames, for models that stack
-    frames.
+    """Return statistics of frames side by side, from those of single frames.
+
+    Models that stack frames need them.
     """
     return {
         name: value * frames if isinstance(value, list) else value
@@ -84,6 +81,7 @@ def write_cmvn(statistics: dict[str, object], path: str) -> None:
 
 
 def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, list[str]]:
+    """Return sums and sums of squares (2, dim), frames, and the utterances without features."""
     lines, conf = job
     torch.set_num_threads(1)
     chains = (
@@ -100,6 +98,7 @@ def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, l
         except (AudioError, SkipSample) as error:
             failures.append(f"{line.key} {line.wav}: {error}")
             continue
+
         sums += np.stack([feats.sum(0).numpy(), feats.square().sum(0).numpy()])
         frames += len(feats)
 
@@ -107,8 +106,9 @@ def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, l
 
 
 def _features(line: RawLine, conf: DatasetConf, chains: tuple[Chain, Chain]) -> torch.Tensor:
-    """Return features (frames, dim) of an utterance in float64, by the chain for audio or by that
-    for stored features.
+    """Return features (frames, dim) of an utterance in float64.
+
+    `chains` are the operators for audio and those for stored features.
     """
     signal, rate = read_signal(line.wav, line.start, line.end, conf.singal_channel_conf.channel)
     tensor, is_stored = torch.from_numpy(signal), signal.ndim == 2

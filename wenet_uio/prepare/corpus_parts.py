@@ -1,5 +1,4 @@
-"""Building blocks of corpus preparations: find audio, pair it with texts, divide by speaker, write
-Kaldi directories.
+"""Build corpus preparations: find audio, pair it with texts, divide, write Kaldi directories.
 
 A recipe's `local/prepare_data.py` reads the layout of its corpus and gives the `Recording`s of each
 part (train, dev, test) to `write_parts`, which checks all of them before it writes `wav.scp`,
@@ -38,8 +37,7 @@ class Recording(NamedTuple):
 
 
 def preparation_parser(description: str | None, corpus: str) -> ArgumentParser:
-    """Return the arguments of every corpus preparation: the folder of the corpus, and the folder to
-    write to.
+    """Return a parser with the arguments of every preparation: corpus, and folder to write to.
 
     Args:
         corpus: help text that says what the folder of the corpus holds.
@@ -70,20 +68,18 @@ def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
     Links to folders are followed; a folder that is reached twice is searched once. Files such as
     `._a.wav`, which macOS adds to archives, are left out.
     """
-    entered = set()
+    visited = set()
     for root, folders, names in os.walk(folder, followlinks=True):
-        folders.sort()
-        place = os.path.realpath(root)
-        if place in entered:
+        folders.sort()  # os.walk enters them in this order
+        real_path = os.path.realpath(root)
+        if real_path in visited:
             folders.clear()
             continue
 
-        entered.add(place)
-        yield from (
-            Path(root, name)
-            for name in sorted(names)
-            if fnmatchcase(name, pattern) and name[:2] != "._"
-        )
+        visited.add(real_path)
+        for name in sorted(names):
+            if fnmatchcase(name, pattern) and not name.startswith("._"):
+                yield Path(root, name)
 
 
 def audio_files(
@@ -104,14 +100,16 @@ def audio_files(
     """
     path_of: dict[str, Path] = {}
     for path in files_below(folder, f"{stem}.*"):
-        if path.suffix.lower() in suffixes:
-            name = key(path)
-            if name in path_of:
-                raise ValueError(
-                    f"{name}: two recordings, {path_of[name]} and {path}; name a folder with one of "
-                    "them with --data"
-                )
-            path_of[name] = path
+        if path.suffix.lower() not in suffixes:
+            continue
+
+        name = key(path)
+        if name in path_of:
+            raise ValueError(
+                f"{name}: two recordings, {path_of[name]} and {path}; name a folder with one of "
+                "them with --data"
+            )
+        path_of[name] = path
 
     if not path_of:
         raise ValueError(
@@ -123,8 +121,9 @@ def audio_files(
 
 
 def with_texts(wavs: Mapping[str, Path], texts: Mapping[str, str], where: str) -> list[Recording]:
-    """Return recordings of the keys that have both audio and text; stderr says how many others are
-    left out.
+    """Return recordings of the keys with both audio and text.
+
+    Stderr says how many others are left out.
 
     This is for corpora that are known to have such gaps. Other preparations let `write_parts` raise
     an error.
@@ -137,13 +136,14 @@ def with_texts(wavs: Mapping[str, Path], texts: Mapping[str, str], where: str) -
     return [Recording(key, wav, texts[key]) for key, wav in wavs.items() if key in texts]
 
 
-def tell_left_out(what: str, keys: Sequence[str]) -> None:
-    """Print on stderr how many utterances a preparation leaves out, and name some; print nothing if
-    `keys` is empty.
+def tell_left_out(description: str, keys: Sequence[str]) -> None:
+    """Print on stderr how many utterances a preparation leaves out, and name some.
+
+    Print nothing if `keys` is empty.
     """
     if keys:
         named = ", ".join(keys[:NAMED]) + (", …" if len(keys) > NAMED else "")
-        print(f"{what}: {len(keys)} left out ({named})", file=sys.stderr)
+        print(f"{description}: {len(keys)} left out ({named})", file=sys.stderr)
 
 
 def split_by(
@@ -158,12 +158,12 @@ def split_by(
     """
     parts: dict[str, list[Value]] = {"train": [], **{part: [] for part in shares}}
     for item in items:
-        draw = crc32(group_of(item).encode()) % 10_000 / 100
+        percentile = crc32(group_of(item).encode()) % 10_000 / 100
         for part, share in shares.items():
-            if draw < share:
+            if percentile < share:
                 parts[part].append(item)
                 break
-            draw -= share
+            percentile -= share
         else:
             parts["train"].append(item)
 
@@ -212,6 +212,7 @@ def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Record
 
 
 def _check_fields(recording: Recording) -> None:
+    """Raise ValueError if a key, a text or the times do not fit into tables."""
     key, wav, text, start, end = recording
     if key.split() != [key]:
         raise ValueError(
@@ -230,18 +231,18 @@ def _check_fields(recording: Recording) -> None:
 
 
 def _write(folder: Path, ordered: Sequence[Recording]) -> None:
+    """Write the tables of a part, whose recordings are checked and ordered."""
+
+    def wav_of(recording: Recording) -> str:
+        return str(recording.wav.absolute())
+
     has_parts = any(recording.start or recording.end is not None for recording in ordered)
-    write_audio_tables(
-        folder,
-        ordered,
-        lambda recording: str(recording.wav.absolute()),
-        _span if has_parts else None,
-    )
+    write_audio_tables(folder, ordered, wav_of, _span if has_parts else None)
     write_table(folder / "text", ((recording.key, recording.text) for recording in ordered))
     print(f"{folder}: {len(ordered)} utterances")
 
 
 def _span(recording: Recording) -> str:
-    return (
-        f"{recording.start:.3f} {TO_THE_END if recording.end is None else f'{recording.end:.3f}'}"
-    )
+    """Format start and end as in `segments`."""
+    end = TO_THE_END if recording.end is None else f"{recording.end:.3f}"
+    return f"{recording.start:.3f} {end}"

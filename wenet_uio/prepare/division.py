@@ -1,4 +1,4 @@
-"""Dividing the utterances of a corpus into train, dev and test."""
+"""Divide the utterances of a corpus into train, dev and test."""
 
 from __future__ import annotations
 
@@ -26,31 +26,37 @@ speaker only."""
 
 
 def divide(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
-    """Divide utterances as their part field says; otherwise a tenth of the speakers each is for dev
-    and test.
+    """Divide utterances as their part field says.
+
+    Without such fields, a tenth of the speakers each is for dev and test.
 
     Raises:
         ListError: only some utterances name their part, a part is unknown or empty, or utterances
             are too few.
     """
     if any(part_of(line) for line in lines):
-        return _as_told(lines)
-    if unknown := next(filter(None, (field_of(line, "part") for line in lines)), None):
-        print(f"{PART_COLUMNS}: unknown part {unknown!r} ignored", file=sys.stderr)
+        return _as_stated(lines)
+
+    # A column of this name may mean something else.
+    unknown_part = next(filter(None, (field_of(line, "part") for line in lines)), None)
+    if unknown_part:
+        print(f"{PART_COLUMNS}: unknown part {unknown_part!r} ignored", file=sys.stderr)
     return _split(lines, SHARES)
 
 
 def part_of(line: RawLine) -> str | None:
-    """Return the part that an utterance names: train, dev or test; None if it names none or an
-    unknown part.
+    """Return the part that an utterance names: train, dev or test.
+
+    None if it names none or an unknown part.
     """
     return PARTS.get((field_of(line, "part") or "").lower())
 
 
-def _as_told(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
+def _as_stated(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
+    """Divide utterances by their part fields; without a dev part, take a tenth of train for it."""
     parts: dict[str, list[RawLine]] = {"train": [], "dev": [], "test": []}
     for line in lines:
-        parts[_told_part(line, lines)].append(line)
+        parts[_stated_part(line, lines)].append(line)
 
     empty = [part for part, members in parts.items() if not members]
     if empty == ["dev"]:
@@ -71,7 +77,8 @@ def _as_told(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
     return parts
 
 
-def _told_part(line: RawLine, lines: Sequence[RawLine]) -> str:
+def _stated_part(line: RawLine, lines: Sequence[RawLine]) -> str:
+    """Return the part of an utterance; raise ListError if it states none, or an unknown one."""
     name = field_of(line, "part")
     if name is None:
         other = next(other.key for other in lines if field_of(other, "part"))
@@ -100,6 +107,7 @@ def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, l
     if all(parts.values()):
         return parts
 
+    # A small corpus may leave a part empty by chance: give each part its share of the groups.
     part_of_group: dict[str, str] = {}
     for part, share in shares.items():
         first = len(part_of_group)
@@ -113,8 +121,9 @@ def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, l
 
 
 def _groups(lines: Sequence[RawLine]) -> dict[str, str]:
-    """Return the group of each key that stays in one part: its speaker, or the key itself if there
-    are few speakers.
+    """Return the group of each key that stays in one part.
+
+    This is the speaker, or the key itself if there are few speakers.
     """
     group_of = {line.key: field_of(line, "speaker") or line.key for line in lines}
     speakers = len(set(group_of.values()))

@@ -1,4 +1,4 @@
-"""Downloading files over HTTP, with resume and checks.
+"""Download files over HTTP, with resume and checks.
 
 Files appear under their names only when they are complete.
 """
@@ -69,8 +69,9 @@ def download(
 
 
 def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:
-    """Append to `part` until the body of `url` is whole; an attempt that brought something resets
-    the count.
+    """Append to `part` until the body of `url` is whole.
+
+    An attempt that received something resets the count of attempts.
     """
     backoff = Backoff(pause, LONGEST_PAUSE_SECONDS)
     while True:
@@ -100,14 +101,15 @@ def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:
 
 def _fetch_rest(url: str, part: Path) -> None:
     """Request the bytes that `part` lacks; start over if the server sends the whole file."""
-    have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    part_size = part.stat().st_size if part.exists() else 0
+    headers = {"Range": f"bytes={part_size}-"} if part_size else {}
+    request = urllib.request.Request(url, headers=headers)
     try:
         response = urllib.request.urlopen(request, timeout=SILENCE_SECONDS)
     except urllib.error.HTTPError as error:
         if error.code != RANGE_NOT_SATISFIABLE:
             raise
-        if error.headers.get("Content-Range") == f"bytes */{have}":
+        if error.headers.get("Content-Range") == f"bytes */{part_size}":  # nothing is missing
             return
 
         part.unlink()
@@ -117,23 +119,22 @@ def _fetch_rest(url: str, part: Path) -> None:
 
     with response:
         resumed = response.status == PARTIAL_CONTENT
-        length = response.headers.get("Content-Length")
+        length = int(response.headers.get("Content-Length") or 0)
         with open(part, "ab" if resumed else "wb") as file:
             received = _copy(
-                response, file, already=have if resumed else 0, length=length and int(length)
+                response, file, already=part_size if resumed else 0, length=length or None
             )
 
-    if length and received < int(length):
+    if received < length:
         raise _CutShortError(f"the connection ended after {received} of {length} bytes")
 
 
 def _copy(source: IO[bytes], file: IO[bytes], already: int, length: int | None) -> int:
-    """Append `source` to `file`; returns the number of bytes copied."""
+    """Append `source` to `file`; return the number of bytes copied."""
     received = 0
     total = already + length if length else None
-    with tqdm(
-        total=total, initial=already, unit="B", unit_scale=True, desc=Path(file.name).stem
-    ) as progress:
+    name = Path(file.name).stem
+    with tqdm(total=total, initial=already, unit="B", unit_scale=True, desc=name) as progress:
         while chunk := source.read(CHUNK):
             file.write(chunk)
             received += len(chunk)
@@ -143,6 +144,7 @@ def _copy(source: IO[bytes], file: IO[bytes], already: int, length: int | None) 
 
 
 def _check(path: Path, url: str, size: int | None, sha256: str | None) -> None:
+    """Remove the file and raise ValueError if it has another size or digest."""
     actual_size = path.stat().st_size
     if size is not None and actual_size != size:
         path.unlink()

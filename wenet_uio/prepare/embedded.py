@@ -1,5 +1,4 @@
-"""Audio inside files of other tools, such as Hugging Face's parquet: read the texts, write the
-audio to files.
+"""Read texts of files with audio inside, such as Hugging Face's parquet; write audio to files.
 
 Until its audio is written, the `wav` of a line names a place: `x.parquet/3.tar/000012.audio.flac`
 is the column `audio` of row 12 in row group 3.
@@ -45,7 +44,9 @@ class Place(NamedTuple):
 def place_of(wav: str | Path) -> Place | None:
     """Return the place that the `wav` of a line names; None if it names a file."""
     match = PLACE.fullmatch(str(wav))
-    return Place(match[1], int(match[2]), int(match[3]), match[4], match[5]) if match else None
+    if match is None:
+        return None
+    return Place(match[1], int(match[2]), int(match[3]), match[4], match[5])
 
 
 def parquet_files(files: Iterable[Path]) -> list[Path]:
@@ -60,8 +61,8 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
     parts if all names do.
 
     Raises:
-        ListError: there is no such file, or no row has a text. DriverError: pyarrow is not
-            installed.
+        ListError: there is no such file, or no row has a text.
+        DriverError: pyarrow is not installed.
         StorageError: a file is damaged, or has no audio.
     """
     files = parquet_files(files_below(Path(path))) if Path(path).is_dir() else [Path(path)]
@@ -91,27 +92,37 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
 
 
 def _parts(files: Sequence[Path], folder: Path) -> list[str | None]:
-    """Return the part that the name of each file gives; none if only some names do, or train or
-    test is not among them.
+    """Return the part that the name of each file gives.
+
+    None for all if only some names give one, or train or test is not among them.
     """
     parts = [_part(file, folder) for file in files]
-    return parts if None not in parts and {"train", "test"} <= set(parts) else [None] * len(files)
+    if None in parts or not {"train", "test"} <= set(parts):
+        return [None] * len(files)
+    return parts
 
 
 def _part(file: Path, folder: Path) -> str | None:
-    names = [
-        file.name,
-        *(name.name for name in file.parents if name != folder and name.is_relative_to(folder)),
-    ]
-    words = (re.match(r"[a-z]*", name.lower()) for name in names)
-    return next(filter(None, (PARTS.get(word[0]) for word in words if word)), None)
+    """Return the part by which the name of a file, or of a folder of it below `folder`, begins."""
+    names = [file.name]
+    for parent in file.parents:
+        if parent != folder and parent.is_relative_to(folder):
+            names.append(parent.name)
+
+    for name in names:
+        word = re.match(r"[a-z]*", name.lower())
+        if word and word[0] in PARTS:
+            return PARTS[word[0]]
+
+    return None
 
 
 def _lines_of_file(
     file: Path, text_field: str | None, bad: list[str], columns: set[str]
 ) -> list[tuple[str, RawLine]]:
-    """Return the place of the audio and line of each row with a text; `bad` gets the reasons of
-    other rows.
+    """Return the place of the audio and line of each row with a text.
+
+    `bad` gets the reasons of other rows, `columns` the names of the columns.
     """
     lines = []
     with file.open("rb") as opened:
@@ -159,13 +170,15 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
     Raises:
         ListError: no row has audio.
     """
+    # By row group, so that each group of a file is read once.
     rows_of_group: dict[tuple[str, int], dict[int, tuple[str, str, Place]]] = {}
     path_of: dict[str, str] = {}
     for wav, key in wavs:
-        if place := place_of(wav):
-            rows_of_group.setdefault((place.file, place.part), {})[place.row] = (wav, key, place)
-        else:
+        place = place_of(wav)
+        if place is None:
             path_of[wav] = wav
+        else:
+            rows_of_group.setdefault((place.file, place.part), {})[place.row] = (wav, key, place)
 
     without: list[str] = []
     for (file, part), rows in rows_of_group.items():
@@ -173,8 +186,10 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
             for number, row in enumerate(parquet_file.rows_of(opened, part)):
                 if number not in rows:
                     continue
+
                 wav, key, place = rows[number]
-                if data := _bytes_of(row[place.column]):
+                data = _bytes_of(row[place.column])
+                if data:
                     path_of[wav] = _write(data, folder / f"{_as_name(key)}.{place.suffix}")
                 else:
                     without.append(f"{file}: {key}")
@@ -196,30 +211,30 @@ def _as_name(key: str) -> str:
 def with_audio(
     parts: Mapping[str, Sequence[Recording]], folder: Path
 ) -> dict[str, list[Recording]]:
-    """Return the parts of a corpus with audio files, which are written to `folder/PART` where audio
-    is inside other files.
+    """Return the parts of a corpus with audio files.
+
+    Audio that is inside other files is written to `folder/PART`.
 
     Raises:
         ListError: no row of a part has audio.
     """
     recordings_of = {}
     for part, recordings in parts.items():
-        written = write_audio(
-            [(str(recording.wav), recording.key) for recording in recordings],
-            (folder / part).absolute(),
-        )
+        wavs = [(str(recording.wav), recording.key) for recording in recordings]
+        path_of = write_audio(wavs, (folder / part).absolute())
         recordings_of[part] = [
-            recording._replace(wav=Path(written[str(recording.wav)]))
+            recording._replace(wav=Path(path_of[str(recording.wav)]))
             for recording in recordings
-            if str(recording.wav) in written
+            if str(recording.wav) in path_of
         ]
 
     return recordings_of
 
 
 def as_stored(recordings: Iterable[Recording]) -> list[Recording]:
-    """Return the recordings with the files that hold their audio, to check that these exist before
-    audio is written.
+    """Return the recordings with the files that hold their audio.
+
+    So these files can be checked before audio is written.
     """
     places = ((recording, place_of(recording.wav)) for recording in recordings)
     return [

@@ -1,4 +1,4 @@
-"""Reading the samples of a shard in order, without an index, to list or extract them."""
+"""Read the samples of a shard in order, without an index, to list or extract them."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ class Sample:
     """Content of each member by suffix; the suffix is empty for a name without one."""
 
     def audio(self) -> dict[str, AudioInfo | str]:
-        """Read the header of each audio member, by suffix; a string says why a header cannot be
-        read.
+        """Read the header of each audio member, by suffix.
+
+        A string says why a header cannot be read.
 
         Arrays, which may be features, count where a sample has no other audio.
         """
         headers: dict[str, AudioInfo | str] = {}
-        for suffix in AUDIO_SUFFIXES & self.members.keys() or ARRAY_SUFFIXES & self.members.keys():
+        suffixes = AUDIO_SUFFIXES & self.members.keys() or ARRAY_SUFFIXES & self.members.keys()
+        for suffix in suffixes:
             try:
                 headers[suffix] = audio_info(self.members[suffix])
             except AudioError as error:
@@ -58,13 +60,13 @@ class Sample:
     def as_row(self) -> str:
         """Return one line: key, seconds, Hz, suffixes and text, separated by tabs."""
         info = next(iter(self.audio().values()), "no audio")
-        length = (
-            ("-", info)
-            if isinstance(info, str)
-            else (f"{info.num_samples / info.sample_rate:.3f}", info.sample_rate)
-        )
+        if isinstance(info, str):
+            seconds, rate = "-", info
+        else:
+            seconds, rate = f"{info.num_samples / info.sample_rate:.3f}", str(info.sample_rate)
+
         text = self.members.get("txt", b"").decode(errors="replace").strip()
-        return "\t".join(map(str, (self.key, *length, ",".join(self.members), text)))
+        return "\t".join([self.key, seconds, rate, ",".join(self.members), text])
 
     def as_json(self) -> str:
         """Return a JSON object of texts, audio headers and, for other binary members, sizes."""
@@ -122,8 +124,9 @@ def extract(sample: Sample, folder: str | Path) -> None:
 
 @contextmanager
 def _unpacked(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """A plain tar: the file itself, or a temporary one; and the damage that was found on the
-    way.
+    """Give the path of a plain tar, and the damage that unpacking met.
+
+    The path is the file itself, or a temporary file for a compressed tar.
     """
     with open(path, "rb") as file:
         head = file.read(max(map(len, COMPRESSED)))
@@ -165,7 +168,10 @@ def _grouped(path: str, members: Sequence[Member], bad: list[tuple[str, str]]) -
 
 
 def _key_and_suffix(name: str) -> tuple[str, str]:
-    """Name with folders up to its last dot, and the rest; a name without a dot has no suffix."""
+    """Return a name with folders up to its last dot, and the rest.
+
+    A name without a dot has no suffix.
+    """
     folder, slash, base = name.rpartition("/")
     stem, dot, suffix = base.rpartition(".")
     return (f"{folder}{slash}{stem}", suffix) if dot else (name, "")

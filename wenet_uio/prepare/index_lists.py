@@ -1,5 +1,6 @@
-"""Indexing whole lists before training, in parallel processes; valid indexes of earlier runs are
-kept.
+"""Index whole lists before training, in parallel processes.
+
+Valid indexes of earlier runs are kept.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ class IndexedList(NamedTuple):
 
 
 def index_list(source: SourceList, executor: Executor) -> IndexedList:
-    """Index the shards of a list, then the list; a run after a killed one indexes the
-    remaining shards.
+    """Index the shards of a list, then the list.
+
+    A run after a killed one indexes the remaining shards.
 
     Raises:
         ListError: the list or one of its files does not exist.
@@ -40,11 +42,11 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
     if data_type == "shard":
         shards, _ = read_shards(data_list)
         check_shard_files(data_list, shards)
-        # Reads a manifest of many tars once, so that forked processes inherit its entries
+        # Reads a manifest of many tars once, so that forked processes inherit its entries.
         entries_outside(shards)
         jobs = [(shard, data_list, layout) for shard in shards]
         for _ in executor.map(_index, jobs, data_list, len(jobs), unit="shard"):
-            continue
+            pass
 
     _, meta = read_columns(ensure_index(data_list, data_type, layout))
     return IndexedList(data_list, Summary(**meta["summary"]), [tuple(item) for item in meta["bad"]])

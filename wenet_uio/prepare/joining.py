@@ -1,5 +1,4 @@
-"""Join utterances to longer ones, with pauses between them: for models that transcribe long
-recordings in one pass.
+"""Join utterances to longer ones with pauses, for models that transcribe long recordings at once.
 
 A model that was trained on single sentences has never seen the end of one and the start of the
 next.
@@ -18,7 +17,7 @@ from wenet_uio.audio.encoding import encode_audio
 from wenet_uio.audio.read import INT16_SCALE, read_audio
 from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.executor import Executor
+from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.kaldi_tables import write_audio_tables, write_table
 from wenet_uio.prepare.sharding import MeasuredLine, measure
@@ -80,8 +79,9 @@ class Joined:
 def join_utterances(
     lines: Sequence[RawLine], folder: Path, joining: Joining, executor: Executor
 ) -> list[Joined]:
-    """Write `wav/`, `wav.scp`, `text`, and the keys of the parts in `joined`; each utterance is a
-    part once.
+    """Write joined utterances to `wav/`, `wav.scp` and `text`, and the keys of parts to `joined`.
+
+    Each utterance is a part once.
 
     Raises:
         ValueError: audio cannot be read, or the utterances have different sample rates.
@@ -90,17 +90,14 @@ def join_utterances(
     for _ in executor.map(write, joined, "join", len(joined)):
         pass
 
-    write_table(
-        folder / "text",
-        (
-            (utterance.key, joining.separator.join(part.text for part in utterance.parts))
-            for utterance in joined
-        ),
-    )
-    write_table(
-        folder / "joined",
-        ((utterance.key, " ".join(part.key for part in utterance.parts)) for utterance in joined),
-    )
+    texts, keys_of_parts = [], []
+    for utterance in joined:
+        text = joining.separator.join(part.text for part in utterance.parts)
+        texts.append((utterance.key, text))
+        keys_of_parts.append((utterance.key, " ".join(part.key for part in utterance.parts)))
+
+    write_table(folder / "text", texts)
+    write_table(folder / "joined", keys_of_parts)
     write_audio_tables(folder, joined, lambda utterance: utterance.wav)
     return joined
 
@@ -114,25 +111,22 @@ def plan(
     width = len(str(len(lines)))
     parts: list[RawLine] = []
     pauses: list[float] = []
-    length, target_length, number = 0.0, draw.uniform(joining.longest / 4, joining.longest), 0
+    length, number = 0.0, 0
+    target_length = draw.uniform(joining.longest / 4, joining.longest)
 
-    for place in [*order, None]:
+    for row in [*order, None]:  # None yields the last utterance
         pause = draw.uniform(*joining.pauses)
-        if parts and (place is None or length + pause + seconds[place] > target_length):
-            yield Joined(
-                f"joined_{number:0{width}}", tuple(parts), tuple(pauses), str(folder), joining
-            )
-            length, target_length, number = (
-                0.0,
-                draw.uniform(joining.longest / 4, joining.longest),
-                number + 1,
-            )
+        if parts and (row is None or length + pause + seconds[row] > target_length):
+            key = f"joined_{number:0{width}}"
+            yield Joined(key, tuple(parts), tuple(pauses), str(folder), joining)
             parts, pauses = [], []
+            length, number = 0.0, number + 1
+            target_length = draw.uniform(joining.longest / 4, joining.longest)
 
-        if place is not None:
-            parts.append(lines[place])
+        if row is not None:
+            parts.append(lines[row])
             pauses.append(pause)
-            length += pause + seconds[place]
+            length += pause + seconds[row]
 
 
 def write(joined: Joined) -> None:
@@ -151,19 +145,16 @@ def write(joined: Joined) -> None:
 
 def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
     """Return seconds of each utterance, from the headers."""
-    jobs = [
-        lines[first : first + MEASURED_TOGETHER]
-        for first in range(0, len(lines), MEASURED_TOGETHER)
-    ]
     measured: list[MeasuredLine] = []
+    jobs = chunks(list(lines), MEASURED_TOGETHER)
     for measured_lines in executor.map(_measured, jobs, "measure", len(lines), len):
         measured += measured_lines
 
-    rates = {
+    key_with_rate = {
         measurement.sample_rate: line.key for line, measurement in zip(lines, measured, strict=True)
     }
-    if len(rates) > 1:
-        shown = listed([f"{key} has {rate} Hz" for rate, key in rates.items()], NAMED)
+    if len(key_with_rate) > 1:
+        shown = listed([f"{key} has {rate} Hz" for rate, key in key_with_rate.items()], NAMED)
         raise ValueError(
             f"utterances of several sample rates ({shown}); resample them, or join those of one "
             "rate"

@@ -1,5 +1,4 @@
-"""Tables of Kaldi directories: reading and checking `wav.scp`, `feats.scp`, `text` and `segments`;
-writing any table.
+"""Read and check `wav.scp`, `feats.scp`, `text` and `segments` of Kaldi; write any table.
 
 A table has one `key value` line per utterance or recording. `segments` lines are `key recording
 start end`. A path of a table may be a pattern of several files, such as `data/{a,b}/feats.scp` or
@@ -41,20 +40,24 @@ TO_THE_END = -1
 
 
 def read_filled_table(path: str) -> dict[str, str]:
-    """Read a table that has at least one line, as {key: value} in the order of the file, or of the
-    files of a pattern.
+    """Read a table that has at least one line, as {key: value} in the order of its file.
+
+    A pattern of files gives one table, in the order of the files.
 
     Raises:
-        ListError: the table is empty, a key is no word, or no file matches. ValueError: a key comes
-            twice.
+        ListError: the table is empty, a key is no word, or no file matches.
+        ValueError: a key comes twice.
     """
     first, *others = expand(path)
     table = read_table(first)
     for other in others:
-        more = read_table(other)
-        if twice := [key for key in more if key in table]:
-            raise ValueError(f"{other}: {listed(twice, NAMED)} also in an earlier file of {path}")
-        table |= more
+        rows = read_table(other)
+        repeated = [key for key in rows if key in table]
+        if repeated:
+            raise ValueError(
+                f"{other}: {listed(repeated, NAMED)} also in an earlier file of {path}"
+            )
+        table |= rows
 
     if not table:
         raise ListError(f"{path}: empty")
@@ -69,8 +72,7 @@ def read_filled_table(path: str) -> dict[str, str]:
 
 
 def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]:
-    """Read utterances without text: the recordings of `wav_scp`, or the parts of them that
-    `segments` names.
+    """Read utterances without text: the recordings of `wav_scp`, or their parts in `segments`.
 
     Kaldi computes `feats.scp` from the segments: if its keys are those of `segments`, nothing is
     cut again.
@@ -128,7 +130,7 @@ def read_utterances(
             f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr
         )
 
-    # Pop: memory holds a line once
+    # pop(), so that memory holds a line once
     utterances = [replace(lines.pop(key), text=line) for key, line in texts.items()]
     return _with_languages(utterances, text, utt2lang) if utt2lang else utterances
 
@@ -140,7 +142,8 @@ def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[
         ListError: a line has none.
     """
     languages = read_filled_table(utt2lang)
-    if missing := [line.key for line in lines if line.key not in languages]:
+    missing = [line.key for line in lines if line.key not in languages]
+    if missing:
         raise ListError(
             f"{utt2lang}: {listed(missing, NAMED)} of {text} without a language; add the lines"
         )
@@ -149,7 +152,11 @@ def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[
 
 
 def _read_files(wav_scp: str) -> dict[str, str]:
-    """Return the path of each recording. Raises: ListError: a command stands for a path."""
+    """Return the path of each recording.
+
+    Raises:
+        ListError: a command stands for a path.
+    """
     wavs = read_filled_table(wav_scp)
     piped = [key for key, wav in wavs.items() if wav.endswith("|")]
     if piped:
@@ -163,9 +170,8 @@ def _read_files(wav_scp: str) -> dict[str, str]:
 
 def _are_cut(wavs: Mapping[str, str], spans: Mapping[str, object]) -> bool:
     """Tell whether a table of features has utterances of `segments` as keys, not recordings."""
-    return place_of(next(iter(wavs.values()))).offset is not None and all(
-        key in spans for key in wavs
-    )
+    first_place = place_of(next(iter(wavs.values())))
+    return first_place.offset is not None and all(key in spans for key in wavs)
 
 
 def check_row(path: str | Path, key: str, value: object) -> None:
@@ -181,8 +187,9 @@ def check_row(path: str | Path, key: str, value: object) -> None:
 
 
 def write_table(path: str | Path, rows: Iterable[tuple[str, object]]) -> None:
-    """Write a `key value` line for each row, in the order of `rows`, holding one row in memory at a
-    time.
+    """Write a `key value` line for each row, in the order of `rows`.
+
+    Memory holds one row at a time.
 
     Kaldi requires that lines are ordered by the bytes of their keys; `by_key` is the sort key.
     """
@@ -196,8 +203,9 @@ def write_audio_tables(
     wav_of: Callable[[Utterance], str],
     span_of: Callable[[Utterance], str] | None = None,
 ) -> None:
-    """Write `wav.scp` and, where utterances are parts of recordings, `segments`; otherwise remove
-    `segments`.
+    """Write `wav.scp` and, where utterances are parts of recordings, `segments`.
+
+    Otherwise `segments` is removed.
 
     Args:
         utterances: ordered by key.
@@ -222,7 +230,7 @@ def write_audio_tables(
 
 
 def by_key(key: str) -> bytes:
-    """Sort key for the order of Kaldi's tables (`LC_ALL=C sort`)."""
+    """Return the sort key for the order of Kaldi's tables (`LC_ALL=C sort`)."""
     return key.encode()
 
 
@@ -232,8 +240,9 @@ def without_spaces(name: str) -> str:
 
 
 def recording_names(wavs: Iterable[str]) -> dict[str, str]:
-    """Name recordings, as {wav: name}: file names without suffix and spaces, numbered where two are
-    the same.
+    """Name recordings, as {wav: name}.
+
+    Names are those of the files without suffix and spaces, numbered where two are the same.
     """
     names: dict[str, str] = {}
     taken: set[str] = set()
@@ -251,8 +260,9 @@ def recording_names(wavs: Iterable[str]) -> dict[str, str]:
 
 
 def _span(segments: str, key: str, value: str) -> tuple[str, float, float | None]:
-    """Return the recording, start and end of a segment, in seconds; the end is None at the end of
-    the recording.
+    """Return the recording, start and end of a segment, in seconds.
+
+    The end is None at the end of the recording.
     """
     try:
         recording, start, end = value.split()

@@ -1,6 +1,4 @@
-"""Making data lists from utterances: raw lists and shard lists, each with an index and a manifest
-(LIST.json).
-"""
+"""Make raw lists and shard lists of utterances, each with an index and a manifest (LIST.json)."""
 
 from __future__ import annotations
 
@@ -29,8 +27,9 @@ NAMED = 10
 
 
 def manifest_of(data_list: str) -> Path:
-    """Return the path of a list's manifest: JSON that says what was made, what was left out, and
-    why.
+    """Return the path of a list's manifest.
+
+    It is JSON that says what was made, what was left out, and why.
     """
     return Path(f"{data_list}.json")
 
@@ -53,7 +52,8 @@ def make_raw_list(
         file.writelines(utterance.to_json() + "\n" for utterance in utterances)
 
     index, bad = build_index(data_list, "raw", per_run, executor)
-    summary = read_columns(index)[1]["summary"]
+    _, meta = read_columns(index)
+    summary = meta["summary"]
     totals = {
         "utterances": summary["samples"],
         "seconds": round(summary["seconds"], 3),
@@ -73,8 +73,7 @@ def make_shard_list(
     *,
     overwrite: bool = False,
 ) -> list[Failure]:
-    """Pack utterances into tars in `shards_dir`, each with its index; write the list, its index and
-    its manifest.
+    """Pack utterances into tars in `shards_dir`; write the list, its index and its manifest.
 
     A shard that exists and was made from the same files with the same options is kept. Shards of
     earlier runs with this prefix for this list are removed. So a killed run can be repeated: the
@@ -101,9 +100,13 @@ def make_shard_list(
             for name, lines in plan.shards
         ]
         take_over(folder, options.prefix, data_list, jobs, overwrite=overwrite)
+
         receipts = _pack_all(jobs, executor)
         shards = [shard for receipt in receipts for shard in receipt.shards]
-        bad = [*plan.bad, *((key, reason) for receipt in receipts for key, reason in receipt.bad)]
+        bad = list(plan.bad)
+        for receipt in receipts:
+            bad += [(key, reason) for key, reason in receipt.bad]
+
         if not shards:
             raise ValueError(f"{data_list}: not one utterance could be packed; {_why(bad, plan)}")
 
@@ -114,10 +117,14 @@ def make_shard_list(
 
         build_index(data_list, "shard")
 
-    lists = {"bad": bad, "outside": plan.outside, "shards": listed}
-    _write_manifest(
-        data_list, {"totals": _totals(shards, bad, plan), "options": _as_json(options), **lists}
-    )
+    manifest = {
+        "totals": _totals(shards, bad, plan),
+        "options": _as_json(options),
+        "bad": bad,
+        "outside": plan.outside,
+        "shards": listed,
+    }
+    _write_manifest(data_list, manifest)
     return bad
 
 
@@ -155,6 +162,7 @@ def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int
 
 
 def _pack_all(jobs: Sequence[ShardJob], executor: Executor) -> list[Receipt]:
+    """Do all jobs, and say how many shards of an earlier run are kept."""
     total = sum(len(job.utterances) for job in jobs)
     outcomes = list(executor.map(pack_shard, jobs, "pack", total, lambda job: len(job.utterances)))
     kept_shards = sum(not is_new for _, is_new in outcomes)
@@ -168,6 +176,7 @@ def _pack_all(jobs: Sequence[ShardJob], executor: Executor) -> list[Receipt]:
 
 
 def _why(bad: Sequence[Failure], plan: ShardPlan) -> str:
+    """Say why some utterances are in no shard."""
     reasons = [f"{key}: {reason}" for key, reason in bad[:3]]
     reasons += [f"{key}: {seconds} s, in no group" for key, seconds in plan.outside[:3]]
     return "; ".join(reasons)
@@ -176,11 +185,14 @@ def _why(bad: Sequence[Failure], plan: ShardPlan) -> str:
 def _totals(
     shards: Sequence[dict[str, Any]], bad: Sequence[Failure], plan: ShardPlan
 ) -> dict[str, Any]:
-    sums = {
-        name: sum(shard[name] for shard in shards) for name in ("utterances", "seconds", "bytes")
+    return {
+        "utterances": sum(shard["utterances"] for shard in shards),
+        "seconds": round(sum(shard["seconds"] for shard in shards), 3),
+        "bytes": sum(shard["bytes"] for shard in shards),
+        "shards": len(shards),
+        "bad": len(bad),
+        "outside": len(plan.outside),
     }
-    sums |= {"seconds": round(sums["seconds"], 3), "shards": len(shards)}
-    return sums | {"bad": len(bad), "outside": len(plan.outside)}
 
 
 def _as_json(options: ShardOptions) -> dict[str, Any]:
@@ -196,18 +208,16 @@ def _as_json(options: ShardOptions) -> dict[str, Any]:
 
 def _write_manifest(data_list: str, manifest: dict[str, Any]) -> None:
     """Write JSON with one list item per line, so that grep and diff are useful."""
+    fields = []
+    for name, value in manifest.items():
+        shown_value = shown_values(value)
+        if isinstance(shown_value, list) and shown_value:
+            items = [json.dumps(item, ensure_ascii=False) for item in shown_value]
+            text = "[\n" + ",\n".join(items) + "\n]"
+        else:
+            text = json.dumps(shown_value, ensure_ascii=False)
+
+        fields.append(f"{json.dumps(name)}: {text}")
+
     with written_aside(manifest_of(data_list), "w") as file:
-        fields = []
-        for name, value in manifest.items():
-            value = shown_values(value)
-            text = json.dumps(value, ensure_ascii=False)
-            if isinstance(value, list) and value:
-                text = (
-                    "[\n"
-                    + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value)
-                    + "\n]"
-                )
-
-            fields.append(f"{json.dumps(name)}: {text}")
-
         file.write("{\n" + ",\n".join(fields) + "\n}\n")

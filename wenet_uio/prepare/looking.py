@@ -1,5 +1,6 @@
-"""The form of a corpus, found out by looking at names and first lines; two possible forms are an
-error.
+"""Find out the form of a corpus by names and first lines.
+
+Two possible forms are an error.
 """
 
 from __future__ import annotations
@@ -7,13 +8,13 @@ from __future__ import annotations
 import csv
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.prepare.audio_search import with_suffix_of_audio
-from wenet_uio.prepare.beside import FORM_OF, FilesOfFolder, TextFile, files_of_corpus
+from wenet_uio.prepare.beside import FilesOfFolder, TextFile, files_of_corpus
 from wenet_uio.prepare.corpus_parts import files_below
 from wenet_uio.prepare.division import PARTS, part_of
 from wenet_uio.prepare.embedded import parquet_files
@@ -63,78 +64,78 @@ def form_of(path: Path) -> str:
     if is_transcripts(path):
         return "transcripts"
 
-    by_suffix: dict[str, Callable[[Path], str]] = {
-        ".tsv": lambda path: "tsv",
-        ".csv": _form_of_table,
-        ".parquet": lambda path: "parquet",
-        ".txt": lambda path: "ljspeech" if _has_bars(path) else "transcripts",
-        **dict.fromkeys((".json", ".jsonl", ".list"), _form_of_lines),
-        **{
-            f".{suffix}": lambda path: FORM_OF[path.suffix[1:].lower()]
-            for suffix in ("srt", "vtt", "textgrid", "ctm")
-        },
-    }
-    if suffix not in by_suffix:
-        raise ListError(
-            f"{path}: the name does not say the form of the file; give --form {', '.join(MEANINGS)}"
-        )
+    if suffix in (".tsv", ".parquet", ".srt", ".vtt", ".textgrid", ".ctm"):
+        return suffix[1:]
+    if suffix == ".csv":
+        return _form_of_table(path)
+    if suffix == ".txt":
+        return "ljspeech" if _has_bars(path) else "transcripts"
+    if suffix in (".json", ".jsonl", ".list"):
+        return _form_of_lines(path)
 
-    return by_suffix[suffix](path)
+    raise ListError(
+        f"{path}: the name does not say the form of the file; give --form {', '.join(MEANINGS)}"
+    )
 
 
 def _form_of_lines(path: Path) -> str:
+    """Return `lhotse` or `nemo` for a file of JSON lines, by its first line."""
     with open(path, encoding="utf-8", errors="replace") as file:
-        first = file.readline()
-    return "lhotse" if all(f'"{name}"' in first for name in LHOTSE_FIELDS) else "nemo"
+        first_line = file.readline()
+    return "lhotse" if all(f'"{name}"' in first_line for name in LHOTSE_FIELDS) else "nemo"
 
 
 def _form_of_table(path: Path) -> str:
-    """Return a table with bars, as in LJSpeech, if nearly all rows have one, and commas do not
-    separate a header or audio.
+    """Return `ljspeech` if nearly all rows have a bar, and commas separate no header or audio.
+
+    Otherwise `csv`.
     """
     if not _has_bars(path):
         return "csv"
-    first = next(csv.reader(line for _, line in lines_of_table(path)), [""])
-    has_commas = names_of_columns(first) is not None or with_suffix_of_audio(first[0]) == first[0]
-    return "csv" if len(first) > 1 and has_commas else "ljspeech"
+
+    first_row = next(csv.reader(line for _, line in lines_of_table(path)), [""])
+    is_header = names_of_columns(first_row) is not None
+    begins_with_audio = with_suffix_of_audio(first_row[0]) == first_row[0]
+    return "csv" if len(first_row) > 1 and (is_header or begins_with_audio) else "ljspeech"
 
 
 def _has_bars(path: Path) -> bool:
     """Tell whether nearly all rows have a bar; the reader names the others."""
-    lines = itertools.islice(
-        (line for _, line in lines_of_table(path) if line.strip()), LINES_LOOKED_AT
-    )
-    has_bar = [BAR in line for line in lines]
+    rows = (line for _, line in lines_of_table(path) if line.strip())
+    has_bar = [BAR in row for row in itertools.islice(rows, LINES_LOOKED_AT)]
     return sum(has_bar) > SHARE_OF_BARS * len(has_bar)
 
 
 def _form_of_folder(folder: Path) -> str:
+    """Collect the forms that files of a folder may have; more than one is an error."""
     if (folder / "wav.scp").exists():
         return "kaldi"
 
-    form_files: dict[str, str] = {}
+    example_of: dict[str, str] = {}  # form -> name of a file of this form
     table = table_of(folder)
     if table:
-        form_files[form_of(table)] = table.name
+        example_of[form_of(table)] = table.name
 
     files = list(files_below(folder))
-    if transcripts := next(filter(is_transcripts, files), None):
-        form_files["transcripts"] = str(transcripts.relative_to(folder))
-    if parquet := next(iter(parquet_files(files)), None):
-        form_files["parquet"] = str(parquet.relative_to(folder))
+    for form, of_form in (
+        ("transcripts", [file for file in files if is_transcripts(file)]),
+        ("parquet", parquet_files(files)),
+    ):
+        if of_form:
+            example_of[form] = str(of_form[0].relative_to(folder))
 
     beside = files_of_corpus(folder)
-    form_files |= _forms_beside(beside)
-    if len(form_files) > 1:
-        raise _two_readings(folder, form_files)
+    example_of |= _forms_beside(beside)
+    if len(example_of) > 1:
+        raise _two_readings(folder, example_of)
 
-    if not form_files:
+    if not example_of:
         raise ListError(
             f"{folder}: no form of corpus is recognised: {_contents(beside, files)}; "
             f"{_forms(files)}"
         )
 
-    return next(iter(form_files))
+    return next(iter(example_of))
 
 
 def table_of(folder: Path) -> Path | None:
@@ -143,25 +144,30 @@ def table_of(folder: Path) -> Path | None:
 
 
 def _forms_beside(files: FilesOfFolder) -> dict[str, str]:
-    """Return forms of the files of text that audio has beside it, with an example; of all if no
-    file has audio beside it.
+    """Return forms of the files of text that audio has beside it, each with an example.
+
+    Of all files of text if none has audio beside it.
     """
-    texts = [
-        file
-        for file in files.texts
-        if not is_transcripts(file.path) and file.path.name not in TABLES
-    ]
-    return {file.form: file.path.name for file in texts if file.audio or _may_be_apart(file, files)}
+    example_of: dict[str, str] = {}
+    for file in files.texts:
+        if is_transcripts(file.path) or file.path.name in TABLES:
+            continue
+        if file.audio or _may_be_apart(file, files):
+            example_of[file.form] = file.path.name
+
+    return example_of
 
 
 def _may_be_apart(file: TextFile, files: FilesOfFolder) -> bool:
-    """Tell whether the audio of a file may be elsewhere: words of many recordings, or times where
-    no audio is near.
+    """Tell whether the audio of a file may be elsewhere.
+
+    So it may for words of many recordings, and for times if there is no audio.
     """
     return file.form == "ctm" or (not files.audio and file.form != "pairs")
 
 
 def _contents(files: FilesOfFolder, all_files: Sequence[Path]) -> str:
+    """Say what is in a folder of no known form."""
     if not all_files:
         return "it has no file"
 
@@ -173,26 +179,27 @@ def _contents(files: FilesOfFolder, all_files: Sequence[Path]) -> str:
 
 
 def _forms(files: Sequence[Path]) -> str:
-    tables = [
-        path.name
-        for path in files
-        if path.suffix.lower() in (".tsv", ".csv", ".json", ".jsonl", ".list")
-    ]
-    such = f", such as {tables[0]}" if tables else ""
-    return f"name a file of transcripts{such}, or give --form {', '.join(MEANINGS)}"
+    """Say what to do about a folder of no known form."""
+    suffixes = (".tsv", ".csv", ".json", ".jsonl", ".list")
+    tables = [path.name for path in files if path.suffix.lower() in suffixes]
+    example = f", such as {tables[0]}" if tables else ""
+    return f"name a file of transcripts{example}, or give --form {', '.join(MEANINGS)}"
 
 
-def _two_readings(path: Path, forms: dict[str, str]) -> ListError:
-    examples = {form: f" ({example})" if example else "" for form, example in sorted(forms.items())}
-    readings = ", or ".join(
-        f"{MEANINGS[form]}{example}: --form {form}" for form, example in examples.items()
-    )
-    return ListError(f"{path}: may be {readings}")
+def _two_readings(path: Path, example_of: dict[str, str]) -> ListError:
+    """Return an error that names each form that a folder may have, with an example."""
+    readings = []
+    for form, example in sorted(example_of.items()):
+        shown_example = f" ({example})" if example else ""
+        readings.append(f"{MEANINGS[form]}{shown_example}: --form {form}")
+
+    return ListError(f"{path}: may be {', or '.join(readings)}")
 
 
 def with_parts_of_folders(lines: Sequence[RawLine], folder: Path) -> list[RawLine]:
-    """Return the lines with the parts that the folders of their audio name, if all of them do, and
-    train and test are there.
+    """Return the lines with the parts that the folders of their audio name.
+
+    They stay as they are unless all folders name a part, and train and test are among them.
 
     `folder/train/a.wav` is of the part train.
     """
@@ -215,13 +222,12 @@ def _part_of_folder(wav: str, folder: Path) -> str | None:
 
 
 def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
-    """Return what was understood of a corpus, for the user to check before anything is written."""
+    """Describe what was understood of a corpus, for the user to check before files are written."""
     first = lines[0]
     span = f", {first.start:g} s to {first.end:g} s" if first.end is not None else ""
     parts = Counter(filter(None, map(part_of, lines)))
-    parts_shown = (
-        f"; parts: {', '.join(f'{part} {count}' for part, count in parts.items())}" if parts else ""
-    )
+    counts = ", ".join(f"{part} {count}" for part, count in parts.items())
+    parts_shown = f"; parts: {counts}" if parts else ""
     recordings = len({line.wav for line in lines})
 
     return (

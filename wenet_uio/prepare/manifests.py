@@ -1,5 +1,4 @@
-"""Conversion of manifests and transcripts in any form that `readers.py` reads to those that are
-written here.
+"""Convert manifests and transcripts in any form of `readers.py` to raw lists, NeMo, Kaldi or Lhotse.
 
 Every reader gives `RawLine`s and every writer takes them. To add a form that is written, add its
 writer to WRITERS.
@@ -81,16 +80,19 @@ def convert_manifest(
 
 
 def _check_keys(source: str, lines: Sequence[RawLine]) -> None:
-    keys: dict[str, str] = {}
+    """Raise ListError if two utterances have one key."""
+    wav_of: dict[str, str] = {}
     for line in lines:
-        if line.key in keys:
+        if line.key in wav_of:
             raise ListError(
-                f"{source}: key {line.key} comes twice, for {keys[line.key]} and {line.wav}"
+                f"{source}: key {line.key} comes twice, for {wav_of[line.key]} and {line.wav}"
             )
-        keys[line.key] = line.wav
+
+        wav_of[line.key] = line.wav
 
 
 def _check_audio(source: str, lines: Sequence[RawLine]) -> None:
+    """Raise ListError if audio files do not exist."""
     missing = [wav for wav in dict.fromkeys(line.wav for line in lines) if _is_missing(wav)]
     if missing:
         raise ListError(
@@ -179,11 +181,11 @@ def _kaldi_span(lines: Sequence[RawLine], executor: Executor) -> Callable[[RawLi
     infos = _infos([line.wav for line in lines if line.end is None], executor)
 
     def span(line: RawLine) -> str:
-        end = (
-            line.end
-            if line.end is not None
-            else infos[line.wav].num_samples / infos[line.wav].sample_rate
-        )
+        end = line.end
+        if end is None:
+            info = infos[line.wav]
+            end = info.num_samples / info.sample_rate
+
         return f"{round(line.start, DIGITS)} {round(end, DIGITS)}"
 
     return span
@@ -211,32 +213,24 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
 
     def cut(line: RawLine) -> MonoCut:
         info, name, extra = infos[line.wav], names[line.wav], dict(line.extra)
-        source = AudioSource(
-            "url" if "://" in line.wav else "file", list(range(info.channels)), line.wav
-        )
+        kind = "url" if "://" in line.wav else "file"
+        source = AudioSource(kind, list(range(info.channels)), line.wav)
         length = info.num_samples / info.sample_rate
         recording = Recording(name, [source], info.sample_rate, info.num_samples, length)
+
         channel, duration = extra.pop("channel", 0), _duration(line, infos)
         known = {field: extra.pop(field, None) for field in ("speaker", "language", "gender")}
-        custom = {
-            field: value
-            for field, value in extra.items()
-            if field not in ("duration", "sampling_rate")
-        }
-        supervision = SupervisionSegment(
-            line.key, name, 0.0, duration, channel, line.text, custom=custom or None, **known
-        )
+        for field in ("duration", "sampling_rate"):  # stated by cut and recording
+            extra.pop(field, None)
 
-        return MonoCut(
-            line.key,
-            round(line.start, DIGITS),
-            duration,
-            channel,
-            [supervision],
-            recording=recording,
+        supervision = SupervisionSegment(
+            line.key, name, 0.0, duration, channel, line.text, custom=extra or None, **known
         )
+        start = round(line.start, DIGITS)
+        return MonoCut(line.key, start, duration, channel, [supervision], recording=recording)
 
     with written_aside(path) as file:
+        # Without a name and a time in its header, the same cuts give the same bytes.
         plain = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.endswith(".gz") else file
         for line in lines:
             plain.write(json.dumps(cut(line).to_dict(), ensure_ascii=False).encode() + b"\n")
@@ -248,6 +242,11 @@ WRITERS = {"raw": write_raw, "nemo": write_nemo, "kaldi": write_kaldi, "lhotse":
 
 
 def _infos(wavs: Sequence[str], executor: Executor) -> dict[str, AudioInfo]:
+    """Read the header of each audio file once.
+
+    Raises:
+        ListError: headers cannot be read; the message has all of them.
+    """
     distinct = list(dict.fromkeys(wavs))
     infos: dict[str, AudioInfo] = {}
     bad: list[str] = []
@@ -271,6 +270,7 @@ def _needs_length(line: RawLine) -> bool:
 
 
 def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
+    """Return seconds of an utterance: by the header if it was read, else as the line states."""
     if line.wav in infos:
         info = infos[line.wav]
         try:

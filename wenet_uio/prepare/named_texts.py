@@ -1,6 +1,4 @@
-"""Texts by the names of their audio: LJSpeech's metadata.csv with bars, and transcripts.txt in
-folders of audio.
-"""
+"""Read texts by the names of audio: LJSpeech's metadata.csv, and transcripts.txt in folders."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ def is_transcripts(path: Path) -> bool:
 
 
 def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read `name|text` or `name|text|normalized text`, as in LJSpeech; or columns that the first
-    row names.
+    """Read `name|text` or `name|text|normalized text`, as in LJSpeech.
+
+    If the first row names columns, it is read as a table of these columns.
 
     Rows without a text are left out, and counted and named.
 
@@ -55,7 +54,8 @@ def _texts_of_rows(
     path: str, rows: Sequence[tuple[int, list[str]]], text_field: str | None
 ) -> list[NamedText]:
     """Return names and texts of numbered rows; those without a text are counted and named."""
-    count = Counter(len(row) for _, row in rows).most_common(1)[0][0]
+    # A text may hold a bar: the usual number of columns is that of the table.
+    [(count, _)] = Counter(len(row) for _, row in rows).most_common(1)
     column = _column(path, count, text_field)
     texts = {number: _cell(f"{path}:{number}", row, column, count) for number, row in rows}
     without = [f"{path}:{number}" for number, text in texts.items() if not text]
@@ -69,7 +69,8 @@ def _texts_of_rows(
 def _cell(place: str, row: Sequence[str], column: int, count: int) -> str:
     """Return the text of a column, empty if the row is shorter.
 
-    Raises: ListError: the row has more than `count` columns.
+    Raises:
+        ListError: the row has more than `count` columns.
     """
     if len(row) > count:
         raise ListError(f"{place}: expected {count} columns separated by |, found {len(row)}")
@@ -105,11 +106,9 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
     if text_field:
         raise ListError(f"{path}: has one text for each name; leave --text_field out")
 
-    files = (
-        list(filter(is_transcripts, files_below(Path(path))))
-        if Path(path).is_dir()
-        else [Path(path)]
-    )
+    files = [Path(path)]
+    if Path(path).is_dir():
+        files = [file for file in files_below(Path(path)) if is_transcripts(file)]
     if not files:
         raise ListError(f"{path}: no file {' or '.join(NAMES)} in it")
 
@@ -117,15 +116,18 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
 
 
 def _named_texts(path: Path) -> list[NamedText]:
+    """Read the lines of a file of transcripts, see `read_transcripts_txt`."""
     rows = [(number, line.strip()) for number, line in lines_of_table(path) if line.strip()]
-    separator = next((mark for mark in ("\t", BAR) if all(mark in line for _, line in rows)), None)
+    common = [mark for mark in ("\t", BAR) if all(mark in line for _, line in rows)]
+    separator = common[0] if common else None  # None splits at blanks
     named_texts = []
 
     for number, line in rows:
-        name, text = [*(piece.strip() for piece in line.split(separator, 1)), ""][:2]
+        name, *rest = line.split(separator, 1)
+        text = rest[0].strip() if rest else ""
         if not text:
             raise ListError(f"{path}:{number}: expected a name and a text, found {line[:40]!r}")
-        named_texts.append((name, text))
+        named_texts.append((name.strip(), text))
 
     return named_texts
 

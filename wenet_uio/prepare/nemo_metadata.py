@@ -1,4 +1,4 @@
-"""metadata.yaml of NeMo's tarred sets: how a set was made, and what was added to it."""
+"""Read and write metadata.yaml of NeMo's tarred sets: how a set was made, and its additions."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def of_new_set(options: NemoOptions, entries: int) -> Metadata:
 
 
 def with_addition(metadata: Metadata, manifest: str, shards: int) -> Metadata:
-    """Return metadata after a manifest was added in `shards` tars; the former metadata goes to the
-    history.
+    """Return metadata after a manifest was added in `shards` tars.
+
+    The former metadata goes to the history.
     """
     former = {key: value for key, value in metadata.items() if key != "history"}
     added = {"manifest": str(manifest), "sha256": digest_of(manifest), "num_shards": shards}
@@ -86,10 +87,8 @@ def write(folder: Path, values: Metadata) -> None:
 def holds(metadata: Metadata, manifest: str) -> bool:
     """Tell whether a manifest of this content was added before."""
     digest = digest_of(manifest)
-    return any(
-        version.get("added", {}).get("sha256") == digest
-        for version in metadata.get("history") or []
-    )
+    additions = [version.get("added", {}) for version in metadata.get("history") or []]
+    return any(added.get("sha256") == digest for added in additions)
 
 
 def num_shards(metadata: Metadata) -> int:

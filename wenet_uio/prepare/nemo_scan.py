@@ -1,4 +1,4 @@
-"""Which entries of a manifest go into which tar: one pass over its lines, then arrays.
+"""Decide which entries of a manifest go into which tar: one pass over its lines, then arrays.
 
 A line takes 44 bytes in memory: its place, its length and hashes of its key and audio. Workers read
 the lines again.
@@ -64,8 +64,9 @@ def scan_manifest(path: str) -> Scanned:
         ListError: no line can be used.
     """
     columns = [array("Q"), array("I"), array("d"), array("Q"), array("Q")]
-    # Keys of all lines without one, usable or not, as in the index of a raw list
-    named = array("Q")
+    # Hashes of the keys that audio gives, of usable lines and of others, as in the index of a raw
+    # list
+    audio_keys = array("Q")
     bad: list[Failure] = []
 
     for number, (offset, text) in enumerate(lines_of(path), 1):
@@ -75,8 +76,9 @@ def scan_manifest(path: str) -> Scanned:
             line = parse_raw_line(text)
             key = _hash(line.key)
             if line.is_named_by_audio:
-                named.append(key)
-            if reason := reason_to_skip(line.extra):
+                audio_keys.append(key)
+            reason = reason_to_skip(line.extra)
+            if reason:
                 raise ListError(reason)
 
             row = (offset, len(text), _seconds(line, path), key, _hash(line.wav))
@@ -88,19 +90,21 @@ def scan_manifest(path: str) -> Scanned:
             column.append(value)
 
     if not columns[0]:
-        raise ListError(f"{path}: no entry can be used" + (f"; {': '.join(bad[0])}" if bad else ""))
+        example = f"; {': '.join(bad[0])}" if bad else ""
+        raise ListError(f"{path}: no entry can be used{example}")
 
     offsets, sizes, seconds, keys, wavs = map(np.asarray, columns)
-    return Scanned(
-        offsets, sizes, seconds, keys, wavs, bad, clash=len(np.unique(named)) < len(named)
-    )
+    clash = len(np.unique(audio_keys)) < len(audio_keys)
+    return Scanned(offsets, sizes, seconds, keys, wavs, bad, clash=clash)
 
 
 def _hash(text: str) -> int:
+    """Return a hash of 8 bytes that is the same in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def _seconds(line: RawLine, path: str) -> float:
+    """Return the length of an entry: as it states it, else by the header of its audio."""
     stated = line.extra.get("duration")
     if stated is not None:
         return float(stated)
@@ -113,12 +117,12 @@ def _seconds(line: RawLine, path: str) -> float:
 
 def buckets_of(scanned: Scanned, options: NemoOptions, count: int) -> list[NemoOptions]:
     """Return options of each of `count` buckets: intervals of duration of equal width, as in NeMo."""
-    low = float(scanned.seconds.min()) if options.min_duration is None else options.min_duration
-    high = (
-        float(np.nextafter(scanned.seconds.max(), np.inf))
-        if options.max_duration is None
-        else options.max_duration
-    )
+    low, high = options.min_duration, options.max_duration
+    if low is None:
+        low = float(scanned.seconds.min())
+    if high is None:  # the upper end is exclusive
+        high = float(np.nextafter(scanned.seconds.max(), np.inf))
+
     edges = np.linspace(low, high, count + 1).tolist()
     return [
         replace(options, min_duration=shortest, max_duration=longest)
@@ -135,37 +139,44 @@ def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray
     chosen = chosen_of(scanned, options)
     if not 0 < options.num_shards <= len(chosen):
         within = f"{options.min_duration or 0:g} to {options.max_duration or np.inf:g} s"
-        mend = f"give --num_shards 1 to {len(chosen)}" if len(chosen) else "give other durations"
-        raise ValueError(f"{len(chosen)} entries of {within} for {options.num_shards} tars: {mend}")
+        remedy = f"give --num_shards 1 to {len(chosen)}" if len(chosen) else "give other durations"
+        raise ValueError(
+            f"{len(chosen)} entries of {within} for {options.num_shards} tars: {remedy}"
+        )
 
     if options.shuffle_seed is not None:
-        by = scanned.audio_hash if options.keep_files_together else scanned.key_hash
-        chosen = chosen[np.argsort(draw(key_of(options.shuffle_seed), by[chosen]), kind="stable")]
+        # Entries of one file draw the same number, so that they stay side by side.
+        hashes = scanned.audio_hash if options.keep_files_together else scanned.key_hash
+        draws = draw(key_of(options.shuffle_seed), hashes[chosen])
+        chosen = chosen[np.argsort(draws, kind="stable")]
     elif options.keep_files_together:
-        _, first, place = np.unique(
+        # By the first entry of each file
+        _, first, file_number = np.unique(
             scanned.audio_hash[chosen], return_index=True, return_inverse=True
         )
-        chosen = chosen[np.argsort(first[place], kind="stable")]
+        chosen = chosen[np.argsort(first[file_number], kind="stable")]
 
     cuts = len(chosen) * np.arange(1, options.num_shards) // options.num_shards
     if options.keep_files_together:
-        starts = np.flatnonzero(np.diff(scanned.audio_hash[chosen])) + 1
-        cuts = np.append(starts, len(chosen))[np.searchsorted(starts, cuts)]
+        # Move each cut to the start of the next file.
+        file_starts = np.flatnonzero(np.diff(scanned.audio_hash[chosen])) + 1
+        cuts = np.append(file_starts, len(chosen))[np.searchsorted(file_starts, cuts)]
 
     return np.split(chosen, cuts)
 
 
 def chosen_of(scanned: Scanned, options: NemoOptions) -> np.ndarray:
     """Return rows of `scanned` within the bounds on duration."""
-    low, high = (
-        options.min_duration or 0.0,
-        np.inf if options.max_duration is None else options.max_duration,
-    )
+    low = options.min_duration or 0.0
+    high = np.inf if options.max_duration is None else options.max_duration
     return np.flatnonzero((scanned.seconds >= low) & (scanned.seconds < high))
 
 
 def keys_of(scanned: Scanned, manifest: str) -> list[str]:
-    """Return the key of each row by all rules; needed if keys clash. Holds all keys in memory."""
+    """Return the key of each row by all rules; needed if keys clash.
+
+    Memory holds all keys.
+    """
     parsed: dict[int, tuple[str, Audio | None]] = {}
     for offset, text in lines_of(manifest):
         try:
@@ -174,8 +185,7 @@ def keys_of(scanned: Scanned, manifest: str) -> list[str]:
             continue  # blank, or already among the bad lines
         parsed[offset] = line.key, line.audio_of_key
 
-    keys = distinct_keys(
-        [key for key, _ in parsed.values()], [audio for _, audio in parsed.values()]
-    )
+    stated_keys, audios = zip(*parsed.values(), strict=True)
+    keys = distinct_keys(list(stated_keys), list(audios))
     key_at = dict(zip(parsed, keys, strict=True))
     return [key_at[offset] for offset in scanned.offsets.tolist()]

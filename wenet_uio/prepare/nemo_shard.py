@@ -1,5 +1,4 @@
-"""The work of one worker of convert_to_tarred.py: pack entries of a manifest into one tar of
-NeMo's, with its manifest.
+"""Pack entries of a manifest into one tar of NeMo's, with its manifest: the work of one worker.
 
 Names are those of NeMo's converter: `/data/a.b/x.wav` is `_data_a_b_x.wav` in the tar. The second
 entry of a member is `…-sub1.wav`, the third `…-sub2.wav`. Entries keep all fields, and get
@@ -114,8 +113,9 @@ class NemoShardJob:
 
 
 def flat_name(path: str) -> str:
-    """Name in the tar of an audio file: `/` and `.` become `_`, and `-sub`, which marks repeats,
-    does not occur.
+    """Return the name of an audio file in the tar.
+
+    `/` and `.` become `_`, and `-sub`, which marks repeats, does not occur.
     """
     base, suffix = os.path.splitext(path)  # noqa: PTH122 - a URI is no path
     return base.replace("/", "_").replace(".", "_").replace("-sub", "_sub") + suffix
@@ -149,16 +149,16 @@ def _is_there(job: NemoShardJob, receipt: Receipt) -> bool:
 
 def _lines(job: NemoShardJob) -> Iterator[RawLine]:
     """Yield the entries, with the audio where it is."""
+    spans = zip(job.offsets.tolist(), job.sizes.tolist(), strict=True)
     with open(job.manifest, "rb") as file:
-        for number, (offset, size) in enumerate(
-            zip(job.offsets.tolist(), job.sizes.tolist(), strict=True)
-        ):
+        for number, (offset, size) in enumerate(spans):
             file.seek(offset)
             line = parse_raw_line(file.read(size))
             yield line if job.keys is None else replace(line, key=job.keys[number])
 
 
 def _fingerprint(job: NemoShardJob, lines: list[RawLine]) -> str:
+    """Return a hash of all that the bytes of the tar depend on."""
     state = blake2b(repr((FORM, job.storing, job.number)).encode(), digest_size=16)
     for line in lines:
         state.update(repr((line, version_of_file(locate(line.wav, job.manifest)))).encode())
@@ -176,6 +176,7 @@ class _Packing:
         self._entries: dict[str, int] = {}
         """Name of a member -> entries that name it."""
         self._seconds: dict[str, float] = {}
+        """Name of a member -> its length."""
 
     def pack(self, lines: list[RawLine], fingerprint: str) -> Receipt:
         """Write the tar, then the manifest; audio that cannot be read is left out and reported."""
@@ -200,16 +201,18 @@ class _Packing:
 
             tar.write(b"\0" * END_BYTES)
 
-        done = {
+        shard = {
             "path": self._job.tar.name,
             "utterances": len(lines) - len(bad),
             "seconds": round(seconds, 3),
+            "bytes": tar.size,
         }
-        return Receipt(None if temporary else fingerprint, [{**done, "bytes": tar.size}], bad)
+        return Receipt(None if temporary else fingerprint, [shard], bad)
 
     def _entry(self, line: RawLine, tar: TarWriter) -> dict[str, Any]:
-        """Return the entry of a line in the manifest; its audio is added to the tar unless it is
-        there.
+        """Return the entry of a line in the manifest.
+
+        Its audio is added to the tar unless the tar has it.
         """
         is_slice = is_cut(line) and self._job.storing.slice_with_offset
         stored = replace(line, wav=locate(line.wav, self._job.manifest))
@@ -217,12 +220,14 @@ class _Packing:
             stored = replace(stored, start=0.0, end=None)
 
         part = f"{stored.wav} {stored.start} {stored.end}"
-        sample = None if part in self._members else encode_sample(stored, self._storing)
-        seconds = (
-            self._seconds[self._members[part]]
-            if sample is None
-            else sample.num_samples / sample.sample_rate
-        )
+        if part in self._members:
+            sample = None
+            seconds = self._seconds[self._members[part]]
+        else:
+            sample = encode_sample(stored, self._storing)
+            seconds = sample.num_samples / sample.sample_rate
+
+        # Checked before the audio is added: a bad entry leaves nothing in the tar.
         duration = self._duration(line, seconds, is_slice=is_slice)
         _check_end(line, duration, seconds if is_slice else seconds - line.start)
         if sample is not None:
@@ -232,12 +237,9 @@ class _Packing:
         if is_cut(line) and not is_slice:
             entry["offset"] = line.start
 
+        others = {key: value for key, value in line.extra.items() if key not in entry}
         our_fields = {"text": line.text, "shard_id": self._job.number, "key": line.key}
-        return {
-            **entry,
-            **{key: value for key, value in line.extra.items() if key not in entry},
-            **our_fields,
-        }
+        return {**entry, **others, **our_fields}
 
     def _name_of_entry(self, member: str) -> str:
         """Return the name by which the next entry of a member names it."""
@@ -247,33 +249,34 @@ class _Packing:
         return f"{base}-sub{repeats}{suffix}" if repeats else member
 
     def _store(self, sample: PackedSample, line: RawLine, part: str, tar: TarWriter) -> None:
+        """Add audio to the tar under a name of its own."""
         base, suffix = os.path.splitext(flat_name(line.wav))  # noqa: PTH122 - a name, not a path
         seconds = sample.num_samples / sample.sample_rate
-        if is_cut(line) and self._job.storing.slice_with_offset:
+        is_slice = is_cut(line) and self._job.storing.slice_with_offset
+        if is_slice:
             base = f"{base}_{line.start:.{DIGITS}g}_{seconds:.{DIGITS}g}".replace(".", "_")
+        if is_slice or self._job.storing.force_codec is not None:
+            suffix = f".{sample.suffix}"
 
-        keeps_format = self._job.storing.force_codec is None and not (
-            is_cut(line) and self._job.storing.slice_with_offset
-        )
-        suffix = suffix if keeps_format else f".{sample.suffix}"
         name, number = base + suffix, 1
         while name in self._entries:  # another path with the same flat name
             number += 1
             name = f"{base}_{number}{suffix}"
 
         tar.append(name, sample.audio)
-        self._members[part], self._entries[name], self._seconds[name] = name, 0, seconds
+        self._members[part] = name
+        self._entries[name] = 0
+        self._seconds[name] = seconds
 
     def _duration(self, line: RawLine, stored: float, *, is_slice: bool) -> float:
         """Return seconds of an entry: as the line states them, else as its audio has them."""
         stated = line.extra.get("duration")
         if line.end is not None:
             length = line.end - line.start
-            return (
-                float(stated)
-                if stated is not None and abs(length - float(stated)) < 1e-6
-                else round(length, DIGITS)
-            )
+            # Without the rounding error of start + duration - start
+            if stated is not None and abs(length - float(stated)) < 1e-6:
+                return float(stated)
+            return round(length, DIGITS)
 
         if stated is not None and not line.start:
             return float(stated)
@@ -282,8 +285,7 @@ class _Packing:
 
 
 def _check_end(line: RawLine, duration: float, available: float) -> None:
-    """Raise AudioError if the entry is longer than the audio after its start, which has `available`
-    seconds.
-    """
-    if reason := why_past_the_end(line.start, line.start + duration, min(available, duration)):
+    """Raise AudioError if an entry is longer than the `available` seconds after its start."""
+    reason = why_past_the_end(line.start, line.start + duration, min(available, duration))
+    if reason is not None:
         raise AudioError(f"{line.wav}: {reason}")

@@ -1,5 +1,4 @@
-"""NeMo's tarred sets of a manifest: tars, sharded_manifests/, tarred_audio_manifest.json and
-metadata.yaml.
+"""Make NeMo's tarred sets: tars, sharded_manifests/, tarred_audio_manifest.json, metadata.yaml.
 
 Each tar leaves a receipt, so that a killed run that is repeated makes only the other tars.
 """
@@ -97,10 +96,8 @@ def add_to_set(
 
             options, first = metadata.options_of(known), metadata.num_shards(known)
             scanned = scan_manifest(manifest)
-            count = max(
-                1,
-                round(len(chosen_of(scanned, options)) / max(1, metadata.samples_per_shard(known))),
-            )
+            entries = len(chosen_of(scanned, options))
+            count = max(1, round(entries / max(1, metadata.samples_per_shard(known))))
             options = replace(options, num_shards=count)
             bad += _pack(scanned, manifest, into, options, executor, first=first)
             _join_manifests(into, options, range(first, first + count), keep_below=first)
@@ -120,7 +117,9 @@ def _pack(
 ) -> list[Failure]:
     """Make the tars from number `first` on."""
     shards = numbers_of_shards(scanned, options)
-    for folder in (into, into / MANIFESTS, into / RECEIPTS):  # of a killed run
+
+    # Files that a killed run had not completed
+    for folder in (into, into / MANIFESTS, into / RECEIPTS):
         for temporary in (*folder.glob(".audio_*.tmp"), *folder.glob(".manifest_*.tmp")):
             temporary.unlink()
 
@@ -141,9 +140,8 @@ def _pack(
             )
 
     bad, kept_tars = list(scanned.bad), 0
-    for receipt, is_new in executor.map(
-        pack_nemo_shard, jobs(), "pack", sum(map(len, shards)), len
-    ):
+    total = sum(map(len, shards))
+    for receipt, is_new in executor.map(pack_nemo_shard, jobs(), "pack", total, len):
         bad += receipt.bad
         kept_tars += not is_new
 
@@ -151,15 +149,14 @@ def _pack(
         print(f"{into}: {kept_tars} of {len(shards)} tars were there already", file=sys.stderr)
 
     with written_aside(into / LEFT_OUT, "w") as file:
-        file.writelines(
-            json.dumps({"key": key, "reason": reason}, ensure_ascii=False) + "\n"
-            for key, reason in bad
-        )
+        for key, reason in bad:
+            file.write(json.dumps({"key": key, "reason": reason}, ensure_ascii=False) + "\n")
 
     return bad
 
 
 def _only_run_in(into: Path) -> AbstractContextManager[None]:
+    """Return the lock of the folder of a set."""
     lock = into / RECEIPTS / "lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     return locked(lock, create=True)
@@ -173,15 +170,15 @@ def _take_over(into: Path, manifest: str, *, overwrite: bool) -> None:
     """
     note, manifest_path = into / RECEIPTS / "owner", os.path.realpath(manifest)
     tars = [] if overwrite else sorted(into.glob("audio_*.tar"))
-    mend = "give another --target_dir, or --overwrite to lose these tars"
+    remedy = "give another --target_dir, or --overwrite to lose these tars"
     if tars and not note.is_file():  # a killed run has left a note, though perhaps not all receipts
-        raise ValueError(f"{into}: {tars[0].name} was made by another tool; {mend}")
+        raise ValueError(f"{into}: {tars[0].name} was made by another tool; {remedy}")
 
     owner = note.read_text(encoding="utf-8") if note.is_file() else manifest_path
     if tars and owner != manifest_path:
-        raise ValueError(f"{into}: {len(tars)} tars were made from {owner}; {mend}")
+        raise ValueError(f"{into}: {len(tars)} tars were made from {owner}; {remedy}")
     if tars and (into / metadata.NAME).is_file() and metadata.read(into).get("history"):
-        raise ValueError(f"{into}: manifests were added to this set, and would be lost; {mend}")
+        raise ValueError(f"{into}: manifests were added to this set, and would be lost; {remedy}")
 
     with written_aside(note, "w") as file:
         file.write(manifest_path)
@@ -191,23 +188,29 @@ def _remove_stale(into: Path, count: int) -> None:
     """Remove tars, manifests and receipts of an earlier run that made more tars."""
     for receipt in (into / RECEIPTS).glob("audio_*.json"):
         number = int(receipt.stem.rpartition("_")[2])
-        if number >= count:
-            for folder in (MANIFESTS, RECEIPTS):
-                (into / folder / f"manifest_{number}.json").unlink(missing_ok=True)
-            (into / f"audio_{number}.tar").unlink(missing_ok=True)
-            receipt.unlink()
+        if number < count:
+            continue
+
+        for folder in (MANIFESTS, RECEIPTS):
+            (into / folder / f"manifest_{number}.json").unlink(missing_ok=True)
+        (into / f"audio_{number}.tar").unlink(missing_ok=True)
+        receipt.unlink()  # last, so that a killed run can be repeated
 
 
 def _join_manifests(into: Path, options: NemoOptions, numbers: range, keep_below: int = 0) -> None:
-    """Write the manifest of all tars: entries of the present one below a shard_id, then those of
-    the tars `numbers`.
+    """Write the manifest of all tars.
+
+    It has the entries of the present manifest with a shard_id below `keep_below`, then those of the
+    tars `numbers`.
     """
     folder = into / (MANIFESTS if options.storing.shard_manifests else RECEIPTS)
     present = into / MANIFEST
     with written_aside(present) as file:
-        for _, line in lines_of(str(present)) if keep_below else ():
-            if json.loads(line)["shard_id"] < keep_below:
-                file.write(line)
+        if keep_below:
+            for _, line in lines_of(str(present)):
+                if json.loads(line)["shard_id"] < keep_below:
+                    file.write(line)
+
         for number in numbers:
             file.write((folder / f"manifest_{number}.json").read_bytes())
 

@@ -1,4 +1,4 @@
-"""Writing the recipe of a new corpus as a copy of examples/custom/s0 with other defaults."""
+"""Write the recipe of a new corpus: a copy of examples/custom/s0 with other defaults."""
 
 from __future__ import annotations
 
@@ -39,16 +39,14 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
     assert count == 1, script
 
     for option, value in options.items():
-        text, count = re.subn(
-            rf"(?m)^{option}=\S*", f"{option}={shlex.quote(value)}".replace("\\", r"\\"), text
-        )
+        new_default = f"{option}={shlex.quote(value)}".replace("\\", r"\\")
+        text, count = re.subn(rf"(?m)^{option}=\S*", new_default, text)
         assert count == 1, option
 
-    # A recipe outside of this project uses its path.sh
+    # A recipe outside of this project uses the path.sh of the project.
     if not (folder.absolute().parents[2] / "path.sh").exists():
-        text = text.replace(
-            ". ../../../path.sh", f". {shlex.quote(str(template.resolve().parents[2] / 'path.sh'))}"
-        )
+        path_sh = template.resolve().parents[2] / "path.sh"
+        text = text.replace(". ../../../path.sh", f". {shlex.quote(str(path_sh))}")
 
     script.write_text(text, encoding="utf-8")
     configs = sorted(path.name for path in aside.glob("conf/*.yaml"))

@@ -1,6 +1,4 @@
-"""Reading a user's own corpus: audio and transcripts in any form of READERS become the parts train,
-dev and test.
-"""
+"""Read a user's own corpus in any form of READERS, and divide it into train, dev and test."""
 
 from __future__ import annotations
 
@@ -63,10 +61,10 @@ class ReadOptions:
 
     def searches(self, path: Path) -> bool:
         """Tell whether the audio of transcripts is searched by name."""
-        return (
-            self.audio is not None
-            or (self.form or (path.exists() and form_of(path))) in NAMED_AUDIO
-        )
+        if self.audio is not None:
+            return True
+        form = self.form or (form_of(path) if path.exists() else None)
+        return form in NAMED_AUDIO
 
 
 BY_LOOKING = ReadOptions()
@@ -74,8 +72,9 @@ BY_LOOKING = ReadOptions()
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add the options that the commands reading a user's own corpus share; `read_options` evaluates
-    some of them.
+    """Add the options that the commands reading a user's own corpus share.
+
+    `read_options` evaluates some of them.
     """
     parser.add_argument(
         "--dev", type=Path, help="transcripts of the development part, if it has its own file"
@@ -152,8 +151,7 @@ def read_lines(path: Path, options: ReadOptions) -> list[RawLine]:
 
 
 def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawLine]:
-    """Read the utterances of a file or folder of transcripts, with absolute paths of audio files
-    that exist.
+    """Read the utterances of a file or folder of transcripts, with absolute paths of audio.
 
     What was understood is printed. If `path` is a folder with folders `train` and `test`, and maybe
     `dev`, their audio is of these parts.
@@ -163,16 +161,19 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
     """
     path = path.absolute()
     lines, form = _read(path, options)
-    lines = _with_audio(lines, path, form, options) if form not in EMBEDDED_AUDIO else lines
+    if form not in EMBEDDED_AUDIO:
+        lines = _with_audio(lines, path, form, options)
     if path.is_dir() and form in NAMING_TABLES:
         _tell_unused(lines, path, options.audio or path)
+    if path.is_dir() and form != "kaldi":
+        lines = with_parts_of_folders(lines, path)
 
-    lines = with_parts_of_folders(lines, path) if path.is_dir() and form != "kaldi" else lines
     print(description(path, form, lines), flush=True)
     return lines
 
 
 def _tell_unused(lines: Sequence[RawLine], path: Path, audio: Path) -> None:
+    """Print how many audio files below `audio` no line names."""
     used = {os.path.abspath(line.wav) for line in lines}  # noqa: PTH100 - resolve() would follow links
     unused = [str(wav) for wav in audio_below(audio) if os.path.abspath(wav) not in used]  # noqa: PTH100
     tell_left_out(f"{path}: audio without a text", unused)
@@ -186,17 +187,19 @@ def _with_audio(
     folders = options.folders(beside)
     audio = options.audio or (beside if form in NAMED_AUDIO else None)
     audio_files = find_audio(dict.fromkeys(line.wav for line in lines), folders, audio)
-    for line in (line for line in lines if len(audio_files[line.wav]) != 1):
-        may_be_header = line is lines[0] and form in ("tsv", "csv")
-        place = _place(audio_files[line.wav], folders)
-        raise ListError(
-            f"{path}: {line.key}: audio {line.wav} {place}; {_hint(line, may_be_header)}"
-        )
+    for line in lines:
+        if len(audio_files[line.wav]) != 1:
+            may_be_header = line is lines[0] and form in ("tsv", "csv")
+            reason = _why_not_one(audio_files[line.wav], folders)
+            raise ListError(
+                f"{path}: {line.key}: audio {line.wav} {reason}; {_hint(line, may_be_header)}"
+            )
 
     return [replace(line, wav=str(audio_files[line.wav][0])) for line in lines]
 
 
 def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
+    """Read the utterances by the reader of their form; return them and the form."""
     if not path.exists():
         raise ListError(f"{path}: not there; name a file of transcripts, or a folder")
 
@@ -209,18 +212,17 @@ def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
     return lines, form
 
 
-def _place(files: Sequence[Path], folders: Sequence[Path]) -> str:
+def _why_not_one(files: Sequence[Path], folders: Sequence[Path]) -> str:
     """Explain a failed lookup of audio: ambiguous or missing."""
-    return (
-        f"may be {files[0]} or {files[1]}"
-        if files
-        else f"is not in {' or '.join(map(str, folders))}"
-    )
+    if files:
+        return f"may be {files[0]} or {files[1]}"
+    return f"is not in {' or '.join(map(str, folders))}"
 
 
 def _hint(line: RawLine, may_be_header: bool) -> str:
-    """Return what to do about missing audio; a first row whose audio has no suffix is probably a
-    header.
+    """Say what to do about missing audio.
+
+    A first row whose audio has no suffix is probably a header.
     """
     if may_be_header and not Path(line.wav).suffix:
         return f"columns that the first row may name are {KNOWN_COLUMNS}"
@@ -228,8 +230,9 @@ def _hint(line: RawLine, may_be_header: bool) -> str:
 
 
 def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]]:
-    """Divide utterances into train, dev and test, with normalised texts and keys that fit into
-    tables.
+    """Divide utterances into train, dev and test.
+
+    Texts are normalised, and keys fit into tables.
 
     Raises:
         ListError: two utterances have the same key, or an utterance is of a channel other than the
@@ -237,20 +240,20 @@ def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]
     """
     lines = _with_keys(lines)
     for line in lines:
-        if (channel := line.extra.get("channel")) not in (None, "", 0, "0"):
+        channel = line.extra.get("channel")
+        if channel not in (None, "", 0, "0"):
             raise ListError(f"{line.key}: channel {channel}; save the channel as a file of its own")
 
     normalize = TEXTS[text]
-    return {
-        part: [
-            Recording(line.key, Path(line.wav), normalize(line.text), line.start, line.end)
-            for line in members
-        ]
-        for part, members in divide(lines).items()
-    }
+
+    def recording(line: RawLine) -> Recording:
+        return Recording(line.key, Path(line.wav), normalize(line.text), line.start, line.end)
+
+    return {part: list(map(recording, members)) for part, members in divide(lines).items()}
 
 
 def _of_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:
+    """Return the lines of a file of one part, with this part in their fields."""
     for line in lines:
         if part_of(line) not in (part, None):
             raise ListError(
@@ -261,22 +264,27 @@ def _of_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:
 
 
 def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
-    """Return lines with unique keys by the rule of `formats/keys.py`; of lines without a key, each
-    has audio of its own.
+    """Return lines with unique keys by the rule of `formats/keys.py`.
+
+    Lines without a key of their own each need audio of their own.
     """
-    named = with_distinct_keys(lines)
+    with_keys = with_distinct_keys(lines)
+    # By key, and by audio for lines whose key comes from their audio
     wav_of: dict[str | Audio, str] = {}
-    for short, line in zip(lines, named, strict=True):
-        same = line.audio_of_key or line.key
-        if same in wav_of or line.key in wav_of:
-            other = wav_of.get(same) or wav_of[line.key]
-            if line.audio_of_key and same in wav_of:  # no line states this key
-                raise ListError(
-                    f"{short.key}: two utterances are the same part of {line.wav}; remove one of "
-                    "them"
-                )
-            raise ListError(f"{short.key}: two utterances have this key, of {other} and {line.wav}")
+    for original, line in zip(lines, with_keys, strict=True):
+        identity = line.audio_of_key or line.key
+        if line.audio_of_key and identity in wav_of:  # no line states this key
+            raise ListError(
+                f"{original.key}: two utterances are the same part of {line.wav}; remove one of "
+                "them"
+            )
 
-        wav_of[same] = wav_of[line.key] = line.wav
+        if identity in wav_of or line.key in wav_of:
+            other = wav_of.get(identity) or wav_of[line.key]
+            raise ListError(
+                f"{original.key}: two utterances have this key, of {other} and {line.wav}"
+            )
 
-    return named
+        wav_of[identity] = wav_of[line.key] = line.wav
+
+    return with_keys

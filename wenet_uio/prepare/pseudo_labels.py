@@ -1,4 +1,4 @@
-"""Pseudo labels: which recognised texts become the texts of utterances without transcripts."""
+"""Choose which recognised texts become the texts of utterances without transcripts."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class Limits:
                 f"min_confidence: expected a number from 0 to 1, found {self.min_confidence}"
             )
 
-        for what in ("seconds", "rate"):
-            least, most = bounds.get(f"min_{what}", 0), bounds.get(f"max_{what}", math.inf)
+        for name in ("seconds", "rate"):
+            least, most = bounds.get(f"min_{name}", 0), bounds.get(f"max_{name}", math.inf)
             if least > most:
                 raise ValueError(
-                    f"min_{what} {least} is above max_{what} {most}: no utterance would be left"
+                    f"min_{name} {least} is above max_{name} {most}: no utterance would be left"
                 )
 
 
@@ -87,8 +87,7 @@ class Choice(NamedTuple):
 
 
 def read_labels(results: str | Path) -> dict[str, Label]:
-    """Return the results of one decode mode: `nbest.jsonl` of a folder of recognize.py, else its
-    `text`.
+    """Read the results of one decode mode: `nbest.jsonl` of recognize.py's folder, else its `text`.
 
     Raises:
         OSError: the folder has neither file.
@@ -99,12 +98,15 @@ def read_labels(results: str | Path) -> dict[str, Label]:
         return {key: Label(text) for key, text in read_table(Path(results, "text")).items()}
 
     labels = {}
+    # split(), because splitlines() would also cut at separators inside a text
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if not line:
+            continue
+
         try:
-            if line:
-                values = json.loads(line)
-                best = values["hypotheses"][0]
-                labels[values["key"]] = Label(str(best["text"]).strip(), best.get("confidence"))
+            values = json.loads(line)
+            best = values["hypotheses"][0]
+            labels[values["key"]] = Label(str(best["text"]).strip(), best.get("confidence"))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path}:{number}: not a line of recognize.py ({error!r}); decode again"
@@ -136,37 +138,35 @@ def choose(
     left_out: dict[str, LeftOut] = {}
 
     for speech in utterances:
-        label = labels.get(speech.key)
-        if times[speech.key] > 1:
-            left_out[speech.key] = LeftOut(
-                "key_twice", f"{times[speech.key]} utterances have this key"
-            )
-        elif label is None:
-            left_out[speech.key] = LeftOut(
-                "not_recognised", "no result; the file `skipped` of the results says why"
-            )
-        elif reason := _reason(speech, label, limits) or _disagreement(
-            speech.key, label, limits, others
-        ):
-            left_out[speech.key] = reason
+        key, label = speech.key, labels.get(speech.key)
+        if times[key] > 1:
+            left_out[key] = LeftOut("key_twice", f"{times[key]} utterances have this key")
+            continue
+
+        if label is None:
+            detail = "no result; the file `skipped` of the results says why"
+            left_out[key] = LeftOut("not_recognised", detail)
+            continue
+
+        reason = _reason(speech, label, limits) or _disagreement(key, label, limits, others)
+        if reason:
+            left_out[key] = reason
         else:
-            texts[speech.key] = label.text
+            texts[key] = label.text
 
     return Choice(texts, left_out)
 
 
 def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Label] | None) -> None:
+    """Raise ValueError if the results lack what a bound needs."""
     if (others is None) != (limits.max_cer is None):
         raise ValueError(
             "max_cer and the results of a second model belong together: give both, or neither"
         )
 
     spoken = [label for label in labels.values() if label.text]
-    if (
-        limits.min_confidence is not None
-        and spoken
-        and all(label.confidence is None for label in spoken)
-    ):
+    no_confidences = bool(spoken) and all(label.confidence is None for label in spoken)
+    if limits.min_confidence is not None and no_confidences:
         raise ValueError(
             "min_confidence: the results have no confidences; decode with --token_times in a mode "
             "that has them (ctc_greedy_search, attention_rescoring), or leave min_confidence out"

@@ -1,5 +1,4 @@
-"""Data lists of pseudo labels: the list without texts that is recognised, and the list with the
-labels.
+"""Write data lists of pseudo labels: the list to recognise, and the list with the labels.
 
 A raw list stays a raw list. Tars of a shard list are not changed: each gets a manifest in the form
 of NeMo, which has the texts. So labelling again writes no audio.
@@ -63,6 +62,7 @@ def write_unlabelled(data_list: str, data_type: DataType, out: str) -> None:
 
 
 def _raw_without_texts(data_list: str, _out: str) -> Iterator[str]:
+    """Yield the lines of a raw list with empty texts and absolute paths."""
     for number, line in enumerate(Path(data_list).read_bytes().split(b"\n"), 1):
         if not line.strip():
             continue
@@ -85,19 +85,21 @@ def _absolute(wav: str) -> str:
 
 
 def _shards_without_texts(data_list: str, out: str) -> Iterator[str]:
+    """Yield the lines of a shard list, in which each tar has a manifest."""
     for number, files in enumerate(map(ShardFiles.parse, read_shard_list(data_list))):
         if files.manifest:
             yield str(files)
             continue
 
         with objects.held_path(files.tar) as path:
-            names = [member.name for member in read_members(path, files.tar)[0]]
+            members, _ = read_members(path, files.tar)
 
-        entries = [
-            {"key": as_word(split_name(name, "last")[0]), "audio_filepath": name, "text": ""}
-            for name in names
-            if is_audio(split_name(name, "last")[1])
-        ]
+        entries = []
+        for member in members:
+            key, suffix = split_name(member.name, "last")
+            if is_audio(suffix):
+                entries.append({"key": as_word(key), "audio_filepath": member.name, "text": ""})
+
         yield _with_manifest(files.tar, entries, _manifest_of(out, number))
 
 
@@ -107,7 +109,7 @@ def _manifest_of(out: str, number: int) -> Path:
 
 
 def _with_manifest(tar: str, entries: list[dict[str, Any]], manifest: Path) -> str:
-    """Write the manifest of a tar; returns the line of the shard list."""
+    """Write the manifest of a tar; return the line of the shard list."""
     with written_aside(manifest, "w") as file:
         file.writelines(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
     return f"{tar}\t{manifest}"
@@ -122,8 +124,7 @@ def write_labelled(
     *,
     second: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Write the list `out` of the utterances whose recognised text is inside the limits, with that
-    text.
+    """Write the list `out` of the utterances whose recognised text is inside the limits.
 
     `out.left_out.jsonl` has key, reason and detail of every other utterance. `out.json`, written
     last, has the counts.
@@ -142,9 +143,8 @@ def write_labelled(
     """
     corpus = open_list(data_list, data_type)
     labels = read_labels(results)
-    choice = choose(
-        _speech(corpus), labels, limits, None if second is None else read_labels(second)
-    )
+    others = None if second is None else read_labels(second)
+    choice = choose(_speech(corpus), labels, limits, others)
     counts = _counts(corpus, choice) | {"limits": asdict(limits)}
     _write_left_out(corpus, choice, f"{out}.left_out.jsonl")
 
@@ -157,11 +157,8 @@ def write_labelled(
             "a limit"
         )
 
-    lines = (
-        _raw_lines(corpus, choice)
-        if isinstance(corpus, RawCorpus)
-        else _shard_lines(corpus, choice, out)
-    )
+    is_raw = isinstance(corpus, RawCorpus)
+    lines = _raw_lines(corpus, choice) if is_raw else _shard_lines(corpus, choice, out)
     with written_aside(out, "w") as file:
         file.writelines(f"{line}\n" for line in lines)
     with written_aside(f"{out}.json", "w") as file:
@@ -171,60 +168,69 @@ def write_labelled(
 
 
 def _speech(corpus: Corpus) -> list[Speech]:
-    shards = map(corpus.rows, range(corpus.num_shards))
-    return [
-        Speech(rows.key(row), float(rows.seconds[row]))
-        for rows in shards
-        for row in range(len(rows))
-    ]
+    """Return key and length of each utterance of the index."""
+    utterances = []
+    for rows in map(corpus.rows, range(corpus.num_shards)):
+        utterances += [Speech(rows.key(row), float(rows.seconds[row])) for row in range(len(rows))]
+
+    return utterances
 
 
 def _counts(corpus: Corpus, choice: Choice) -> dict[str, Any]:
     """Return utterances and seconds of the list, of the labels, and of each reason."""
-    number: Counter[str] = Counter({"not_indexed": len(corpus.bad)} if corpus.bad else {})
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for key, length in _speech(corpus):
-        reason = "" if key in choice.texts else choice.left_out[key].reason
-        number[reason] += 1
-        seconds[reason] += length
+    kept_seconds = 0.0
+    left_out: Counter[str] = Counter({"not_indexed": len(corpus.bad)} if corpus.bad else {})
+    left_out_seconds: defaultdict[str, float] = defaultdict(float)
+    for key, seconds in _speech(corpus):
+        if key in choice.texts:
+            kept_seconds += seconds
+        else:
+            reason = choice.left_out[key].reason
+            left_out[reason] += 1
+            left_out_seconds[reason] += seconds
 
-    kept = {"utterances": number.pop("", 0), "seconds": round(seconds.pop("", 0.0), 3)}
     return {
         "utterances": corpus.num_samples + len(corpus.bad),
         "seconds": round(corpus.total_seconds, 3),
-        "kept": kept | {"characters": sum(map(len, choice.texts.values()))},
+        "kept": {
+            "utterances": len(choice.texts),
+            "seconds": round(kept_seconds, 3),
+            "characters": sum(map(len, choice.texts.values())),
+        },
         "left_out": {
-            reason: {"utterances": count, "seconds": round(seconds[reason], 3)}
-            for reason, count in sorted(number.items())
+            reason: {"utterances": count, "seconds": round(left_out_seconds[reason], 3)}
+            for reason, count in sorted(left_out.items())
         },
     }
 
 
 def _write_left_out(corpus: Corpus, choice: Choice, path: str) -> None:
+    """Write key, reason and detail of each utterance without a label."""
     left_out = [(key, "not_indexed", reason) for key, reason in corpus.bad]
-    left_out += [(key, *why) for key, why in choice.left_out.items()]
+    left_out += [(key, reason, detail) for key, (reason, detail) in choice.left_out.items()]
     with written_aside(path, "w") as file:
         for key, reason, detail in left_out:
-            file.write(
-                json.dumps({"key": key, "reason": reason, "detail": detail}, ensure_ascii=False)
-                + "\n"
-            )
+            record = {"key": key, "reason": reason, "detail": detail}
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def _raw_lines(corpus: RawCorpus, choice: Choice) -> Iterator[str]:
+    """Yield the lines of the utterances with a label, with the label as their text."""
     with Path(corpus.data_list).open("rb") as lines:
         for rows in map(corpus.rows, range(corpus.num_shards)):
             for row in range(len(rows)):
                 key = rows.key(row)
-                if key in choice.texts:
-                    lines.seek(int(rows.audio_offset[row]))
-                    values = values_of(lines.read(int(rows.audio_size[row])))
-                    yield json.dumps(
-                        values | {"key": key, "txt": choice.texts[key]}, ensure_ascii=False
-                    )
+                if key not in choice.texts:
+                    continue
+
+                lines.seek(int(rows.audio_offset[row]))
+                values = values_of(lines.read(int(rows.audio_size[row])))
+                values |= {"key": key, "txt": choice.texts[key]}
+                yield json.dumps(values, ensure_ascii=False)
 
 
 def _shard_lines(corpus: Corpus, choice: Choice, out: str) -> Iterator[str]:
+    """Write a manifest for each tar with a label; yield the lines of these tars."""
     assert isinstance(corpus, ShardCorpus)
     for shard in range(corpus.num_shards):
         entries = [_entry(record, choice) for record in _records(corpus, shard)]
@@ -233,21 +239,22 @@ def _shard_lines(corpus: Corpus, choice: Choice, out: str) -> Iterator[str]:
 
 
 def _records(corpus: ShardCorpus, shard: int) -> Iterator[list[Any]]:
-    """Yield [text, start, end, other fields, key, audio member] of each sample of a shard with a
-    manifest.
+    """Yield the record of each sample of a shard with a manifest.
+
+    A record is [text, start, end, other fields, key, audio member].
     """
     rows = corpus.rows(shard)
     for first, size in zip(rows.text_offset, rows.text_size, strict=True):
-        record = (
-            []
-            if rows.records is None
-            else json.loads(bytes(rows.records[int(first) : int(first + size)]))
-        )
+        record = []
+        if rows.records is not None:
+            record = json.loads(bytes(rows.records[int(first) : int(first + size)]))
+
         if len(record) != 6:
             raise ListError(
                 f"{corpus.files(shard)}: its index is of an earlier version; remove it and decode "
                 "again"
             )
+
         yield record
 
 
@@ -257,20 +264,21 @@ def _entry(record: list[Any], choice: Choice) -> dict[str, Any]:
     entry = {**extra, "key": key, "audio_filepath": member, "text": choice.texts.get(key, "")}
     entry.pop("shard_id", None)  # each tar has a manifest of its own
     if start or end is not None:
-        entry |= {"offset": start} | ({} if end is None else {"duration": end - start})
+        entry["offset"] = start
+    if end is not None:
+        entry["duration"] = end - start
+    if key not in choice.texts:
+        entry["_skipme"] = _NO_LABEL + choice.left_out[key].reason
 
-    return (
-        entry
-        if key in choice.texts
-        else entry | {"_skipme": _NO_LABEL + choice.left_out[key].reason}
-    )
+    return entry
 
 
 def write_mixture(
     labelled: str, pseudo: str, data_type: DataType, out: str, share: float | None = None
 ) -> None:
-    """Write a mixture of a list with transcripts, or a mixture of such lists, and a list of pseudo
-    labels.
+    """Write a mixture of a list with transcripts and a list of pseudo labels.
+
+    The list with transcripts may be a mixture itself.
 
     Args:
         labelled: a list of the type `data_type`, or a yaml file of sources.
@@ -300,10 +308,8 @@ def write_mixture(
             raise FileNotFoundError(f"{path}: no such data list")
 
     if share is not None:
-        sources = [
-            source | {"weight": part}
-            for source, part in zip(sources, (share, round(1 - share, 9)), strict=True)
-        ]
+        sources[0]["weight"] = share
+        sources[1]["weight"] = round(1 - share, 9)
 
     with written_aside(out, "w") as file:
         file.write(yaml.safe_dump(sources, sort_keys=False, allow_unicode=True))

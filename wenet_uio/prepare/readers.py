@@ -1,4 +1,4 @@
-"""Readers of all forms of transcripts and manifests.
+"""Read all forms of transcripts and manifests.
 
 A reader takes a path, and the field with the text if it is given.
 
@@ -36,8 +36,9 @@ KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "langua
 
 
 def _with_names_of_lists(text: str, text_field: str | None) -> str:
-    """Return a line of JSON in which the audio is `wav` and the text is `txt`, by any names that
-    tables have for them.
+    """Return a line of JSON in which the audio is `wav` and the text is `txt`.
+
+    Tables may have them under any of their known names.
 
     A text that `text_field` names keeps its name.
 
@@ -45,9 +46,11 @@ def _with_names_of_lists(text: str, text_field: str | None) -> str:
         ListError: not a JSON object.
     """
     values = values_of(text)
-    for ours, names in (("wav", AUDIO_COLUMNS), ("txt", () if text_field else TEXT_COLUMNS)):
-        if name := next((name for name in names if name in values), None):
-            values[ours] = values.pop(name)
+    for our_name, names in (("wav", AUDIO_COLUMNS), ("txt", () if text_field else TEXT_COLUMNS)):
+        name = next((name for name in names if name in values), None)
+        if name is not None:
+            values[our_name] = values.pop(name)
+
     return json.dumps(values)
 
 
@@ -60,20 +63,24 @@ def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
     lines = []
     is_of_the_hub = Path(path).name.lower() == HUB_TABLE
     for number, text in numbered_lines(path):
-        if text.strip():
-            try:
-                entry = _with_names_of_lists(text, text_field) if is_of_the_hub else text
-                line = parse_raw_line(entry, text_field)
-            except ListError as error:
-                raise ListError(f"{path}:{number}: {error}") from None
-            lines.append(replace(line, wav=locate(line.wav, path)))
+        if not text.strip():
+            continue
+
+        try:
+            entry = _with_names_of_lists(text, text_field) if is_of_the_hub else text
+            line = parse_raw_line(entry, text_field)
+        except ListError as error:
+            raise ListError(f"{path}:{number}: {error}") from None
+
+        lines.append(replace(line, wav=locate(line.wav, path)))
 
     return lines
 
 
 def read_kaldi(folder: str, text_field: str | None = None) -> list[RawLine]:
-    """Read a Kaldi directory: `wav.scp`, `text`, and those of `segments`, `utt2dur`, `utt2spk`,
-    `utt2lang` that exist.
+    """Read a Kaldi directory: `wav.scp` and `text`.
+
+    `segments`, `utt2dur`, `utt2spk` and `utt2lang` are read if they exist.
 
     Raises:
         ListError: there is no such folder, or the tables do not fit together.
@@ -93,16 +100,20 @@ def read_kaldi(folder: str, text_field: str | None = None) -> list[RawLine]:
     for table, field in KALDI_TABLES.items():
         path = Path(folder, table)
         if path.exists():
-            values = read_filled_table(str(path))
-            kind = float if field == "duration" else str
-            lines = [
-                replace(line, extra={**line.extra, field: kind(values[line.key])})
-                if line.key in values
-                else line
-                for line in lines
-            ]
+            lines = _with_field(lines, field, read_filled_table(str(path)))
 
     return lines
+
+
+def _with_field(lines: list[RawLine], field: str, values: dict[str, str]) -> list[RawLine]:
+    """Return the lines with a field of a table; a line that the table lacks stays as it is."""
+    parse = float if field == "duration" else str
+    return [
+        replace(line, extra={**line.extra, field: parse(values[line.key])})
+        if line.key in values
+        else line
+        for line in lines
+    ]
 
 
 def read_lhotse(path: str, text_field: str | None = None) -> list[RawLine]:

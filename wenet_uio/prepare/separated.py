@@ -1,4 +1,4 @@
-"""Transcripts in TSV and CSV, one utterance per row, as in Common Voice and in spreadsheets.
+"""Read transcripts in TSV and CSV, one utterance per row, as in Common Voice and spreadsheets.
 
 The first row names the columns (COLUMNS); without such a row, every row is audio and text.
 """
@@ -46,8 +46,9 @@ def read_csv(path: str, text_field: str | None = None) -> list[RawLine]:
 
 
 def read_separated(path: str, delimiter: str, text_field: str | None = None) -> list[RawLine]:
-    """Read utterances, one per row; the first row names the columns (COLUMNS), or every row is
-    `audio, text`.
+    """Read utterances, one per row.
+
+    The first row names the columns (COLUMNS), or every row is `audio, text`.
 
     Relative paths start at the folder of the file. An utterance without a key gets the file name as
     key; `key_of_part` names parts of recordings. Empty rows are skipped.
@@ -64,15 +65,17 @@ def read_separated(path: str, delimiter: str, text_field: str | None = None) -> 
     if not rows:
         raise ListError(f"{path}: empty")
 
-    names = names_of_columns(rows[0][1], text_field)
+    first_number, first_row = rows[0]
+    names = names_of_columns(first_row, text_field)
     if names is None:
-        _check_first_row(f"{path}:{rows[0][0]}", rows[0][1], delimiter, text_field)
+        _check_first_row(f"{path}:{first_number}", first_row, delimiter, text_field)
         names = ["wav", "text"]
     else:
-        tell_text_column(path, [name.strip().lower() for name in rows[0][1]], text_field)
-        if twice := next((name for name in COLUMNS if names.count(name) > 1), None):
+        tell_text_column(path, [name.strip().lower() for name in first_row], text_field)
+        repeated = [name for name in COLUMNS if names.count(name) > 1]
+        if repeated:
             raise ListError(
-                f"{path}:{rows[0][0]}: two columns are named as {twice}; remove one of them"
+                f"{path}:{first_number}: two columns are named as {repeated[0]}; remove one of them"
             )
         rows = rows[1:]
 
@@ -136,7 +139,8 @@ def lines_of_table(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yield the number and text of each line of a table.
 
     Raises:
-        ListError: line ends are those of the old Mac. ValueError: a line is not UTF-8.
+        ListError: line ends are those of the old Mac.
+        ValueError: a line is not UTF-8.
     """
     for number, line in numbered_lines(path):
         if "\r" in line:
@@ -148,21 +152,25 @@ def lines_of_table(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def names_of_columns(header: list[str], text_field: str | None = None) -> list[str] | None:
-    """Our names of the columns, or their own names where we have none; None if the row is not a
-    header.
-    """
-    lowered = [name.strip().lower() for name in header]
-    ours = {}
-    chosen_text = {"text": (text_field.lower(),)} if text_field else {}
-    for name, spellings in (COLUMNS | chosen_text).items():
-        spelling = next((candidate for candidate in spellings if candidate in lowered), None)
-        if spelling is not None:
-            ours[spelling] = name
+    """Return our names of the columns, or their own names where we have none.
 
-    if not {"wav", "text"} <= set(ours.values()):
+    None if the row is not a header.
+    """
+    columns = [name.strip().lower() for name in header]
+    our_name_of = {}
+    chosen_text = {"text": (text_field.lower(),)} if text_field else {}
+    for our_name, spellings in (COLUMNS | chosen_text).items():
+        spelling = next((candidate for candidate in spellings if candidate in columns), None)
+        if spelling is not None:
+            our_name_of[spelling] = our_name
+
+    our_names = set(our_name_of.values())
+    if not {"wav", "text"} <= our_names:
         return None
 
-    return [ours.get(name, f"other_{name}" if name in ours.values() else name) for name in lowered]
+    # A column that has one of our names, but is not the one that was taken for it
+    other_name_of = {name: f"other_{name}" for name in columns if name in our_names}
+    return [our_name_of.get(name) or other_name_of.get(name, name) for name in columns]
 
 
 def tell_text_column(path: str, columns: Collection[str], text_field: str | None) -> None:
@@ -174,25 +182,29 @@ def tell_text_column(path: str, columns: Collection[str], text_field: str | None
 
 
 def field_of(line: RawLine, name: str) -> str | None:
-    """Return the value of a line's field under any name that COLUMNS has for it; None if the field
-    is missing or empty.
+    """Return the value of a line's field under any name that COLUMNS has for it.
+
+    None if the field is missing or empty.
     """
-    values = (
-        str(line.extra[alias]).strip()
-        for alias in COLUMNS[name]
-        if line.extra.get(alias) is not None
-    )
-    return next(filter(None, values), None)
+    for alias in COLUMNS[name]:
+        value = line.extra.get(alias)
+        text = "" if value is None else str(value).strip()
+        if text:
+            return text
+
+    return None
 
 
 def key_of_part(wav: str, start: float) -> str:
-    """Return the key of a part of a recording in a row without a key: the file name, and the start
-    in milliseconds.
+    """Return the key of a part of a recording in a row without a key.
+
+    It has the file name, and the start in milliseconds.
     """
     return f"{Path(wav).stem}_{round(start * 1000):07d}"
 
 
 def _line(fields: dict[str, str], path: str) -> RawLine:
+    """Return the utterance of a row, with fields by our names of the columns."""
     wav, text = fields.pop("wav").strip(), fields.pop("text").strip()
     if not wav:
         raise ListError("no audio")
@@ -209,8 +221,8 @@ def _line(fields: dict[str, str], path: str) -> RawLine:
     if channel is not None:
         extra["channel"] = int(channel)
 
-    place = os.path.expanduser(wav)  # noqa: PTH111 - a Path would spoil URIs
-    return RawLine(key, locate(place, path), text, start, end, extra, is_named_by_audio=not stated)
+    wav = locate(os.path.expanduser(wav), path)  # noqa: PTH111 - a Path would spoil URIs
+    return RawLine(key, wav, text, start, end, extra, is_named_by_audio=not stated)
 
 
 def _default_key(wav: str, start: float, end: float | None) -> str:
@@ -218,12 +230,16 @@ def _default_key(wav: str, start: float, end: float | None) -> str:
 
 
 def _times(fields: dict[str, str]) -> tuple[float, float | None, float | None]:
-    """Take start, end and duration of an utterance in seconds; a duration with a start gives the
-    end.
+    """Take start, end and duration of an utterance, in seconds, out of the fields.
+
+    A duration with a start gives the end.
     """
-    given_start, end, duration = (_number(fields, name) for name in ("start", "end", "duration"))
-    start = given_start or 0.0
-    if end is None and given_start is not None and duration is not None:
+    stated_start = _number(fields, "start")
+    end = _number(fields, "end")
+    duration = _number(fields, "duration")
+    start = stated_start or 0.0
+    # Without a start, the duration is that of the file, which need not be cut.
+    if end is None and stated_start is not None and duration is not None:
         end = start + duration
     if start < 0 or (end is not None and start >= end):
         raise ListError(f"starts at {start} s and ends at {end} s")
@@ -232,6 +248,7 @@ def _times(fields: dict[str, str]) -> tuple[float, float | None, float | None]:
 
 
 def _number(fields: dict[str, str], name: str) -> float | None:
+    """Take a number out of the fields; None if it is missing or empty."""
     value = fields.pop(name, "").strip()
     try:
         number = float(value) if value else None

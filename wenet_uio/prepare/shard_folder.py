@@ -1,5 +1,4 @@
-"""The folder of a shard list: its lock, its owner, and the removal of files that earlier or killed
-runs left in it.
+"""Hold the folder of a shard list: its lock, its owner, and removal of files of earlier runs.
 
 The shards of one prefix in a folder belong to one list. `.packed/PREFIX.list` has the path of this
 list.
@@ -26,8 +25,9 @@ receipt."""
 
 @contextmanager
 def only_run_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder; wait for another run, or for workers of a killed run, that still
-    write there.
+    """Hold the lock of a folder.
+
+    Wait for another run, or for workers of a killed run, that still write there.
     """
     lock = folder / RECEIPTS / "lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -39,8 +39,8 @@ def clear_temporaries(folder: Path, prefix: str, names: Collection[str]) -> None
     """Make the folders of the shards `names`, and remove temporary files that a killed run left."""
     for name in names:
         (folder / RECEIPTS / name).parent.mkdir(exist_ok=True)
-    for place in _places(folder):
-        for temporary in place.glob(f".{glob.escape(prefix)}_{NUMBER}*.tmp"):
+    for subfolder in _places(folder):
+        for temporary in subfolder.glob(f".{glob.escape(prefix)}_{NUMBER}*.tmp"):
             temporary.unlink()
 
 
@@ -66,14 +66,12 @@ def take_over(
     lost = [] if overwrite else _lost(folder, prefix, jobs)
     # Earlier versions left no note. A list that names the shards is then their owner.
     if lost and not (owner is None and _names_any(data_list, lost)):
-        to = (
-            f"the list {os.path.normpath(folder / owner)}"
-            if owner
-            else "another list, or were made by another tool"
-        )
+        owner_shown = "another list, or were made by another tool"
+        if owner:
+            owner_shown = f"the list {os.path.normpath(folder / owner)}"
         raise ValueError(
             f"{folder}: {len(lost)} shard(s) that {data_list} would replace or remove belong to "
-            f"{to}; the first is {lost[0].name}. Give another folder or another --prefix, or "
+            f"{owner_shown}; the first is {lost[0].name}. Give another folder or another --prefix, or "
             "--overwrite to lose these shards"
         )
 
@@ -92,8 +90,7 @@ def _lost(folder: Path, prefix: str, jobs: Sequence[ShardJob]) -> list[Path]:
 
 
 def remove_stale(folder: Path, prefix: str, names: Collection[str], tars: Collection[str]) -> None:
-    """Remove shards, indexes and receipts that earlier runs with this prefix made and this run did
-    not.
+    """Remove shards, indexes and receipts of this prefix that this run did not make.
 
     Args:
         names: the shards of this run, as paths in the folder without .tar; each has a receipt.
@@ -106,14 +103,16 @@ def remove_stale(folder: Path, prefix: str, names: Collection[str], tars: Collec
 
 
 def _files_of(folder: Path, prefix: str) -> list[tuple[Path, Path]]:
-    """Return shards, indexes and receipts of a prefix, each with the shard or receipt that it
-    belongs to: itself, or a tar.
+    """Return shards, indexes and receipts of a prefix, each with the file that it belongs to.
+
+    An index belongs to its tar, a shard or receipt to itself.
     """
     files = []
-    for place in _places(folder):
-        for path in sorted(place.glob(f"{glob.escape(prefix)}_{NUMBER}*")):
-            start = len(Path(prefix).name)
-            if match := FILE.fullmatch(path.name, start):
+    prefix_length = len(Path(prefix).name)
+    for subfolder in _places(folder):
+        for path in sorted(subfolder.glob(f"{glob.escape(prefix)}_{NUMBER}*")):
+            match = FILE.fullmatch(path.name, prefix_length)
+            if match:
                 files.append((path, path.with_name(path.name[: match.end("whole")])))
 
     return files
@@ -128,9 +127,7 @@ def _names_any(data_list: str, tars: Sequence[Path]) -> bool:
 
 
 def _places(folder: Path) -> list[Path]:
-    """Return the folders that runs write to: `folder`, those of duration groups, and those of their
-    receipts.
-    """
+    """Return the folders that runs write to: `folder`, those of groups, and those of receipts."""
     receipts = folder / RECEIPTS
     groups = [path.name for path in receipts.iterdir() if path.is_dir()]
     return [

@@ -1,5 +1,4 @@
-"""The work of one packing worker: read and encode utterances, write them to a shard, and leave a
-receipt.
+"""Encode utterances, write them to a shard, and leave a receipt: the work of one worker.
 
 The receipt has a fingerprint of the options and of path, size and time of each audio file. A later
 run keeps shards whose receipt has the fingerprint that it expects.
@@ -84,8 +83,10 @@ def pack_shard(job: ShardJob) -> tuple[Receipt, bool]:
     Returns:
         the receipt, and whether shards were made.
     """
-    if receipt := receipt_of_earlier_run(job):
-        return receipt, False
+    earlier = receipt_of_earlier_run(job)
+    if earlier is not None:
+        return earlier, False
+
     receipt = _pack(job, _fingerprint(job))
     write_receipt(_receipt_path(job), receipt)
     return receipt, True
@@ -96,7 +97,9 @@ def receipt_of_earlier_run(job: ShardJob) -> Receipt | None:
     receipt = read_receipt(_receipt_path(job))
     if receipt is None or receipt.fingerprint != _fingerprint(job):
         return None
-    return receipt if all(_is_there(job.folder, shard) for shard in receipt.shards) else None
+
+    is_complete = all(_is_there(job.folder, shard) for shard in receipt.shards)
+    return receipt if is_complete else None
 
 
 def read_receipt(path: Path) -> Receipt | None:
@@ -120,20 +123,16 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
     An utterance cut from a recording takes memory for itself only, not for the recording.
 
     Raises:
-        AudioError: the audio cannot be read, or cannot be stored that way. OSError: the file cannot
-            be opened.
+        AudioError: the audio cannot be read, or cannot be stored that way.
+        OSError: the file cannot be opened.
     """
-    if is_cut(utterance):
-        source = utterance.wav
-        info = audio_info(source)
-        if info.is_features:
-            return _packed_features(utterance, storing, source)
-    else:
-        source = read_encoded(utterance.wav)
-        info = audio_info(source)
-        if info.is_features:
-            return _packed_features(utterance, storing, source)
+    # A path where only a part is read; bytes where all of the file is needed.
+    source = utterance.wav if is_cut(utterance) else read_encoded(utterance.wav)
+    info = audio_info(source)
+    if info.is_features:
+        return _packed_features(utterance, storing, source)
 
+    if isinstance(source, bytes):
         require_whole(source)
         if is_copied(utterance, storing, info.sample_rate):
             suffix = _suffix(utterance)
@@ -152,8 +151,9 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
 
 
 def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) -> PackedSample:
-    """Return stored features of an utterance: their bytes, or `.npy` of a part that has to be read
-    from the path `source`.
+    """Return stored features of an utterance.
+
+    A whole matrix keeps its bytes; of a part, which is read from the path `source`, `.npy` is made.
 
     Raises:
         AudioError: the features cannot be read, or `storing` says to store them in another way.
@@ -164,11 +164,12 @@ def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) 
         )
 
     matrix, rate = read_signal(source, utterance.start, utterance.end)
-    data, suffix = (
-        (npy_of(matrix), "npy") if isinstance(source, str) else (source, _suffix(utterance))
-    )
-    if data.startswith(KALDI):
-        suffix = "ark"
+    if isinstance(source, str):
+        data, suffix = npy_of(matrix), "npy"
+    elif source.startswith(KALDI):
+        data, suffix = source, "ark"
+    else:
+        data, suffix = source, _suffix(utterance)
 
     suffix = suffix if suffix in ARRAY_SUFFIXES else "npy"  # readers go by the content
     return PackedSample(utterance.key, utterance.text, data, suffix, len(matrix), rate)
@@ -176,9 +177,8 @@ def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) 
 
 def is_cut(utterance: RawLine) -> bool:
     """Tell whether an utterance is a part of its recording, or of its matrix of features."""
-    return (
-        bool(utterance.start) or utterance.end is not None or not place_of(utterance.wav).is_whole
-    )
+    has_times = bool(utterance.start) or utterance.end is not None
+    return has_times or not place_of(utterance.wav).is_whole
 
 
 def is_copied(utterance: RawLine, storing: Storing, sample_rate: int) -> bool:
@@ -191,6 +191,7 @@ def is_copied(utterance: RawLine, storing: Storing, sample_rate: int) -> bool:
 
 
 def _pack(job: ShardJob, fingerprint: str) -> Receipt:
+    """Write the utterances to as many shards as `max_bytes` needs; memory holds one utterance."""
     bad: list[Failure] = []
     may_be_temporary = False
 
@@ -203,35 +204,34 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
                 bad.append((utterance.key, why_bad(utterance, error)))
                 may_be_temporary |= is_temporary(error)
 
-    rest = samples()
-    following = next(rest, None)
+    remaining = samples()
+    next_sample = next(remaining, None)
 
     def one_shard() -> Iterator[PackedSample]:
-        nonlocal following
+        nonlocal next_sample
         size = END_BYTES
-        while following is not None:
+        while next_sample is not None:
             if job.max_bytes is not None:
-                more = bytes_in_shard(following)
-                if size > END_BYTES and size + more > job.max_bytes:
+                sample_size = bytes_in_shard(next_sample)
+                if size > END_BYTES and size + sample_size > job.max_bytes:
                     return
-                size += more
-            yield following
-            following = next(rest, None)
+                size += sample_size
+
+            yield next_sample
+            next_sample = next(remaining, None)
 
     shards: list[dict[str, Any]] = []
-    while following is not None:
+    while next_sample is not None:
         name = f"{job.name}_{len(shards)}.tar" if shards else f"{job.name}.tar"
         rows, size, sha256 = write_shard(Path(job.folder, name), one_shard())
-        seconds = round(float(rows.seconds.sum()), 3)
-        shards.append(
-            {
-                "path": name,
-                "utterances": len(rows),
-                "seconds": seconds,
-                "bytes": size,
-                "sha256": sha256,
-            }
-        )
+        shard = {
+            "path": name,
+            "utterances": len(rows),
+            "seconds": round(float(rows.seconds.sum()), 3),
+            "bytes": size,
+            "sha256": sha256,
+        }
+        shards.append(shard)
 
     assert sum(shard["utterances"] for shard in shards) + len(bad) == len(job.utterances)
     return Receipt(None if may_be_temporary else fingerprint, shards, bad)
@@ -250,8 +250,9 @@ def why_bad(utterance: RawLine, error: AudioError | OSError) -> str:
 
 
 def is_temporary(error: Exception) -> bool:
-    """Tell whether the next run may read this audio: after errors of the disk or the network, not
-    if a file is missing.
+    """Tell whether the next run may read this audio.
+
+    So it may after errors of the disk or the network, not if a file is missing.
     """
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
@@ -266,18 +267,21 @@ def version_of_file(path: str) -> tuple[int, int] | None:
 
 
 def _fingerprint(job: ShardJob) -> str:
+    """Return a hash of all that the bytes of the shards depend on."""
     state = blake2b(repr((FORM, astuple(job.storing), job.max_bytes)).encode(), digest_size=16)
     for line in job.utterances:
         version = version_of_file(place_of(line.wav).path)
-        others = (line.extra,) if line.extra else ()
-        state.update(
-            repr((line.key, line.wav, line.text, line.start, line.end, version, *others)).encode()
-        )
+        values = (line.key, line.wav, line.text, line.start, line.end, version)
+        # Only if there are other fields, so that receipts of earlier versions stay valid.
+        if line.extra:
+            values = (*values, line.extra)
+        state.update(repr(values).encode())
 
     return state.hexdigest()
 
 
 def _is_there(folder: str, shard: dict[str, Any]) -> bool:
+    """Tell whether a shard has its size, and an index."""
     path = Path(folder, shard["path"])
     return path.is_file() and path.stat().st_size == shard["bytes"] and sidecar_of(path).is_file()
 
@@ -286,9 +290,14 @@ def _read_channels(
     source: bytes | str, utterance: RawLine, channels: int
 ) -> tuple[np.ndarray, int]:
     """Read samples (samples, channels), int16 if the file stores int16, and their rate in Hz."""
-    segment = utterance.start, utterance.end
-    read = [read_audio(source, *segment, channel, keep_int16=True) for channel in range(channels)]
-    return np.stack([samples for samples, _ in read], axis=1), read[0][1]
+    waveforms, rate = [], 0
+    for channel in range(channels):
+        waveform, rate = read_audio(
+            source, utterance.start, utterance.end, channel, keep_int16=True
+        )
+        waveforms.append(waveform)
+
+    return np.stack(waveforms, axis=1), rate
 
 
 def _suffix(utterance: RawLine) -> str:
@@ -296,7 +305,7 @@ def _suffix(utterance: RawLine) -> str:
 
 
 def _resample(samples: np.ndarray, rate: int, target: int) -> np.ndarray:
-    import torch  # here, since it takes a second and 200 MB
+    import torch  # takes a second and 200 MB, which few packing runs need
 
     from wenet_uio.dataset.chain.waveform import resample
 

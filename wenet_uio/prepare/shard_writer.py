@@ -1,4 +1,4 @@
-"""Writing a shard: a tar of samples, and the index beside it."""
+"""Write a shard: a tar of samples, and the index beside it."""
 
 from __future__ import annotations
 
@@ -70,9 +70,8 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
                 tar.append(f"{sample.key}.json", _json(sample.extra))
                 has_fields = True
 
-            records.append(
-                record_of(RawLine(sample.key, name, sample.text, extra=dict(sample.extra)), name)
-            )
+            line = RawLine(sample.key, name, sample.text, extra=dict(sample.extra))
+            records.append(record_of(line, name))
             entries.append(
                 Entry(
                     key=sample.key,
@@ -88,10 +87,8 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
 
         tar.write(b"\0" * END_BYTES)
 
-    rows = replace(
-        _with_records(entries, records) if has_fields else rows_of(entries),
-        tar_pages=pages_of(path),
-    )
+    rows = _with_records(entries, records) if has_fields else rows_of(entries)
+    rows = replace(rows, tar_pages=pages_of(path))
     write_index([sidecar_of(path)], rows, [], {"tar_bytes": tar.size})
     return Written(rows, tar.size, tar.digest.hexdigest())
 
@@ -124,15 +121,16 @@ def bytes_of_member(name: str, size: int) -> int:
 
 
 class TarWriter:
-    """Write members, and keep size and digest of the bytes written, so that the tar need not be
-    read again.
-    """
+    """Writes members, with size and digest of the bytes, so that the tar need not be read again."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self.size, self.digest = file, 0, hashlib.sha256()
+        self._file = file
+        self.size = 0
+        """Bytes written so far."""
+        self.digest = hashlib.sha256()
 
     def append(self, name: str, data: bytes) -> int:
-        """Write one member; returns the offset of its data."""
+        """Write one member; return the offset of its data."""
         self.write(_header(name, len(data)))
         offset = self.size
         self.write(data)

@@ -1,5 +1,4 @@
-"""Deciding which utterances go into which shard: shuffled, grouped by duration, bounded in number
-and in bytes.
+"""Decide which utterances go into which shard: shuffled, grouped by duration, bounded in size.
 
 Sizes in bytes are known from headers, except those of flac and opus. For these, a straight line is
 fitted through up to 64 encoded utterances; whatever still exceeds the bound goes into a further
@@ -109,13 +108,16 @@ class ShardPlan:
 def plan_shards(
     utterances: Sequence[RawLine], options: ShardOptions, executor: Executor
 ) -> ShardPlan:
-    """Divide utterances into shards within the bounds of `options`, each group of durations on its
-    own.
+    """Divide utterances into shards within the bounds of `options`.
+
+    Each group of durations is divided on its own.
 
     Audio headers are read only if there are groups or a bound in bytes.
     """
-    if (seed := options.seed) is not None:
+    seed = options.seed
+    if seed is not None:
         utterances = sorted(utterances, key=lambda line: _random(seed, line.key))
+
     if not options.groups and options.max_bytes is None:
         folders = {"": range(len(utterances))}
         return ShardPlan(_shards(utterances, folders, [0] * len(utterances), options), [], [])
@@ -193,12 +195,17 @@ def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
             if not count:
                 raise AudioError(f"{line.wav}: no audio between {line.start} s and {line.end} s")
 
-            size = encoded_size(line.wav)
-            measurements.append(
-                MeasuredLine(count / info.sample_rate, count, info.sample_rate, info.channels, size)
+            measurement = MeasuredLine(
+                seconds=count / info.sample_rate,
+                num_samples=count,
+                sample_rate=info.sample_rate,
+                channels=info.channels,
+                file_bytes=encoded_size(line.wav),
             )
         except AudioError as error:
-            measurements.append(str(error))
+            measurement = str(error)
+
+        measurements.append(measurement)
 
     return measurements
 
@@ -214,8 +221,9 @@ def _by_folder(
     measured: Sequence[MeasuredLine | str],
     groups: Sequence[DurationGroup],
 ) -> tuple[dict[str, list[int]], list[tuple[str, float]]]:
-    """Return numbers of the utterances by folder of their group, and key and seconds of utterances
-    in no group.
+    """Return numbers of the utterances by folder of their group.
+
+    Also key and seconds of utterances in no group.
     """
     folders: dict[str, list[int]] = {f"{group.name}/": [] for group in groups} or {"": []}
     outside: list[tuple[str, float]] = []
@@ -244,11 +252,15 @@ def _shards(
     sizes: Sequence[int],
     options: ShardOptions,
 ) -> list[tuple[str, Sequence[RawLine]]]:
-    return [
-        (f"{folder}{options.prefix}_{shard:09d}", [utterances[number] for number in run])
-        for folder, numbers in folders.items()
-        for shard, run in enumerate(_runs(numbers, sizes, options.per_shard, options.max_bytes))
-    ]
+    """Return name and utterances of each shard, numbered within each folder."""
+    shards: list[tuple[str, Sequence[RawLine]]] = []
+    for folder, numbers in folders.items():
+        runs = _runs(numbers, sizes, options.per_shard, options.max_bytes)
+        for shard, run in enumerate(runs):
+            name = f"{folder}{options.prefix}_{shard:09d}"
+            shards.append((name, [utterances[number] for number in run]))
+
+    return shards
 
 
 def _sizes(
@@ -257,8 +269,9 @@ def _sizes(
     storing: Storing,
     executor: Executor,
 ) -> list[int]:
-    """Return bytes of each utterance in a tar: exact if it is copied or stored as wav, otherwise
-    estimated by a pilot.
+    """Return the bytes of each utterance in a tar.
+
+    They are exact if it is copied or stored as wav, otherwise estimated by a pilot.
     """
     pairs = [
         (line, measurement)
@@ -282,12 +295,12 @@ def _sizes(
             return math.ceil(MARGIN * expected(measurement.num_samples * measurement.channels))
 
         rate = storing.resample_rate or measurement.sample_rate
-        return WAV_HEADER_BYTES + 2 * measurement.channels * math.ceil(
-            measurement.num_samples * rate / measurement.sample_rate
-        )
+        resampled = math.ceil(measurement.num_samples * rate / measurement.sample_rate)
+        return WAV_HEADER_BYTES + 2 * measurement.channels * resampled
 
     def size(line: RawLine, measurement: MeasuredLine) -> int:
         text = bytes_of_member(f"{line.key}.txt", len(line.text.encode()))
+        # Any suffix: the header of a member has one size unless its name is very long.
         return text + bytes_of_member(f"{line.key}.flac", audio_bytes(line, measurement))
 
     return [
@@ -299,18 +312,20 @@ def _sizes(
 def _pilot(
     encoded: list[tuple[RawLine, MeasuredLine]], storing: Storing, executor: Executor
 ) -> np.poly1d:
-    """Return expected bytes of encoded audio by its number of samples: a straight line through some
-    utterances.
+    """Return a function of the number of samples that gives the expected bytes of encoded audio.
+
+    It is a straight line through some utterances.
     """
     pilot = encoded[:: -(-len(encoded) // PILOT_UTTERANCES)]
-    lengths = list(
-        executor.map(_encoded_bytes, [(line, storing) for line, _ in pilot], "pilot", len(pilot))
-    )
+    jobs = [(line, storing) for line, _ in pilot]
+    sizes = list(executor.map(_encoded_bytes, jobs, "pilot", len(pilot)))
     samples = [measurement.num_samples * measurement.channels for _, measurement in pilot]
-    return np.poly1d(np.polyfit(samples, lengths, 1 if len(set(samples)) > 1 else 0))
+    degree = 1 if len(set(samples)) > 1 else 0
+    return np.poly1d(np.polyfit(samples, sizes, degree))
 
 
 def _encoded_bytes(job: tuple[RawLine, Storing]) -> int:
+    """Encode an utterance, and return the number of its bytes."""
     try:
         return len(encode_sample(*job).audio)
     except (AudioError, OSError):
@@ -324,8 +339,8 @@ def _runs(
     run: list[int] = []
     size = END_BYTES
     for number in numbers:
-        full = len(run) == per_shard or (max_bytes is not None and size + sizes[number] > max_bytes)
-        if run and full:
+        exceeds_bytes = max_bytes is not None and size + sizes[number] > max_bytes
+        if run and (len(run) == per_shard or exceeds_bytes):
             yield run
             run, size = [], END_BYTES
 
@@ -337,7 +352,6 @@ def _runs(
 
 
 def _random(seed: int, key: str) -> bytes:
-    """Sort key for shuffling: a hash of seed and key."""
-    return blake2b(
-        key.encode(), digest_size=8, salt=(seed & (2**64 - 1)).to_bytes(8, "little")
-    ).digest()
+    """Return the sort key for shuffling: a hash of seed and key."""
+    salt = (seed & (2**64 - 1)).to_bytes(8, "little")
+    return blake2b(key.encode(), digest_size=8, salt=salt).digest()

@@ -1,4 +1,4 @@
-"""Texts with times in long recordings: SRT and WebVTT subtitles, Praat's TextGrid, NIST's CTM."""
+"""Read texts with times in long recordings: SRT, WebVTT, Praat's TextGrid, NIST's CTM."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ class Tier:
 
 
 def text_of_file(path: str | Path) -> str:
-    """Return the text of a whole file in UTF-8, or in UTF-16 with a byte order mark, as Praat
-    writes it.
+    """Return the text of a whole file in UTF-8.
+
+    UTF-16 with a byte order mark, as Praat writes it, is read as well.
 
     Raises:
         ListError: the file has another encoding, or NUL characters.
@@ -87,8 +88,9 @@ def text_of_file(path: str | Path) -> str:
 
 
 def read_subtitles(path: str | Path) -> list[TimedText]:
-    """Read the cues of a SRT or WebVTT file; those without a text are left out, and marks inside
-    texts are removed.
+    """Read the cues of a SRT or WebVTT file.
+
+    Cues without a text are left out, and marks inside texts are removed.
 
     Raises:
         ListError: a cue ends before it starts, its times are damaged, text is before the first cue,
@@ -113,7 +115,8 @@ def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
     cues: list[Cue] = []
     is_inside = False
     for number, line in enumerate(lines, 1):
-        if times := TIMES.fullmatch(line):
+        times = TIMES.fullmatch(line)
+        if times:
             if is_inside:
                 _drop_number(cues[-1][2])
             cues.append((*_span(times.groups(), f"{path}:{number}"), []))
@@ -141,6 +144,7 @@ def _drop_number(texts: list[str]) -> None:
 
 
 def _span(fields: Sequence[str | None], place: str) -> tuple[float, float]:
+    """Return start and end in seconds; the fields are those of TIMES, four for each time."""
     start, end = _seconds(fields[:4]), _seconds(fields[4:])
     if start > end:
         raise ListError(f"{place}: a cue starts at {start} s and ends at {end} s")
@@ -153,12 +157,15 @@ def _seconds(fields: Sequence[str | None]) -> float:
 
 
 def _cue(start: float, end: float, texts: Sequence[str], is_vtt: bool) -> TimedText:
+    """Return a cue as plain text; only WebVTT has names of speakers and escapes of HTML."""
     text = " ".join(texts)
     voice = VOICE.search(text) if is_vtt else None
+    speaker = voice[1].strip() if voice else None
     plain = TAG.sub("", text)
-    plain = unescape(plain) if is_vtt else plain
+    if is_vtt:
+        plain = unescape(plain)
 
-    return TimedText(start, end, " ".join(plain.split()), voice[1].strip() if voice else None)
+    return TimedText(start, end, " ".join(plain.split()), speaker)
 
 
 def read_textgrid(path: str | Path) -> list[Tier]:
@@ -185,27 +192,37 @@ def read_textgrid(path: str | Path) -> list[Tier]:
 
 
 def _tokens(text: str) -> Iterator[str]:
+    """Yield the texts and numbers of a TextGrid."""
     for match in TOKEN.finditer(text):
-        if match[2] is not None or match[1] is not None:
-            yield match[2] if match[2] is not None else match[1].replace('""', '"')
+        quoted, number = match.groups()
+        if number is not None:
+            yield number
+        elif quoted is not None:
+            yield quoted.replace('""', '"')
 
 
 def _tier(tokens: Iterator[str]) -> Tier:
+    """Read a tier: its kind, name, times and number of rows come before the rows."""
     kind, name, _, _, count = (next(tokens) for _ in range(5))
     fields = 3 if kind == "IntervalTier" else 2
     rows = [[next(tokens) for _ in range(fields)] for _ in range(int(count))]
     if kind != "IntervalTier":
         return Tier(name, [])  # points have no duration
 
-    texts = ((float(start), float(end), " ".join(label.split())) for start, end, label in rows)
-    return Tier(
-        name, [TimedText(*interval) for interval in texts if interval[2].lower() not in SILENCES]
-    )
+    intervals = []
+    for start, end, label in rows:
+        text = " ".join(label.split())
+        interval = TimedText(float(start), float(end), text)
+        if text.lower() not in SILENCES:
+            intervals.append(interval)
+
+    return Tier(name, intervals)
 
 
 def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
-    """Read the words of a CTM, `recording channel start duration word`, by recording and channel,
-    ordered by time.
+    """Read the words of a CTM by recording and channel, ordered by time.
+
+    A line is `recording channel start duration word`.
 
     Raises:
         ListError: a line has too few fields, or a time that is no number.
@@ -227,19 +244,20 @@ def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
         if not (0 <= start < math.inf and 0 <= duration < math.inf):
             raise ListError(f"{path}:{number}: starts at {start} s and lasts {duration} s")
 
-        of_recording = words.setdefault((recording, channel), [])
+        of_channel = words.setdefault((recording, channel), [])
         if word.lower() not in SILENCES:
-            of_recording.append(TimedText(start, start + duration, word))
+            of_channel.append(TimedText(start, start + duration, word))
 
-    return {
-        name: sorted(channel_words, key=lambda word: word.start)
-        for name, channel_words in words.items()
-    }
+    for of_channel in words.values():
+        of_channel.sort(key=lambda word: word.start)
+
+    return words
 
 
 def joined_words(words: Sequence[TimedText]) -> list[TimedText]:
-    """Join words, ordered by time, into utterances that end at a pause and are at most LONGEST
-    seconds.
+    """Join words, ordered by time, into utterances of at most LONGEST seconds.
+
+    An utterance ends at a pause.
     """
     joined: list[TimedText] = []
     for word in words:

@@ -1,4 +1,4 @@
-"""Uploading shards to object storage in parallel, except those that are there already."""
+"""Upload shards to object storage in parallel, except those that are there already."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def try_store(target: str) -> None:
     """Check that a folder of a store can be written: write an empty object, and remove it.
 
     Raises:
-        ListError: `target` is not a URI. DriverError: its driver is not installed. StorageError:
-            the store refuses; the message has its answer and the environment variables that it
-            depends on.
+        ListError: `target` is not a URI.
+        DriverError: its driver is not installed.
+        StorageError: the store refuses; the message has its answer and the environment variables
+            that it depends on.
     """
     uri = f"{_folder(target)}/.trial-{uuid4().hex}"
     with _told(target):
@@ -42,8 +43,9 @@ def try_store(target: str) -> None:
 def put_shards(
     data_list: str, target: str, remote_list: str, executor: Executor
 ) -> tuple[int, int]:
-    """Copy the local shards of a list and their indexes below `target` (s3://bucket/folder), and
-    write the remote list.
+    """Copy local shards of a list and their indexes below `target`, and write the remote list.
+
+    `target` is such as s3://bucket/folder.
 
     A file is skipped if the store has an object of the same size that is not older. So a repeated
     run copies what is missing or newer.
@@ -52,8 +54,8 @@ def put_shards(
         the number of shards, and how many of them were copied.
 
     Raises:
-        ListError: two shards have the same file name, or `target` is not a URI. DriverError,
-            StorageError: as of `try_store`.
+        ListError: two shards have the same file name, or `target` is not a URI.
+        DriverError, StorageError: as of `try_store`.
     """
     shards = read_shard_list(data_list)
     uris = [f"{_folder(target)}/{Path(shard).name}" for shard in shards]
@@ -79,25 +81,23 @@ def _folder(target: str) -> str:
 
 
 def _put_shard(job: tuple[str, str]) -> bool:
+    """Copy a shard and its index; return whether the shard was copied."""
     shard, uri = job
     _put(str(sidecar_of(shard)), f"{uri}.idx")
     return _put(shard, uri)
 
 
 def _put(path: str, uri: str) -> bool:
-    """Copy a file unless the store has it; returns whether it was copied."""
+    """Copy a file unless the store has it; return whether it was copied."""
     status = Path(path).stat()
     with _told(uri):
         store, name = driver(uri, ATTEMPTS)
         if store.exists(name) and store.size(name) == status.st_size:
-            # Stores date in whole seconds
-            remote_time, local_time = (
-                _modified(store, name),
-                int(status.st_mtime),
-            )
-            if remote_time.replace(
-                tzinfo=remote_time.tzinfo or timezone.utc
-            ) >= datetime.fromtimestamp(local_time, timezone.utc):
+            remote_time = _modified(store, name)
+            remote_time = remote_time.replace(tzinfo=remote_time.tzinfo or timezone.utc)
+            # Stores date in whole seconds.
+            local_time = datetime.fromtimestamp(int(status.st_mtime), timezone.utc)
+            if remote_time >= local_time:
                 return False
 
         store.put_file(path, name)
@@ -105,15 +105,14 @@ def _put(path: str, uri: str) -> bool:
 
 
 def _modified(store: Any, name: str) -> datetime:
-    """Return when an object was written. ossfs gives seconds since the epoch, and takes them for
-    local time in `modified`.
+    """Return when an object was written.
+
+    ossfs gives seconds since the epoch, and takes them for local time in `modified`.
     """
-    seconds = store.info(name).get("LastModified")
-    return (
-        datetime.fromtimestamp(seconds, timezone.utc)
-        if isinstance(seconds, int)
-        else store.modified(name)
-    )
+    last_modified = store.info(name).get("LastModified")
+    if isinstance(last_modified, int):
+        return datetime.fromtimestamp(last_modified, timezone.utc)
+    return store.modified(name)
 
 
 @contextmanager
