@@ -1,6 +1,4 @@
-"""Attention beam search: token by token, with the left-to-right decoder alone or together with
-CTC.
-"""
+"""Search token by token with the left-to-right attention decoder, alone or together with CTC."""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ def attention_beam_search(
     prompts: Prompts,
     ctc: CtcPrefixScore | None = None,
 ) -> list[NBest]:
-    """Extend `beam_size` hypotheses of every utterance until they have ended, or have as many
-    tokens as frames.
+    """Extend `beam_size` hypotheses of every utterance until they have ended.
+
+    A hypothesis has at most as many tokens as the utterance has frames.
 
     Args:
         encoder_out: (B, T', D).
@@ -86,8 +85,9 @@ def attention_beam_search(
 
 
 def _with_eos(log_probs: torch.Tensor, count: int, eos: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the `count` best tokens (B, K, N); eos replaces the last of them if it is not among
-    them.
+    """Return the `count` best tokens (B, K, N) with their log-probabilities, always with eos.
+
+    If eos is not among them, it replaces the last one.
     """
     candidates = log_probs.topk(count, dim=2).indices
     lacking = (candidates != eos).all(dim=2)

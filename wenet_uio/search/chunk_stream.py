@@ -1,5 +1,6 @@
-"""Live streams of models that encode chunk by chunk with caches; chunks of several streams run as a
-batch.
+"""Recognise live streams chunk by chunk, with models whose encoders have caches.
+
+Chunks of several streams run as a batch.
 """
 
 from __future__ import annotations
@@ -129,8 +130,11 @@ class ChunkStream(LiveStream):
                 self._encoder.end()
 
     def _hear(self, encoded: torch.Tensor, labels: list[int], silent: np.ndarray) -> None:
-        """Take the encoder frames of a chunk (1, T', D), their best labels, and which of them are
-        silent.
+        """Take the encoder frames of a chunk (1, T', D).
+
+        Args:
+            labels: best label of each frame.
+            silent: (T',) whether each frame is silent.
         """
         self._encoded.append(encoded)
         self._frames += len(labels)

@@ -1,4 +1,4 @@
-"""From features to hypotheses, in one or several decode modes."""
+"""Decode features to hypotheses, in one or several decode modes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
 
 
 class Search(NamedTuple):
-    """Modes, options and scorers of a decoding run; the last three arguments of `decode`."""
+    """Modes, options and scorers of a decoding run."""
 
     modes: Sequence[str]
     options: DecodeOptions
@@ -93,8 +93,9 @@ def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOpti
 
 
 def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
-    """Return the first `options.nbest` hypotheses of utterance `row`, with frames of the tokens if
-    `options.token_times`.
+    """Return the first `options.nbest` hypotheses of utterance `row`.
+
+    With `options.token_times`, they have the frames of their tokens.
     """
     nbest = nbest[: batch.options.nbest]
     if not batch.options.token_times or batch.model.ctc_weight == 0 < batch.model.attention_weight:
@@ -107,8 +108,10 @@ def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
 
 
 def _timed(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypothesis:
-    """Add frame and confidence of each token to the hypothesis; log_probs (T', V) are those of its
-    utterance.
+    """Add frame and confidence of each token to a hypothesis.
+
+    Args:
+        log_probs: (T', V) CTC log-probabilities of its utterance.
     """
     if hypothesis.frames is not None:
         return hypothesis

@@ -19,8 +19,9 @@ Result = TypeVar("Result")
 
 
 class Decoding(Generic[AnyModel]):
-    """One batch in several modes; what modes share is computed once, when the first of them needs
-    it.
+    """One batch in several modes.
+
+    What modes share is computed once, when the first of them needs it.
     """
 
     def __init__(

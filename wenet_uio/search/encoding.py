@@ -11,8 +11,9 @@ from wenet_uio.search.types import DecodeOptions
 def encode_in_chunks(
     model: DecodingModel, feats: torch.Tensor, feats_lengths: torch.Tensor, options: DecodeOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Encode features (B, T, F) of lengths (B,) with full context or in chunks; see
-    ASRModel.encode.
+    """Encode features (B, T, F) of lengths (B,) with full context or in chunks.
+
+    See ASRModel.encode.
     """
     return model.encode(
         feats,

@@ -1,4 +1,4 @@
-"""Decode modes: which ones a model can do, and why it cannot do another."""
+"""Tell which decode modes a model can do, and why it cannot do another."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def known_modes() -> dict[str, DecodeMode]:
 
 
 def check_modes(modes: Sequence[str], family: Family | None = None) -> None:
-    """Raise a ValueError with the known modes if one of `modes` is unknown, or if `modes` is
-    empty.
+    """Check that there are modes, and that all are known.
 
     Args:
         family: of the model. Without it, names with a dot pass: they are modes of other packages.
@@ -37,8 +36,9 @@ def check_modes(modes: Sequence[str], family: Family | None = None) -> None:
 
 
 def possible_modes(model: DecodingModel) -> list[str]:
-    """Decode modes that `model` is trained for: the weights of all parts that the mode needs are
-    above 0.
+    """Return the decode modes that `model` is trained for.
+
+    The weights in the loss of all parts that such a mode needs are above 0.
     """
     return [mode.name for mode in model.family.modes if not _untrained(model, mode)]
 

@@ -12,11 +12,10 @@ from wenet_uio.search.types import DecodeOptions, Hypothesis
 
 
 class TokenRules(Protocol):
-    """Which tokens may follow, and what they mean in the text that was found."""
+    """Rules for the tokens that may follow, and their meaning in the result."""
 
     def apply(self, log_probs: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
-        """Return log-probabilities (B, K, V) of the next token with -inf for those that may not
-        follow.
+        """Set log-probabilities of next tokens that may not follow to -inf.
 
         Args:
             log_probs: (B, K, V) of the next token of K hypotheses.

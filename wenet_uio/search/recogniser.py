@@ -38,9 +38,7 @@ class Recogniser:
 
 
 def add_trust_code(parser: argparse.ArgumentParser) -> None:
-    """Add --trust_code, the option of every command that reads the train.yaml of a trained
-    model.
-    """
+    """Add --trust_code, the option of commands that read the train.yaml of a trained model."""
     parser.add_argument(
         "--trust_code",
         action="store_true",
@@ -115,8 +113,7 @@ def load_recogniser(
 
 
 def with_dtype(options: DecodeOptions, config: Config, device: torch.device) -> DecodeOptions:
-    """Replace `dtype` None or `auto` by the arithmetic of a model with this train.yaml on this
-    device.
+    """Replace `dtype` None or `auto` by the arithmetic of this model on this device.
 
     `cudnn_attention` of the train.yaml takes effect here, too.
     """

@@ -1,6 +1,4 @@
-"""Attention rescoring: reorder the hypotheses of CTC prefix beam search by scores of the attention
-decoder.
-"""
+"""Reorder the hypotheses of CTC prefix beam search by scores of the attention decoder."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ def _decoder_scores(
     reverse_weight: float,
     prompts: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the log-probability (N,) of each token sequence followed by eos, after its prompt (N,
-    P).
-    """
+    """Return the log-probability (N,) of each token sequence with eos, after its prompt (N, P)."""
     memory, memory_lengths = encoded
     lengths = torch.tensor([len(row) for row in tokens], device=memory.device) + prompts.size(1)
     text = pad_sequence([torch.tensor(row, dtype=torch.int64) for row in tokens], True, model.eos)
@@ -108,8 +104,15 @@ def _decoder_scores(
 def _sum_of_next(
     logits: torch.Tensor, hyps: torch.Tensor, lengths: torch.Tensor, eos: int
 ) -> torch.Tensor:
-    """Sum of the log-probabilities of the next tokens in each sequence; logits (N, U, V), hyps (N,
-    U) with sos.
+    """Sum the log-probabilities of the next tokens in each sequence.
+
+    Args:
+        logits: (N, U, V).
+        hyps: (N, U) tokens with sos.
+        lengths: (N,) tokens of each sequence.
+
+    Returns:
+        (N,).
     """
     following = torch.nn.functional.pad(hyps[:, 1:], (0, 1), value=eos)  # next token of each token
     values = logits.float().log_softmax(dim=-1).gather(2, following.unsqueeze(2)).squeeze(2)

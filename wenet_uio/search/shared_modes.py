@@ -75,8 +75,9 @@ def _reverse_weight(batch: Decoding[AttentionModel]) -> float:
 
 
 def _with_languages(nbests: list[NBest], languages: Sequence[str]) -> list[NBest]:
-    """Add the language of each utterance to its hypotheses; `languages` is empty for a model
-    without prompts.
+    """Add the language of each utterance to its hypotheses.
+
+    `languages` is empty for a model without prompts.
     """
     if not languages:
         return nbests

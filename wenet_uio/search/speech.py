@@ -222,8 +222,9 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
 
 
 def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
-    """Keep the loud runs (N, 2) near a voice, and add runs of the voice that noise covers;
-    sorted.
+    """Keep the loud runs (N, 2) near a voice, and add runs of the voice that noise covers.
+
+    The result is sorted.
     """
     confirmed = voice >= CONFIRMED
 

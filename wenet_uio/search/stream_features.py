@@ -12,8 +12,9 @@ from wenet_uio.dataset.types import Example
 
 
 def features_obstacle(conf: DatasetConf) -> str:
-    """Return the reason why features of parts differ from those of the whole waveform; empty if
-    they do not.
+    """Return the reason why features of parts differ from those of the whole waveform.
+
+    Empty if they do not.
     """
     if any(operator.evaluation for operator in conf.operators):
         return "the train.yaml names operators, which need whole utterances"
@@ -23,8 +24,9 @@ def features_obstacle(conf: DatasetConf) -> str:
 
 
 class StreamFeatures:
-    """Computes each feature frame when its last sample arrives; the frames are those of the whole
-    waveform.
+    """Computes each feature frame when its last sample arrives.
+
+    The frames are those of the whole waveform.
     """
 
     def __init__(
@@ -41,10 +43,10 @@ class StreamFeatures:
         return (frames - 1) * self._frame.shift + self._frame.window - len(self._samples)
 
     def accept(self, samples: torch.Tensor) -> torch.Tensor | None:
-        """Add samples (N,), float32 on the scale of int16 -> features (1, T, F) of the frames that
-        are complete now.
+        """Add samples (N,), float32 on the scale of int16.
 
-        None: no frame is complete.
+        Returns:
+            features (1, T, F) of the frames that are complete now; None if no frame is.
         """
         samples = torch.cat((self._samples, samples))
         frames = int(self._frame(len(samples)))

@@ -39,8 +39,9 @@ class FrameClock:
         return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
 
     def edge(self, frame: float) -> float:
-        """Return the start of encoder frame `frame` in seconds, which is the end of the frame
-        before.
+        """Return the start of encoder frame `frame` in seconds.
+
+        This is the end of the frame before.
 
         Frames before the audio start at 0.
         """

@@ -1,6 +1,4 @@
-"""Transcribe recordings of any length: cut them into segments, recognise each, and join the
-results.
-"""
+"""Transcribe recordings of any length: cut into segments, recognise each, join the results."""
 
 from __future__ import annotations
 
@@ -89,8 +87,9 @@ class Cutting:
 
     @classmethod
     def of_run(cls, folder: str | Path) -> Cutting:
-        """Limit segments to the lengths of the run's training utterances, or use the defaults if
-        these are unknown.
+        """Limit segments to the lengths of the run's training utterances.
+
+        If these are unknown, use the defaults.
         """
         seconds = recorded_utterance_seconds(folder)
         if not seconds or not seconds["most"]:
@@ -104,8 +103,9 @@ class Cutting:
         )
 
     def segments(self, source: Source, channel: Channel) -> list[tuple[int, Segment]]:
-        """Cut a file into (number of the passage, segment); the windows of a long passage share its
-        number.
+        """Cut a file into (number of the passage, segment).
+
+        The windows of a long passage share its number.
         """
         if self.pause is None:
             info = audio_info(source)
@@ -161,8 +161,9 @@ class Transcriber:
     def transcribe(
         self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
     ) -> Iterator[tuple[int, TranscriptSegment | Exception]]:
-        """Yield (number of the recording, passage) in order; batches have segments of several
-        recordings.
+        """Yield (number of the recording, passage) in order.
+
+        Batches have segments of several recordings.
 
         A recording that cannot be read yields its AudioError or OSError as its last item.
 
@@ -192,7 +193,7 @@ class Transcriber:
                 yield number, self.segment(passage)
 
     def segment(self, passage: Passage) -> TranscriptSegment:
-        """Text, words and tokens of a passage."""
+        """Return text, words and tokens of a passage."""
         half = self.clock.step / 2
         units = [token.unit for token in passage.tokens]
         tokens = [
@@ -279,7 +280,7 @@ class Transcriber:
         return recognised
 
     def _search_frames(self, encoded: list[torch.Tensor]) -> list[NBest]:
-        """Hypotheses of segments, from their encoder frames (T', D)."""
+        """Return the hypotheses of segments, from their encoder frames (T', D)."""
         if not encoded:
             return []
 
@@ -289,7 +290,11 @@ class Transcriber:
         return nbests
 
     def decode(self, examples: list[Example]) -> dict[str, NBest]:
-        """Decode examples that have features: {key: hypotheses}."""
+        """Decode examples that have features.
+
+        Returns:
+            {key: hypotheses}.
+        """
         batch = pad(examples, self.feature_dim).to(self._device)
         if not len(batch):
             return {}
@@ -318,8 +323,9 @@ class Transcriber:
         return example
 
     def tokens(self, hypothesis: Hypothesis, segment: Segment) -> list[Token]:
-        """Return tokens with their times in the recording; evenly spaced if CTC has no path through
-        them.
+        """Return tokens with their times in the recording.
+
+        They are evenly spaced if CTC has no path through them.
         """
         language = hypothesis.language
         if hypothesis.spans is not None:

@@ -46,8 +46,9 @@ class Hypothesis:
 
     @property
     def confidence(self) -> float | None:
-        """Geometric mean of the confidences of the tokens; None without confidences or without
-        tokens.
+        """Geometric mean of the confidences of the tokens.
+
+        None without confidences or without tokens.
         """
         if not self.confidences:
             return None

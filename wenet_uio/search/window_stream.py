@@ -1,5 +1,6 @@
-"""Live streams of models that need the whole context: the newest window of an utterance is decoded
-again and again.
+"""Recognise live streams with models that need the whole context.
+
+The newest window of an utterance is decoded again and again.
 """
 
 from __future__ import annotations
