@@ -45,12 +45,12 @@ def attention_beam_search(
         _, state = model.decoder.forward_one_step(state, token)
 
     scores = torch.zeros(batch, 1, device=device)
+    # (B,) most tokens after the prompt. An encoder that does not mask padding gives every
+    # utterance the frames of the longest, as WeNet does.
     most = min(frames, model.decoder.max_tokens or frames)
-    limits = (lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)).clamp(
-        max=most
-    )
-    limits = limits - len(earlier)
-    # An utterance without frames has no tokens
+    limits = lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)
+    limits = limits.clamp(max=most) - len(earlier)
+    # An utterance without frames has no tokens.
     ended = ((lengths == 0) | (limits <= 0)).unsqueeze(1)
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
 
@@ -59,14 +59,16 @@ def attention_beam_search(
         if prompts.rules is not None:
             log_probs = prompts.rules.apply(log_probs, history)
 
+        # The best next tokens of each hypothesis, (B, K, N)
+        units = log_probs.size(2)
         if ctc is None:
-            best, candidates = log_probs.topk(min(beam_size, log_probs.size(2)), dim=2)  # (B, K, N)
+            best, candidates = log_probs.topk(min(beam_size, units), dim=2)
         else:
-            best, candidates = _with_eos(
-                log_probs, min(_CANDIDATES * beam_size, log_probs.size(2)), model.eos
-            )
+            count = min(_CANDIDATES * beam_size, units)
+            best, candidates = _with_eos(log_probs, count, model.eos)
             best = ctc.combine(best, candidates, tokens)
 
+        # The best hypotheses of each utterance, (B, K)
         best, candidates = _only_eos(best, candidates, ended, model.eos)
         sums = (scores.unsqueeze(2) + best).flatten(1)
         scores, choice = sums.topk(min(beam_size, sums.size(1)), dim=1)
@@ -113,16 +115,19 @@ def _rows(history: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
 def _ranked(
     history: torch.Tensor, scores: torch.Tensor, eos: int, length_penalty: float
 ) -> list[NBest]:
+    """Return hypotheses sorted by score; history (B, K, U), scores (B, K)."""
     lengths = (history != eos).sum(dim=2)
     values = scores / lengths.clamp(min=1) ** length_penalty
     values, order = values.sort(dim=1, descending=True, stable=True)
     rows = _rows(history, order).cpu().numpy()
 
-    return [
-        [
+    nbests: list[NBest] = []
+    for utterance_rows, utterance_values in zip(rows, values.tolist(), strict=True):
+        nbest = [
             Hypothesis(tuple(row[row != eos].tolist()), value)
-            for row, value in zip(utterance, utterance_values, strict=True)
+            for row, value in zip(utterance_rows, utterance_values, strict=True)
             if value > -torch.inf
         ]
-        for utterance, utterance_values in zip(rows, values.tolist(), strict=True)
-    ]
+        nbests.append(nbest)
+
+    return nbests

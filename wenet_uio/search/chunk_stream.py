@@ -47,9 +47,8 @@ class ChunkStream(LiveStream):
         super().__init__(transcriber, conf.resample_conf.resample_rate, options)
         self._features = StreamFeatures(conf, transcriber.features)
         self._model, self._search = recogniser.model, search
-        chunk_size = (
-            self._model.encoder.traits.static_chunk_size or search.options.decoding_chunk_size
-        )
+        static_chunk_size = self._model.encoder.traits.static_chunk_size
+        chunk_size = static_chunk_size or search.options.decoding_chunk_size
         if chunk_size < 1:
             raise ValueError(
                 f"decoding_chunk_size {chunk_size}: a stream needs 1 or more encoder frames"
@@ -61,7 +60,7 @@ class ChunkStream(LiveStream):
         self._device = self._model.device
         self._partial_beam = options.partial_mode in SCORED
         self._has_beam = self._partial_beam or search.modes[0] in SCORED
-        # The rules are about the model's own blank.
+        # The rules are about the model's own blank: the threshold moves with the penalty.
         odds = BLANK_THRESHOLD / (1 - BLANK_THRESHOLD) * math.exp(-search.options.blank_penalty)
         self._silent_above = odds / (1 + odds)
         self._endpointer = Endpointer(transcriber.clock.step, options.endpoints)
@@ -70,6 +69,7 @@ class ChunkStream(LiveStream):
         self._start_utterance()
 
     def _start_utterance(self) -> None:
+        """Forget the last utterance: caches, frames, labels and hypotheses."""
         self._encoder.restart()
         self._frames = 0
         """Encoder frames of the utterance."""
@@ -107,13 +107,15 @@ class ChunkStream(LiveStream):
     @staticmethod
     def step(streams: Sequence[ChunkStream]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As LiveStream.step: features, a chunk of each stream, CTC, search, ends of utterances."""
-        going = [stream for stream in streams if attempt([stream], stream._absorb)]
-        ready = [stream for stream in going if not stream._encoder.missing]
-        outputs = encode_chunks([stream._encoder for stream in ready])
-        chunks = list(zip(ready, outputs, strict=True))
-        for places in places_of_equal(stream._kind(output) for stream, output in chunks):
-            _search_chunks([chunks[place] for place in places])
-        for stream in going:
+        active = [stream for stream in streams if attempt([stream], stream._absorb)]
+        complete = [stream for stream in active if not stream._encoder.missing]
+        outputs = encode_chunks([stream._encoder for stream in complete])
+        chunks = list(zip(complete, outputs, strict=True))
+        for indexes in places_of_equal(stream._kind(output) for stream, output in chunks):
+            _search_chunks([chunks[index] for index in indexes])
+
+        # The search may have ended a stream by an error.
+        for stream in active:
             if not stream.finished:
                 attempt([stream], stream._settle)
 
@@ -123,13 +125,18 @@ class ChunkStream(LiveStream):
 
     def _absorb(self) -> None:
         """Compute the features that the next chunk needs from the queued samples."""
-        while self._encoder.missing and (samples := self._audio.take(self._wanted)) is not None:
-            if (feats := self._features.accept(samples)) is not None:
+        while self._encoder.missing:
+            samples = self._audio.take(self._wanted)
+            if samples is None:
+                return
+
+            feats = self._features.accept(samples)
+            if feats is not None:
                 self._encoder.put(feats.to(self._device))
             if self._audio.empty:
                 self._encoder.end()
 
-    def _hear(self, encoded: torch.Tensor, labels: list[int], silent: np.ndarray) -> None:
+    def _take_chunk(self, encoded: torch.Tensor, labels: list[int], silent: np.ndarray) -> None:
         """Take the encoder frames of a chunk (1, T', D).
 
         Args:
@@ -160,38 +167,33 @@ class ChunkStream(LiveStream):
     def _finish_utterance(self) -> None:
         """Search the whole utterance, and begin the next one."""
         clock, rule = self._transcriber.clock, self._rule
-        segment = Segment(
-            clock.edge(self._begin) if self._begin else 0.0,
-            self._audio.seconds if rule == END else clock.edge(self._begin + self._frames),
-        )
+        start = clock.edge(self._begin) if self._begin else 0.0
+        end = self._audio.seconds if rule == END else clock.edge(self._begin + self._frames)
         tokens, texts = [], []
 
         if self._frames:
             nbest = self._decode()
-            tokens = self._transcriber.tokens(
-                nbest[0], Segment(self._begin * clock.step, segment.end)
-            )
+            frames = Segment(self._begin * clock.step, end)
+            tokens = self._transcriber.tokens(nbest[0], frames)
             texts = self._texts(nbest)
 
         self._begin += self._frames
         self._start_utterance()
-        self._conclude(segment, tokens, texts, rule)
+        self._conclude(Segment(start, end), tokens, texts, rule)
 
     def _decode(self) -> NBest:
+        """Search the encoder frames of the utterance; prefix beam search has run already."""
         encoded = torch.cat(self._encoded, dim=1)
         lengths = torch.tensor([self._frames], device=encoded.device)
         prefixes = None if self._beam is None else self._beam.nbests()
-        ((nbest,),) = decode_encoded(
-            self._model, (encoded, lengths), self._search, prefixes
-        ).values()
-
+        results = decode_encoded(self._model, (encoded, lengths), self._search, prefixes)
+        ((nbest,),) = results.values()  # one mode, one utterance
         return nbest
 
     def _texts(self, nbest: NBest) -> list[str]:
-        most = self._search.options.nbest
-        return [
-            self._transcriber.tokenizer.detokenize(hypothesis.tokens) for hypothesis in nbest[:most]
-        ]
+        """Return the texts of the hypotheses, as many as `nbest` of the options."""
+        detokenize = self._transcriber.tokenizer.detokenize
+        return [detokenize(hypothesis.tokens) for hypothesis in nbest[: self._search.options.nbest]]
 
 
 def _search_chunks(chunks: Sequence[tuple[ChunkStream, torch.Tensor]]) -> None:
@@ -203,13 +205,14 @@ def _search_chunks(chunks: Sequence[tuple[ChunkStream, torch.Tensor]]) -> None:
     blanks = log_probs[:, :, model.blank : model.blank + 1].cpu().numpy()
 
     for row, (stream, output) in enumerate(chunks):
-        stream._hear(
-            output, labels[row], silent_by_blank(blanks[row], threshold=stream._silent_above)
-        )
+        silent = silent_by_blank(blanks[row], threshold=stream._silent_above)
+        stream._take_chunk(output, labels[row], silent)
 
-    beams = [(row, stream._beam) for row, stream in enumerate(streams) if stream._beam is not None]
-    for places in places_of_equal(beam.kind for _, beam in beams):
-        group = [beams[place] for place in places]
-        members = [streams[row] for row, _ in group]
-        rows = log_probs[[row for row, _ in group]]
-        attempt(members, PrefixBeam.advance_together, [beam for _, beam in group], rows)
+    # Beams advance together if they are of one kind.
+    with_beam = [
+        (row, stream._beam) for row, stream in enumerate(streams) if stream._beam is not None
+    ]
+    for indexes in places_of_equal(beam.kind for _, beam in with_beam):
+        rows, beams = zip(*(with_beam[index] for index in indexes), strict=True)
+        members = [streams[row] for row in rows]
+        attempt(members, PrefixBeam.advance_together, beams, log_probs[list(rows)])

@@ -69,7 +69,7 @@ def decode_encoded(
     """As `decode`, from encoder frames (B, T', D) and their lengths (B,).
 
     Args:
-        ctc_prefixes: what CTC prefix beam search found, if it ran before.
+        ctc_prefixes: hypotheses of CTC prefix beam search, if it ran before.
     """
     modes, options, scorers = search
     check_search(model, modes, options)
@@ -78,17 +78,20 @@ def decode_encoded(
         batch.ctc_prefixes = ctc_prefixes
 
     searches = {mode.name: mode.search for mode in model.family.modes}
-    return {
-        mode: [_wanted(batch, row, nbest) for row, nbest in enumerate(searches[mode](batch))]
-        for mode in modes
-    }
+    results: dict[str, list[NBest]] = {}
+    for mode in modes:
+        nbests = searches[mode](batch)
+        results[mode] = [_wanted(batch, row, nbest) for row, nbest in enumerate(nbests)]
+
+    return results
 
 
 def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOptions) -> None:
     """Raise a ValueError for modes or options that the family of `model` does not have."""
     check_family(model, modes)
-    if check := model.family.check_search:
-        check(model, modes, options)
+    check_of_family = model.family.check_search
+    if check_of_family is not None:
+        check_of_family(model, modes, options)
     check_options(model.family, options)
 
 
@@ -98,13 +101,13 @@ def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
     With `options.token_times`, they have the frames of their tokens.
     """
     nbest = nbest[: batch.options.nbest]
-    if not batch.options.token_times or batch.model.ctc_weight == 0 < batch.model.attention_weight:
-        return nbest  # CTC that is not trained knows no times
+    model = batch.model
+    has_untrained_ctc = model.ctc_weight == 0 and model.attention_weight > 0
+    if not batch.options.token_times or has_untrained_ctc:
+        return nbest
 
-    return [
-        _timed(hypothesis, batch.ctc_log_probs[row, : batch.lengths[row]], batch.model.blank)
-        for hypothesis in nbest
-    ]
+    log_probs = batch.ctc_log_probs[row, : batch.lengths[row]]
+    return [_timed(hypothesis, log_probs, model.blank) for hypothesis in nbest]
 
 
 def _timed(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypothesis:

@@ -25,10 +25,13 @@ def check_modes(modes: Sequence[str], family: Family | None = None) -> None:
     Args:
         family: of the model. Without it, names with a dot pass: they are modes of other packages.
     """
-    known = known_modes() | ({mode.name: mode for mode in family.modes} if family else {})
-    unknown = [
-        mode for mode in modes if mode not in known and (family is not None or "." not in mode)
-    ]
+    known = known_modes()
+    if family is not None:
+        known |= family.modes_by_name
+
+    unknown = [mode for mode in modes if mode not in known]
+    if family is None:
+        unknown = [mode for mode in unknown if "." not in mode]
     if unknown or not modes:
         raise ValueError(
             f"unknown decode mode {', '.join(unknown) or '(none given)'}; known: {', '.join(known)}"
@@ -89,11 +92,12 @@ def refuse_mode(model: DecodingModel, mode: str, weight: str) -> NoReturn:
 def check_options(family: Family, options: DecodeOptions) -> None:
     """Raise a ValueError for an option that models of another family have."""
     default = DecodeOptions()
-    used = {
-        name
-        for name in PROMPT_OPTIONS
-        if getattr(options, name) and getattr(options, name) != getattr(default, name)
-    }
+    used: set[str] = set()
+    for name in PROMPT_OPTIONS:
+        value = getattr(options, name)
+        if value and value != getattr(default, name):
+            used.add(name)
+
     # An option is explained by the first family that has it, with the others of that family.
     explained = set(family.options)
 
@@ -108,6 +112,7 @@ def check_options(family: Family, options: DecodeOptions) -> None:
 
 
 def _joined(names: Sequence[str]) -> str:
+    """Return `a, b and c`."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 

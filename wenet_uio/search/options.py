@@ -78,17 +78,17 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
 def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
     """Make DecodeOptions from parsed options; `others` are fields without an option."""
     values = values_of(DecodeOptions, args, *SEARCH, *PROMPT) | others
-    if args.search_ctc_weight is not None or args.search_transducer_weight is not None:
-        values["transducer_weight"] = _share_of_transducer(
-            args.search_ctc_weight, args.search_transducer_weight
-        )
+    weights = args.search_ctc_weight, args.search_transducer_weight
+    if weights != (None, None):
+        values["transducer_weight"] = _share_of_transducer(*weights)
 
     return DecodeOptions(**values)
 
 
 def _share_of_transducer(ctc: float | None, transducer: float | None) -> float:
     """Return the transducer's share of both weights; the defaults are WeNet's."""
-    ctc, transducer = 1.0 if ctc is None else ctc, 0.0 if transducer is None else transducer
+    ctc = 1.0 if ctc is None else ctc
+    transducer = 0.0 if transducer is None else transducer
     if ctc < 0 or transducer <= 0:
         raise ValueError(
             f"--search_ctc_weight {ctc:g} --search_transducer_weight {transducer:g}: expected 0 or "
@@ -136,14 +136,15 @@ def build_scorers(
             wrong format.
         OSError: a file cannot be read.
     """
-    scorers: list[PrefixScorer] = []
-    if (options.hot_words or options.language_model) and not set(SCORED) & set(modes):
+    has_scorers = bool(options.hot_words or options.language_model)
+    if has_scorers and not set(SCORED) & set(modes):
         unused = names[0] if options.hot_words else names[1]
         raise ValueError(
             f"{unused} is not used by {', '.join(modes)}; add one of these modes: "
             f"{', '.join(SCORED)}"
         )
 
+    scorers: list[PrefixScorer] = []
     if options.hot_words:
         phrases, unknown = tokenize_phrases(options.hot_words, tokenizer)
         if not phrases:

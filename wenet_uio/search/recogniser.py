@@ -99,13 +99,12 @@ def load_recogniser(
     """
     folder = Path(folder)
     if checkpoint is None:
-        checkpoint = next(
-            (folder / name for name in CHECKPOINTS if (folder / name).is_file()), None
-        )
-        if checkpoint is None:
+        candidates = [folder / name for name in CHECKPOINTS if (folder / name).is_file()]
+        if not candidates:
             raise FileNotFoundError(
                 f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint"
             )
+        checkpoint = candidates[0]
 
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
     tokenizer = build_tokenizer(config)
@@ -131,7 +130,6 @@ def with_static_batches(config: Config, batch_size: int) -> Config:
     if batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {batch_size}")
 
-    batches = BatchConf(batch_type="static", batch_size=batch_size)
-    return config.model_copy(
-        update={"dataset_conf": config.dataset_conf.model_copy(update={"batch_conf": batches})}
-    )
+    batch_conf = BatchConf(batch_type="static", batch_size=batch_size)
+    dataset_conf = config.dataset_conf.model_copy(update={"batch_conf": batch_conf})
+    return config.model_copy(update={"dataset_conf": dataset_conf})

@@ -73,17 +73,16 @@ def recognize(
         {mode: {} for mode in search.modes}, {mode: {} for mode in search.modes if nbests}
     )
     model.to(device).eval()
+    has_language = "language" in model.family.options
+    # tqdm: None shows the bar on a terminal only.
+    hide_bar = True if utterances is None else None
 
-    with tqdm(
-        total=utterances, desc="decoding", unit="utt", disable=utterances is None or None
-    ) as bar:
+    with tqdm(total=utterances, desc="decoding", unit="utt", disable=hide_bar) as bar:
         for batch in batches:
             if len(batch):
                 moved = batch.to(device)
-                asked = (
-                    _with_languages(search, batch) if "language" in model.family.options else search
-                )
-                decoded = decode(model, moved.feats, moved.feats_lengths, *asked)
+                search_of_batch = _with_languages(search, batch) if has_language else search
+                decoded = decode(model, moved.feats, moved.feats_lengths, *search_of_batch)
                 _add(recognition, batch.keys, decoded, tokenizer, clock)
 
             recognition.skipped.extend(batch.skipped)
@@ -155,15 +154,14 @@ def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> 
         assert hypothesis.confidences is not None, "frames and confidences come together"
         if hypothesis.confidence is not None:
             values["confidence"] = round(hypothesis.confidence, 4)
+        tokens = zip(hypothesis.tokens, hypothesis.frames, hypothesis.confidences, strict=True)
         values["tokens"] = [
             {
                 "token": tokenizer.symbol(token),
                 "time": round(clock.middle(frame), 3),
-                "confidence": round(sure, 4),
+                "confidence": round(confidence, 4),
             }
-            for token, frame, sure in zip(
-                hypothesis.tokens, hypothesis.frames, hypothesis.confidences, strict=True
-            )
+            for token, frame, confidence in tokens
         ]
 
     return values
@@ -187,13 +185,9 @@ def write_recognition(
         with written_aside(result_dir / mode / "nbest.jsonl", "w") as file:
             for key in keys:
                 if key in nbests:
-                    file.write(
-                        json.dumps({"key": key, "hypotheses": nbests[key]}, ensure_ascii=False)
-                        + "\n"
-                    )
+                    record = {"key": key, "hypotheses": nbests[key]}
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     with written_aside(result_dir / "skipped", "w") as file:
-        file.writelines(
-            shown(f"{sample.key} {sample.reason}: {sample.detail}\n")
-            for sample in recognition.skipped
-        )
+        for sample in recognition.skipped:
+            file.write(shown(f"{sample.key} {sample.reason}: {sample.detail}\n"))

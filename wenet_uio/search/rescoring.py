@@ -66,11 +66,9 @@ def _starts(
     model: RescoringModel, lengths: torch.Tensor, prompts: torch.Tensor | None
 ) -> torch.Tensor:
     """Return the first tokens (B, P) of the decoder: the prompts, or sos."""
-    return (
-        torch.full((len(lengths), 1), model.sos, device=lengths.device)
-        if prompts is None
-        else prompts
-    )
+    if prompts is not None:
+        return prompts
+    return torch.full((len(lengths), 1), model.sos, device=lengths.device)
 
 
 def _decoder_scores(
@@ -90,13 +88,12 @@ def _decoder_scores(
     forward_logits, backward_logits = model.decoder(
         memory, memory_mask, hyps, lengths, reverse, reverse_weight
     )
+    # The first token that counts follows the last one of the prompt.
     known = prompts.size(1) - 1
     scores = _sum_of_next(forward_logits[:, known:], hyps[:, known:], lengths - known, model.eos)
-
     if reverse_weight > 0:
-        scores = (1 - reverse_weight) * scores + reverse_weight * _sum_of_next(
-            backward_logits, reverse, lengths, model.eos
-        )
+        reverse_scores = _sum_of_next(backward_logits, reverse, lengths, model.eos)
+        scores = (1 - reverse_weight) * scores + reverse_weight * reverse_scores
 
     return scores
 

@@ -43,10 +43,12 @@ def joint_ctc_attention(batch: Decoding[ASRModel]) -> list[NBest]:
 
 
 def _attended(batch: Decoding[ASRModel], ctc: CtcPrefixScore | None) -> list[NBest]:
+    """Search with the attention decoder, from the prompt to the finished text."""
     nbests = attention_beam_search(
         batch.model, batch.encoder_out, batch.lengths, batch.options, batch.prompts, ctc
     )
-    if (rules := batch.prompts.rules) is not None:
+    rules = batch.prompts.rules
+    if rules is not None:
         nbests = [[rules.finish(hypothesis) for hypothesis in nbest] for nbest in nbests]
 
     return _with_languages(nbests, batch.prompts.languages)

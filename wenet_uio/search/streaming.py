@@ -63,6 +63,7 @@ class Stream:
         return Transcript(self.segments, self._seconds)
 
     def _advance(self) -> None:
+        """Recognise all audio that is complete, and take the events of the stream."""
         while self._live.ready:
             advance([self._live])
 
@@ -70,8 +71,10 @@ class Stream:
             if isinstance(event, Failed):
                 raise event.error
             if isinstance(event, Final):
-                self._partial, self._seconds = "", event.segment.end
-                self._segments += [event.segment] if event.segment.tokens else []
+                self._partial = ""
+                self._seconds = event.segment.end
+                if event.segment.tokens:
+                    self._segments.append(event.segment)
             else:
                 self._partial = event.texts[0]
 

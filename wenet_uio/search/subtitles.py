@@ -29,20 +29,23 @@ def cues_of(text: str, words: Sequence[tuple[str, float, float]]) -> list[Cue]:
     Args:
         words: (text, start, end) of the words of `text`, in order.
     """
-    places = _places(text, words)
+    spans = _character_spans(text, words)
     cues: list[Cue] = []
     first = 0
     while first < len(words):
+        first_char, _ = spans[first]
+        _, cue_start, cue_end = words[first]
         last = first
-        while last + 1 < len(words):
-            _, start, end = words[last + 1]
-            wide = places[last + 1][1] - places[first][0] > WIDEST
-            if wide or end - words[first][1] > LONGEST or start - words[last][2] > GAP:
+
+        # Add words while the subtitle stays short, narrow and without a long pause.
+        for following in range(first + 1, len(words)):
+            _, start, end = words[following]
+            is_wide = spans[following][1] - first_char > WIDEST
+            if is_wide or end - cue_start > LONGEST or start - cue_end > GAP:
                 break
+            last, cue_end = following, end
 
-            last += 1
-
-        cues.append(Cue(words[first][1], words[last][2], text[places[first][0] : places[last][1]]))
+        cues.append(Cue(cue_start, cue_end, text[first_char : spans[last][1]]))
         first = last + 1
 
     return cues
@@ -62,16 +65,17 @@ def vtt(cues: Sequence[Cue]) -> Iterator[str]:
         yield f"{_clock(start, '.')} --> {_clock(end, '.')}\n{escaped}\n"
 
 
-def _places(text: str, words: Iterable[tuple[str, float, float]]) -> list[tuple[int, int]]:
+def _character_spans(text: str, words: Iterable[tuple[str, float, float]]) -> list[tuple[int, int]]:
     """Return the first character, and one past the last, of each word in the text."""
-    places: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     end = 0
     for word, _, _ in words:
+        # A word that is not in the text (-1) begins where the word before ended.
         start = max(text.find(word, end), end)
         end = start + len(word)
-        places.append((start, end))
+        spans.append((start, end))
 
-    return places
+    return spans
 
 
 def _shown(cues: Sequence[Cue]) -> Iterator[Cue]:
@@ -84,5 +88,7 @@ def _shown(cues: Sequence[Cue]) -> Iterator[Cue]:
 def _clock(seconds: float, point: str) -> str:
     """Format a time as hh:mm:ss and milliseconds."""
     milliseconds = round(max(0.0, seconds) * 1000)
-    minutes, milliseconds = divmod(milliseconds, 60_000)
-    return f"{minutes // 60:02}:{minutes % 60:02}:{milliseconds // 1000:02}{point}{milliseconds % 1000:03}"
+    seconds_of_day, milliseconds = divmod(milliseconds, 1000)
+    minutes, whole_seconds = divmod(seconds_of_day, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{whole_seconds:02}{point}{milliseconds:03}"

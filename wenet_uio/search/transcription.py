@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,11 +112,12 @@ class Cutting:
             passages = [Segment(0.0, info.num_samples / info.sample_rate)]
         else:
             passages = find_speech(source, channel, self.pause, self.usual, self.detector)
-        return [
-            (number, piece)
-            for number, passage in enumerate(passages)
-            for piece in windows(passage, self.window, self.overlap)
-        ]
+
+        segments: list[tuple[int, Segment]] = []
+        for number, passage in enumerate(passages):
+            segments += [(number, part) for part in windows(passage, self.window, self.overlap)]
+
+        return segments
 
 
 class Transcriber:
@@ -172,23 +173,26 @@ class Transcriber:
         """
         pieces = self._pieces(recordings, cutting)
         batches = iter(lambda: list(islice(pieces, self._batch_size)), [])
-        recognised = (result for batch in batches for result in self._hear(batch))
+        recognised = chain.from_iterable(map(self._recognise, batches))
         failed = -1
 
+        # Pieces with equal recording and passage are the windows of one passage.
         for (number, _), group in groupby(recognised, key=lambda piece: piece[:2]):
             first, *others = group
             if number == failed:
                 continue
 
-            if error := next((piece.error for piece in (first, *others) if piece.error), None):
+            errors = [piece.error for piece in (first, *others) if piece.error]
+            if errors:
                 failed = number
-                yield number, error
+                yield number, errors[0]
                 continue
 
             tokens, (start, end) = first.tokens, first.segment
             for piece in others:
                 tokens = join(tokens, piece.tokens, Segment(piece.segment.start, end))
                 end = piece.segment.end
+
             for passage in passages_of(Segment(start, end), tokens):
                 yield number, self.segment(passage)
 
@@ -200,82 +204,88 @@ class Transcriber:
             TranscriptToken(self.tokenizer.symbol(token.unit), token.time, token.confidence)
             for token in passage.tokens
         ]
-        words = [
-            TranscriptWord(
-                text,
-                tokens[first].time - half,
-                tokens[last - 1].time + half,
-                sum(token.confidence for token in tokens[first:last]) / (last - first),
-                tuple(tokens[first:last]),
-            )
-            for text, first, last in self.tokenizer.words(units)
-        ]
+        words: list[TranscriptWord] = []
+        for text, first, last in self.tokenizer.words(units):
+            of_word = tuple(tokens[first:last])
+            confidence = sum(token.confidence for token in of_word) / len(of_word)
+            # The time of a token is the middle of its frame.
+            start, end = of_word[0].time - half, of_word[-1].time + half
+            words.append(TranscriptWord(text, start, end, confidence, of_word))
+
         language = passage.tokens[0].language if passage.tokens else None
         text = self.tokenizer.detokenize(units)
-
         return TranscriptSegment(*passage.segment, text, tuple(words), tuple(tokens), language)
 
     def _pieces(
         self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
     ) -> Iterator[_Piece]:
-        for number, opened in enumerate(recordings):
+        """Yield the segments of each recording; one that cannot be read gives a piece with an error."""
+        for number, open_recording in enumerate(recordings):
             try:
-                source = opened()
+                source = open_recording()
                 frames = self._frames(source) if self._one_pass else None
                 for passage, segment in cutting.segments(source, self.channel):
                     yield _Piece(number, passage, source, segment, frames)
             except (AudioError, OSError) as error:
                 yield _Piece(number, -1, b"", Segment(0.0, 0.0), error=error)
 
-    def _hear(self, pieces: list[_Piece]) -> list[_Piece]:
+    def _recognise(self, pieces: list[_Piece]) -> list[_Piece]:
         """Recognise pieces together."""
         if self._one_pass:
-            return self._hear_frames(pieces)
+            return self._recognise_frames(pieces)
 
-        pieces = list(pieces)
-        examples = []
-        for place, piece in enumerate(pieces):
-            if piece.error is None:
-                try:
-                    examples.append(self._example(piece.source, place, piece.segment))
-                except (AudioError, OSError) as error:
-                    pieces[place] = piece._replace(error=error)
+        recognised = list(pieces)
+        examples: list[Example] = []  # their keys are indexes of pieces
+        for index, piece in enumerate(pieces):
+            if piece.error is not None:
+                continue
 
-        for key, nbest in self.decode(
-            [example for example in examples if example is not None]
-        ).items():
+            try:
+                example = self._example(piece.source, index, piece.segment)
+            except (AudioError, OSError) as error:
+                recognised[index] = piece._replace(error=error)
+                continue
+
+            if example is not None:
+                examples.append(example)
+
+        for key, nbest in self.decode(examples).items():
             piece = pieces[int(key)]
-            pieces[int(key)] = piece._replace(tokens=self.tokens(nbest[0], piece.segment))
+            recognised[int(key)] = piece._replace(tokens=self.tokens(nbest[0], piece.segment))
 
-        return pieces
+        return recognised
 
     def _frames(self, source: Source) -> RecordingFrames:
         """Return the encoder frames of a recording, to be computed when they are needed."""
-        features, rate = (
-            StreamFeatures(self._conf, self.features),
-            self._conf.resample_conf.resample_rate,
-        )
+        features = StreamFeatures(self._conf, self.features)
+        rate = self._conf.resample_conf.resample_rate
         return RecordingFrames(source, self.channel, rate, features, self._model, self.clock)
 
     @torch.inference_mode()
-    def _hear_frames(self, pieces: list[_Piece]) -> list[_Piece]:
+    def _recognise_frames(self, pieces: list[_Piece]) -> list[_Piece]:
         """Recognise pieces together, from the encoder frames of their recordings."""
-        recognised, spoken, encoded = list(pieces), [], []
+        recognised = list(pieces)
+        spoken: list[tuple[int, Segment]] = []
+        encoded: list[torch.Tensor] = []
         device = torch.device(self._device)
         with autocast(device, dtype_for(self._search.options.dtype or "fp32", device)):
-            for place, piece in enumerate(pieces):
+            for index, piece in enumerate(pieces):
                 if piece.frames is None:  # the recording cannot be read
                     continue
+
                 try:
                     first, frames = piece.frames.between(piece.segment)
                 except (AudioError, OSError) as error:
-                    recognised[place] = piece._replace(error=error)
+                    recognised[index] = piece._replace(error=error)
                     continue
+
                 if len(frames):
-                    spoken.append((place, Segment(first * self.clock.step, piece.segment.end)))
+                    spoken.append((index, Segment(first * self.clock.step, piece.segment.end)))
                     encoded.append(frames)
-            for (place, segment), nbest in zip(spoken, self._search_frames(encoded), strict=True):
-                recognised[place] = pieces[place]._replace(tokens=self.tokens(nbest[0], segment))
+
+            nbests = self._search_frames(encoded)
+            for (index, segment), nbest in zip(spoken, nbests, strict=True):
+                recognised[index] = pieces[index]._replace(tokens=self.tokens(nbest[0], segment))
 
         return recognised
 
@@ -299,14 +309,15 @@ class Transcriber:
         if not len(batch):
             return {}
 
-        feats = functional.pad(batch.feats, (0, 0, 0, -batch.feats.size(1) % self._multiple))
+        padding = -batch.feats.size(1) % self._multiple
+        feats = functional.pad(batch.feats, (0, 0, 0, padding))
         (nbests,) = decode(self._model, feats, batch.feats_lengths, *self._search).values()
         return dict(zip(batch.keys, nbests, strict=True))
 
-    def _example(self, source: Source, place: int, segment: Segment) -> Example | None:
-        """Return features of a segment; see `features`."""
+    def _example(self, source: Source, index: int, segment: Segment) -> Example | None:
+        """Return features of a segment, with its index as key; see `features`."""
         waveform, rate = read_audio(source, segment.start, segment.end, self.channel)
-        return self.features(str(place), torch.from_numpy(waveform), rate)
+        return self.features(str(index), torch.from_numpy(waveform), rate)
 
     def features(self, key: str, waveform: torch.Tensor, sample_rate: int) -> Example | None:
         """Return features of a waveform on the scale of int16.
@@ -329,23 +340,20 @@ class Transcriber:
         """
         language = hypothesis.language
         if hypothesis.spans is not None:
-            parts = [(span, placed(span, segment)) for span in hypothesis.spans]
-            return [
-                Token(unit, time, 0.0, place, language)
-                for (_, _, first, last), place in parts
-                for unit, time in evenly(hypothesis.tokens[first:last], place)
-            ]
+            tokens: list[Token] = []
+            for span in hypothesis.spans:
+                part = placed(span, segment)
+                timed = evenly(hypothesis.tokens[span.first : span.last], part)
+                tokens += [Token(unit, time, 0.0, part, language) for unit, time in timed]
+
+            return tokens
 
         if hypothesis.frames is None or hypothesis.confidences is None:
-            return [
-                Token(unit, time, 0.0, None, language)
-                for unit, time in evenly(hypothesis.tokens, segment)
-            ]
+            timed = evenly(hypothesis.tokens, segment)
+            return [Token(unit, time, 0.0, None, language) for unit, time in timed]
 
         times = [segment.start + self.clock.middle(frame) for frame in hypothesis.frames]
+        measured = zip(hypothesis.tokens, times, hypothesis.confidences, strict=True)
         return [
-            Token(unit, time, sure, None, language)
-            for unit, time, sure in zip(
-                hypothesis.tokens, times, hypothesis.confidences, strict=True
-            )
+            Token(unit, time, confidence, None, language) for unit, time, confidence in measured
         ]

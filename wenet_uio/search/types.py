@@ -21,9 +21,9 @@ class TimeSpan(NamedTuple):
     end: float | None
     """None: the end of the utterance."""
     first: int
-    """Place of its first token."""
+    """Index of its first token."""
     last: int
-    """Place after its last token."""
+    """Index after its last token."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,8 @@ class Hypothesis:
         """
         if not self.confidences:
             return None
-        return math.exp(
-            sum(math.log(max(value, 1e-30)) for value in self.confidences) / len(self.confidences)
-        )
+        logarithms = [math.log(max(value, 1e-30)) for value in self.confidences]
+        return math.exp(sum(logarithms) / len(logarithms))
 
 
 NBest = list[Hypothesis]

@@ -59,15 +59,16 @@ class WindowStream(LiveStream):
             search.options,
             *map(id, search.scorers),
         )
-        self._rate, self._most, self._overlap = (
-            rate,
-            round(window[0] * rate),
-            round(window[1] * rate),
-        )
+        length, overlap = window
+        self._rate = rate
+        self._most = round(length * rate)
+        """Samples of the longest window."""
+        self._overlap = round(overlap * rate)
+        """Samples that neighbouring windows share."""
         self._rest = torch.zeros(0)
         """Samples after the window."""
         self._begin = 0
-        """Place of the utterance in the stream, in samples."""
+        """First sample of the utterance in the stream."""
         self._voice: VoiceStream | None = None
         if self._rules and is_installed():
             self._voice, self._to_voice = VoiceStream(), StreamResampler(rate, RATE)
@@ -76,14 +77,16 @@ class WindowStream(LiveStream):
         self._start_utterance()
 
     def _start_utterance(self) -> None:
+        """Forget the last utterance; the next one starts at `_begin`."""
         self._window = torch.zeros(0)
+        """Samples of the window."""
         self._example: Example | None = None
         """Features of the window; None if it is too short."""
         self._start = self._begin
-        """Place of the window in the stream, in samples."""
-        self._done: list[Token] = []
+        """First sample of the window in the stream."""
+        self._earlier_tokens: list[Token] = []
         """Tokens of the windows before."""
-        self._heard: list[Token] = []
+        self._tokens: list[Token] = []
         """All tokens so far."""
         self._checked = 0
         """Frames that the endpointer has taken."""
@@ -93,14 +96,12 @@ class WindowStream(LiveStream):
         """As LiveStream.ready."""
         if self.finished:
             return False
-        return (
-            self._audio.ended
-            or len(self._rest) + self._audio.queued / self._audio.ratio >= STEP * self._rate
-        )
+        new_samples = len(self._rest) + self._audio.queued / self._audio.ratio
+        return self._audio.ended or new_samples >= STEP * self._rate
 
     @property
     def _end(self) -> int:
-        """Place of the end of the window."""
+        """Sample of the stream after the window."""
         return self._start + len(self._window)
 
     @property
@@ -117,13 +118,13 @@ class WindowStream(LiveStream):
 
         for group in groups.values():
             examples = [
-                replace(stream._example, key=str(place))
-                for place, stream in enumerate(group)
+                replace(stream._example, key=str(index))
+                for index, stream in enumerate(group)
                 if stream._example is not None
             ]
             hypotheses = group[0]._transcriber.decode(examples)
-            for place, stream in enumerate(group):
-                attempt([stream], stream._settle, hypotheses.get(str(place)))
+            for index, stream in enumerate(group):
+                attempt([stream], stream._settle, hypotheses.get(str(index)))
 
     def _absorb(self) -> None:
         """Make the window longer.
@@ -131,7 +132,7 @@ class WindowStream(LiveStream):
         A full window moves on, so that neighbouring windows share the overlap.
         """
         if len(self._window) == self._most and len(self._rest) + self._audio.queued:
-            self._done = self._heard
+            self._earlier_tokens = self._tokens
             self._start += self._most - self._overlap
             self._window = self._window[self._most - self._overlap :]
 
@@ -140,7 +141,10 @@ class WindowStream(LiveStream):
             room = min(room, round(STEP * self._rate))
 
         # At least once: only `take` finds that the audio is empty.
-        while len(self._rest) < max(1, room) and (samples := self._audio.take(1)) is not None:
+        while len(self._rest) < max(1, room):
+            samples = self._audio.take(1)
+            if samples is None:
+                break
             self._rest = torch.cat((self._rest, samples))
 
         self._fresh = self._rest[:room]
@@ -150,13 +154,13 @@ class WindowStream(LiveStream):
 
     def _settle(self, nbest: NBest | None) -> None:
         """Take the hypotheses of the window, and produce the Partial or the Final."""
-        seconds = Segment(self._start / self._rate, self._end / self._rate)
-        tokens = [] if nbest is None else self._transcriber.tokens(nbest[0], seconds)
+        window = Segment(self._start / self._rate, self._end / self._rate)
+        tokens = [] if nbest is None else self._transcriber.tokens(nbest[0], window)
         if self._start > self._begin:
-            shared = Segment(seconds.start, seconds.start + self._overlap / self._rate)
-            tokens = join(self._done, tokens, shared)
+            shared = Segment(window.start, window.start + self._overlap / self._rate)
+            tokens = join(self._earlier_tokens, tokens, shared)
 
-        self._heard = tokens
+        self._tokens = tokens
         texts = [self._transcriber.tokenizer.detokenize(token.unit for token in tokens)]
         rule = self._endpointer.accept(self._silent(), bool(tokens))
         if self._audio.empty and not len(self._rest):
@@ -165,7 +169,7 @@ class WindowStream(LiveStream):
             self._show(texts)
             return
 
-        segment = Segment(self._begin / self._rate, seconds.end)
+        segment = Segment(self._begin / self._rate, window.end)
         self._begin = self._end
         self._start_utterance()
         self._conclude(segment, tokens, texts, rule)
@@ -176,7 +180,9 @@ class WindowStream(LiveStream):
             voices = self._voice.accept(self._to_voice.accept(self._fresh).numpy())
             return voices < VOICE
 
+        # Without a detector: what follows the last token is silence.
         frames = int((self._end - self._begin) / self._rate * RATE / WINDOW)
         times = self._begin / self._rate + np.arange(self._checked, frames) * (WINDOW / RATE)
         self._checked = frames
-        return times > (self._heard[-1].time if self._heard else -1.0)
+        last_token = self._tokens[-1].time if self._tokens else -1.0
+        return times > last_token
