@@ -1,6 +1,4 @@
-"""What the trials work with: their sizes, the corpora of a loader, its epochs, and what was lost or
-doubled.
-"""
+"""The sizes, corpora and epochs of the trials, and what was lost or doubled."""
 
 from __future__ import annotations
 
@@ -38,13 +36,14 @@ class Sizes:
 
     @property
     def batch_frames(self) -> int:
-        """Padded frames of a batch, where batches are made by length: eight of the longest
-        samples.
+        """Padded frames of a batch, where batches are made by length.
+
+        That is eight of the longest samples.
         """
         return 8 * LONGEST
 
     def sources(self, samples: int) -> dict[str, int]:
-        """Three sources of a mixture, of 1/2, 1/3 and 1/6 of the samples."""
+        """Return the samples of three sources of a mixture: 1/2, 1/3 and 1/6 of all."""
         return {"a": samples // 2, "b": samples // 3, "c": samples - samples // 2 - samples // 3}
 
 

@@ -1,4 +1,4 @@
-"""A virtual environment for each adapter, with pinned packages."""
+"""Make a virtual environment for each adapter, with pinned packages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Serves one adapter to the driver: one process for each rank reads commands and answers them, both
-as JSON lines.
+"""Serve one adapter to the driver: a process for each rank answers commands, as JSON lines.
 
     {"do": "describe"}                                        -> {"versions": {...}, "out_of_scope": {...}}
     {"do": "write", "folder": ..., "source": ..., "number": n} -> {}
@@ -85,8 +84,9 @@ def serve(adapter: Adapter, connection: socket.socket) -> None:
 
 
 def main(module: str) -> None:
-    """Load an adapter once, then fork a process for every rank that a line of stdin asks for, until
-    stdin ends.
+    """Load an adapter once, then fork a process for every rank that a line of stdin asks for.
+
+    It ends when stdin ends.
 
     A line: {"module": ..., "socket": path to connect to, "log": path for stderr, "environment":
     {...}}

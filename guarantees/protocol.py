@@ -1,6 +1,4 @@
-"""What an adapter is: a class that writes a corpus, opens a loader, and saves and loads its
-state.
-"""
+"""An adapter: a class that writes a corpus, opens a loader, and saves and loads its state."""
 
 from __future__ import annotations
 
@@ -73,9 +71,7 @@ class Adapter(ABC):
 
 
 class StatefulAdapter(Adapter):
-    """An adapter of a loader of batches that has `state_dict` and `load_state_dict`, with a state
-    for each rank.
-    """
+    """An adapter of a loader of batches with `state_dict` and `load_state_dict`, on each rank."""
 
     def steps(self, loader: Any, run: Run) -> Iterator[Step]:
         """Yield the batches of the loader, each a step.

@@ -1,4 +1,4 @@
-"""Ranks of a training run: one process for each rank, which serves an adapter."""
+"""Run the ranks of a training: one process for each rank, which serves an adapter."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class LoaderError(Exception):
 
 
 class Server:
-    """A process that has loaded the packages of an adapter and forks the ranks, so that a rank
-    starts in no time.
+    """A process that has loaded the packages of an adapter and forks the ranks.
+
+    So a rank starts in no time.
     """
 
     def __init__(self, python: str, module: str, timeout: float = 120.0) -> None:
@@ -120,8 +121,9 @@ class Rank:
             self._connection.sendall(json.dumps({"do": do, **values}).encode() + b"\n")
 
     def receive(self, within: float | None = None) -> dict[str, Any]:
-        """Return the answer to the command that was sent last; it may take `within` seconds, by
-        default those of the server.
+        """Return the answer to the command that was sent last.
+
+        It may take `within` seconds, by default those of the server.
 
         Raises:
             LoaderError: the answer is an error, or there is none.
@@ -204,8 +206,9 @@ class Ranks:
         self._ranks[0].ask("write", WRITING, **source)
 
     def open(self, states: list[str] | None, **run: Any) -> None:
-        """Open the loaders of all ranks at the same time, because some loaders wait for one
-        another.
+        """Open the loaders of all ranks at the same time.
+
+        Some loaders wait for one another.
         """
         for number, rank in enumerate(self._ranks):
             rank.send("open", run={**run, "rank": number, "world": len(self._ranks)}, states=states)

@@ -34,8 +34,9 @@ def make_samples(source: str, number: int) -> list[Sample]:
 
 
 def shards(samples: list[Sample], size: int = SAMPLES_OF_A_SHARD) -> list[list[Sample]]:
-    """Return the samples in runs of `size`; at most 1000 runs, so that a large corpus has larger
-    shards.
+    """Return the samples in runs of `size`.
+
+    There are at most 1000 runs, so that a large corpus has larger shards.
     """
     size = max(size, -(-len(samples) // 1000))
     return [samples[first : first + size] for first in range(0, len(samples), size)]

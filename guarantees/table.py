@@ -1,4 +1,4 @@
-"""The results of all loaders as a Markdown table with notes."""
+"""Format the results of all loaders as a Markdown table with notes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ Results = Mapping[str, Mapping[str, Any]]
 
 
 def markdown(results: Results) -> str:
-    """Return a row for each trial, a column for each loader; then versions, and a note for each
-    failure and exclusion.
+    """Return a row for each trial and a column for each loader, versions, and notes.
+
+    Each failure and exclusion has a note.
     """
     names = list(results)
     notes: list[str] = []

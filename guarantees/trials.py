@@ -23,7 +23,10 @@ def _wanted(run: dict[str, Any], sources: dict[str, int]) -> Counter[str]:
 
 
 def _verdict(evidence: dict[str, Any]) -> Verdict:
-    """Pass if no case of the evidence has a fault. Cases are named after ranks and workers."""
+    """Return `pass` if no case of the evidence has a fault.
+
+    Cases are named after ranks and workers.
+    """
     faults = {
         case: told(faults_of_case) or faults_of_case.get("error", "")
         for case, faults_of_case in evidence.items()
@@ -37,8 +40,9 @@ def _verdict(evidence: dict[str, Any]) -> Verdict:
 
 
 def once_and_steps(bench: Bench) -> dict[str, Verdict]:
-    """One epoch on each number of ranks: is every sample read once, and do all ranks take equally
-    many steps?
+    """Read one epoch on each number of ranks.
+
+    Is every sample read once, and do all ranks take equally many steps?
     """
     run, once, steps = bench.whole(), {}, {}
     wanted = _wanted(run, {"s": bench.sizes.samples})
@@ -60,8 +64,10 @@ def once_and_steps(bench: Bench) -> dict[str, Verdict]:
 def _interrupted(
     bench: Bench, run: dict[str, Any], after: dict[str, int]
 ) -> tuple[Counter[str], list[str]]:
-    """Kill two ranks in the epoch and go on with other ones: samples read before the state and
-    after it; the states.
+    """Kill two ranks in the epoch and resume with other ones.
+
+    Returns:
+        how often each sample was read before the state or after it, and the states.
     """
     with Ranks(bench.server, 2) as ranks:
         ranks.open(None, **run)
@@ -78,7 +84,10 @@ def _interrupted(
 
 
 def resumed(bench: Bench, cases: list[dict[str, int]], *, mixed: bool = False) -> Verdict:
-    """Kill and resume: is every sample of an epoch without interruption read as often as there?"""
+    """Kill and resume.
+
+    Is every sample of an epoch without interruption read as often as there?
+    """
     run, evidence = bench.even(mixed=mixed), {}
     for after in cases:
         case = f"2 to {after['ranks']} ranks, {bench.sizes.workers} to {after['workers']} workers"
@@ -95,7 +104,10 @@ def resumed(bench: Bench, cases: list[dict[str, int]], *, mixed: bool = False) -
 
 
 def mixture_once(bench: Bench) -> Verdict:
-    """A mixture of three sources on two ranks: is every sample of every source read once?"""
+    """Read a mixture of three sources on two ranks.
+
+    Is every sample of every source read once?
+    """
     run = bench.even(mixed=True)
     wanted = _wanted(run, bench.sizes.sources(bench.sizes.resumed))
     return _verdict({"2 ranks": _tried(lambda: difference(wanted, keys_of(bench.reference(run))))})
@@ -109,8 +121,9 @@ def _tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def shapes(bench: Bench) -> dict[str, Verdict]:
-    """One epoch on two ranks: how much of the batches is padding, and does a batch cost more than
-    the bound?
+    """Read one epoch on two ranks.
+
+    How much of the batches is padding, and does a batch cost more than the bound?
     """
     bound = bench.sizes.batch_frames
     try:
@@ -134,7 +147,7 @@ def shapes(bench: Bench) -> dict[str, Verdict]:
 
 
 def state_size(bench: Bench) -> Verdict:
-    """Bytes of the pickled states of two ranks."""
+    """Measure the bytes of the pickled states of two ranks."""
     with Ranks(bench.server, 2) as ranks:
         ranks.open(None, **bench.even())
         ranks.step()
@@ -143,8 +156,9 @@ def state_size(bench: Bench) -> Verdict:
 
 
 def many(bench: Bench) -> Verdict:
-    """Many samples, one rank: seconds from opening to the first batch, and memory beyond that of
-    the libraries.
+    """Read many samples on one rank.
+
+    Measures seconds from opening to the first batch, and memory beyond that of the libraries.
     """
     run = bench.corpus("many", {"s": bench.sizes.many})
     with Ranks(bench.server, 1) as ranks:
@@ -202,9 +216,10 @@ def _cases(bench: Bench) -> dict[str, Callable[[], Verdict | dict[str, Verdict]]
 def run_trials(
     bench: Bench, out_of_scope: dict[str, str], wanted: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """All trials of one loader: name -> verdict as a dict.
+    """Run all trials of one loader.
 
-    A trial that is out of scope does not run.
+    Returns:
+        name -> verdict as a dict. A trial that is out of scope does not run.
     """
     verdicts = {
         name: Verdict("out of scope", out_of_scope[name]) for name in wanted if name in out_of_scope

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Check a data list: read every sample as training would, and name what is lost or suspect.
 
-    check_data.py data/train/data.list --data_type raw --config conf/train_conformer.yaml --html
-    check.html
+    check_data.py data/train/data.list --data_type raw --config conf/train_conformer.yaml \\
+        --html check.html
 
 Training would lose broken and empty shards, samples without audio or text, audio that cannot be
 decoded or whose length differs from the index, and keys that occur twice. Suspect are silent and
@@ -76,12 +76,10 @@ def parse_options() -> argparse.Namespace:
         help="write a list without the lost samples; OUT.left_out.jsonl names them",
     )
     options = parser.parse_args()
-    if not options.units and (
-        options.bpe_model or options.non_lang_syms or options.split_with_space
-    ):
+    has_splitter = options.bpe_model or options.non_lang_syms or options.split_with_space
+    if has_splitter and not options.units:
         parser.error("--bpe-model, --non-lang-syms and --split_with_space need --units")
-
-    if options.config and (options.bpe_model or options.non_lang_syms or options.split_with_space):
+    if has_splitter and options.config:
         parser.error("the tokenizer comes from --config: set its options there")
 
     return options
@@ -90,12 +88,11 @@ def parse_options() -> argparse.Namespace:
 def reading_of(options: argparse.Namespace) -> Reading:
     """Return the config, tokenizer and filters that the options name."""
     if options.config:
-        override = [f"tokenizer_conf.symbol_table_path={options.units}"] if options.units else []
-        config = load_config(options.config, override)
-        has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in (*OWN_UNITS,)
-        return Reading(
-            config.dataset_conf, build_tokenizer(config) if has_units else None, filters=True
-        )
+        overrides = [f"tokenizer_conf.symbol_table_path={options.units}"] if options.units else []
+        config = load_config(options.config, overrides)
+        has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in OWN_UNITS
+        tokenizer = build_tokenizer(config) if has_units else None
+        return Reading(config.dataset_conf, tokenizer, filters=True)
 
     if not options.units:
         return Reading()
@@ -110,8 +107,10 @@ def reading_of(options: argparse.Namespace) -> Reading:
 
 
 def main() -> int:
-    """Check the list, print the report and write what the options ask for; 1: training would lose
-    something.
+    """Check the list, print the report and write what the options ask for.
+
+    Returns:
+        the exit status: 1 if training would lose something.
     """
     options = parse_options()
     reading = reading_of(options)

@@ -19,9 +19,7 @@ except ImportError:
 
 
 def missing(lines: Iterable[str]) -> list[str]:
-    """Return the lines of a requirements file whose package is not installed in a version that the
-    line allows.
-    """
+    """Return the lines of a requirements file whose package is missing, or of another version."""
     stripped = (line.partition("#")[0].strip() for line in lines)
     return [line for line in stripped if line and not _is_installed(line)]
 

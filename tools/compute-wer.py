@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Score recognised text: error rate of words or characters, alignment of every utterance, totals by
-script.
+"""Score recognised text: error rate of words or characters, alignments, totals by script.
 
     compute-wer.py --unit=char --v=1 data/test/text exp/conformer/attention_rescoring/text
     compute-wer.py --v=0 --compare exp/b/attention/text data/test/text exp/a/attention/text
-    compute-wer.py --v=0 --html errors.html --data_list data/test/data.list data/test/text
-    exp/a/attention/text
+    compute-wer.py --v=0 --html errors.html --data_list data/test/data.list \\
+        data/test/text exp/a/attention/text
 
 The report has a 95 % interval of the error rate, from resamples of the utterances (bootstrap).
 --compare tests whether the difference between two systems on the same utterances is more than
@@ -36,7 +35,7 @@ def switch(value: str) -> bool:
 
 
 def add_page_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the web page."""
+    """Add the options of the web page."""
     parser.add_argument("--html", metavar="FILE", help="write a web page with the errors in colour")
     parser.add_argument(
         "--html_utterances",
@@ -146,11 +145,11 @@ def write_page(options: argparse.Namespace, scores: Scores) -> None:
 def main() -> None:
     """Score the hypotheses, print the report and the comparison, and write the page."""
     options = parse_options()
-    ignored = (
-        unicodedata.normalize("NFC", Path(options.ig).read_text(encoding="utf-8")).split()
-        if options.ig
-        else []
-    )
+    ignored: list[str] = []
+    if options.ig:
+        text = Path(options.ig).read_text(encoding="utf-8")
+        ignored = unicodedata.normalize("NFC", text).split()
+
     rules = WordRules(
         unit=options.unit,
         case_sensitive=options.cs,
@@ -164,9 +163,8 @@ def main() -> None:
         sys.stdout.reconfigure(encoding="utf-8")
 
     padding = "_" if options.padding_symbol == "underline" else " "
-    write_report(
-        scores, sys.stdout, ReportFormat(options.v, options.maxw, padding, options.bootstrap)
-    )
+    report_format = ReportFormat(options.v, options.maxw, padding, options.bootstrap)
+    write_report(scores, sys.stdout, report_format)
     if options.compare:
         other = score(references, read_table(options.compare), rules)
         write_comparison(

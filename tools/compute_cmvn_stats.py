@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Sum the features of the audio in wav.scp, or those in feats.scp, for global mean and variance
-normalisation.
+"""Sum features for global mean and variance normalisation, of wav.scp or of feats.scp.
 
 Features of audio are computed as in training, without augmentation. Models that stack frames, such
 as a paraformer, get the statistics of the stacked frames.
@@ -53,9 +52,15 @@ def main() -> None:
     add_executor_options(parser, "--num_workers", "--nj")
     args = parser.parse_args()
     config = load_config(args.train_config, args.override_config)
-    are_beside = any(Path(scp).with_name("segments").exists() for scp in expand(args.in_scp))
-    beside = str(Path(args.in_scp).with_name("segments")) if are_beside else None
-    lines = read_audio_lines(args.in_scp, args.segments or beside)
+
+    # With a pattern of several wav.scp, the path of their segments is a pattern, too.
+    segments = args.segments
+    if not segments and any(
+        Path(scp).with_name("segments").exists() for scp in expand(args.in_scp)
+    ):
+        segments = str(Path(args.in_scp).with_name("segments"))
+
+    lines = read_audio_lines(args.in_scp, segments)
     if 0 < args.num_utts < len(lines):
         lines = random.Random(0).sample(lines, args.num_utts)
 

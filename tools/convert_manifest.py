@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Convert between NeMo manifests, Lhotse cuts, Kaldi directories and raw lists; a corpus of your
-own can be read.
+"""Convert between NeMo manifests, Lhotse cuts, Kaldi directories and raw lists.
+
+A corpus of your own can be read as well.
 
     convert_manifest.py train_manifest.json data.list --to raw
     convert_manifest.py data/train cuts.jsonl.gz --from kaldi --to lhotse

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Pack a manifest with its audio into a tarred data set of NeMo.
 
-    convert_to_tarred.py --manifest_path=train.json --target_dir=tarred --num_shards=512 --shuffle
-    --shuffle_seed=0 convert_to_tarred.py --concat_manifest_paths more.json --target_dir=tarred
+    convert_to_tarred.py --manifest_path=train.json --target_dir=tarred --num_shards=512 \\
+        --shuffle --shuffle_seed=0
+    convert_to_tarred.py --concat_manifest_paths more.json --target_dir=tarred
 
 The folder gets audio_0.tar and so on, sharded_manifests/, tarred_audio_manifest.json and
 metadata.yaml. Options are those of NeMo's convert_to_tarred_audio_dataset.py; the manifest may also
@@ -121,42 +122,40 @@ def options_of(args: argparse.Namespace) -> NemoOptions:
 def make_new(args: argparse.Namespace, executor: Executor) -> list[Failure]:
     """Make one set, or one for each bucket."""
     options, scanned = options_of(args), scan_manifest(args.manifest_path)
-    sets = {args.target_dir: options}
+    options_of_set = {args.target_dir: options}
     if args.buckets_num > 1:
         buckets = buckets_of(scanned, options, args.buckets_num)
-        sets = {
-            str(Path(args.target_dir, f"bucket{number}")): chosen_set
-            for number, chosen_set in enumerate(buckets, 1)
+        options_of_set = {
+            str(Path(args.target_dir, f"bucket{number}")): bucket_options
+            for number, bucket_options in enumerate(buckets, 1)
         }
 
     used, bad = 0, list(scanned.bad)
-    for folder, chosen_set in sets.items():
-        count = len(chosen_of(scanned, chosen_set))
+    for folder, set_options in options_of_set.items():
+        count = len(chosen_of(scanned, set_options))
         used += count
-        unread: list[Failure] = []
+        not_packed: list[Failure] = []
 
         if not args.dry_run:
-            made = make_nemo_tars(
-                scanned, args.manifest_path, folder, chosen_set, executor, overwrite=args.overwrite
+            left_out = make_nemo_tars(
+                scanned, args.manifest_path, folder, set_options, executor, overwrite=args.overwrite
             )
-            unread = made[len(scanned.bad) :]
+            not_packed = left_out[len(scanned.bad) :]  # without the lines that could not be read
 
-        print(
-            f"{folder}: {count - len(unread)} entries in {chosen_set.num_shards} tars",
-            file=sys.stderr,
-        )
-        bad += unread
+        packed = count - len(not_packed)
+        print(f"{folder}: {packed} entries in {set_options.num_shards} tars", file=sys.stderr)
+        bad += not_packed
 
-    print(
-        f"{args.manifest_path}: {len(scanned) - used} entries are outside of the durations",
-        file=sys.stderr,
-    )
+    outside = len(scanned) - used
+    print(f"{args.manifest_path}: {outside} entries are outside of the durations", file=sys.stderr)
     return bad
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Make or extend the set; the status is 1 if entries are left out and --allow_bad is not
-    given.
+    """Make or extend the set.
+
+    Returns:
+        the exit status: 1 if entries are left out and --allow_bad is not given.
     """
     args = parse_options(words)
     executor = executor_of(args)

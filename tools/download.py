@@ -29,9 +29,7 @@ def pattern_count(text: str) -> tuple[str, int]:
 
 
 def from_mirror(url: str) -> str:
-    """Replace the address of OpenSLR by that of the mirror in the variable OPENSLR, if it is
-    set.
-    """
+    """Replace the address of OpenSLR by that of the mirror in the variable OPENSLR, if set."""
     if url.startswith(f"{OPENSLR}/"):
         return (os.environ.get("OPENSLR") or OPENSLR) + url.removeprefix(OPENSLR)
     return url

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Estimate bins of duration, and of tokens within them, that hold equal amounts of audio; print
-yaml for batch_conf.
+"""Estimate bins of duration, and of tokens within them, that hold equal amounts of audio.
 
-    estimate_duration_bins.py data/train/data.list --data_type shard --config
-    conf/train_conformer.yaml --num_bins 30
+The output is yaml for batch_conf.
+
+    estimate_duration_bins.py data/train/data.list --data_type shard \\
+        --config conf/train_conformer.yaml --num_bins 30
 
 The options of NeMo's estimate_duration_bins.py and estimate_duration_bins_2d.py work too:
 
     estimate_duration_bins.py -b 30 [[manifest.json,0.7],[other.json,0.3]]
-    estimate_duration_bins.py -b 30 -s 5 --tokenizer en/tokenizer.model pl/tokenizer.model --langs
-    en pl input_cfg.yaml
+    estimate_duration_bins.py -b 30 -s 5 --tokenizer en/tokenizer.model pl/tokenizer.model \\
+        --langs en pl input_cfg.yaml
 
 Copy the output into `dataset_conf` of train.yaml, and add `bucket_batch_size`. find_batch_size.py
 can find the sizes.
@@ -40,7 +41,8 @@ def main(argv: list[str] | None = None) -> None:
 
     if args.num_token_bins:
         print(
-            f"{estimate.outliers} of {estimate.utterances} utterances are outliers of tokens per second",
+            f"{estimate.outliers} of {estimate.utterances} utterances are outliers of tokens per "
+            "second",
             file=sys.stderr,
         )
 

@@ -17,8 +17,10 @@ from wenet_uio.prepare.extraction import extract, read_samples
 
 
 def main() -> int:
-    """Print the samples that match, and extract them if --to is given; the status is 1 if a shard
-    is damaged.
+    """Print the samples that match, and extract them if --to is given.
+
+    Returns:
+        the exit status: 1 if a shard is damaged.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -54,9 +56,8 @@ def main() -> int:
             failed = 1
 
     if not count and not failed:
-        raise ValueError(
-            f"no sample {'with such a key ' if args.keys else ''}in {', '.join(args.shards)}"
-        )
+        with_key = "with such a key " if args.keys else ""
+        raise ValueError(f"no sample {with_key}in {', '.join(args.shards)}")
 
     return failed
 

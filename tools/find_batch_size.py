@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Find, for each length bucket of a corpus, the largest batch that trains; prints yaml for
-batch_conf.
+"""Find, for each length bucket of a corpus, the largest batch that trains.
 
-    find_batch_size.py data/train/data.list --data_type raw --config conf/train_conformer.yaml
-    --memory 4GB
+The output is yaml for batch_conf.
+
+    find_batch_size.py data/train/data.list --data_type raw \\
+        --config conf/train_conformer.yaml --memory 4GB
 
 Each bucket is tried with batches of its longest audio and its longest text, after the filters and
 at the slowest speed. A trial runs whole optimizer steps of the config's model, without padding. The
@@ -87,11 +88,12 @@ def main() -> None:
     config = with_dtype(config, torch.device("cuda" if args.on_gpu else "cpu"))
     conf = config.dataset_conf
     corpus, measure = open_filtered(conf, args.data_list, args.data_type, tokenizer)
-    policy, shapes = worst_shapes(
-        Passes(corpus).corpus_of(0), measure, conf.batch_conf, args.num_bins
-    )
+    first_epoch = Passes(corpus).corpus_of(0)
+    policy, shapes = worst_shapes(first_epoch, measure, conf.batch_conf, args.num_bins)
+
     memory = int(args.fraction * (args.memory or torch.cuda.mem_get_info()[1]))
-    trial = (cuda_trial if args.on_gpu else cpu_trial)(config, memory, with_ddp=args.ranks > 1)
+    make_trial = cuda_trial if args.on_gpu else cpu_trial
+    trial = make_trial(config, memory, with_ddp=args.ranks > 1)
     batches = largest_batches(policy, shapes, trial, memory)
     print(batch_conf_yaml(policy, shapes, batches, conf.views.number), end="")
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Make the indexes of lists that have none: shards of other tools, tarred sets of NeMo, cuts and
-Shar of Lhotse.
+"""Make the indexes of lists that have none.
+
+Such lists are shards of other tools, tarred sets of NeMo, and cuts and Shar of Lhotse.
 
 Training also makes missing indexes when it first opens a list. This tool makes them beforehand, in
 parallel, and lists samples that cannot be used. Shards with a valid index are not read again, so a
@@ -44,8 +45,9 @@ def main() -> int:
             f"{args.data}: the type of the list is missing; give --data_type raw or shard"
         )
 
-    failed = 0
-    for indexed in (index_list(source, executor_of(args)) for source in lists):
+    bad_count = 0
+    for source in lists:
+        indexed = index_list(source, executor_of(args))
         for key, reason in indexed.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
 
@@ -54,9 +56,9 @@ def main() -> int:
             f"{indexed.data_list}: {indexed.summary.samples} utterances, {hours:.2f} h, "
             f"{len(indexed.bad)} bad"
         )
-        failed += len(indexed.bad)
+        bad_count += len(indexed.bad)
 
-    return 1 if failed else 0
+    return 1 if bad_count else 0
 
 
 if __name__ == "__main__":

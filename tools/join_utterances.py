@@ -62,9 +62,8 @@ def main() -> None:
     """Join, and say how many."""
     args = parse_arguments()
     joining = Joining(args.longest, tuple(args.pauses), args.noise, args.separator, args.seed)
-    tables = [args.source / name for name in ("wav.scp", "text", "segments")]
-    segments = str(tables[2]) if tables[2].exists() else None
-    lines = read_utterances(str(tables[0]), str(tables[1]), segments)
+    wav_scp, text, segments = (args.source / name for name in ("wav.scp", "text", "segments"))
+    lines = read_utterances(str(wav_scp), str(text), str(segments) if segments.exists() else None)
     joined = join_utterances(lines, args.out, joining, executor_of(args))
     print(f"{args.out}: {len(joined)} utterances, joined of {len(lines)}")
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Write a units file of the tokens of a text: lines `symbol id` with <blank> 0, <unk> 1, <sos/eos>
-2, others sorted.
+"""Write a units file of the tokens of a text.
+
+Its lines are `symbol id`, with <blank> 0, <unk> 1, <sos/eos> 2, and the others sorted.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ def main() -> None:
         non_lang_syms_path=options.non_lang_syms,
         split_with_space=options.split_with_space,
     )
-    counts = Counter(
-        token for text in read_table(options.text).values() for token in splitter(text)
-    )
+    counts: Counter[str] = Counter()
+    for text in read_table(options.text).values():
+        counts.update(splitter(text))
+
     kept = [token for token, count in counts.items() if count >= options.min_count]
     if not kept:
         raise ValueError(

@@ -16,8 +16,10 @@ from wenet_uio.prepare.list_making import make_raw_list, tell_outcome
 
 
 def main() -> int:
-    """Make the list and report bad utterances; the status is 1 if there are any and --allow_bad is
-    not given.
+    """Make the list and report bad utterances.
+
+    Returns:
+        the exit status: 1 if there are any and --allow_bad is not given.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -95,6 +95,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def _add_groups(parser: argparse.ArgumentParser) -> None:
+    """Add the options of groups of durations."""
     parser.add_argument(
         "--filter_group",
         nargs="+",
@@ -114,8 +115,10 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
 
 
 def main() -> int:
-    """Make the shards and the list; the status is 1 if utterances are bad and --allow_bad is not
-    given.
+    """Make the shards and the list.
+
+    Returns:
+        the exit status: 1 if utterances are bad and --allow_bad is not given.
     """
     args = parse_options()
     max_bytes = parse_size(args.max_bytes_per_shard) if args.max_bytes_per_shard else None

@@ -54,7 +54,8 @@ def main() -> None:
     args = parser.parse_args()
 
     for name in ("transcripts", "dev", "test", "audio"):  # run.sh is called in other folders
-        if path := getattr(args, name):
+        path = getattr(args, name)
+        if path is not None:
             setattr(args, name, path.resolve())
 
     parts = read_corpus(
@@ -67,9 +68,17 @@ def main() -> None:
     for part, recordings in parts.items():
         check_part(part, as_stored(recordings))
 
-    values = {"data": args.transcripts, "dev": args.dev, "test": args.test, "audio": args.audio}
-    values |= {"relative_to": Path.cwd(), "form": args.form, "text_field": args.text_field}
-    values |= {"text": args.text, "bpe": args.bpe}
+    values = {
+        "data": args.transcripts,
+        "dev": args.dev,
+        "test": args.test,
+        "audio": args.audio,
+        "relative_to": Path.cwd(),
+        "form": args.form,
+        "text_field": args.text_field,
+        "text": args.text,
+        "bpe": args.bpe,
+    }
     options = {name: str(value) for name, value in values.items() if value}
     folder = args.examples / args.name / "s0"
     write_recipe(ROOT / "examples" / "custom" / "s0", folder, args.name, options)

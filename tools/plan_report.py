@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Dry run of the data: plan an epoch without reading audio, and account for every utterance.
 
-    plan_report.py --data_list data/train/data.list --data_type shard --config
-    conf/train_conformer.yaml --world_size 8
+    plan_report.py --data_list data/train/data.list --data_type shard \\
+        --config conf/train_conformer.yaml --world_size 8
 
 padding and fill are percentages: of the padded frames, and of the bound of a batch. skew is the
 cost of the most expensive rank of a step divided by the mean of the ranks; frame_skew is the same
@@ -61,8 +61,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Plan the epoch, print the report and draw the plots; 1: an utterance is lost or planned
-    twice.
+    """Plan the epoch, print the report and draw the plots.
+
+    Returns:
+        the exit status: 1 if an utterance is lost or planned twice.
     """
     parser = make_parser()
     args = parser.parse_args()
@@ -75,11 +77,11 @@ def main() -> int:
         parser.error("--data_list is needed: the config has no `data`")
 
     corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)
-    collector = (
-        PlanCollector(Passes(corpus).corpus_of(args.epoch), measure, args.world_size)
-        if args.plot
-        else None
-    )
+    collector = None
+    if args.plot:
+        planned_corpus = Passes(corpus).corpus_of(args.epoch)
+        collector = PlanCollector(planned_corpus, measure, args.world_size)
+
     report = report_plan(
         corpus,
         measure,

@@ -18,6 +18,7 @@ from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.diagnose.profile import profile
 from wenet_uio.text.tokenizer import build_tokenizer
@@ -73,20 +74,15 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     config = load_config(args.config, args.override_config)
     tokenizer = build_tokenizer(config)
-    profiled = profile(
-        lambda: build_loader(
-            args.data_list,
-            args.data_type,
-            config,
-            tokenizer,
-            training=True,
-            options=LoaderOptions(
-                seed=args.seed, defer_features=config.dataset_conf.feature_device == "accelerator"
-            ),
-        ),
-        args.batches,
-        args.device,
-    )
+    defer_features = config.dataset_conf.feature_device == "accelerator"
+    options = LoaderOptions(seed=args.seed, defer_features=defer_features)
+
+    def make_loader() -> Loader:
+        return build_loader(
+            args.data_list, args.data_type, config, tokenizer, training=True, options=options
+        )
+
+    profiled = profile(make_loader, args.batches, args.device)
     report, lines = profiled.as_dict(), list(profiled.lines())
 
     if args.speed:

@@ -2,9 +2,10 @@
 """Make the data lists of pseudo labels; pseudo_label.sh calls it.
 
     pseudo_lists.py unlabelled --data_type shard more.list exp/pseudo/unlabelled.list
-    pseudo_lists.py labels --min_confidence 0.9 exp/pseudo/unlabelled.list exp/pseudo/ctc
-    exp/pseudo/data.list pseudo_lists.py mixture --share 0.5 data/train/data.list
-    exp/pseudo/data.list exp/pseudo/mixture.yaml
+    pseudo_lists.py labels --min_confidence 0.9 \\
+        exp/pseudo/unlabelled.list exp/pseudo/ctc exp/pseudo/data.list
+    pseudo_lists.py mixture --share 0.5 \\
+        data/train/data.list exp/pseudo/data.list exp/pseudo/mixture.yaml
 
 unlabelled: the list with empty texts, for recognize.py. labels: the utterances whose recognised
 text is inside the limits; OUT.json has the counts, OUT.left_out.jsonl the other utterances.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write report.html (curves, epochs, data, results, environment, config) and the model card into
-the folder of a run.
+"""Write report.html and the model card into the folder of a run.
 
     report_run.py exp/conformer
     report_run.py exp/conformer --language en --char 0
 
+report.html has curves, epochs, data, results, environment and config.
 The model card is README.md: data, config, error rates, use and limits of the model, with the front
 matter of model hubs. A README.md that a person wrote stays as it is. Training writes both files
 when the run is complete. Run this tool during training, or after scoring, which adds the error
@@ -43,7 +43,8 @@ def main() -> None:
     args = parser.parse_args()
     print(write_run_report(args.model_dir, args.tensorboard_dir), flush=True)
     metric = None if args.char is None else ("wer", "cer")[int(args.char)]
-    if card := write_model_card(args.model_dir, CardFacts(args.language, metric)):
+    card = write_model_card(args.model_dir, CardFacts(args.language, metric))
+    if card is not None:
         print(card)
 
 

@@ -61,7 +61,7 @@ def main() -> None:
         non_lang_syms_path=options.non_lang_syms,
         split_with_space=options.trans_type == "phn",
     )
-    group = options.nchar if options.trans_type == "char" else 1
+    chars_per_token = options.nchar if options.trans_type == "char" else 1
     assert isinstance(sys.stdout, io.TextIOWrapper)
     sys.stdout.reconfigure(encoding="utf-8")
 
@@ -71,8 +71,11 @@ def main() -> None:
         if options.trans_type == "char":
             tokens = [options.space if token == WORD_START else token for token in tokens]
 
-        grouped = ["".join(tokens[start : start + group]) for start in range(0, len(tokens), group)]
-        print(*fields[: options.skip_ncols], *grouped)
+        groups = (
+            tokens[start : start + chars_per_token]
+            for start in range(0, len(tokens), chars_per_token)
+        )
+        print(*fields[: options.skip_ncols], *map("".join, groups))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Lhotse 2.0 alpha: as for Lhotse 1, with indexed manifests, which restore a state without reading
-again.
+"""Lhotse 2.0 alpha: as for Lhotse 1, with indexed manifests.
+
+They restore a state without reading again.
 
 Practice: https://github.com/lhotse-speech/lhotse/blob/master/docs/datasets.rst, "Resumable Stateful
 Dataloading (Indexed)": "`num_workers` and `world_size` must match between save and restore". Its

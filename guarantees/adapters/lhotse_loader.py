@@ -1,5 +1,6 @@
-"""Lhotse: DynamicBucketingSampler in the main process, a map-style dataset, torchdata's
-StatefulDataLoader.
+"""Lhotse: DynamicBucketingSampler in the main process, and torchdata's StatefulDataLoader.
+
+The data set is a map-style one.
 
 Practice: https://lhotse.readthedocs.io/en/latest/datasets.html (samplers, their `state_dict`). Its
 example has PyTorch's DataLoader and says that with data workers the sampler is ahead of the loop.

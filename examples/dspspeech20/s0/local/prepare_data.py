@@ -57,7 +57,9 @@ def from_manifest(corpus: Path) -> dict[str, list[Recording]]:
 
 
 def as_published(corpus: Path) -> dict[str, list[Recording]]:
-    """Mandarin utterances by part of the published corpus; no speaker is in two parts.
+    """Return Mandarin utterances by part of the published corpus.
+
+    No speaker is in two parts.
 
     Raises:
         ValueError: a file name has another form.

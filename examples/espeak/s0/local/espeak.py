@@ -88,7 +88,7 @@ def _has_variant(voice: str) -> bool:
 
 @contextmanager
 def _fresh_library() -> Iterator[ctypes.CDLL]:
-    """The library, loaded while the block runs.
+    """Load the library while the block runs.
 
     It keeps a state between sentences, and espeak_Initialize does not reset all of it. So it is
     loaded again for every sentence, which takes about 4 ms.

@@ -1,5 +1,6 @@
-"""The operator that speaks texts without audio in the worker of the loader;
-conf/train_conformer_hybrid.yaml names it.
+"""Speak texts without audio in the worker of the loader.
+
+conf/train_conformer_hybrid.yaml names this operator.
 
 Sources of type tts_text have such texts. Speed, pitch and noise are drawn from the seed of the
 sample, which depends on the seed of the run, the epoch and the key. So a text sounds different in
@@ -22,8 +23,9 @@ from .voices import add_noise, draw_setting, draw_snr
 
 @dataclass(frozen=True)
 class Speak:
-    """Speaks the texts of a source; the speaker of a text is a voice of eSpeak NG, such as
-    en-us+m1.
+    """Speaks the texts of a source.
+
+    The speaker of a text is a voice of eSpeak NG, such as en-us+m1.
     """
 
     def __call__(self, example: Example) -> Example:

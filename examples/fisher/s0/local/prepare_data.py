@@ -52,7 +52,7 @@ found by Mozilla, see import_fisher.py of DeepSpeech."""
 
 
 def read_text(words: str, remove_noises: bool) -> str | None:
-    """Words and marks of a turn; None if some words are uncertain."""
+    """Return words and marks of a turn; None if some words are uncertain."""
     if any(mark in words for mark in DOUBTFUL):
         return None
 
@@ -63,8 +63,9 @@ def read_text(words: str, remove_noises: bool) -> str | None:
 
 
 def read_call(path: Path, remove_noises: bool) -> tuple[dict[str, list[Turn]], list[str]]:
-    """Return turns by side, and `file:number` of lines that have another form or end before they
-    start.
+    """Return turns by side, and `file:number` of odd lines.
+
+    These have another form, or end before they start.
     """
     turns: dict[str, list[Turn]] = {side: [] for side in SIDES}
     odd = []

@@ -45,8 +45,9 @@ OPTIONAL = re.compile(r"<[BE]_ASIDE>|%\w+|\S+-(?!\S)|(?<!\S)-\S+")
 
 
 def read_text(words: str) -> str:
-    """Normalize the words of a segment: first alternatives, without parentheses, asides and
-    fragments.
+    """Normalise the words of a segment.
+
+    Of alternatives the first is taken; parentheses, asides and fragments are removed.
     """
     return english_of_calls(
         OPTIONAL.sub(" ", re.sub(r"[()]", " ", ALTERNATIVES.sub(r" \1 ", words)))

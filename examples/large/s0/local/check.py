@@ -15,9 +15,7 @@ from wenet_uio.prepare.upload import try_store
 
 
 def main() -> None:
-    """Read the sources, try the store if there is one, and print the folders that lists are made
-    of.
-    """
+    """Read the sources, try the store if there is one, and print the folders of the lists."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sources", type=Path, help="yaml list of name, data, weight")
     parser.add_argument("data", type=Path, help="folder of the recipe's data")

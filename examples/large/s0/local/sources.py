@@ -1,5 +1,6 @@
-"""The sources of the recipe: a yaml list of name, data (folder with train, dev, test) and
-weight.
+"""Read the sources of the recipe: a yaml list of name, data and weight.
+
+`data` is a folder with train, dev and test.
 """
 
 from __future__ import annotations

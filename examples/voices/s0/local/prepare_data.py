@@ -44,7 +44,7 @@ def letters(text: str) -> str:
 
 
 def read_texts(voice: Path) -> dict[str, str]:
-    """Name of each recording -> its text.
+    """Return {name of a recording: its text}.
 
     Raises:
         ValueError: a line of a metadata.csv has no bar, or the repository has no texts.

@@ -34,8 +34,9 @@ METADATA = "WenetSpeech.json"
 
 
 def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Recording]]:
-    """Read the segments of each part; those without times, text or audio are left out and counted
-    on stderr.
+    """Read the segments of each part.
+
+    Those without times, text or audio are left out and counted on stderr.
 
     Args:
         part_of: subset -> the part it belongs to.
@@ -74,7 +75,7 @@ def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Record
 def segments_of(
     audio: dict[str, Any], part_of: dict[str, str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Parts and segments of a recording whose subset is in `part_of`."""
+    """Yield parts and segments of a recording whose subset is in `part_of`."""
     for segment in audio["segments"]:
         for subset in segment.get("subsets", ()):
             if subset in part_of:
