@@ -16,11 +16,11 @@ import yaml
 from tools import convert_to_tarred
 from wenet_uio.config import ConfigError, load_config
 from wenet_uio.config import nemo as settings
-from wenet_uio.dataset.corpus.text_corpus import TextCorpus
-from wenet_uio.dataset.formats.conversations import Conversation, parse_conversation
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line
 from wenet_uio.dataset.formats.patterns import expand
-from wenet_uio.dataset.formats.tts_text import parse_tts_text
+from wenet_uio.dataset.kinds.conversation.line import Conversation, parse_conversation
+from wenet_uio.dataset.kinds.text.corpus import TextCorpus
+from wenet_uio.dataset.kinds.to_speak.line import parse_tts_text
 from wenet_uio.prepare.nemo_shard import flat_name
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.dataset.support.tars import wav, write_tar
 from wenet_uio.config.mixture import SourceConf
-from wenet_uio.dataset.corpus.conversation_corpus import ConversationCorpus
 from wenet_uio.dataset.corpus.sources import lists_of
+from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
 

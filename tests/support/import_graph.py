@@ -51,8 +51,10 @@ def room_of(name: str, path: Path) -> str:
     package of its own.
 
     All encoders are one package; their `exchange` with other tools is another, above them. All
-    families are one package, above the core.
+    families are one package, above the core. All kinds of samples are one package.
     """
+    if name.startswith("wenet_uio.dataset.kinds"):
+        return "wenet_uio.dataset.kinds"
     if name.startswith("wenet_uio.families"):
         return "wenet_uio.families"
     if name.startswith("wenet_uio.models.encoders"):

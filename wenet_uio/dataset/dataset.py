@@ -27,12 +27,12 @@ from wenet_uio.dataset.chain.waveform_augment import waveform_augmentations
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.formats.data_list import DataType
+from wenet_uio.dataset.kinds.features.checks import WAVEFORM_PLACES, check_features
+from wenet_uio.dataset.kinds.to_speak.example import require_speaker
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.reader import BatchReader, Chains
-from wenet_uio.dataset.speaking import require_speaker
-from wenet_uio.dataset.stored_features import WAVEFORM_PLACES, check_features
 from wenet_uio.dataset.types import Operator
 from wenet_uio.text.tokenizer import AnyTokenizer, CallableTokenizer, Tokenizer
 

@@ -16,15 +16,15 @@ import numpy as np
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.config.mixture import MixtureConf, SourceConf, load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.conversation_corpus import ConversationCorpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.remote_manifest import local_manifest
 from wenet_uio.dataset.corpus.sources import expanded, lists_of
-from wenet_uio.dataset.corpus.text_corpus import TextCorpus, questions_of
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
-from wenet_uio.dataset.corpus.tts_corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.formats.data_list import DataType, ListError
+from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
+from wenet_uio.dataset.kinds.text.corpus import TextCorpus, questions_of
+from wenet_uio.dataset.kinds.to_speak.corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
 from wenet_uio.text.tokenizer import (
     AnyTokenizer,

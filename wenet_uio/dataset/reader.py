@@ -16,14 +16,14 @@ from wenet_uio.audio.completeness import LENGTH_TOLERANCE
 from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_signal
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.padding import pad
-from wenet_uio.dataset.conversations import read_conversation
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Rows
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.frames import seconds_of
-from wenet_uio.dataset.speaking import example_to_speak, spoken
-from wenet_uio.dataset.stored_features import wrong_width
+from wenet_uio.dataset.kinds.conversation.example import read_conversation
+from wenet_uio.dataset.kinds.features.checks import wrong_width
+from wenet_uio.dataset.kinds.to_speak.example import example_to_speak, spoken
 from wenet_uio.dataset.types import (
     Batch,
     Example,

@@ -15,7 +15,7 @@ from wenet_uio.audio.read import AudioError, read_signal
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.dataset.stored_features import wrong_width
+from wenet_uio.dataset.kinds.features.checks import wrong_width
 from wenet_uio.dataset.types import Example, Operator, SkipSample, feats_of
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside

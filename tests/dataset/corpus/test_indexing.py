@@ -15,7 +15,7 @@ from wenet_uio.dataset.corpus import indexing, shard_index
 from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
-from wenet_uio.dataset.corpus.text_corpus import TextCorpus
+from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.open import open_corpus, open_source
 from wenet_uio.files import append_line, read_lines
 from wenet_uio.text.char import CharSplitter

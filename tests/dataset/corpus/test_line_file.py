@@ -4,8 +4,8 @@ import pytest
 
 from tests.dataset.support.tars import everything
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.text_corpus import TextCorpus
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.types import SampleRef
 
 LAST = SampleRef(0, 11)

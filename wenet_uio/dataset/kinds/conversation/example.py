@@ -14,7 +14,7 @@ from wenet_uio.audio.completeness import why_past_the_end
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.formats.conversations import tokens_of_audio
+from wenet_uio.dataset.kinds.conversation.line import tokens_of_audio
 from wenet_uio.dataset.types import (
     AUDIO_TURN,
     AudioTurn,

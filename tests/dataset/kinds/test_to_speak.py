@@ -17,7 +17,7 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.options import LoaderOptions
 
-HERE = "tests.dataset.test_speaking"
+HERE = "tests.dataset.kinds.test_to_speak"
 RATE = 11025
 PER_CHARACTER = 0.1
 

@@ -13,10 +13,10 @@ from tests.dataset.support.loading import TOKENIZER, FakeConfig
 from tests.dataset.support.tars import wav
 from wenet_uio.bin.train import refuse_conversations
 from wenet_uio.config.mixture import MixtureConf, SourceConf
-from wenet_uio.dataset.corpus.conversation_corpus import ConversationCorpus
-from wenet_uio.dataset.corpus.text_corpus import TextCorpus
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
+from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import AUDIO_TURN, SampleRef
 

@@ -18,13 +18,13 @@ from wenet_uio.dataset.corpus.base import Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
-from wenet_uio.dataset.formats.conversations import (
+from wenet_uio.dataset.formats.data_list import ListError, lines_of, locate
+from wenet_uio.dataset.kinds.conversation.line import (
     Conversation,
     Turn,
     parse_conversation,
     tokens_of_audio,
 )
-from wenet_uio.dataset.formats.data_list import ListError, lines_of, locate
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.types import AudioTurn, SampleRef, Utterance
 

@@ -10,8 +10,8 @@ import pytest
 from tests.dataset.support.tars import everything
 from wenet_uio.config.mixture import MixtureConf, SourceConf
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.corpus.tts_corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.kinds.to_speak.corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.open import open_corpus, open_source
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.text.char import CharSplitter

@@ -1,0 +1,1 @@
+"""Kinds of samples: how each is listed, measured, read and counted."""

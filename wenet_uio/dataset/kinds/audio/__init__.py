@@ -1,0 +1,1 @@
+"""Recorded audio with a text."""

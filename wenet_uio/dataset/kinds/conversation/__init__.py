@@ -1,0 +1,1 @@
+"""Conversations: turns of text and audio."""

@@ -1,0 +1,1 @@
+"""Features that are stored in place of audio."""

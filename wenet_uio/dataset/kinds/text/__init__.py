@@ -1,0 +1,1 @@
+"""Text without audio, and pairs of texts."""

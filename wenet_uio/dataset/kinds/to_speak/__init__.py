@@ -1,0 +1,1 @@
+"""Texts that an operator of the user speaks."""
