@@ -20,7 +20,7 @@ import numpy as np
 
 from wenet_uio.cli import run
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.base import Corpus, StoredCorpus
 from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
@@ -36,7 +36,7 @@ ROWS = 5000
 others."""
 
 
-class SparseCorpus(Corpus):
+class SparseCorpus(StoredCorpus):
     """A shard table without shards."""
 
     def __init__(self, path: Path) -> None:

@@ -33,7 +33,7 @@ from provenance import commit, settings
 from wenet_uio import __version__
 from wenet_uio.cli import run
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.base import StoredCorpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
@@ -62,7 +62,7 @@ def lengths(utterances: int) -> np.ndarray:
     return np.round(seconds * SAMPLE_RATE) / SAMPLE_RATE
 
 
-class IndexOnlyCorpus(Corpus):
+class IndexOnlyCorpus(StoredCorpus):
     """Shards without audio: utterances of the lengths in `seconds`, `shard_size` in each shard."""
 
     def __init__(self, seconds: np.ndarray, shard_size: int) -> None:

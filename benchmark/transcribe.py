@@ -33,7 +33,7 @@ from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import DataType
-from wenet_uio.dataset.types import SampleRef
+from wenet_uio.dataset.types import AudioUtterance, SampleRef
 from wenet_uio.scoring.scores import score
 from wenet_uio.scoring.words import WordRules
 from wenet_uio.search import DecodeOptions
@@ -94,7 +94,7 @@ def join(
     while not sample_rate or length < seconds * sample_rate:
         for place in draw.permutation(len(refs)):
             utterance = corpus.read(refs[place])
-            if utterance.audio is None:
+            if not isinstance(utterance, AudioUtterance):
                 raise ValueError(f"{data_list}: {utterance.key} has no audio")
 
             waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end)

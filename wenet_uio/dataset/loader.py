@@ -21,7 +21,7 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.measure import utterance_seconds
 from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.storage.prefetch import Prefetch
-from wenet_uio.dataset.types import Batch, SampleRef
+from wenet_uio.dataset.types import Batch, CollatedBatch, SampleRef
 from wenet_uio.dataset.workers import Workers
 
 LEAST_BAD = 10
@@ -61,7 +61,7 @@ class Loader:
         """
         self.cursor, self.corpus, self.reader = cursor, cursor.corpus, reader
         self._max_bad_ratio, self._ledger = max_bad_ratio, options.ledger
-        self._restarts, self._is_collated = restarts, options.collate is not None
+        self._restarts = restarts
         self._left_out: Counter[str] | None = None
         self._unreadable: set[str] = set()
         if self.corpus.bad:
@@ -141,7 +141,7 @@ class Loader:
             self._name_unreadable(batch)
             cursor.advance(batch.closes_step)
             steps -= batch.closes_step
-            yield batch.collated if self._is_collated else batch
+            yield batch.collated if isinstance(batch, CollatedBatch) else batch
 
     def _begins_again(self) -> bool:
         """Tell whether a new iterator begins at the first batch of the epoch, because an earlier

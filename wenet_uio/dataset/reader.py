@@ -9,24 +9,24 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from torch.utils.data import Dataset
 
-from wenet_uio.audio.completeness import LENGTH_TOLERANCE
-from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_signal
+from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, Channel
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.index import TEXT_ONLY, Rows
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.frames import seconds_of
-from wenet_uio.dataset.kinds.conversation.example import read_conversation
-from wenet_uio.dataset.kinds.features.checks import wrong_width
-from wenet_uio.dataset.kinds.to_speak.example import example_to_speak, spoken
+from wenet_uio.dataset.kinds.kind import Reading
+from wenet_uio.dataset.kinds.table import KINDS
+from wenet_uio.dataset.kinds.to_speak.example import spoken
 from wenet_uio.dataset.types import (
     Batch,
+    CollatedBatch,
+    ConversationExample,
     Example,
+    ExampleToSpeak,
     Operator,
     SampleRef,
     Skipped,
@@ -49,11 +49,7 @@ class Chains(NamedTuple):
 
     def of(self, example: Example) -> tuple[Operator, ...]:
         """Return the operators for an example."""
-        if example.waveform is not None or example.to_speak is not None:
-            return self.audio
-        if example.turns is not None:  # its turns went through the chain already
-            return ()
-        return self.text if example.feats is None else self.features
+        return getattr(self, example.chain) if example.chain else ()
 
 
 class BatchReader(Dataset[Batch]):
@@ -74,12 +70,13 @@ class BatchReader(Dataset[Batch]):
         Args:
             chains: the operators; none by default, for `example` alone.
             keep_int16: give the chain samples stored with 16 bits as int16, not as float32.
-            collate: makes `Batch.collated` from the examples, instead of padded features.
+            collate: makes `CollatedBatch.collated` from the examples, instead of padded features.
         """
         self.collate = collate
         self.keep_int16 = keep_int16
         self.corpus, self.chains, self.conf = corpus, chains, conf
-        self.feature_dim, self.channel = conf.feature_dim, conf.singal_channel_conf.channel
+        self.feature_dim = conf.feature_dim
+        self.channel: Channel = conf.singal_channel_conf.channel
         self._pool: ThreadPoolExecutor | None = None
 
     def __getitem__(self, work: Work) -> Batch:
@@ -94,7 +91,7 @@ class BatchReader(Dataset[Batch]):
             try:
                 example = self.example(ref, int(seed), read)
                 operators = iter(self.chains.of(example))
-                if example.to_speak is not None:
+                if isinstance(example, ExampleToSpeak):
                     example = spoken(example, operators)
 
                 duration = seconds_of(example)
@@ -108,9 +105,12 @@ class BatchReader(Dataset[Batch]):
                     Skipped(self.corpus.key(ref), skip.reason, skip.detail, skip.filtered)
                 )
 
-        batch = pad(examples if self.collate is None else (), self.feature_dim)
-        if self.collate is not None:
-            batch.collated = self.collate(examples)
+        if self.collate is None:
+            batch = pad(examples, self.feature_dim)
+        else:
+            batch = CollatedBatch(
+                **vars(pad((), self.feature_dim)), collated=self.collate(examples)
+            )
 
         batch.index, batch.closes_step, batch.seconds = work.index, work.closes_step, seconds
         batch.skipped, batch.planned = tuple(skipped), len(work.rows)
@@ -133,38 +133,18 @@ class BatchReader(Dataset[Batch]):
         Raises:
             SkipSample: the audio, or the line of the data list, is bad.
         """
-        rows = self.corpus.rows(ref.shard)
+        reading = Reading(
+            ref,
+            seed >> 1,
+            self.corpus.rows(ref.shard),
+            self.channel,
+            self.feature_dim,
+            self.keep_int16,
+            self.chains.audio,
+        )
         try:
             utterance = read()
-            if utterance.turns is not None:
-                return read_conversation(
-                    utterance,
-                    seed >> 1,
-                    ref.speed,
-                    self.chains.audio,
-                    self.conf.singal_channel_conf.channel,
-                )
-
-            if utterance.to_speak is not None:
-                return example_to_speak(
-                    utterance, seed >> 1, ref.speed, _indexed_seconds(rows, ref)
-                )
-
-            if utterance.audio is None:
-                return Example(
-                    utterance.key,
-                    utterance.text,
-                    None,
-                    TEXT_ONLY,
-                    seed >> 1,
-                    source=utterance.source,
-                    extra=utterance.extra,
-                )
-
-            channel = utterance.extra.get("channel", self.channel)
-            signal, rate = read_signal(
-                utterance.audio, utterance.start, utterance.end, channel, keep_int16=self.keep_int16
-            )
+            return KINDS[type(utterance)].example(utterance, reading)
         except (AudioError, ListError) as error:
             raise SkipSample("unreadable", str(error)) from None
         except OSError as error:
@@ -172,32 +152,10 @@ class BatchReader(Dataset[Batch]):
                 raise
             raise SkipSample("unreadable", str(error)) from None
 
-        indexed, seconds = _indexed_seconds(rows, ref), len(signal) / rate
-        if abs(indexed - seconds) > LENGTH_TOLERANCE:
-            raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {seconds:.2f} s now")
-
-        is_waveform, tensor = signal.ndim == 1, torch.from_numpy(signal)
-        if not is_waveform and signal.shape[1] != self.feature_dim:
-            raise SkipSample("feature_dim", wrong_width(signal.shape[1], self.feature_dim))
-
-        return Example(
-            utterance.key,
-            utterance.text,
-            tensor if is_waveform else None,
-            rate,
-            seed >> 1,
-            speed=ref.speed if is_waveform else 1.0,  # stored features have no speed
-            extra=utterance.extra,
-            feats=None if is_waveform else tensor,
-        )
-
 
 def unreadable_of(example: Example) -> tuple[Skipped, ...]:
     """Return the noise that was drawn for an example, or for the turns of a conversation, and
     cannot be read.
     """
-    return sum((turn.unreadable for turn in example.turns or ()), example.unreadable)
-
-
-def _indexed_seconds(rows: Rows, ref: SampleRef) -> float:
-    return int(rows.num_samples[ref.row]) / int(rows.sample_rate[ref.row])
+    turns = example.turns if isinstance(example, ConversationExample) else ()
+    return sum((turn.unreadable for turn in turns), example.unreadable)

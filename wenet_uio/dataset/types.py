@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from wenet_uio.dataset.deferral import DeferredExample, DeferredFeatures
 
@@ -51,40 +51,73 @@ class ToSpeak(NamedTuple):
 
 @dataclass(frozen=True)
 class Utterance:
-    """A sample as stored: encoded audio and its text."""
+    """A sample as stored. Each kind of sample is a subclass with what belongs to it."""
 
     key: str
-    audio: bytes | memoryview | str | None
-    """Encoded bytes (shard mode), the path of a file (raw mode), or None if the sample is text
-    without audio."""
     text: str
+    extra: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    """All other fields of the list, and other members of the tar, that belong to the sample."""
+
+
+@dataclass(frozen=True)
+class AudioUtterance(Utterance):
+    """Encoded audio, or stored features, and its text."""
+
+    audio: bytes | memoryview | str
+    """Encoded bytes (shard mode), or the path of a file (raw mode)."""
     start: float = 0.0
     """Seconds from the start of the audio; reading starts here."""
     end: float | None = None
     """Seconds from the start of the audio; reading stops here. None reads to the end of the
     audio."""
-    source: str | None = None
-    """First text of a pair of texts; `text` is the second."""
-    extra: dict[str, Any] = field(default_factory=dict)
-    """All other fields of the list, and other members of the tar, that belong to the sample."""
-    turns: tuple[str | AudioTurn, ...] | None = None
-    """The turns of a conversation: texts and audio. None: the sample is no conversation."""
-    to_speak: str | None = None
-    """What an operator is to speak; None: the sample has audio, or its text is learned as text."""
+
+
+@dataclass(frozen=True)
+class TextUtterance(Utterance):
+    """A text without audio."""
+
+
+@dataclass(frozen=True)
+class PairUtterance(TextUtterance):
+    """A pair of texts; `text` is the second."""
+
+    source: str
+    """The first text."""
+
+
+@dataclass(frozen=True)
+class ConversationUtterance(Utterance):
+    """A conversation of texts and audio."""
+
+    turns: tuple[str | AudioTurn, ...]
+
+
+@dataclass(frozen=True)
+class UtteranceToSpeak(Utterance):
+    """A text that an operator is to speak."""
+
+    to_speak: str
+    """What is spoken; `text` is what is learned."""
     speakers: Sequence[str] = ()
-    """Speakers of `to_speak`, of which one is drawn for each epoch."""
+    """Speakers, of which one is drawn for each epoch."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A sample on its way through the chain; operators return changed copies."""
+    """A sample on its way through the chain; operators return changed copies.
+
+    This class is a sample with recorded audio; other kinds are subclasses.
+    """
+
+    chain: ClassVar[str] = "audio"
+    """The operators that the sample goes through: a field of reader.Chains; empty: none."""
 
     key: str
     text: str
     waveform: torch.Tensor | None
     """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits,
-    the accelerator computes the features, and the config names no operators of the user. None for
-    text without audio, for stored features, and after the features are computed."""
+    the accelerator computes the features, and the config names no operators of the user. None
+    without audio, and after the features are computed."""
     sample_rate: int
     """Hz; of stored features FRAME_RATE."""
     random: int
@@ -98,19 +131,61 @@ class Example:
     """(frames, bins) float32: a second augmented view, if training compares two."""
     tokens: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
-    source: str | None = None
-    source_labels: tuple[int, ...] = ()
-    """Labels of `source`, the first text of a pair."""
     extra: dict[str, Any] = field(default_factory=dict)
     deferred: DeferredExample | None = None
     """Set instead of `feats` if the accelerator computes the features."""
-    turns: tuple[Example, ...] | None = None
-    """The audio turns of a conversation, with features; None: the sample is no conversation."""
-    to_speak: ToSpeak | None = None
-    """Set if an operator of the user makes the waveform from a text; None: the sample has audio, or
-    is text alone."""
     unreadable: tuple[Skipped, ...] = ()
     """Noise that was drawn for the sample and cannot be read."""
+
+    @property
+    def to_speak(self) -> ToSpeak | None:
+        """What an operator of the user speaks; None: the sample is not spoken."""
+        return None
+
+
+@dataclass(frozen=True)
+class FeatureExample(Example):
+    """Stored features in place of audio."""
+
+    chain: ClassVar[str] = "features"
+
+
+@dataclass(frozen=True)
+class TextExample(Example):
+    """Text without audio."""
+
+    chain: ClassVar[str] = "text"
+
+
+@dataclass(frozen=True)
+class PairExample(TextExample):
+    """A pair of texts; `text` and `labels` are the second."""
+
+    source: str = field(kw_only=True)
+    """The first text."""
+    source_labels: tuple[int, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class ConversationExample(Example):
+    """A conversation. In `labels`, AUDIO_TURN stands for each audio turn."""
+
+    chain: ClassVar[str] = ""  # its turns went through the chain already
+
+    turns: tuple[Example, ...] = field(kw_only=True)
+    """The audio turns, with features."""
+
+
+@dataclass(frozen=True)
+class ExampleToSpeak(Example):
+    """A text that becomes audio when an operator of the user speaks it."""
+
+    speech: ToSpeak = field(kw_only=True)
+
+    @property
+    def to_speak(self) -> ToSpeak:
+        """What is spoken."""
+        return self.speech
 
 
 def waveform_of(example: Example) -> torch.Tensor:
@@ -201,18 +276,17 @@ class Batch:
     """Transcripts as stored, in the order of `keys`."""
     extra: tuple[dict[str, Any], ...] = ()
     """Other fields of each sample: those of its list, and the tags of its source."""
-    source: torch.Tensor | None = None
-    """(B, S) int64, padded with -1: labels of the first texts of pairs."""
-    source_lengths: torch.Tensor | None = None
-    """(B,) int64."""
     other_feats: torch.Tensor | None = None
     """(B, T, F) float32: a second augmented view of each utterance; None: there is one view."""
     deferred: DeferredFeatures | None = None
     """Waveforms from which `to` computes the features on its device; None if `feats` holds them."""
     unreadable: tuple[Skipped, ...] = ()
     """Noise that was drawn for the samples and cannot be read; other noise took its place."""
-    collated: Any = None
-    """What the collate function of the user made of the examples; the loader yields it."""
+
+    TENSORS: ClassVar[tuple[str, ...]] = (
+        *("feats", "other_feats", "feats_lengths", "target", "target_lengths"),
+    )
+    """Fields that are tensors, or None."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -275,19 +349,12 @@ class Batch:
         from wenet_uio.dataset.batch_memory import to_buffers  # imports torch
 
         tensors = self._tensors()
-        return _from_pickle, (self._with(dict.fromkeys(tensors)).__dict__, *to_buffers(tensors))
+        values = self._with(dict.fromkeys(tensors)).__dict__
+        return _from_pickle, (type(self), values, *to_buffers(tensors))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        names = (
-            "feats",
-            "other_feats",
-            "feats_lengths",
-            "target",
-            "target_lengths",
-            "source",
-            "source_lengths",
-        )
-        tensors = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        values = {name: getattr(self, name) for name in self.TENSORS}
+        tensors = {name: value for name, value in values.items() if value is not None}
         if self.deferred is not None:
             tensors.update(
                 (f"deferred.{name}", tensor) for name, tensor in self.deferred.tensors().items()
@@ -313,7 +380,27 @@ class Batch:
         return self._with(copied(self._tensors(), copy))
 
 
-def _from_pickle(values: dict[str, Any], *in_buffers: Any) -> Batch:
+@dataclass
+class PairBatch(Batch):
+    """Pairs of texts; `target` holds the second texts."""
+
+    source: torch.Tensor = field(kw_only=True)
+    """(B, S) int64, padded with -1: labels of the first texts."""
+    source_lengths: torch.Tensor = field(kw_only=True)
+    """(B,) int64."""
+
+    TENSORS: ClassVar[tuple[str, ...]] = (*Batch.TENSORS, "source", "source_lengths")
+
+
+@dataclass
+class CollatedBatch(Batch):
+    """A batch whose examples a function of the user collated; it has no tensors of its own."""
+
+    collated: Any = field(kw_only=True)
+    """What the function made; the loader yields it."""
+
+
+def _from_pickle(kind: type[Batch], values: dict[str, Any], *in_buffers: Any) -> Batch:
     from wenet_uio.dataset.batch_memory import from_buffers  # imports torch
 
-    return Batch(**values)._with(from_buffers(*in_buffers))
+    return kind(**values)._with(from_buffers(*in_buffers))

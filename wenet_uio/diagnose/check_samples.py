@@ -24,7 +24,7 @@ from wenet_uio.dataset.filters import (
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.reader import BatchReader
-from wenet_uio.dataset.types import Example, SampleRef, SkipSample, Utterance
+from wenet_uio.dataset.types import AudioUtterance, Example, SampleRef, SkipSample, Utterance
 from wenet_uio.diagnose.findings import Finding
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.text.aggregate import UnknownLanguageError
@@ -90,7 +90,7 @@ def _ends_too_late(utterance: Utterance, example: Example) -> str | None:
 
     Such turns of conversations are bad samples already.
     """
-    if example.waveform is None:
+    if example.waveform is None or not isinstance(utterance, AudioUtterance):
         return None
     seconds = len(example.waveform) / example.sample_rate
     return why_past_the_end(utterance.start, utterance.end, seconds)

@@ -7,7 +7,7 @@ import numpy as np
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import DataType
-from wenet_uio.dataset.types import SampleRef
+from wenet_uio.dataset.types import AudioUtterance, SampleRef
 from wenet_uio.scoring.html_report import Audio
 
 
@@ -32,7 +32,7 @@ def audio_of(data_list: str, data_type: DataType) -> Audio:
             return None
 
         utterance = corpus.read(refs[key])
-        if utterance.audio is None:
+        if not isinstance(utterance, AudioUtterance):
             return None
 
         return read_audio(utterance.audio, utterance.start, utterance.end)

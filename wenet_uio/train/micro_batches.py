@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from wenet_uio.dataset.types import Batch
+from wenet_uio.dataset.types import Batch, PairBatch
 
 
 class SizedBatches(Protocol):
@@ -129,7 +129,7 @@ def _can_join(batches: Sequence[Batch], most_frames: int) -> bool:
     if padded_frames > most_frames:
         return False
     return all(
-        len(batch) == len(batch.feats) and batch.feats.size(1) and batch.source is None
+        len(batch) == len(batch.feats) and batch.feats.size(1) and not isinstance(batch, PairBatch)
         for batch in batches
     )
 

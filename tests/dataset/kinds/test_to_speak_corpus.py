@@ -13,7 +13,7 @@ from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.kinds.to_speak.corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.open import open_corpus, open_source
-from wenet_uio.dataset.types import SampleRef
+from wenet_uio.dataset.types import SampleRef, UtteranceToSpeak
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
 
@@ -42,7 +42,8 @@ def test_a_manifest_is_read_with_all_its_fields(tmp_path):
         "speaker": 7,
         "domain": "news",
     }
-    assert (second.key, second.text, second.to_speak, second.audio) == ("k_2", "b", "b", None)
+    assert (second.key, second.text, second.to_speak) == ("k_2", "b", "b")
+    assert isinstance(second, UtteranceToSpeak)
 
 
 @pytest.mark.parametrize(

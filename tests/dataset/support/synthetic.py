@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.base import StoredCorpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
 
 
-class IndexOnlyCorpus(Corpus):
+class IndexOnlyCorpus(StoredCorpus):
     """Shards of `counts` utterances, lognormal lengths of `median` seconds within `shortest` and
     `longest`.
     """

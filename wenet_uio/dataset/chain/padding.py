@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from wenet_uio.dataset.batch_memory import empty_tensors
 from wenet_uio.dataset.chain.deferred import defer_batch
-from wenet_uio.dataset.types import Batch, Example
+from wenet_uio.dataset.types import (
+    Batch,
+    ConversationExample,
+    Example,
+    PairBatch,
+    PairExample,
+)
 
 PAD_LABEL = -1
 """The losses ignore this label."""
@@ -57,32 +64,32 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
     for name, rows in labels.items():
         _fill_labels(tensors[name], tensors[f"{name}_lengths"], rows)
 
-    return Batch(
+    kind = PairBatch if "source" in tensors else Batch
+    fields: dict[str, Any] = dict(tensors)
+    return kind(
+        **fields,
         keys=tuple(example.key for example in examples),
-        feats=tensors["feats"],
-        feats_lengths=tensors["feats_lengths"],
-        target=tensors["target"],
-        target_lengths=tensors["target_lengths"],
-        source=tensors.get("source"),
-        source_lengths=tensors.get("source_lengths"),
         texts=tuple(example.text for example in examples),
         extra=tuple(example.extra for example in examples),
-        other_feats=tensors.get("other_feats"),
         deferred=defer_batch(with_audio) if is_deferred else None,
     )
 
 
 def _with_features(examples: Sequence[Example]) -> Sequence[Example]:
     """Return the examples; of conversations, their audio turns."""
-    if all(example.turns is None for example in examples):
+    conversations = [example for example in examples if isinstance(example, ConversationExample)]
+    if not conversations:
         return examples
-    return [turn for example in examples for turn in example.turns or ()]
+    return [turn for example in conversations for turn in example.turns]
 
 
 def _labels(examples: Sequence[Example]) -> dict[str, list[tuple[int, ...]]]:
     labels = {"target": [example.labels for example in examples]}
-    if any(example.source is not None for example in examples):
-        labels["source"] = [example.source_labels for example in examples]
+    if any(isinstance(example, PairExample) for example in examples):
+        labels["source"] = [
+            example.source_labels if isinstance(example, PairExample) else ()
+            for example in examples
+        ]
     return labels
 
 

@@ -16,7 +16,7 @@ from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.formats.data_list import ListError
-from wenet_uio.dataset.types import SampleRef, Skipped
+from wenet_uio.dataset.types import AudioUtterance, SampleRef, Skipped
 
 TRIES = 20
 """Recordings that are drawn at most, until one can be used."""
@@ -142,7 +142,7 @@ class Recordings:
         one; None without audio.
         """
         utterance = self.corpus.read(ref)
-        if utterance.audio is None:
+        if not isinstance(utterance, AudioUtterance):
             return None
 
         rows = self.corpus.rows(ref.shard)

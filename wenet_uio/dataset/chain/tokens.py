@@ -16,7 +16,7 @@ from wenet_uio.dataset.filters import (
     token_ratio_filters,
 )
 from wenet_uio.dataset.frames import seconds_of
-from wenet_uio.dataset.types import Example, SkipSample
+from wenet_uio.dataset.types import Example, PairExample, SkipSample
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.tokenizer import AnyTokenizer
 
@@ -36,7 +36,7 @@ class Tokenize:
             SkipSample: the tokenizer is an aggregate, and no language, or one without a tokenizer,
                 is stated.
         """
-        fields, source_labels = example.extra, ()
+        fields = example.extra
         try:
             random = (
                 Random(f"pieces {example.random}")
@@ -44,16 +44,13 @@ class Tokenize:
                 else None
             )
             tokens, labels = self.tokenizer.of(fields).tokenize(example.text, random)
-            if example.source is not None:
-                source_labels = tuple(
-                    self.tokenizer.of(fields, "source").tokenize(example.source)[1]
-                )
+            if isinstance(example, PairExample):
+                of_source = self.tokenizer.of(fields, "source").tokenize(example.source)[1]
+                example = replace(example, source_labels=tuple(of_source))
         except UnknownLanguageError as error:
             raise SkipSample("unknown_language", str(error)) from None
 
-        return replace(
-            example, tokens=tuple(tokens), labels=tuple(labels), source_labels=source_labels
-        )
+        return replace(example, tokens=tuple(tokens), labels=tuple(labels))
 
 
 @dataclass(frozen=True)
@@ -70,18 +67,17 @@ class Filter:
         Raises:
             SkipSample: the number of tokens is out of bounds.
         """
-        count = len(example.labels) + len(example.source_labels)
+        source_labels = example.source_labels if isinstance(example, PairExample) else ()
+        count = len(example.labels) + len(source_labels)
         filters, detail = token_count_filters(self.conf, count), f"{count} tokens"
         if example.waveform is not None or example.feats is not None:
             frames = seconds_of(example) * FILTER_FRAMES_PER_SECOND
             filters += token_rate_filters(self.conf, count, frames)
             detail += f", {frames:.0f} frames"
 
-        if example.source_labels:
-            filters += token_ratio_filters(
-                self.conf, len(example.labels), len(example.source_labels)
-            )
-            detail += f", {len(example.source_labels)} of them in the first text"
+        if source_labels:
+            filters += token_ratio_filters(self.conf, len(example.labels), len(source_labels))
+            detail += f", {len(source_labels)} of them in the first text"
 
         _skip_if(filters, detail)
         return example

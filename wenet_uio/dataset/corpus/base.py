@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ RemoteObject = tuple[str, Version | None]
 """A URI, and the version that was indexed, if it is known."""
 Numbers = Sequence[int] | np.ndarray
 """Numbers of shards or rows."""
+
+Kind = Literal["audio", "features", "text", "pair", "conversation", "to_speak"]
+"""Name of a kind of sample, see `dataset/kinds`."""
 
 
 class Texts(NamedTuple):
@@ -36,8 +39,9 @@ class Corpus(ABC):
     """Shards of samples with their index. Arrays are mapped from disk: memory does not grow with
     the corpus.
 
-    A sample is named by its shard and its row in that shard (`SampleRef`). A subclass implements
-    `rows` and `read`, and the three remote members if its audio can be remote.
+    A sample is named by its shard and its row in that shard (`SampleRef`). What a corpus may hold
+    has no default here: a corpus around another one (a mixture, a pass, token counts) must say it.
+    StoredCorpus has the defaults of lists.
     """
 
     def __init__(
@@ -84,12 +88,25 @@ class Corpus(ABC):
         """
         return bool((self.extremes(slice(None)).longest == 0).any())
 
-    has_conversations = False
-    """Whether samples are conversations of text and audio."""
-    has_features = False
-    """Whether samples are stored features; the sample rate of these samples is FRAME_RATE."""
-    has_tts_text = False
-    """Whether samples are texts that an operator of the user speaks."""
+    @property
+    @abstractmethod
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of its samples."""
+
+    @property
+    def has_conversations(self) -> bool:
+        """Whether samples are conversations of text and audio."""
+        return "conversation" in self.kinds
+
+    @property
+    def has_features(self) -> bool:
+        """Whether samples are stored features; the sample rate of these samples is FRAME_RATE."""
+        return "features" in self.kinds
+
+    @property
+    def has_tts_text(self) -> bool:
+        """Whether samples are texts that an operator of the user speaks."""
+        return "to_speak" in self.kinds
 
     @abstractmethod
     def rows(self, shard: int) -> Rows:
@@ -113,14 +130,13 @@ class Corpus(ABC):
             ListError, OSError: the sample is missing or differs from the index.
         """
 
+    @abstractmethod
     def texts(self, ref: SampleRef) -> Texts:
         """Return all texts of a sample. Audio is not read if it is stored apart from the text."""
-        utterance = self.read(ref)
-        return Texts((utterance.text,), utterance.extra, utterance.source)
 
+    @abstractmethod
     def audio_tokens(self, ref: SampleRef) -> int:
         """Return tokens that the audio of a conversation counts; 0 for other samples."""
-        return 0
 
     @contextmanager
     def at_hand(self, shard: int) -> Iterator[None]:
@@ -138,14 +154,49 @@ class Corpus(ABC):
         return self.rows(ref.shard).key(ref.row)
 
     @property
+    @abstractmethod
+    def is_remote(self) -> bool:
+        """Whether any audio is in a remote store."""
+
+    @abstractmethod
+    def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
+        """Return the remote tars among these shards, to fetch them ahead."""
+
+    @abstractmethod
+    def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
+        """Return the remote audio files of these samples, to fetch them ahead."""
+
+
+class StoredCorpus(Corpus):
+    """A corpus that is a list on a disk: local recordings, unless a subclass says otherwise.
+
+    A subclass implements `rows` and `read`, and the three remote members if its audio can be
+    remote.
+    """
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of its samples."""
+        return frozenset({"audio"})
+
+    def texts(self, ref: SampleRef) -> Texts:
+        """Return the text of a sample."""
+        utterance = self.read(ref)
+        return Texts((utterance.text,), utterance.extra)
+
+    def audio_tokens(self, ref: SampleRef) -> int:
+        """Return 0: audio counts no tokens."""
+        return 0
+
+    @property
     def is_remote(self) -> bool:
         """Whether any audio is in a remote store."""
         return False
 
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
-        """Return the remote tars among these shards, to fetch them ahead."""
+        """Return the remote tars among these shards."""
         return []
 
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
-        """Return the remote audio files of these samples, to fetch them ahead."""
+        """Return the remote audio files of these samples."""
         return []

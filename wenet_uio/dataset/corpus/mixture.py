@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from wenet_uio.config.mixture import PerBatch
-from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject, Texts
+from wenet_uio.dataset.corpus.base import Corpus, Kind, Numbers, RemoteObject, Texts
 from wenet_uio.dataset.corpus.index import Extremes, Rows, Stored, Summary, shard_table
 from wenet_uio.dataset.corpus.quotas import exact_quotas
 from wenet_uio.dataset.corpus.shard_sources import ShardSources
@@ -91,9 +91,6 @@ class Mixture(Corpus):
             for name in ("num_samples", "total_seconds")
         )
         super().__init__(path, {}, bad, Summary(samples, seconds, digest))
-        self.has_conversations = any(corpus.has_conversations for corpus in corpora)
-        self.has_features = any(corpus.has_features for corpus in corpora)
-        self.has_tts_text = any(corpus.has_tts_text for corpus in corpora)
 
     @cached_property
     def _stream_keys(self) -> list[int]:
@@ -157,6 +154,11 @@ class Mixture(Corpus):
     def has_text_only(self) -> bool:
         """Whether a source holds text without audio."""
         return any(source.corpus.has_text_only for source in self.sources)
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of its samples."""
+        return frozenset().union(*(source.corpus.kinds for source in self.sources))
 
     def _by_source(self, shards: np.ndarray) -> Iterator[tuple[Source, np.ndarray]]:
         """Yield consecutive shards of one source, with their numbers in the source."""
@@ -325,6 +327,11 @@ class MixedPass(Corpus):
 
         return extremes
 
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of its samples."""
+        return self.mixture.kinds
+
     def rows(self, shard: int) -> Rows:
         """Return the index of one run. In later rounds of a source the hashes of keys differ, and
         so do all random draws.
@@ -371,6 +378,11 @@ class MixedPass(Corpus):
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
         """Return the remote tars of these runs."""
         return self.mixture.remote_shards(self.shards[shards])
+
+    def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
+        """Return the remote audio files of these samples."""
+        in_mixture = self.origin(np.asarray(shards), np.asarray(rows))
+        return self.mixture.remote_files(*in_mixture)
 
     def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return shards and rows in the mixture, for samples of this pass."""

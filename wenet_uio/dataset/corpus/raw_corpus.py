@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject, Texts
+from wenet_uio.dataset.corpus.base import Kind, Numbers, RemoteObject, StoredCorpus, Texts
 from wenet_uio.dataset.corpus.columns import Visits, read_columns
 from wenet_uio.dataset.corpus.index import TABLE_COLUMNS, Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.corpus.line_file import LineFile
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
-from wenet_uio.dataset.types import SampleRef, Utterance
+from wenet_uio.dataset.types import AudioUtterance, SampleRef
 
 
-class LineCorpus(Corpus):
+class LineCorpus(StoredCorpus):
     """Samples that are lines of a file. A run of consecutive lines counts as a shard. A subclass
     implements `read`.
     """
@@ -57,11 +57,16 @@ class RawCorpus(LineCorpus):
     def __init__(self, data_list: str, index: Path, layout: Layout = DEFAULT_LAYOUT) -> None:
         columns, meta = read_columns(index)
         self._index, self._layout = index, layout
-        self._is_remote, self.has_features = meta.get("remote", False), meta.get("features", False)
+        self._is_remote, self._has_features = meta.get("remote", False), meta.get("features", False)
         self._copies = objects.shared_paths()
         super().__init__(
             LineFile(data_list, meta["bytes"], meta["mtime_ns"], meta["digest"]), columns, meta
         )
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of its samples: audio, or features in its place."""
+        return frozenset({"features" if self._has_features else "audio"})
 
     @property
     def is_remote(self) -> bool:
@@ -73,8 +78,8 @@ class RawCorpus(LineCorpus):
         lines = (self._line(int(shard), int(row)) for shard, row in zip(shards, rows, strict=True))
         return [(line.wav, None) for line in lines if objects.is_remote(line.wav)]
 
-    def read(self, ref: SampleRef) -> Utterance:
-        """Parse the line of a sample. `Utterance.audio` is the path of a local file, or the bytes
+    def read(self, ref: SampleRef) -> AudioUtterance:
+        """Parse the line of a sample. `AudioUtterance.audio` is the path of a local file, or the bytes
         of a remote file.
         """
         line = self._line(ref.shard, ref.row)
@@ -93,7 +98,7 @@ class RawCorpus(LineCorpus):
         # The index may have put folders in front of the key, if other lines have audio of the same
         # name.
         key = self.key(ref) if line.is_named_by_audio else line.key
-        return Utterance(key, audio, line.text, line.start, line.end, extra=line.extra)
+        return AudioUtterance(key, line.text, audio, line.start, line.end, extra=line.extra)
 
     def texts(self, ref: SampleRef) -> Texts:
         """Return the text of a sample; reads no audio."""

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject
+from wenet_uio.dataset.corpus.base import Kind, Numbers, RemoteObject, StoredCorpus
 from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.corpus.indexing import kept_folder
@@ -25,7 +25,7 @@ from wenet_uio.dataset.formats.tar_headers import LOOK_BACK, member_before
 from wenet_uio.dataset.formats.tar_members import plain_name
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
-from wenet_uio.dataset.types import SampleRef, Utterance
+from wenet_uio.dataset.types import AudioUtterance, SampleRef
 
 OPEN_INDEXES = 1024
 """Indexes of shards that a process keeps mapped. A batch reads from all shards of a group; opening
@@ -55,7 +55,7 @@ _open_tars: Recent[_Tar] = Recent(OPEN_SHARDS)
 more files."""
 
 
-class ShardCorpus(Corpus):
+class ShardCorpus(StoredCorpus):
     """A shard list: samples are read from tars by offset. `index` is made by `ensure_index`."""
 
     def __init__(self, data_list: str, index: Path, layout: Layout = DEFAULT_LAYOUT) -> None:
@@ -66,7 +66,7 @@ class ShardCorpus(Corpus):
         # Indexes of earlier versions hold no lengths of samples
         self._first = columns.get("first_row")
         self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
-        self._is_remote, self.has_features = meta.get("remote", False), meta.get("features", False)
+        self._is_remote, self._has_features = meta.get("remote", False), meta.get("features", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
         self._owner = object()
         weakref.finalize(self, _open_tars.drop_all_of, self._owner)
@@ -99,6 +99,11 @@ class ShardCorpus(Corpus):
         return Stored(*(column[rows] for column in self._lengths))
 
     @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of its samples: audio, or features in its place."""
+        return frozenset({"features" if self._has_features else "audio"})
+
+    @property
     def is_remote(self) -> bool:
         """Whether any tar is in a remote store."""
         return self._is_remote
@@ -108,7 +113,7 @@ class ShardCorpus(Corpus):
         tars = ((int(shard), self.files(int(shard)).tar) for shard in shards)
         return [(tar, self._version(shard)) for shard, tar in tars if objects.is_remote(tar)]
 
-    def read(self, ref: SampleRef) -> Utterance:
+    def read(self, ref: SampleRef) -> AudioUtterance:
         """Read audio and text of a sample: from the open tar, or by range from a remote store."""
         rows = self.rows(ref.shard)
         if rows.records is not None:
@@ -126,13 +131,13 @@ class ShardCorpus(Corpus):
             raise self._changed(ref)
 
         try:
-            return Utterance(key, data[slice(*audio)], str(data[slice(*text)], "utf-8"))
+            return AudioUtterance(key, str(data[slice(*text)], "utf-8"), data[slice(*audio)])
         except UnicodeDecodeError:
             raise ListError(
                 f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8"
             ) from None
 
-    def _read_recorded(self, ref: SampleRef, rows: Rows, records: np.ndarray) -> Utterance:
+    def _read_recorded(self, ref: SampleRef, rows: Rows, records: np.ndarray) -> AudioUtterance:
         """Read the audio of a sample whose text is in the index."""
         key = rows.key(ref.row)
         start, end = _place(rows.audio_offset, rows.audio_size, ref.row)
@@ -155,7 +160,7 @@ class ShardCorpus(Corpus):
         if not is_own or size != end - start:
             raise self._changed(ref)
 
-        return Utterance(key, data[start - first :], text, *segment, extra=extra)
+        return AudioUtterance(key, text, data[start - first :], *segment, extra=extra)
 
     def _bytes(self, shard: int, start: int, end: int) -> tuple[memoryview, int]:
         """Return bytes of a tar, with the headers before them; and the place of the first byte."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from wenet_uio.dataset.corpus.base import Corpus, Numbers, RemoteObject, Texts
+from wenet_uio.dataset.corpus.base import Corpus, Kind, Numbers, RemoteObject, Texts
 from wenet_uio.dataset.corpus.columns import find_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
@@ -43,13 +43,16 @@ class TokenCounted(Corpus):
         ).hexdigest()
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)
-        self.has_conversations, self.has_tts_text = corpus.has_conversations, corpus.has_tts_text
-        self.has_features = corpus.has_features
 
     @property
     def identity(self) -> str:
         """That of the corpus."""
         return self.corpus.identity
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of its samples."""
+        return self.corpus.kinds
 
     def rows(self, shard: int) -> Rows:
         """Return the index of one shard, with token counts."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wenet_uio.audio.read import AudioError, audio_info
-from wenet_uio.dataset.corpus.base import Texts
+from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
@@ -26,7 +26,7 @@ from wenet_uio.dataset.kinds.conversation.line import (
     tokens_of_audio,
 )
 from wenet_uio.dataset.storage import objects
-from wenet_uio.dataset.types import AudioTurn, SampleRef, Utterance
+from wenet_uio.dataset.types import AudioTurn, ConversationUtterance, SampleRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 class ConversationCorpus(LineCorpus):
     """The conversations of a file."""
-
-    has_conversations = True
 
     def __init__(self, path: str, token_equivalent_duration: float, audio_locator_tag: str) -> None:
         """Open a file of conversations, and index it first if needed.
@@ -58,15 +56,20 @@ class ConversationCorpus(LineCorpus):
             reasons = "; ".join(f"{key}: {reason}" for key, reason in self.bad[:3])
             raise ListError(f"{path}: holds no conversation" + (f" ({reasons})" if reasons else ""))
 
-    def read(self, ref: SampleRef) -> Utterance:
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """Conversations."""
+        return frozenset({"conversation"})
+
+    def read(self, ref: SampleRef) -> ConversationUtterance:
         """Return the turns of a conversation; audio is the path of a local file, or the bytes of a
         remote one.
         """
         conversation = self._conversation(ref)
         turns = tuple(self._turn(turn) for turn in conversation.turns)
         extra = {**conversation.extra, "roles": [turn.role for turn in conversation.turns]}
-        return Utterance(
-            conversation.key, None, conversation.text(self._tag), extra=extra, turns=turns
+        return ConversationUtterance(
+            conversation.key, conversation.text(self._tag), turns, extra=extra
         )
 
     def texts(self, ref: SampleRef) -> Texts:

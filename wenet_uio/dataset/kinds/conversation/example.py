@@ -15,13 +15,16 @@ from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.kinds.conversation.line import tokens_of_audio
+from wenet_uio.dataset.kinds.kind import Reading
 from wenet_uio.dataset.types import (
     AUDIO_TURN,
     AudioTurn,
+    ConversationExample,
+    ConversationUtterance,
     Example,
     Operator,
     SkipSample,
-    Utterance,
+    TextExample,
     waveform_of,
 )
 
@@ -29,32 +32,20 @@ ASSISTANT = "assistant"
 """Role whose turns are the output of a model; the turns of all others are its input, as in NeMo."""
 
 
-def read_conversation(
-    utterance: Utterance,
-    random: int,
-    speed: float,
-    chain: Sequence[Operator],
-    channel: int | Literal["mix"],
-) -> Example:
+def conversation_example(utterance: ConversationUtterance, reading: Reading) -> ConversationExample:
     """Return the example of a conversation. `labels` are those of the text turns, with AUDIO_TURN
     for each audio turn.
 
-    Args:
-        utterance: has turns.
-        random: seed of all random draws.
-        speed: at which its audio is played.
-        chain: operators for samples with audio.
-        channel: of the audio.
-
     Raises:
-        AudioError, OSError: audio cannot be read. SkipSample: audio is shorter than its line
-            states, or an operator leaves the conversation out.
+        AudioError, OSError: audio cannot be read.
+        SkipSample: audio is shorter than its line states, or an operator leaves the conversation
+            out.
     """
+    chain, random = reading.audio_chain, reading.random
     operators = [operator for operator in chain if not isinstance(operator, (Tokenize, Filter))]
     labels: list[int] = []
     audio_turns: list[Example] = []
     tokens = {True: 0, False: 0}  # of the assistant, and of others
-    assert utterance.turns is not None
 
     for number, (turn, role) in enumerate(
         zip(utterance.turns, utterance.extra["roles"], strict=True)
@@ -66,14 +57,14 @@ def read_conversation(
             continue
 
         labels.append(AUDIO_TURN)
-        decoded = _decoded(turn, f"{utterance.key}/{number}", channel)
+        decoded = _decoded(turn, f"{utterance.key}/{number}", reading.channel)
         tokens[role == ASSISTANT] += tokens_of_audio(_seconds(decoded), turn.seconds_of_token)
         audio_turns.append(
-            _through(operators, replace(decoded, random=random + number, speed=speed))
+            _through(operators, replace(decoded, random=random + number, speed=reading.ref.speed))
         )
 
     _check_tokens(chain, tokens[True], tokens[False])
-    return Example(
+    return ConversationExample(
         utterance.key,
         utterance.text,
         None,
@@ -85,9 +76,9 @@ def read_conversation(
     )
 
 
-def _labels(text: str, utterance: Utterance, chain: Sequence[Operator]) -> list[int]:
+def _labels(text: str, utterance: ConversationUtterance, chain: Sequence[Operator]) -> list[int]:
     """Return the labels of a text turn."""
-    example = Example(utterance.key, text, None, TEXT_ONLY, 0, extra=utterance.extra)
+    example = TextExample(utterance.key, text, None, TEXT_ONLY, 0, extra=utterance.extra)
     return [
         unit
         for operator in chain

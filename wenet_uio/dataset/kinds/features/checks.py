@@ -9,7 +9,7 @@ from wenet_uio.dataset.chain.waveform_augment import PLACES
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture
 from wenet_uio.dataset.formats.data_list import ListError
-from wenet_uio.dataset.types import SampleRef
+from wenet_uio.dataset.types import AudioUtterance, SampleRef
 
 WAVEFORM_PLACES: tuple[Place, ...] = ("decode", "resample", "speed_perturb", *PLACES)
 """Steps of the chain after which a sample has a waveform; tokenize and filter leave it as it is."""
@@ -53,7 +53,7 @@ def _left_out(conf: DatasetConf, *, training: bool) -> list[str]:
 def _check_width(corpus: Corpus, conf: DatasetConf) -> None:
     try:
         first = corpus.read(SampleRef(0, 0))
-        info = None if first.audio is None else audio_info(first.audio)
+        info = audio_info(first.audio) if isinstance(first, AudioUtterance) else None
     except (AudioError, ListError, OSError):
         return  # reading counts it as bad
 

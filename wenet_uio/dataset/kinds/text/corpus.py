@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
 from wenet_uio.dataset.corpus.line_file import LineFile
@@ -23,7 +24,7 @@ from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.formats.data_list import ListError, lines_of
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
-from wenet_uio.dataset.types import SampleRef, Utterance
+from wenet_uio.dataset.types import PairUtterance, SampleRef, TextUtterance
 from wenet_uio.files import digest_of, locked
 
 
@@ -49,27 +50,40 @@ class TextCorpus(LineCorpus):
         self._source_path, self._questions = source_path, tuple(questions)
         columns, meta = _read_or_build(path, source_path)
         digests = meta["summary"]["digest"].split()[1:]
-        lines, *self._sources = (
+        files = [
             LineFile(name, size, mtime_ns, digest)
             for (name, size, mtime_ns), digest in zip(meta["files"], digests, strict=True)
-        )
-        super().__init__(lines, columns, meta)
+        ]
+        self._source_lines = files[1] if source_path is not None else None
+        super().__init__(files[0], columns, meta)
         if not self.num_samples:
             raise ListError(f"{path}: holds no text")
 
-    def read(self, ref: SampleRef) -> Utterance:
-        """Return the text of a line; `Utterance.source` is the source text of a pair."""
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """Texts, or pairs of texts."""
+        return frozenset({"text" if self._source_lines is None else "pair"})
+
+    def read(self, ref: SampleRef) -> TextUtterance:
+        """Return the text of a line, or the pair of texts."""
         rows = self.rows(ref.shard)
         text = _text(self._lines, rows.text_offset[ref.row], rows.text_size[ref.row])
-        source = None
-        for lines in self._sources:
-            source = _text(lines, rows.audio_offset[ref.row], rows.audio_size[ref.row])
-
         extra = {}
         if self._questions:
             extra["question"] = self._questions[int(rows.key_hash[ref.row]) % len(self._questions)]
 
-        return Utterance(rows.key(ref.row), None, text, source=source, extra=extra)
+        key = rows.key(ref.row)
+        if self._source_lines is None:
+            return TextUtterance(key, text, extra=extra)
+
+        source = _text(self._source_lines, rows.audio_offset[ref.row], rows.audio_size[ref.row])
+        return PairUtterance(key, text, source, extra=extra)
+
+    def texts(self, ref: SampleRef) -> Texts:
+        """Return the text of a line, and the first text of a pair."""
+        utterance = self.read(ref)
+        source = utterance.source if isinstance(utterance, PairUtterance) else None
+        return Texts((utterance.text,), utterance.extra, source)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return TextCorpus, (self.data_list, self._source_path, self._questions)

@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 
 from wenet_uio.audio.decoders import MOST_SAMPLES
-from wenet_uio.dataset.corpus.base import Texts
+from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.index import Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
 from wenet_uio.dataset.formats.data_list import ListError, lines_of
 from wenet_uio.dataset.kinds.to_speak.line import TtsText, is_manifest, parse_tts_text
-from wenet_uio.dataset.types import SampleRef, Utterance
+from wenet_uio.dataset.types import SampleRef, UtteranceToSpeak
 
 PLANNED_RATE = 1000
 """Hz; the sample rate in the index. Lengths are planned in milliseconds."""
@@ -34,8 +34,6 @@ word."""
 
 class TtsTextCorpus(LineCorpus):
     """The texts of a manifest or of a plain text file."""
-
-    has_tts_text = True
 
     def __init__(
         self, path: str, seconds_per_character: float, speakers: Sequence[str] = ()
@@ -73,16 +71,16 @@ class TtsTextCorpus(LineCorpus):
                 " " + hashlib.blake2b(repr(self._speakers).encode(), digest_size=8).hexdigest()
             )
 
-    def read(self, ref: SampleRef) -> Utterance:
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """Texts to speak."""
+        return frozenset({"to_speak"})
+
+    def read(self, ref: SampleRef) -> UtteranceToSpeak:
         """Return the text of a line, and what is to be spoken."""
         line = self._line(ref)
-        return Utterance(
-            self.key(ref),
-            None,
-            line.text,
-            extra=line.extra,
-            to_speak=line.to_speak,
-            speakers=self._speakers,
+        return UtteranceToSpeak(
+            self.key(ref), line.text, line.to_speak, self._speakers, extra=line.extra
         )
 
     def texts(self, ref: SampleRef) -> Texts:

@@ -11,7 +11,16 @@ from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import OperatorConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.types import Example, Operator, SkipSample, ToSpeak, Utterance, waveform_of
+from wenet_uio.dataset.kinds.kind import Reading
+from wenet_uio.dataset.types import (
+    Example,
+    ExampleToSpeak,
+    Operator,
+    SkipSample,
+    ToSpeak,
+    UtteranceToSpeak,
+    waveform_of,
+)
 
 
 def require_speaker(corpus: Corpus, operators: Sequence[OperatorConf], *, training: bool) -> None:
@@ -27,35 +36,30 @@ def require_speaker(corpus: Corpus, operators: Sequence[OperatorConf], *, traini
         )
 
 
-def example_to_speak(utterance: Utterance, random: int, speed: float, seconds: float) -> Example:
-    """Return the example that operators after `decode` get: a text to speak, and no waveform.
-
-    Args:
-        utterance: has `to_speak`.
-        random: seed of all random draws, also that of the speaker.
-        speed: at which the speech will be played.
-        seconds: length that the plan counts.
-    """
-    assert utterance.to_speak is not None
+def example_to_speak(utterance: UtteranceToSpeak, reading: Reading) -> ExampleToSpeak:
+    """Return the example that operators after `decode` get: a text to speak, and no waveform."""
+    random = reading.random
     extra = dict(utterance.extra)
     if extra.get("speaker") is None and utterance.speakers:
         extra["speaker"] = Random(f"speaker {random}").choice(utterance.speakers)
 
     speaker = extra.get("speaker")
-    to_speak = ToSpeak(utterance.to_speak, None if speaker is None else str(speaker), seconds)
-    return Example(
+    speech = ToSpeak(
+        utterance.to_speak, None if speaker is None else str(speaker), reading.indexed_seconds
+    )
+    return ExampleToSpeak(
         utterance.key,
         utterance.text,
         None,
         TEXT_ONLY,
         random,
-        speed=speed,
+        speed=reading.ref.speed,
         extra=extra,
-        to_speak=to_speak,
+        speech=speech,
     )
 
 
-def spoken(example: Example, operators: Iterator[Operator]) -> Example:
+def spoken(to_speak: ExampleToSpeak, operators: Iterator[Operator]) -> Example:
     """Run operators until one has spoken the text; the rest of the operators remains in the
     iterator.
 
@@ -63,16 +67,15 @@ def spoken(example: Example, operators: Iterator[Operator]) -> Example:
         SkipSample: the speech is longer than planned, or an operator leaves the sample out.
         ValueError: no operator speaks.
     """
-    to_speak = example.to_speak
-    assert to_speak is not None
+    example: Example = to_speak
     while example.waveform is None and (operator := next(operators, None)) is not None:
         example = operator(example)
 
     seconds = waveform_of(example).numel() / example.sample_rate
-    if seconds > to_speak.seconds:
+    if seconds > to_speak.speech.seconds:
         raise SkipSample(
             "longer_than_planned",
-            f"{seconds:.2f} s of speech, {to_speak.seconds:.2f} s planned; raise "
+            f"{seconds:.2f} s of speech, {to_speak.speech.seconds:.2f} s planned; raise "
             "seconds_per_character of the source, "
             "or give the line a duration",
         )
