@@ -98,11 +98,9 @@ class Bench:
     def even(self, *, mixed: bool = False) -> dict[str, Any]:
         """Return one source, or three, whose samples fill the batches of a fixed size."""
         samples = self.sizes.resumed
-        return (
-            self.corpus("mixed", self.sizes.sources(samples))
-            if mixed
-            else self.corpus("even", {"s": samples})
-        )
+        if mixed:
+            return self.corpus("mixed", self.sizes.sources(samples))
+        return self.corpus("even", {"s": samples})
 
     def epoch(self, world: int, run: dict[str, Any]) -> list[list[Step]]:
         """Return the steps of every rank in a whole epoch."""
@@ -113,38 +111,40 @@ class Bench:
 
 def rest_of(ranks: Ranks, world: int) -> list[list[Step]]:
     """Return the steps of every rank until all epochs have ended."""
-    taken: list[list[Step]] = [[] for _ in range(world)]
+    steps_of_ranks: list[list[Step]] = [[] for _ in range(world)]
     while True:
         steps = ranks.step()
         if steps == [None] * world:
-            return taken
-        for mine, step in zip(taken, steps, strict=True):
-            mine.extend([] if step is None else [step])
+            return steps_of_ranks
+
+        for of_rank, step in zip(steps_of_ranks, steps, strict=True):
+            if step is not None:
+                of_rank.append(step)
 
 
-def keys_of(taken: list[list[Step]]) -> Counter[str]:
+def _batches(steps_of_ranks: list[list[Step]]) -> Iterator[list[tuple[str, int]]]:
+    """Yield the batches of all ranks: key and frames of each sample."""
+    for steps in steps_of_ranks:
+        for step in steps:
+            yield from step
+
+
+def keys_of(steps_of_ranks: list[list[Step]]) -> Counter[str]:
     """Return how often each sample was read by all ranks together."""
-    return Counter(key for steps in taken for step in steps for batch in step for key, _ in batch)
+    return Counter(key for batch in _batches(steps_of_ranks) for key, _ in batch)
 
 
-def batches_of(taken: list[list[Step]]) -> Iterator[list[int]]:
-    """Return the lengths of each batch."""
-    return (
-        [frames for _, frames in batch]
-        for steps in taken
-        for step in steps
-        for batch in step
-        if batch
-    )
+def batches_of(steps_of_ranks: list[list[Step]]) -> Iterator[list[int]]:
+    """Return the lengths of each batch that has samples."""
+    return ([frames for _, frames in batch] for batch in _batches(steps_of_ranks) if batch)
 
 
 def difference(wanted: Counter[str], read: Counter[str]) -> dict[str, Any]:
     """Return what was lost and what was read too often: counts, and the first keys."""
     faults = {}
-    for name, keys in (
-        ("lost", sorted((wanted - read).elements())),
-        ("doubled", sorted((read - wanted).elements())),
-    ):
+    keys_of_fault = {"lost": wanted - read, "doubled": read - wanted}
+    for name, counts in keys_of_fault.items():
+        keys = sorted(counts.elements())
         if keys:
             faults |= {name: len(keys), f"{name}_keys": keys[:NAMED]}
 

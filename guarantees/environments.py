@@ -91,15 +91,21 @@ def python_of(name: str, folder: Path) -> Path:
         NotInstalledError: a package cannot be installed.
     """
     entry = ENTRIES[name]
-    wanted = [
-        *entry.packages,
-        *(entry.requirements.read_text().splitlines() if entry.requirements else []),
-    ]
+    wanted = list(entry.packages)
+    if entry.requirements is not None:
+        wanted += entry.requirements.read_text().splitlines()
+
     shared = _made(folder / "torch", list(TORCH), None) if entry.needs_torch else None
     return _made(folder / (entry.home or name), wanted, shared, entry.alone) / "bin" / "python"
 
 
 def _made(home: Path, wanted: list[str], shared: Path | None, alone: tuple[str, ...] = ()) -> Path:
+    """Return the environment in `home`; make it first, unless it has these packages.
+
+    Args:
+        shared: another environment, whose packages this one reads.
+        alone: packages without their dependencies.
+    """
     complete = home / "complete.txt"
     content = "\n".join([*wanted, *alone]) + "\n"
     if complete.exists() and complete.read_text() == content:
@@ -108,9 +114,10 @@ def _made(home: Path, wanted: list[str], shared: Path | None, alone: tuple[str, 
     print(f"environment {home.name}: installing", file=sys.stderr)
     _run([sys.executable, "-m", "venv", "--clear", str(home)])
     if shared is not None:
+        # Python adds the folders in .pth files to its path.
         (packages,) = home.glob("lib/python*/site-packages")
-        (theirs,) = shared.glob("lib/python*/site-packages")
-        (packages / "shared_torch.pth").write_text(f"{theirs}\n")
+        (shared_packages,) = shared.glob("lib/python*/site-packages")
+        (packages / "shared_torch.pth").write_text(f"{shared_packages}\n")
 
     requirements = home / "requirements.txt"
     requirements.write_text("\n".join(wanted) + "\n")
@@ -124,6 +131,7 @@ def _made(home: Path, wanted: list[str], shared: Path | None, alone: tuple[str, 
 
 
 def _run(command: list[str]) -> None:
+    """Run a command outside of the environment of this process."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -135,6 +143,7 @@ def _run(command: list[str]) -> None:
 
 
 def _reason(output: str) -> str:
+    """Return the last line of pip's output with an error."""
     lines = output.strip().splitlines()
     errors = [line for line in lines if "ERROR" in line] or lines
     return errors[-1].strip() if errors else "no message"

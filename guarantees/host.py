@@ -50,20 +50,21 @@ class Host:
         return {}
 
     def _open(self, run: dict[str, Any], states: list[str] | None) -> dict[str, Any]:
-        loaded = (
-            None
-            if states is None
-            else tuple(pickle.loads(base64.b64decode(state)) for state in states)
-        )
-        run["folder"], run["sources"] = Path(run["folder"]), tuple(run["sources"])
-        self._steps = iter(self._adapter.open(Run(**run, states=loaded)))
+        loaded_states = None
+        if states is not None:
+            loaded_states = tuple(pickle.loads(base64.b64decode(state)) for state in states)
+
+        run |= {"folder": Path(run["folder"]), "sources": tuple(run["sources"])}
+        self._steps = iter(self._adapter.open(Run(**run, states=loaded_states)))
         return {}
 
     def _next(self) -> dict[str, Any]:
         step = next(self._steps, None)
-        return {
-            "step": step and [[[str(key), int(length)] for key, length in batch] for batch in step]
-        }
+        if step is None:
+            return {"step": None}
+        # Loaders may give numpy's types, which json does not write.
+        batches = [[[str(key), int(length)] for key, length in batch] for batch in step]
+        return {"step": batches}
 
     def _state(self) -> dict[str, Any]:
         return {"state": base64.b64encode(pickle.dumps(self._adapter.state())).decode()}

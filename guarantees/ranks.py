@@ -41,8 +41,9 @@ class Server:
     """
 
     def __init__(self, python: str, module: str, timeout: float = 120.0) -> None:
-        self.module, self.timeout = module, timeout
-        """`timeout`: seconds to wait for an answer."""
+        self.module = module
+        self.timeout = timeout
+        """Seconds to wait for an answer."""
         self._folder = tempfile.TemporaryDirectory()
         self.log = Path(self._folder.name) / "log"
         self._forked = 0
@@ -72,8 +73,9 @@ class Server:
     def fork(self, environment: dict[str, str]) -> tuple[socket.socket, Path]:
         """Start the process of a rank; return the connection to it, and its log."""
         self._forked += 1
-        path, log = (Path(self._folder.name) / f"{self._forked}.{end}" for end in ("socket", "log"))
-        wanted = {
+        path = Path(self._folder.name) / f"{self._forked}.socket"
+        log = Path(self._folder.name) / f"{self._forked}.log"
+        request = {
             "module": self.module,
             "socket": str(path),
             "log": str(log),
@@ -85,15 +87,16 @@ class Server:
             listening.listen()
             assert self.process.stdin
             with suppress(BrokenPipeError):
-                self.process.stdin.write(json.dumps(wanted).encode() + b"\n")
+                self.process.stdin.write(json.dumps(request).encode() + b"\n")
                 self.process.stdin.flush()
 
-            until = time.monotonic() + max(LOADING, self.timeout)
+            deadline = time.monotonic() + max(LOADING, self.timeout)
             while not select.select([listening], [], [], 0.2)[0]:
-                if self.process.poll() is not None or time.monotonic() > until:
+                if self.process.poll() is not None or time.monotonic() > deadline:
                     raise LoaderError(f"the adapter cannot be loaded: {last_line(self.log)}")
 
-            return listening.accept()[0], log
+            connection, _ = listening.accept()
+            return connection, log
 
 
 def last_line(log: Path) -> str:
@@ -108,11 +111,11 @@ class Rank:
     def __init__(self, server: Server, rank: int, world: int, port: int) -> None:
         self._server, self._rank = server, rank
         environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        environment |= dict.fromkeys(NAMES_OF_RANKS, str(rank)) | dict.fromkeys(
-            NAMES_OF_SIZES, str(world)
-        )
+        environment |= dict.fromkeys(NAMES_OF_RANKS, str(rank))
+        environment |= dict.fromkeys(NAMES_OF_SIZES, str(world))
         self._connection, self._log = server.fork(environment)
-        self._read = b""
+        self._received = b""
+        """Bytes after the last answer."""
         self._pid: int = self.receive()["pid"]
 
     def send(self, do: str, **values: Any) -> None:
@@ -129,21 +132,20 @@ class Rank:
             LoaderError: the answer is an error, or there is none.
         """
         within = self._server.timeout if within is None else within
-        until = time.monotonic() + within
-        while b"\n" not in self._read:
-            ready, _, _ = select.select(
-                [self._connection], [], [], max(0.0, until - time.monotonic())
-            )
+        deadline = time.monotonic() + within
+        while b"\n" not in self._received:
+            remaining = max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self._connection], [], [], remaining)
             if not ready:
                 raise LoaderError(f"rank {self._rank}: no answer in {within:g} s")
 
-            read = self._connection.recv(1 << 20)
-            if not read:
+            data = self._connection.recv(1 << 20)
+            if not data:
                 raise LoaderError(f"rank {self._rank}: the process ended: {last_line(self._log)}")
 
-            self._read += read
+            self._received += data
 
-        line, _, self._read = self._read.partition(b"\n")
+        line, _, self._received = self._received.partition(b"\n")
         answer = json.loads(line)
         if "error" in answer:
             raise LoaderError(f"rank {self._rank}: {answer['error']}")
@@ -160,17 +162,17 @@ class Rank:
 
         Shared pages count once.
         """
-        total = 0
-        for group in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError, ProcessLookupError):
-                if (
-                    int(group.name) == self._server.process.pid
-                    or os.getpgid(int(group.name)) == self._pid
-                ):
-                    lines = (group / "smaps_rollup").read_text().splitlines()
-                    total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        kilobytes = 0
+        for folder in Path("/proc").glob("[0-9]*"):
+            pid = int(folder.name)
+            with suppress(OSError, ProcessLookupError):  # the process may have ended
+                if pid == self._server.process.pid or os.getpgid(pid) == self._pid:
+                    lines = (folder / "smaps_rollup").read_text().splitlines()
+                    kilobytes += sum(
+                        int(line.split()[1]) for line in lines if line.startswith("Pss:")
+                    )
 
-        return total / 1024
+        return kilobytes / 1024
 
     def kill(self) -> None:
         """End the process and its workers by SIGKILL."""
@@ -183,9 +185,10 @@ class Ranks:
     """All ranks of one run. Leaving the block kills them."""
 
     def __init__(self, server: Server, world: int) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        with socket.socket() as probe:  # port 0 is any free port
+            probe.bind(("127.0.0.1", 0))
+            _, port = probe.getsockname()
+
         self._ranks = [Rank(server, rank, world, port) for rank in range(world)]
 
     def __enter__(self) -> Ranks:

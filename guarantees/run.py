@@ -80,10 +80,11 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Run the trials; return the results by loader."""
     args = _parser().parse_args(argv)
     sizes = TOY if args.toy else Sizes()
-    sizes_given = {
-        name: getattr(args, name) for name in ("samples", "many") if getattr(args, name) is not None
-    }
-    sizes = replace(sizes, **sizes_given)
+    if args.samples is not None:
+        sizes = replace(sizes, samples=args.samples)
+    if args.many is not None:
+        sizes = replace(sizes, many=args.many)
+
     with ExitStack() as stack:
         results = _all_results(args, sizes, stack)
 
@@ -93,6 +94,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
 
 def _all_results(args: argparse.Namespace, sizes: Sizes, stack: ExitStack) -> dict[str, Any]:
+    """Return the results of each loader: those in its file if they fit, else of new trials."""
     results: dict[str, Any] = {}
     servers: dict[str, Server] = {}
     for name in args.loaders:
@@ -105,22 +107,26 @@ def _all_results(args: argparse.Namespace, sizes: Sizes, stack: ExitStack) -> di
         if entry.requirements:  # our own code has no pinned version
             settings["commit"] = _commit()
 
-        settings = json.loads(json.dumps(settings))
+        settings = json.loads(json.dumps(settings))  # tuples become lists, as in the file
         file = args.out / "loaders" / f"{name}.json"
-        found = None if args.again else _earlier(file, settings)
-        if found is None:
+        result = None if args.again else _earlier(file, settings)
+        if result is None:
             print(f"{name}: running", file=sys.stderr)
-            found = {**_tried(name, args, sizes, stack, servers), "settings": settings}
+            result = {**_tried(name, args, sizes, stack, servers), "settings": settings}
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(found, indent=1))
+            file.write_text(json.dumps(result, indent=1))
 
-        results[name] = found
+        results[name] = result
 
     return results
 
 
 def _earlier(file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    results = json.loads(file.read_text()) if file.exists() else {"reason": ""}
+    """Return the results of an earlier run with these settings, if it had any."""
+    if not file.exists():
+        return None
+
+    results = json.loads(file.read_text())
     return results if "reason" not in results and results["settings"] == settings else None
 
 
@@ -131,7 +137,8 @@ def _tried(
 
     A server is kept for loaders that share one.
     """
-    date, adapter = datetime.now(timezone.utc).strftime("%Y-%m-%d"), ENTRIES[name].adapter
+    date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    adapter = ENTRIES[name].adapter
     try:
         pythons = dict(choice.split("=", 1) for choice in args.python)
         python = pythons.get(name) or str(python_of(name, args.out / "environments"))
@@ -146,12 +153,15 @@ def _tried(
 
 
 def _results(server: Server, trials: list[str], sizes: Sizes) -> dict[str, Any]:
+    """Run the trials of one loader."""
     with tempfile.TemporaryDirectory() as folder:
         with Ranks(server, 1) as ranks:
-            itself = ranks.describe()
-        verdicts = run_trials(Bench(server, Path(folder), sizes), itself["out_of_scope"], trials)
+            adapter = ranks.describe()
+        bench = Bench(server, Path(folder), sizes)
+        verdicts = run_trials(bench, adapter["out_of_scope"], trials)
+
     return {
-        "versions": itself["versions"],
+        "versions": adapter["versions"],
         "machine": _machine(),
         "commit": _commit(),
         "trials": verdicts,
@@ -169,5 +179,4 @@ def _commit() -> str:
 
 
 if __name__ == "__main__":
-    found = main()
-    print(markdown(found))
+    print(markdown(main()))

@@ -25,32 +25,35 @@ def markdown(results: Results) -> str:
 
     lines += ["", "| loader | versions | date | machine | commit |", "|---|---|---|---|---|"]
     lines += [_provenance(name, results[name]) for name in names]
-    return (
-        "\n".join([*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, 1))])
-        + "\n"
-    )
+    lines += ["", *(f"{number}. {note}" for number, note in enumerate(notes, 1))]
+    return "\n".join(lines) + "\n"
 
 
 def _cell(name: str, results: Mapping[str, Any], trial: str, notes: list[str]) -> str:
+    """Return the verdict of a trial; a failure or an exclusion refers to a note, which is added."""
     verdict = results.get("trials", {}).get(trial)
     if verdict is None:
         return "not run"
 
+    result = verdict["result"]
     summary = verdict["summary"].replace("|", "/").replace("\n", " ")
-    if verdict["result"] == "measured" or (verdict["result"] == "pass" and summary):
-        return summary if verdict["result"] == "measured" else f"pass, {summary}"
+    if result == "measured":
+        return summary
     if not summary:
-        return verdict["result"]
+        return result
+    if result == "pass":
+        return f"pass, {summary}"
 
-    excluded = verdict["result"] == "out of scope"
-    note = summary if excluded else f"{name}, {TITLES[trial]}: {summary[:400]}"
+    is_excluded = result == "out of scope"
+    note = summary if is_excluded else f"{name}, {TITLES[trial]}: {summary[:400]}"
     if note not in notes:  # one reason may put several trials of several loaders out of scope
         notes.append(note)
 
-    return f"{verdict['result']} ({notes.index(note) + 1})"
+    return f"{result} ({notes.index(note) + 1})"
 
 
 def _provenance(name: str, results: Mapping[str, Any]) -> str:
+    """Return the row of a loader in the table of versions."""
     if "reason" in results:
         return f"| {name} | not installed: {results['reason']} | {results['date']} | | |"
     versions = ", ".join(f"{package} {version}" for package, version in results["versions"].items())

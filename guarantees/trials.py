@@ -17,9 +17,12 @@ MOST_PADDING = 10.0
 
 
 def _wanted(run: dict[str, Any], sources: dict[str, int]) -> Counter[str]:
-    return Counter(
-        sample.key for source in run["sources"] for sample in make_samples(source, sources[source])
-    )
+    """Return how often each sample is to be read: once."""
+    wanted: Counter[str] = Counter()
+    for source in run["sources"]:
+        wanted.update(sample.key for sample in make_samples(source, sources[source]))
+
+    return wanted
 
 
 def _verdict(evidence: dict[str, Any]) -> Verdict:
@@ -27,16 +30,13 @@ def _verdict(evidence: dict[str, Any]) -> Verdict:
 
     Cases are named after ranks and workers.
     """
-    faults = {
-        case: told(faults_of_case) or faults_of_case.get("error", "")
-        for case, faults_of_case in evidence.items()
-    }
-    faults = {case: words for case, words in faults.items() if words}
-    return Verdict(
-        "fail" if faults else "pass",
-        "; ".join(f"{case}: {words}" for case, words in faults.items()),
-        evidence,
-    )
+    faults = []
+    for case, of_case in evidence.items():
+        description = told(of_case) or of_case.get("error", "")
+        if description:
+            faults.append(f"{case}: {description}")
+
+    return Verdict("fail" if faults else "pass", "; ".join(faults), evidence)
 
 
 def once_and_steps(bench: Bench) -> dict[str, Verdict]:
@@ -49,12 +49,12 @@ def once_and_steps(bench: Bench) -> dict[str, Verdict]:
     for world in bench.sizes.worlds:
         case = f"{world} rank" + "s" * (world > 1)
         try:
-            taken = bench.epoch(world, run)
-            once[case] = difference(wanted, keys_of(taken))
-            numbers = [len(mine) for mine in taken]
-            steps[case] = {"steps": numbers}
-            if len(set(numbers)) > 1:
-                steps[case]["error"] = f"{min(numbers)} to {max(numbers)} steps"
+            steps_of_ranks = bench.epoch(world, run)
+            once[case] = difference(wanted, keys_of(steps_of_ranks))
+            counts = [len(of_rank) for of_rank in steps_of_ranks]
+            steps[case] = {"steps": counts}
+            if len(set(counts)) > 1:
+                steps[case]["error"] = f"{min(counts)} to {max(counts)} steps"
         except LoaderError as error:
             once[case] = steps[case] = {"error": str(error)}
 
@@ -75,7 +75,9 @@ def _interrupted(
         states = ranks.states()
         ranks.step()  # lost with the process; read again after the restart
 
-    before = [[step for step in mine if step is not None] for mine in zip(*steps, strict=True)]
+    before = [
+        [step for step in of_rank if step is not None] for of_rank in zip(*steps, strict=True)
+    ]
     with Ranks(bench.server, after["ranks"]) as ranks:
         ranks.open(states, **{**run, "workers": after["workers"]})
         rest = rest_of(ranks, after["ranks"])
@@ -94,9 +96,9 @@ def resumed(bench: Bench, cases: list[dict[str, int]], *, mixed: bool = False) -
         try:
             reference = bench.reference(run)
             read, states = _interrupted(bench, run, after)
-            evidence[case] = difference(keys_of(reference), read) | {
-                "state_bytes": sum(map(len, states)) * 3 // 4
-            }
+            state_bytes = sum(map(len, states)) * 3 // 4  # base64 has 4 characters for 3 bytes
+            faults = difference(keys_of(reference), read)
+            evidence[case] = {**faults, "state_bytes": state_bytes}
         except LoaderError as error:
             evidence[case] = {"error": str(error)}
 
@@ -110,14 +112,12 @@ def mixture_once(bench: Bench) -> Verdict:
     """
     run = bench.even(mixed=True)
     wanted = _wanted(run, bench.sizes.sources(bench.sizes.resumed))
-    return _verdict({"2 ranks": _tried(lambda: difference(wanted, keys_of(bench.reference(run))))})
-
-
-def _tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
-        return measure()
+        faults = difference(wanted, keys_of(bench.reference(run)))
     except LoaderError as error:
-        return {"error": str(error)}
+        faults = {"error": str(error)}
+
+    return _verdict({"2 ranks": faults})
 
 
 def shapes(bench: Bench) -> dict[str, Verdict]:
@@ -196,6 +196,7 @@ TITLES = {
 
 
 def _cases(bench: Bench) -> dict[str, Callable[[], Verdict | dict[str, Verdict]]]:
+    """Return the trials; the key of one that answers two questions has two names."""
     same = {"ranks": 2, "workers": bench.sizes.workers}
     fewer = {"ranks": 2, "workers": abs(bench.sizes.workers - 1)}
     others = [{**same, "ranks": ranks} for ranks in (1, 3)]
@@ -235,6 +236,7 @@ def run_trials(
 def _answers(
     names: list[str], trial: Callable[[], Verdict | dict[str, Verdict]]
 ) -> dict[str, Verdict]:
+    """Run a trial, and return its verdict on each of the names."""
     try:
         answer = trial()
     except LoaderError as error:

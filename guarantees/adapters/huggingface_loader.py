@@ -38,12 +38,11 @@ NO_WORKERS = (
 
 def mixed(parts: list[Any]) -> Any:
     """Return one dataset of several, with each sample once."""
+    if len(parts) == 1:
+        return parts[0]
+
     strategy: Any = "all_exhausted_without_replacement"
-    return (
-        parts[0]
-        if len(parts) == 1
-        else datasets.interleave_datasets(parts, stopping_strategy=strategy)
-    )
+    return datasets.interleave_datasets(parts, stopping_strategy=strategy)
 
 
 class Loader(StatefulAdapter):

@@ -40,9 +40,8 @@ class Loader(Adapter):
             "content": [sample.content() for sample in samples],
         }
         rows = pyarrow.table(columns)
-        lancedb.connect(folder.parent).create_table(
-            "samples", schema=rows.schema, exist_ok=True
-        ).add(rows)
+        database = lancedb.connect(folder.parent)
+        database.create_table("samples", schema=rows.schema, exist_ok=True).add(rows)
 
     def open(self, run: Run) -> Iterator[Step]:
         """Yield batches of `run.batch_size` samples of all workers of the rank together."""

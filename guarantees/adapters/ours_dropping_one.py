@@ -19,12 +19,12 @@ class Loader(Ours):
 
     def open(self, run: Run) -> Iterator[Step]:
         """Yield the steps of ours, through the buffer."""
-        draw, held = random.Random(run.seed), []
+        draw, buffer = random.Random(run.seed), []
         for step in super().open(run):
-            held.append(step)
-            if len(held) > BUFFER:
-                yield held.pop(draw.randrange(len(held)))
+            buffer.append(step)
+            if len(buffer) > BUFFER:
+                yield buffer.pop(draw.randrange(len(buffer)))
 
-        while held:
-            step = held.pop(draw.randrange(len(held)))
-            yield step if held else [step[0][1:], *step[1:]]
+        while buffer:
+            step = buffer.pop(draw.randrange(len(buffer)))
+            yield step if buffer else [step[0][1:], *step[1:]]

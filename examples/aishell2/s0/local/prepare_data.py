@@ -36,13 +36,10 @@ WRITTEN_AS = str.maketrans("𫖯", "頫")
 def read_part(corpus: Path, folder: str) -> list[Recording]:
     """Return utterances of a folder with `wav.scp` and `trans.txt`."""
     require_in(corpus, f"{folder}/wav.scp", f"{folder}/trans.txt")
-    wavs = {
-        key: corpus / folder / wav for key, wav in read_table(corpus / folder / "wav.scp").items()
-    }
-    texts = {
-        key: mandarin(text.translate(WRITTEN_AS))
-        for key, text in read_table(corpus / folder / "trans.txt").items()
-    }
+    paths = read_table(corpus / folder / "wav.scp")
+    transcripts = read_table(corpus / folder / "trans.txt")
+    wavs = {key: corpus / folder / path for key, path in paths.items()}
+    texts = {key: mandarin(text.translate(WRITTEN_AS)) for key, text in transcripts.items()}
     return with_texts(wavs, texts, folder)
 
 
@@ -59,11 +56,10 @@ def main() -> None:
     )
     args = parser.parse_args()
     train = next((folder for folder in TRAIN if (args.corpus / folder).exists()), TRAIN[0])
-    tested = f"AISHELL-DEV-TEST-SET/{args.channel}"
-    folders = {"train": train, "dev": f"{tested}/dev", "test": f"{tested}/test"}
-    write_parts(
-        args.out, {part: read_part(args.corpus, folder) for part, folder in folders.items()}
-    )
+    others = f"AISHELL-DEV-TEST-SET/{args.channel}"
+    folders = {"train": train, "dev": f"{others}/dev", "test": f"{others}/test"}
+    parts = {part: read_part(args.corpus, folder) for part, folder in folders.items()}
+    write_parts(args.out, parts)
 
 
 if __name__ == "__main__":

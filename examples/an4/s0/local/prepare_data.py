@@ -45,10 +45,14 @@ def read_part(corpus: Path, part: str, folder: str) -> list[Recording]:
     texts = {}
 
     for number, line in numbered_lines(path):
-        if line.strip():
-            if not (match := LINE.fullmatch(line.strip())):
-                raise ValueError(f"{path}:{number}: expected `TEXT (key)`, found {line!r}")
-            texts[match["key"]] = english(match["text"])
+        if not line.strip():
+            continue
+
+        match = LINE.fullmatch(line.strip())
+        if match is None:
+            raise ValueError(f"{path}:{number}: expected `TEXT (key)`, found {line!r}")
+
+        texts[match["key"]] = english(match["text"])
 
     return with_texts(audio_files(corpus / "wav" / folder, ".sph"), texts, part)
 

@@ -70,10 +70,12 @@ def as_published(corpus: Path) -> dict[str, list[Recording]]:
         if len(fields) != 3 or not fields[1].isdecimal():
             raise ValueError(
                 f"{wav}: expected a name like 16307130194-02-16.wav, "
-                f"{{speaker}}-{{word}}-{{index}}.wav"
+                "{speaker}-{word}-{index}.wav"
             )
-        if int(fields[1]) < len(WORDS):
-            recordings.append(Recording(name, wav, WORDS[int(fields[1])]))
+
+        word = int(fields[1])
+        if word < len(WORDS):
+            recordings.append(Recording(name, wav, WORDS[word]))
 
     return split_by(lambda recording: recording.key.split("-")[0], recordings, SHARES)
 

@@ -59,16 +59,15 @@ def speak(text: str, setting: Setting) -> np.ndarray:
         return 0
 
     with _fresh_library() as library:
-        if (
-            not _has_variant(setting.voice)
-            or library.espeak_SetVoiceByName(setting.voice.encode()) != 0
-        ):
+        is_known = library.espeak_SetVoiceByName(setting.voice.encode()) == 0
+        if not (is_known and _has_variant(setting.voice)):
             raise ValueError(f"eSpeak NG has no voice {setting.voice}")
 
         library.espeak_SetParameter(RATE, setting.words_per_minute, 0)
         library.espeak_SetParameter(PITCH, setting.pitch, 0)
         library.espeak_SetSynthCallback(collect)
         encoded = text.encode("utf-8")
+        # The size counts the NUL at the end.
         library.espeak_Synth(
             encoded, len(encoded) + 1, 0, POSITION_CHARACTER, 0, CHARS_UTF8, None, None
         )
@@ -82,7 +81,7 @@ def speak(text: str, setting: Setting) -> np.ndarray:
 
 def _has_variant(voice: str) -> bool:
     """Tell whether the variant of a voice exists; eSpeak NG ignores an unknown variant."""
-    variant = voice.partition("+")[2]
+    _, _, variant = voice.partition("+")
     return Path(espeakng_loader.get_data_path(), "voices/!v", variant).exists()
 
 
@@ -93,20 +92,15 @@ def _fresh_library() -> Iterator[ctypes.CDLL]:
     It keeps a state between sentences, and espeak_Initialize does not reset all of it. So it is
     loaded again for every sentence, which takes about 4 ms.
     """
-    path = espeakng_loader.get_library_path()
+    path, data_path = espeakng_loader.get_library_path(), espeakng_loader.get_data_path()
     program = ctypes.CDLL(None)
     program.srand(1)  # eSpeak NG draws from rand(); 1 is the seed of a new process
     library = ctypes.CDLL(path)
 
     try:
-        rate = library.espeak_Initialize(
-            AUDIO_OUTPUT_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0
-        )
+        rate = library.espeak_Initialize(AUDIO_OUTPUT_SYNCHRONOUS, 0, data_path.encode(), 0)
         if rate != SAMPLE_RATE:
-            raise OSError(
-                f"eSpeak NG did not start with its data in {espeakng_loader.get_data_path()} (rate "
-                f"{rate})"
-            )
+            raise OSError(f"eSpeak NG did not start with its data in {data_path} (rate {rate})")
 
         library.espeak_Synth.argtypes = [
             ctypes.c_char_p,
@@ -130,6 +124,7 @@ def _fresh_library() -> Iterator[ctypes.CDLL]:
 
 
 def _is_loaded(path: str) -> bool:
+    """Tell whether a library is in memory, without loading it."""
     try:
         ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:

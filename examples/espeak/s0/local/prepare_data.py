@@ -48,7 +48,8 @@ def main() -> None:
             parts[row["part"]].append(Recording(row["key"], args.corpus / row["wav"], row["text"]))
 
     if args.hybrid:
-        texts, parts["train"] = parts["train"][1::2], parts["train"][::2]
+        texts = parts["train"][1::2]
+        parts["train"] = parts["train"][::2]
         write_text_only(args.out / "text_only", texts, voices(args.hybrid, "train"))
 
     write_parts(args.out, parts)
@@ -62,9 +63,8 @@ def write_text_only(folder: Path, texts: list[Recording], speakers: list[str]) -
     write_table(folder / "text", rows)
 
     with written_aside(folder / "manifest.json", "w") as file:
-        file.writelines(
-            json.dumps({"key": key, "text": text}, ensure_ascii=False) + "\n" for key, text in rows
-        )
+        for key, text in rows:
+            file.write(json.dumps({"key": key, "text": text}, ensure_ascii=False) + "\n")
 
     with written_aside(folder / "speakers.txt", "w") as file:
         file.writelines(f"{speaker}\n" for speaker in speakers)

@@ -52,6 +52,5 @@ class Speak:
             raise SkipSample("not_spoken", str(error)) from None
 
         samples = add_noise(samples, draw_snr(rng), rng.getrandbits(32))
-        return replace(
-            example, waveform=torch.from_numpy(samples.astype(np.float32)), sample_rate=SAMPLE_RATE
-        )
+        waveform = torch.from_numpy(samples.astype(np.float32))
+        return replace(example, waveform=waveform, sample_rate=SAMPLE_RATE)

@@ -59,17 +59,14 @@ def draw(lang: str, counts: dict[str, int], seed: int) -> list[Line]:
     """
     rng = random.Random(seed)
     texts = iter(sentences(GRAMMARS[lang], sum(counts.values()), rng))
-    return [
-        Line(
-            part,
-            draw_setting(draw_voice(lang, part, rng), rng),
-            draw_snr(rng),
-            next(texts),
-            rng.getrandbits(32),
-        )
-        for part, count in counts.items()
-        for _ in range(count)
-    ]
+    lines: list[Line] = []
+    for part, count in counts.items():
+        for _ in range(count):
+            setting = draw_setting(draw_voice(lang, part, rng), rng)
+            snr = draw_snr(rng)
+            lines.append(Line(part, setting, snr, next(texts), rng.getrandbits(32)))
+
+    return lines
 
 
 def synthesize(lines: list[Line], folder: Path) -> None:
@@ -104,12 +101,12 @@ def main() -> None:
     parser.add_argument("--nj", type=int, default=1, help="processes")
     args = parser.parse_args()
 
-    lines = draw(
-        args.lang, {"train": args.num_train, "dev": args.num_dev, "test": args.num_test}, args.seed
-    )
-    groups = chunks(lines, LINES_PER_JOB)
+    counts = {"train": args.num_train, "dev": args.num_dev, "test": args.num_test}
+    lines = draw(args.lang, counts, args.seed)
     missing = [
-        group for group in groups if not all(line.wav(args.folder).is_file() for line in group)
+        group
+        for group in chunks(lines, LINES_PER_JOB)
+        if not all(line.wav(args.folder).is_file() for line in group)
     ]
     work = partial(synthesize, folder=args.folder)
     for _ in Executor(args.nj).map(work, missing, "synthesize", sum(map(len, missing)), size=len):

@@ -75,8 +75,7 @@ def add_noise(samples: np.ndarray, snr: float | None, seed: int) -> np.ndarray:
     slope = rng.choice(NOISE_SLOPES)
     spectrum /= np.arange(1, len(spectrum) + 1) ** (slope / 2)
     noise = np.fft.irfft(spectrum, len(samples))
-    noise *= np.sqrt(np.mean(samples.astype(np.float64) ** 2) / np.mean(noise**2)) * 10 ** (
-        -snr / 20
-    )
+    power_ratio = np.mean(samples.astype(np.float64) ** 2) / np.mean(noise**2)
+    noise *= np.sqrt(power_ratio) * 10 ** (-snr / 20)
 
     return np.clip(np.rint(samples + noise), -32768, 32767).astype(np.int16)

@@ -57,7 +57,9 @@ def read_text(words: str, remove_noises: bool) -> str | None:
         return None
 
     def symbol(mark: re.Match) -> str:
-        return " " if remove_noises else " <LAUGHTER> " if mark[1] in LAUGHTER else " <NOISE> "
+        if remove_noises:
+            return " "
+        return " <LAUGHTER> " if mark[1] in LAUGHTER else " <NOISE> "
 
     return english_of_calls(MARK.sub(symbol, words))
 
@@ -118,19 +120,18 @@ def main() -> None:
         sides, odd_lines = read_call(transcripts[call], args.remove_noises == "true")
         odd.extend(odd_lines)
         for side, turns in sides.items():
-            doubtful.extend(
-                f"{call}_{side}_{turn.start:.2f}" for turn in turns if turn.text is None
-            )
-            recordings.extend(
-                recordings_of(call, side, turns, args.out / "wav", args.min_slice_duration)
+            doubtful += [f"{call}_{side}_{turn.start:.2f}" for turn in turns if turn.text is None]
+            recordings += recordings_of(
+                call, side, turns, args.out / "wav", args.min_slice_duration
             )
 
     tell_left_out("lines that are not `start end A: text`", odd)
     tell_left_out("turns with uncertain words", doubtful)
     sides_to_wav([spheres[call] for call in calls], args.out / "wav", Executor(args.nj))
-    write_parts(
-        args.out, split_by(lambda recording: recording.wav.stem[: -len("_A")], recordings, SHARES)
-    )
+
+    # Both sides of a call are in one part.
+    parts = split_by(lambda recording: recording.wav.stem[: -len("_A")], recordings, SHARES)
+    write_parts(args.out, parts)
 
 
 if __name__ == "__main__":

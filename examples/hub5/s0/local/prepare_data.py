@@ -49,9 +49,9 @@ def read_text(words: str) -> str:
 
     Of alternatives the first is taken; parentheses, asides and fragments are removed.
     """
-    return english_of_calls(
-        OPTIONAL.sub(" ", re.sub(r"[()]", " ", ALTERNATIVES.sub(r" \1 ", words)))
-    )
+    words = ALTERNATIVES.sub(r" \1 ", words)
+    words = re.sub(r"[()]", " ", words)
+    return english_of_calls(OPTIONAL.sub(" ", words))
 
 
 def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
@@ -70,10 +70,9 @@ def read_turns(path: Path) -> dict[tuple[str, str], list[Turn]]:
 
         call, side, _, start, end = fields[:5]
         words = fields[6] if len(fields) > 6 else ""
-        ignored = any(mark in line for mark in IGNORED)
-        turns[call, side].append(
-            Turn(float(start), float(end), None if ignored else read_text(words) or None)
-        )
+        is_ignored = any(mark in line for mark in IGNORED)
+        text = "" if is_ignored else read_text(words)
+        turns[call, side].append(Turn(float(start), float(end), text or None))
 
     return turns
 
@@ -116,12 +115,14 @@ def main() -> None:
     sides_to_wav([spheres[call] for call in calls], args.out / "wav", Executor(args.nj))
 
     parts: dict[str, list[Recording]] = {part: [] for part in PARTS.values()}
-    for (call, side), said in turns.items():
-        if call in spheres:
-            ordered = sorted(said, key=lambda turn: turn.start)
-            parts[PARTS[call[:2]]].extend(
-                recordings_of(call, side, ordered, args.out / "wav", args.min_slice_duration)
-            )
+    for (call, side), turns_of_side in turns.items():
+        if call not in spheres:
+            continue
+
+        ordered = sorted(turns_of_side, key=lambda turn: turn.start)
+        parts[PARTS[call[:2]]] += recordings_of(
+            call, side, ordered, args.out / "wav", args.min_slice_duration
+        )
 
     write_parts(args.out, parts)
     copy_training_parts(args.fisher, args.out)

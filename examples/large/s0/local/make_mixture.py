@@ -41,20 +41,20 @@ def main() -> None:
         part = source.part(args.data)
         data_list = str(part / "data.list")
         if args.storage:
-            target, remote_list = (
-                f"{args.storage.rstrip('/')}/{source.name}",
-                str(part / "remote.list"),
-            )
-            shards, copied = put_shards(
-                data_list, target, remote_list, Executor(args.uploads, "threads")
-            )
+            target = f"{args.storage.rstrip('/')}/{source.name}"
+            remote_list = str(part / "remote.list")
+            executor = Executor(args.uploads, "threads")
+            shards, copied = put_shards(data_list, target, remote_list, executor)
             print(f"{remote_list}: {shards} shards in {target}, {copied} of them copied")
             data_list = remote_list
 
-        tags = {"source": source.name}
-        mixture.append(
-            {"type": args.data_type, "data_list": data_list, "weight": source.weight, "tags": tags}
-        )
+        entry = {
+            "type": args.data_type,
+            "data_list": data_list,
+            "weight": source.weight,
+            "tags": {"source": source.name},
+        }
+        mixture.append(entry)
 
     with written_aside(args.data / "mixture.yaml", "w") as file:
         yaml.safe_dump({"sources": mixture}, file, sort_keys=False, allow_unicode=True)

@@ -52,12 +52,12 @@ def main() -> None:
     args = parser.parse_args()
     sources = read_sources(args.sources)
     train = {source: read_part(source, "train") for source in sources}
-    together = {"train": list(chain.from_iterable(train.values()))}
+    joined = {"train": list(chain.from_iterable(train.values()))}
     for part in ("dev", "test"):
-        together[part] = [recording for source in sources for recording in read_part(source, part)]
+        joined[part] = [recording for source in sources for recording in read_part(source, part)]
 
-    folders = {str(source.part(Path())): recordings for source, recordings in train.items()}
-    write_parts(args.out, {**folders, **together})
+    of_sources = {str(source.part(Path())): recordings for source, recordings in train.items()}
+    write_parts(args.out, {**of_sources, **joined})
 
 
 if __name__ == "__main__":

@@ -39,10 +39,11 @@ def read_part(corpus: Path, name: str) -> list[Recording]:
     for table in sorted((corpus / name).rglob("*.trans.txt")):
         texts.update(read_table(table))
 
-    if odd := sorted(wavs.keys() ^ texts.keys()):
+    unpaired = sorted(wavs.keys() ^ texts.keys())
+    if unpaired:
         raise ValueError(
-            f"{corpus / name}: {odd[0]} and {len(odd) - 1} others have only audio or only text; is "
-            "it complete?"
+            f"{corpus / name}: {unpaired[0]} and {len(unpaired) - 1} others have only audio or only "
+            "text; is it complete?"
         )
 
     return [Recording(key, wav, english(texts[key])) for key, wav in wavs.items()]

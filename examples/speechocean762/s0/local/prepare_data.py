@@ -35,10 +35,11 @@ def read_part(corpus: Path, part: str) -> list[Recording]:
         ValueError: `wav.scp` and `text` have different keys.
     """
     wavs, texts = (read_table(corpus / part / name) for name in ("wav.scp", "text"))
-    if wavs.keys() != texts.keys():
-        odd = sorted(wavs.keys() ^ texts.keys())
+    unpaired = sorted(wavs.keys() ^ texts.keys())
+    if unpaired:
         raise ValueError(
-            f"{corpus / part}: {odd[0]} and {len(odd) - 1} others are missing from wav.scp or text"
+            f"{corpus / part}: {unpaired[0]} and {len(unpaired) - 1} others are missing from "
+            "wav.scp or text"
         )
 
     return [Recording(key, corpus / wav, english(texts[key])) for key, wav in wavs.items()]
@@ -49,9 +50,8 @@ def main() -> None:
     args = preparation_parser(__doc__, "folder that holds WAVE/, train/, test/").parse_args()
     require_in(args.corpus, "WAVE", "train/wav.scp", "train/utt2spk", "test/wav.scp")
     speakers = read_table(args.corpus / "train" / "utt2spk")
-    parts = split_by(
-        lambda recording: speakers[recording.key], read_part(args.corpus, "train"), SHARES
-    )
+    train = read_part(args.corpus, "train")
+    parts = split_by(lambda recording: speakers[recording.key], train, SHARES)
     write_parts(args.out, {**parts, "test": read_part(args.corpus, "test")})
 
 

@@ -42,12 +42,13 @@ def noised(key: str, path: str, talkers: list[str]) -> tuple[torch.Tensor, int]:
         noise = repeated(coloured_noise(PINK), random.randrange(TABLE), len(speech))
     else:
         voices = [read(path)[0] for path in random.choices(talkers, k=TALKERS)]
-        noise = torch.stack(
-            [repeated(voice / power(voice) ** 0.5, 0, len(speech)) for voice in voices]
-        ).sum(0)
+        equally_loud = [voice / power(voice) ** 0.5 for voice in voices]
+        babble = [repeated(voice, 0, len(speech)) for voice in equally_loud]
+        noise = torch.stack(babble).sum(0)
 
     noisy = mixed(speech, noise, random.choice(RATIOS))
-    return noisy * min(1.0, 0.99 / float(noisy.abs().max())), rate
+    scale = min(1.0, 0.99 / float(noisy.abs().max()))  # no sample may be clipped
+    return noisy * scale, rate
 
 
 def main() -> None:

@@ -38,9 +38,8 @@ NOT_OF_A_WORD = re.compile(r"[^\w']|[\d_]")
 
 def letters(text: str) -> str:
     """Return a sentence as lower-case words without punctuation; a hyphen separates words."""
-    return " ".join(
-        NOT_OF_A_WORD.sub(" ", unicodedata.normalize("NFC", text).replace("’", "'").lower()).split()
-    )
+    folded = unicodedata.normalize("NFC", text).replace("’", "'").lower()
+    return " ".join(NOT_OF_A_WORD.sub(" ", folded).split())
 
 
 def read_texts(voice: Path) -> dict[str, str]:
@@ -92,9 +91,8 @@ def main() -> None:
     args = preparation_parser(
         __doc__, "folder of kathleen/, kerstin/, nathalie/, or of transcripts.tsv"
     ).parse_args()
-    parts = (read_excerpt if (args.corpus / "transcripts.tsv").is_file() else read_repositories)(
-        args.corpus
-    )
+    is_excerpt = (args.corpus / "transcripts.tsv").is_file()
+    parts = read_excerpt(args.corpus) if is_excerpt else read_repositories(args.corpus)
     write_parts(args.out, parts)
 
     for part, recordings in parts.items():

@@ -45,7 +45,7 @@ def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Record
         audios = json.load(file)["audios"]
 
     parts: dict[str, list[Recording]] = {part: [] for part in part_of.values()}
-    missing, silent, odd = [], [], []
+    missing, without_text, without_times = [], [], []
     for audio in audios:
         segments = list(segments_of(audio, part_of))
         wav = corpus / audio["path"]
@@ -56,19 +56,19 @@ def read_subsets(corpus: Path, part_of: dict[str, str]) -> dict[str, list[Record
         for part, segment in segments:
             sid, text = segment["sid"], mandarin(segment.get("text", ""))
             if "begin_time" not in segment or "end_time" not in segment:
-                odd.append(sid)
-            elif text:
-                parts[part].append(
-                    Recording(
-                        sid, wav, text, float(segment["begin_time"]), float(segment["end_time"])
-                    )
-                )
-            else:
-                silent.append(sid)
+                without_times.append(sid)
+                continue
+
+            if not text:
+                without_text.append(sid)
+                continue
+
+            start, end = float(segment["begin_time"]), float(segment["end_time"])
+            parts[part].append(Recording(sid, wav, text, start, end))
 
     tell_left_out("recordings that are not there", missing)
-    tell_left_out("segments without times", odd)
-    tell_left_out("segments without text", silent)
+    tell_left_out("segments without times", without_times)
+    tell_left_out("segments without text", without_text)
     return parts
 
 
