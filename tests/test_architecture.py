@@ -15,7 +15,7 @@ wenet_uio public_face uris allocator files extras options cli crashes executor r
 config audio text scoring
 dataset.batch_memory dataset.deferral dataset.types dataset.randomness dataset.frames dataset.filters
 dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
-dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.kinds dataset.reader
+dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.sources dataset.kinds dataset.reader
 dataset.workers dataset.loader dataset.open dataset.dataset dataset
 prepare diagnose models search train export api serve convert models.encoders.exchange families bin __main__
 """

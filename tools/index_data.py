@@ -14,9 +14,9 @@ from pathlib import Path
 
 from wenet_uio.cli import run
 from wenet_uio.config.mixture import load_mixture
-from wenet_uio.dataset.corpus.sources import SourceList, lists_of_sources
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES
+from wenet_uio.dataset.sources.lists import SourceList, lists_of_sources
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.index_lists import index_list
 

@@ -20,6 +20,7 @@ from docs.generator.glossary import MEANINGS
 from docs.generator.markdown import code, escaped, paragraphs, table
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
+from wenet_uio.config.source import SourceConf, source_sections
 from wenet_uio.config.train import ENGINES
 from wenet_uio.config.wenet import WITHOUT_EFFECT
 from wenet_uio.options import field_docs
@@ -52,6 +53,8 @@ class Keys:
     named: tuple[str, ...] = ()
     """Names of the part that select this section: `conformer` under `encoder`. Empty if nothing
     selects it."""
+    base: type[BaseModel] = BaseModel
+    """Its keys stand in a table of their own."""
 
     @property
     def page(self) -> str:
@@ -61,7 +64,9 @@ class Keys:
     def fields(self) -> dict[str, FieldInfo]:
         """Return the keys of the yaml; fields that other keys set are none."""
         return {
-            name: field for name, field in self.section.model_fields.items() if not field.exclude
+            name: field
+            for name, field in self.section.model_fields.items()
+            if not field.exclude and name not in self.base.model_fields
         }
 
 
@@ -82,8 +87,12 @@ def _within(keys: Keys) -> Iterator[Keys]:
         for section in _sections_in(field.annotation) if not classes else ():
             classes[section] = []
         for section, names in classes.items():
-            if section is not keys.section:  # a group of sources holds sources
-                yield from _within(Keys(path, section, tuple(names)))
+            if section is SourceConf and keys.base is SourceConf:
+                continue  # a group of sources holds sources
+            yield from _within(Keys(path, section, tuple(names)))
+            if section is SourceConf:
+                for of_type, types in source_sections().items():
+                    yield from _within(Keys(path, of_type, types, SourceConf))
 
 
 def _sections_in(annotation: Any) -> list[type[BaseModel]]:

@@ -15,10 +15,9 @@ from tests.dataset.storage.support.servers import FaultyServer
 from tests.dataset.support.parquet import write_parquet
 from tests.dataset.support.tars import wav, write_tar
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.config.mixture import SourceConf
+from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.sources import lists_of
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
 from wenet_uio.dataset.formats.lhotse_cuts import list_of_cuts
@@ -236,15 +235,15 @@ def test_a_manifest_of_nemo_on_a_server_names_audio_relative_to_itself(lines, tm
     entries = [{"audio_filepath": Path(line.wav).name, "text": line.text} for line in lines[:5]]
     (folder / "dev.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     url = serve(folder)
-    (found,) = lists_of(SourceConf(type="nemo", manifest_filepath=f"{url}/dev.json"))
+    (found,) = parse_source({"type": "nemo", "manifest_filepath": f"{url}/dev.json"}).lists()
     corpus = open_list(*found)
     assert corpus.bad == []
     assert corpus.is_remote
-    (local,) = lists_of(SourceConf(type="nemo", manifest_filepath=str(folder / "dev.json")))
+    (local,) = parse_source({"type": "nemo", "manifest_filepath": str(folder / "dev.json")}).lists()
     assert corpus.digest == open_list(*local).digest
     (folder / "dev.json").write_text(json.dumps(entries[0]) + "\n{broken\n")
     os.utime(folder / "dev.json", (1, 1))
-    (found,) = lists_of(SourceConf(type="nemo", manifest_filepath=f"{url}/dev.json?x=1"))
+    (found,) = parse_source({"type": "nemo", "manifest_filepath": f"{url}/dev.json?x=1"}).lists()
     corpus = open_list(*found)
     assert corpus.num_samples == 1
     assert len(corpus.bad) == 1
@@ -260,5 +259,5 @@ def test_a_tarred_set_of_nemo_on_a_server_is_a_source(lines, reference, tmp_path
         "manifest_filepath": f"{url}/tarred_audio_manifest.json",
         "tarred_audio_filepaths": f"{url}/audio__OP_0..4_CL_.tar",
     }
-    (found,) = lists_of(SourceConf(**source))
+    (found,) = parse_source(source).lists()
     assert open_list(*found).digest == reference[0]

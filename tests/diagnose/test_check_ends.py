@@ -9,8 +9,7 @@ import lhotse
 import pytest
 
 from tests.dataset.support.tars import wav, write_tar
-from wenet_uio.config.mixture import SourceConf
-from wenet_uio.dataset.corpus.sources import lists_of
+from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
@@ -77,9 +76,9 @@ def cuts(folder: Path) -> tuple[str, str]:
         found.append({**cut, "recording": recording, "type": "MonoCut"})
     (folder / "cuts.jsonl").write_text("".join(json.dumps(cut) + "\n" for cut in found))
     assert len(list(lhotse.CutSet.from_jsonl_lazy(folder / "cuts.jsonl"))) == len(SEGMENTS)
-    (list_and_type,) = lists_of(
-        SourceConf(type="lhotse_cuts", cuts_path=str(folder / "cuts.jsonl"))
-    )
+    (list_and_type,) = parse_source(
+        {"type": "lhotse_cuts", "cuts_path": str(folder / "cuts.jsonl")}
+    ).lists()
     return list_and_type[:2]
 
 

@@ -13,7 +13,7 @@ from docs.generator.keys import sections
 from tests.docs.support.blocks import blocks_of, pages
 from wenet_uio.config import parse_config
 from wenet_uio.config.choices import KNOWN_NAMES
-from wenet_uio.config.mixture import KEYS
+from wenet_uio.config.source import SOURCES
 from wenet_uio.search import known_modes
 
 PAGES = [page for page in pages("coming-from") if page.stem != "index"]
@@ -43,7 +43,7 @@ def known():
         for name in option.names
     }
     names |= {name for keys in sections() for name in keys.fields()}
-    names |= {*KEYS, *known_modes(), *wenet_uio.__all__, *wenet_uio.dataset.__all__, *WORDS}
+    names |= {*SOURCES, *known_modes(), *wenet_uio.__all__, *wenet_uio.dataset.__all__, *WORDS}
     names |= {name for group in KNOWN_NAMES.values() for name in group}
     return names | {"--nproc_per_node"}  # of torchrun
 

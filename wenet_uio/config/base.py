@@ -24,6 +24,13 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
+    @classmethod
+    def variants(cls) -> list[type[Section]]:
+        """Return the sections that a field of this class may hold: the class itself, or others
+        that the values choose.
+        """
+        return [cls]
+
 
 def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
     """Validate `values` as `section`; error messages begin with `where`, such as a file name.
@@ -99,7 +106,7 @@ def _sections_at(section: type[Section], loc: tuple[Any, ...]) -> list[type[Sect
 
 def _sections_in(annotation: Any) -> list[type[Section]]:
     if isinstance(annotation, type) and issubclass(annotation, Section):
-        return [annotation]
+        return annotation.variants()
     if get_origin(annotation) in (Union, UnionType, list, tuple, dict) or get_args(annotation):
         return [child for argument in get_args(annotation) for child in _sections_in(argument)]
     return []

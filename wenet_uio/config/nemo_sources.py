@@ -7,6 +7,8 @@ from typing import Any
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.nemo_batches import list_of, sizes_of_buckets
+from wenet_uio.config.source import SOURCES as SOURCE_TYPES
+from wenet_uio.config.source import source_type
 
 SOURCES = (
     "input_cfg",
@@ -115,7 +117,7 @@ def is_text(sources: list[dict[str, Any]]) -> bool:
     kinds = [
         is_text(source["input_cfg"])
         if isinstance(source.get("input_cfg"), list)
-        else source.get("type") in ("txt", "txt_pair", "multimodal_conversation")
+        else source.get("type") in SOURCE_TYPES and source_type(source["type"]).is_text
         for source in sources
     ]
     return bool(kinds) and all(kinds)

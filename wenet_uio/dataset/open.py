@@ -14,17 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wenet_uio.config.dataset import BatchConf, DatasetConf
-from wenet_uio.config.mixture import MixtureConf, SourceConf, load_mixture
+from wenet_uio.config.mixture import GroupConf, MixtureConf, load_mixture
+from wenet_uio.config.source import SourceConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.remote_manifest import local_manifest
-from wenet_uio.dataset.corpus.sources import expanded, lists_of
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.data_list import DataType, ListError
-from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
-from wenet_uio.dataset.kinds.text.corpus import TextCorpus, questions_of
-from wenet_uio.dataset.kinds.to_speak.corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
 from wenet_uio.text.tokenizer import (
     AnyTokenizer,
@@ -204,11 +200,11 @@ def _leaves_of(
     conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer | None
 ) -> list[_Leaf]:
     """Return the corpora of one source or group; their shares sum to one."""
-    if conf.type == "group":
+    if isinstance(conf, GroupConf):
         leaves = _leaves(conf.members(), tags, tokenizer)
     else:
         of_source = tokenizer and tokenizer.with_tags(tags)
-        corpora = [_counted(corpus, of_source) for corpus in open_source(conf)]
+        corpora = [_counted(corpus, of_source) for corpus in conf.open()]
         total = sum(corpus.num_samples for corpus in corpora)
         leaves = [
             _Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags)
@@ -286,47 +282,3 @@ def _check_text_policy(name: str, leaf: _Leaf, measure: Measure | None) -> None:
         f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens, or "
         "batch_type: static"
     )
-
-
-def open_source(conf: SourceConf) -> list[Corpus]:
-    """Return the corpora of one source that is not a group: one for each list or text file.
-
-    Raises:
-        ListError: the data cannot be used.
-    """
-    if conf.type == "txt":
-        return [TextCorpus(path) for path in expanded(conf.files("paths"))]
-
-    if conf.type == "multimodal_conversation":
-        seconds, tag = conf.token_equivalent_duration or 0.08, conf.audio_locator_tag
-        return [
-            ConversationCorpus(path, seconds, tag)
-            for path in expanded(conf.files("manifest_filepath"))
-        ]
-
-    if conf.type == "txt_pair":
-        return _open_pairs(conf)
-    if conf.type == "tts_text":
-        return _open_tts_text(conf)
-
-    return [open_list(*list_and_type) for list_and_type in lists_of(conf)]
-
-
-def _open_tts_text(conf: SourceConf) -> list[Corpus]:
-    """Return the corpora of a source of texts to speak: one for each file."""
-    speakers = speakers_of(expanded(conf.speakers_filepath)) if conf.speakers_filepath else ()
-    paths = map(local_manifest, expanded(conf.files("manifest_filepath")))
-    return [TtsTextCorpus(path, conf.seconds_per_character, speakers) for path in paths]
-
-
-def _open_pairs(conf: SourceConf) -> list[Corpus]:
-    """Return the corpora of a source of pairs of texts: one for each pair of files."""
-    targets, sources = expanded(conf.files("target_paths")), expanded(conf.files("source_paths"))
-    if len(targets) != len(sources):
-        raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
-
-    questions = questions_of(expanded(conf.questions_path)) if conf.questions_path else ()
-    return [
-        TextCorpus(target, source, questions)
-        for target, source in zip(targets, sources, strict=True)
-    ]

@@ -16,12 +16,12 @@ from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Problem, find_index
 from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_shard
 from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
-from wenet_uio.dataset.corpus.sources import lists_of_sources
 from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, split_shard_list
 from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
+from wenet_uio.dataset.sources.lists import lists_of_sources
 from wenet_uio.dataset.storage import objects
 from wenet_uio.diagnose.check_changes import changed_shards
 from wenet_uio.diagnose.findings import Finding

@@ -15,9 +15,9 @@ from wenet_uio.dataset.corpus.indexing import (
     entries_outside,
     index_shard,
 )
-from wenet_uio.dataset.corpus.sources import SourceList
 from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.formats.sample_layout import Layout
+from wenet_uio.dataset.sources.lists import SourceList
 from wenet_uio.executor import Executor
 
 

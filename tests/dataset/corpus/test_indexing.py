@@ -10,13 +10,13 @@ import pytest
 from tests.dataset.support.nemo import tarred_source, write_tarred
 from tests.dataset.support.read_only import lock_folder, open_folder, shared_folder, unprivileged
 from tests.dataset.support.tars import everything, wav, write_tar
-from wenet_uio.config.mixture import SourceConf
+from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus import indexing, shard_index
 from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.kinds.text.corpus import TextCorpus
-from wenet_uio.dataset.open import open_corpus, open_source
+from wenet_uio.dataset.open import open_corpus
 from wenet_uio.files import append_line, read_lines
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
@@ -137,7 +137,7 @@ def test_a_tarred_set_of_nemo_in_a_read_only_folder_is_a_source(shared):
     lock_folder(shared / "data")
     with unprivileged():
         for _ in range(2):
-            (corpus,) = open_source(SourceConf(**tarred_source("set", f"{shared}/data")))
+            (corpus,) = parse_source(dict(**tarred_source("set", f"{shared}/data"))).open()
             assert [u.text for u in everything(corpus)] == list("abcd")
     assert len(files_in(shared / "cache")) == 4  # the list, its index, two shards
 

@@ -17,9 +17,8 @@ import torch
 from tests.dataset.support.loading import loader
 from tests.dataset.support.parquet import AUDIO, write_parquet, write_table
 from tests.dataset.support.tars import everything, wav
-from wenet_uio.config.mixture import SourceConf
+from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.sources import lists_of
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
@@ -56,7 +55,7 @@ def test_a_folder_of_the_hub_is_a_source_and_gives_the_batches_of_the_raw_list_o
     hub.mkdir(parents=True)
     write_parquet(lines, hub, 10)
     make_raw_list(lines, str(tmp_path / "raw.list"), 10)
-    (source,) = lists_of(SourceConf(type="parquet", paths=str(tmp_path / "my set")))
+    (source,) = parse_source({"type": "parquet", "paths": str(tmp_path / "my set")}).lists()
     assert open_list(*source).digest == open_list(str(tmp_path / "raw.list"), "raw").digest
 
     def ranks(world, state=None):
@@ -217,7 +216,7 @@ def test_empty_tables_and_folders_are_named(tmp_path):
         opened(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ListError, match="empty: no files of type parquet in it"):
-        lists_of(SourceConf(type="parquet", paths=str(tmp_path / "empty")))
+        parse_source({"type": "parquet", "paths": str(tmp_path / "empty")}).lists()
 
 
 def test_a_file_that_is_replaced_after_indexing_is_noticed(lines, tmp_path, cache):

@@ -5,11 +5,10 @@ import webdataset
 
 from tests.dataset.support.tars import everything, wav, write_tar
 from wenet_uio.audio.read import read_audio
-from wenet_uio.config.mixture import SourceConf
+from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import Layout
-from wenet_uio.dataset.open import open_source
 
 
 @pytest.fixture
@@ -210,15 +209,15 @@ def test_fields_are_renamed_as_in_webdataset_by_the_first_alternative_of_a_sampl
         "no": "none",
     }
     source = {"type": "shard", "data_list": f"{tmp_path}/a.list", "rename": rename}
-    (corpus,) = open_source(SourceConf(**source))
+    (corpus,) = parse_source(source).open()
     assert corpus.bad == []
     assert seconds(corpus) == [0.25, 0.5]
     assert [(found.text, found.extra) for found in everything(corpus)] == [
         ("one", {"speaker": "ann"}),
         ("two", {"speaker": "bob", "x": 1}),
     ]
-    conf = SourceConf(**source)
-    assert SourceConf(**conf.model_dump()) == conf  # as a run writes its config
+    conf = parse_source(source)
+    assert parse_source(conf.model_dump()) == conf  # as a run writes its config
 
 
 def test_an_alternative_that_no_sample_has_is_named(open_tar):
@@ -231,7 +230,7 @@ def test_an_alternative_that_no_sample_has_is_named(open_tar):
     [
         (
             {"type": "nemo", "manifest_filepath": "m"},
-            "rename goes with type: shard; for other types give text_field",
+            "a source of type nemo has no rename; shard has",
         ),
         (
             {"type": "shard", "data_list": "l", "audio_field": "wav"},
@@ -241,7 +240,7 @@ def test_an_alternative_that_no_sample_has_is_named(open_tar):
 )
 def test_a_rename_that_cannot_apply_is_refused(more, message):
     with pytest.raises(ValueError, match=message):
-        SourceConf(rename={"audio": "flac"}, **more)
+        parse_source(dict(rename={"audio": "flac"}, **more))
 
 
 @pytest.mark.parametrize(
@@ -259,8 +258,8 @@ def test_a_rename_that_cannot_apply_is_refused(more, message):
 )
 def test_a_rename_to_the_name_of_another_text_or_audio_is_refused(rename, message):
     with pytest.raises(ValueError, match=message):
-        SourceConf.model_validate({"type": "shard", "data_list": "l", "rename": rename})
-    SourceConf.model_validate(
+        parse_source({"type": "shard", "data_list": "l", "rename": rename})
+    parse_source(
         {"type": "shard", "data_list": "l", "rename": {"audio": "a", "text": "b", **rename}}
     )
 

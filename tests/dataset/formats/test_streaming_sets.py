@@ -15,9 +15,8 @@ import torch
 
 from tests.dataset.support.loading import loader, same
 from tests.dataset.support.tars import everything, wav
-from wenet_uio.config.mixture import SourceConf
+from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.sources import lists_of
 from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
 from wenet_uio.dataset.storage.versions import StorageError
 from wenet_uio.prepare.list_making import make_raw_list
@@ -191,7 +190,7 @@ def test_a_folder_is_a_source_and_gives_the_batches_of_the_raw_list_on_any_ranks
     folder = tmp_path / "my set"
     folder.mkdir()
     WRITERS[writer](lines, folder)
-    (source,) = lists_of(SourceConf(type=writer.partition(",")[0], paths=str(folder)))
+    (source,) = parse_source({"type": writer.partition(",")[0], "paths": str(folder)}).lists()
     corpus = open_list(*source)
     assert corpus.bad == []
     make_raw_list(lines, str(tmp_path / "raw.list"), int(corpus.samples[0]))
@@ -252,7 +251,7 @@ def test_numbers_order_chunks_and_compressed_ones_are_refused_by_name(tmp_path):
     write_litdata(
         [RawLine(f"a{n}", str(tmp_path / "a.wav"), "a") for n in range(GROUP * 11)], tmp_path
     )
-    (source,) = lists_of(SourceConf(type="litdata", paths=str(tmp_path)))
+    (source,) = parse_source({"type": "litdata", "paths": str(tmp_path)}).lists()
     assert [Path(shard).parent.name for shard in read_shard_list(source.data_list)][-2:] == [
         "chunk-0-9.bin",
         "chunk-0-10.bin",

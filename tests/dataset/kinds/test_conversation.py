@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.dataset.support.loading import TOKENIZER, FakeConfig
 from tests.dataset.support.tars import wav
 from wenet_uio.bin.train import refuse_conversations
-from wenet_uio.config.mixture import MixtureConf, SourceConf
+from wenet_uio.config.mixture import MixtureConf
+from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
@@ -232,4 +233,4 @@ def test_training_refuses_conversations_with_one_line(audio_folder):
 
 def test_a_source_of_conversations_has_its_keys_only():
     with pytest.raises(ValueError, match=re.escape("multimodal_conversation has no paths")):
-        SourceConf(type="multimodal_conversation", manifest_filepath="a", paths="b")
+        parse_source({"type": "multimodal_conversation", "manifest_filepath": "a", "paths": "b"})

@@ -8,11 +8,12 @@ import pickle
 import pytest
 
 from tests.dataset.support.tars import everything
-from wenet_uio.config.mixture import MixtureConf, SourceConf
+from wenet_uio.config.mixture import MixtureConf
+from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.kinds.to_speak.corpus import TtsTextCorpus, speakers_of
-from wenet_uio.dataset.open import open_corpus, open_source
+from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.types import SampleRef, UtteranceToSpeak
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer
@@ -63,10 +64,14 @@ def test_the_normalized_text_is_spoken_before_the_written_text_and_the_target(
 def test_plain_text_has_one_text_a_line_and_the_speakers_of_its_source(tmp_path):
     path = write(tmp_path / "a.txt", "\ufeffab", "  ", 'cde {"')
     write(tmp_path / "s1", "x y", "z"), write(tmp_path / "s2", "y", "w")
-    conf = SourceConf(
-        type="tts_text", manifest_filepath=path, speakers_filepath=str(tmp_path / "s{1,2}")
+    conf = parse_source(
+        {
+            "type": "tts_text",
+            "manifest_filepath": path,
+            "speakers_filepath": str(tmp_path / "s{1,2}"),
+        }
     )
-    (corpus,) = open_source(conf)
+    (corpus,) = conf.open()
     found = everything(corpus)
     assert [(each.key, each.text, each.to_speak) for each in found] == [
         ("a.txt:1", "ab", "ab"),
@@ -132,7 +137,7 @@ def test_other_types_of_sources_have_no_speakers(tmp_path):
     with pytest.raises(
         ValueError, match="a source of type txt has no speakers_filepath; tts_text has"
     ):
-        SourceConf(type="txt", paths="a.txt", speakers_filepath="s.txt")
+        parse_source({"type": "txt", "paths": "a.txt", "speakers_filepath": "s.txt"})
 
 
 def test_other_words_lengths_or_speakers_are_other_data(tmp_path):

@@ -6,9 +6,8 @@ from pathlib import Path
 import soundfile
 
 from tools import convert_to_tarred
-from wenet_uio.config.mixture import SourceConf
+from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.sources import lists_of
 
 SHARDS = 4
 
@@ -44,8 +43,12 @@ def convert(manifest, target, *options, shards=SHARDS):
 
 def corpus_of(folder, manifests="tarred_audio_manifest.json", shards=SHARDS):
     tars = f"{folder}/audio__OP_0..{shards - 1}_CL_.tar"
-    source = SourceConf(
-        type="nemo_tarred", manifest_filepath=f"{folder}/{manifests}", tarred_audio_filepaths=tars
+    source = parse_source(
+        {
+            "type": "nemo_tarred",
+            "manifest_filepath": f"{folder}/{manifests}",
+            "tarred_audio_filepaths": tars,
+        }
     )
-    (found,) = lists_of(source)
+    (found,) = source.lists()
     return open_list(*found)

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import field_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
-from wenet_uio.config.mixture import Weight
+from wenet_uio.config.source import Weight
 from wenet_uio.config.yaml_file import read_yaml
 
 

@@ -5,11 +5,12 @@ import yaml
 from tests.dataset.support.nemo import tarred_source, write_tarred
 from tests.dataset.support.tars import everything, wav, write_tar
 from wenet_uio.config import ConfigError
-from wenet_uio.config.mixture import SourceConf, load_mixture
+from wenet_uio.config.mixture import load_mixture
+from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.sources import lists_of, lists_of_sources
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.open import open_corpus
+from wenet_uio.dataset.sources.lists import lists_of_sources
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def write(tmp_path):
 
 def utterances(**source):
     """Every utterance of a source that has one list."""
-    (found,) = lists_of(SourceConf(**source))
+    (found,) = parse_source(source).lists()
     return everything(open_list(*found))
 
 
@@ -91,18 +92,44 @@ def test_the_lists_of_a_mixture_are_named_once_each(write, tmp_path):
     assert open(found.data_list).read().count("\n") == 2
 
 
-def test_a_source_without_a_list_is_refused():
-    with pytest.raises(ValueError, match="a source of type txt has no data list"):
-        lists_of(SourceConf(type="txt", paths="a.txt"))
+def test_a_source_of_texts_has_no_list():
+    assert parse_source({"type": "txt", "paths": "a.txt"}).lists() == ()
 
 
-def test_a_key_of_another_type_is_refused():
-    source = SourceConf(type="txt", paths="a.txt")
-    assert source.files("paths") == "a.txt"
-    with pytest.raises(KeyError, match="a source of type txt has no cuts_path"):
-        source.files("cuts_path")
-    with pytest.raises(KeyError, match="a source of type txt has no input_cfg"):
-        source.members()
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"type": "txt", "paths": "a.txt"},
+        {"type": "tts_text", "manifest_filepath": "a", "speakers_filepath": ["s"]},
+        {"type": "group", "text_field": "t", "input_cfg": [{"type": "raw", "data_list": "a"}]},
+        {"type": "nemo", "data_list": "a", "weight": 2.0, "tags": {"x": 1}},
+    ],
+)
+def test_a_source_as_a_run_writes_it_is_the_same_source(values):
+    conf = parse_source(values)
+    assert parse_source(conf.model_dump(mode="json")) == conf
+    # Earlier versions wrote the keys of all types.
+    others = {"paths": None, "rename": {}, "seconds_per_character": 0.15, "questions_path": None}
+    assert parse_source({**others, **conf.model_dump(mode="json")}) == conf
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "owner"),
+    [
+        ("questions_path", "q.txt", "txt_pair"),
+        ("seconds_per_character", 0.2, "tts_text"),
+        ("rename", {"speaker": "spk"}, "shard"),
+        ("audio_locator_tag", "<a>", "multimodal_conversation"),
+    ],
+)
+def test_a_key_of_another_type_is_no_longer_lost(key, value, owner):
+    with pytest.raises(ValueError, match=f"a source of type raw has no {key}; {owner} has"):
+        parse_source({"type": "raw", "data_list": "a", key: value})
+
+
+def test_keys_that_a_loader_of_nemo_gives_all_its_sources_are_taken_by_every_type():
+    text = parse_source({"type": "txt", "paths": "a", "token_equivalent_duration": 0.1})
+    assert text == parse_source({"type": "txt", "paths": "a"})
 
 
 @pytest.mark.parametrize(
@@ -133,7 +160,7 @@ def test_a_source_with_impossible_keys_is_refused(write, source, message):
 
 def test_a_folder_without_a_shar_is_refused(tmp_path):
     with pytest.raises(ListError, match="expected as many recording.*found 0 and 0"):
-        lists_of(SourceConf(type="lhotse_shar", shar_path=str(tmp_path)))
+        parse_source({"type": "lhotse_shar", "shar_path": str(tmp_path)}).lists()
 
 
 @pytest.mark.parametrize("inner", ["mix.yaml", "other.yaml"])

@@ -1,0 +1,283 @@
+"""Sources of a mixture: the keys that all of them have, and the table of their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    Field,
+    PrivateAttr,
+    SerializeAsAny,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
+
+from wenet_uio.config.base import Section
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.named_code import named_record
+
+_FOLDERS = "wenet_uio.dataset"
+SOURCES: dict[str, str] = {
+    "raw": f"{_FOLDERS}.sources.data_lists:RAW",
+    "shard": f"{_FOLDERS}.sources.data_lists:SHARD",
+    "nemo": f"{_FOLDERS}.sources.nemo:NEMO",
+    "nemo_tarred": f"{_FOLDERS}.sources.nemo:NEMO_TARRED",
+    "lhotse": f"{_FOLDERS}.sources.lhotse:CUTS",
+    "lhotse_cuts": f"{_FOLDERS}.sources.lhotse:CUTS",
+    "lhotse_shar": f"{_FOLDERS}.sources.lhotse:SHAR",
+    "parquet": f"{_FOLDERS}.sources.containers:CONTAINERS",
+    "mds": f"{_FOLDERS}.sources.containers:CONTAINERS",
+    "litdata": f"{_FOLDERS}.sources.containers:CONTAINERS",
+    "txt": f"{_FOLDERS}.kinds.text.source:TEXT",
+    "txt_pair": f"{_FOLDERS}.kinds.text.source:PAIR",
+    "multimodal_conversation": f"{_FOLDERS}.kinds.conversation.source:CONVERSATION",
+    "tts_text": f"{_FOLDERS}.kinds.to_speak.source:TO_SPEAK",
+    "group": "wenet_uio.config.mixture:GROUP",
+}
+"""{type in the yaml: `module:name` of its SourceType}. Nothing else in the package names a type
+of sources. A yaml cannot name the code of other packages here: it may come with a stranger's
+model."""
+
+Weight = Annotated[float, Field(gt=0)]
+Paths = str | tuple[str, ...]
+"""One pattern of paths or several; a pattern may hold ranges and globs."""
+Buckets = Paths | tuple[tuple[str, ...], ...]
+"""Also NeMo's list of lists of paths. A weight beside a path is refused; write a source with its
+own weight instead."""
+
+ORDER_OF_NEMO = frozenset(
+    {
+        "shuffle",
+        "shard_seed",
+        "force_finite",
+        "metadata_only",
+        "max_open_streams",
+        "lang_field",
+        "tarred_random_access",
+        "slice_length",
+        "skip_missing_manifest_entries",
+    }
+)
+"""Keys of NeMo that say in which order its loader reads a source. They are ignored, because the
+plan decides the order. Entries without audio and audio without an entry are listed and never stop a
+run, for any value of skip_missing_manifest_entries."""
+NEMO_NAMES = {
+    "tarred_audio_filepath": "tarred_audio_filepaths",
+    "source_path": "source_paths",
+    "target_path": "target_paths",
+}
+"""Other names that NeMo's documents use for keys."""
+INHERITED = ("text_field", "audio_field", "key_ends", "token_equivalent_duration")
+"""Keys that a group passes on to its sources. Any source may state them; they mean nothing to
+types that lack them."""
+
+
+class SourceConf(Section):
+    """Keys of every source; each type of sources has more."""
+
+    type: str
+    weight: Weight | None = None
+    """Share among the sources of one level. Either all sources of a level have a weight, or none;
+    without weights the shares are proportional to the number of utterances."""
+    repeat: Annotated[int, Field(gt=0)] = 1
+    """Number of times that a source without a weight is read in one epoch."""
+    batch_conf: BatchConf | None = None
+    """Batches of a source or group of the highest level, instead of `dataset_conf.batch_conf`. The
+    mixture needs `per_batch`, because every batch then holds samples of one entry only."""
+    tags: dict[str, Any] = Field(default_factory=dict)
+    """Fields set on every sample; the tags of an outer group override those of an inner source."""
+    language: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    questions_language: str | None = None
+    """Languages are set on every sample, like tags."""
+
+    _files: tuple[str, ...] = PrivateAttr(())
+    """The files of sources that include this source, from the outermost to the innermost."""
+
+    @classmethod
+    def variants(cls) -> list[type[Section]]:
+        """Return the sections of all types; a type itself has no others."""
+        return list(source_sections()) if cls is SourceConf else [cls]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_of_its_type(cls, values: Any) -> Any:
+        """Return the keys of this type; refuse those of other types that would be lost."""
+        if not isinstance(values, dict):
+            return values
+
+        values, known = _with_our_names(values), _defaults_of_all_types()
+        # An unknown key may be a misspelled required one; it is the problem then.
+        if values.keys() <= known.keys():
+            cls._require_keys(values)
+        cls._refuse_lost_keys(values)
+
+        others = known.keys() - cls.model_fields.keys()
+        return {name: value for name, value in values.items() if name not in others}
+
+    @classmethod
+    def _require_keys(cls, values: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a required key is missing or empty."""
+        required = (name for name, field in cls.model_fields.items() if field.is_required())
+        if missing := [name for name in required if not values.get(name)]:
+            raise ValueError(f"a source of type {values['type']} needs {' and '.join(missing)}")
+
+    @classmethod
+    def _refuse_lost_keys(cls, values: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a key means something to other types only.
+
+        The train.yaml of an earlier version states the keys of all types, with their defaults;
+        these are no problem.
+        """
+        known = _defaults_of_all_types()
+        others = (known.keys() & values.keys()) - cls.model_fields.keys() - set(INHERITED)
+        lost = sorted(name for name in others if values[name] and values[name] != known[name])
+        if lost:
+            raise ValueError(
+                f"a source of type {values['type']} has no {' and '.join(lost)}; "
+                f"{' or '.join(_types_with(lost[0]))} has"
+            )
+
+    @model_validator(mode="after")
+    def _is_weighted_or_repeated(self) -> SourceConf:
+        if self.weight is not None and self.repeat != 1:
+            raise ValueError("weight and repeat exclude one another")
+        return self
+
+    def inheriting(self, group: SourceConf, files: tuple[str, ...]) -> SourceConf:
+        """Return this source with the keys that only its group sets, as a part of `files`."""
+        inherited = {
+            name: getattr(group, name)
+            for name in INHERITED
+            if name in type(self).model_fields and getattr(self, name) is None
+        }
+        conf = self.model_copy(update=inherited)
+        conf._files = files
+        return conf
+
+    def open(self) -> Sequence[Any]:
+        """Return the corpora of this source, see `SourceType.open`."""
+        return source_type(self.type).open(self)
+
+    def lists(self) -> Sequence[Any]:
+        """Return the data lists of this source, see `SourceType.lists`."""
+        return source_type(self.type).lists(self)
+
+    @property
+    def own_tags(self) -> dict[str, Any]:
+        """`tags`, and the languages as tags."""
+        names = ("language", "source_language", "target_language", "questions_language")
+        return {
+            **{name: getattr(self, name) for name in names if getattr(self, name) is not None},
+            **self.tags,
+        }
+
+
+Conf = TypeVar("Conf", bound=SourceConf)
+
+
+@dataclass(frozen=True)
+class SourceType:
+    """What the package knows about a type of sources."""
+
+    section: type[SourceConf]
+    """Keys of a source of this type."""
+    open: Callable[[Any], Sequence[Any]]
+    """`open(conf)` returns the corpora of a source, one for each list or file. It raises a ListError
+    if the data cannot be used."""
+    lists: Callable[[Any], Sequence[Any]] = lambda _: ()
+    """`lists(conf)` returns the `SourceList`s of a source; none for samples without audio."""
+    is_text: bool = False
+    """Whether the samples are counted in tokens, not in seconds."""
+
+
+def source_type(name: str) -> SourceType:
+    """Return what `type: name` means: a name in SOURCES.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
+    return named_record("type", name, SOURCES, SourceType)
+
+
+def parse_source(values: Any) -> SourceConf:
+    """Validate one source as the section of its type.
+
+    Raises:
+        ValidationError: of pydantic, with the problems of the source.
+    """
+    if isinstance(values, SourceConf):
+        return values
+
+    if not isinstance(values, Mapping):
+        problem = {"type": "dict_type", "loc": (), "input": values}
+    elif "type" not in values:
+        problem = {"type": "missing", "loc": ("type",), "input": values}
+    elif not isinstance(values["type"], str) or values["type"] not in SOURCES:
+        expected = ", ".join(SOURCES)
+        problem = {
+            "type": "literal_error",
+            "loc": ("type",),
+            "input": values["type"],
+            "ctx": {"expected": expected},
+        }
+    else:
+        return source_type(values["type"]).section.model_validate(values)
+
+    raise ValidationError.from_exception_data("source", [problem])  # pyright: ignore[reportArgumentType]
+
+
+AnySource = Annotated[
+    SerializeAsAny[SourceConf], WrapValidator(lambda values, _: parse_source(values))
+]
+"""A source of any type, as a field of a section."""
+
+
+@lru_cache
+def source_sections() -> Mapping[type[SourceConf], tuple[str, ...]]:
+    """Return {section: names of its types}, in the order of SOURCES."""
+    types = {name: source_type(name) for name in SOURCES}
+    return {
+        kind.section: tuple(name for name in SOURCES if types[name].section is kind.section)
+        for kind in types.values()
+    }
+
+
+@lru_cache
+def _defaults_of_all_types() -> Mapping[str, Any]:
+    """Return {key of any type: its default}."""
+    return {
+        name: field.get_default(call_default_factory=True, validated_data={})
+        for section in source_sections()
+        for name, field in section.model_fields.items()
+    }
+
+
+def _types_with(key: str) -> list[str]:
+    """Return the types that have a key."""
+    return [
+        name
+        for section, names in source_sections().items()
+        for name in names
+        if key in section.model_fields
+    ]
+
+
+def _with_our_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a source under their first names, without those that NeMo's loader needs.
+
+    Raises:
+        ValueError: a key is there under both of its names.
+    """
+    values = {name: value for name, value in values.items() if name not in ORDER_OF_NEMO}
+    for name in NEMO_NAMES.keys() & values.keys():
+        if NEMO_NAMES[name] in values:
+            raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
+        values[NEMO_NAMES[name]] = values.pop(name)
+
+    return values

@@ -1,0 +1,1 @@
+"""Types of sources of a mixture: one module for the formats of one tool."""

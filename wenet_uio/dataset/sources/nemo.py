@@ -1,0 +1,68 @@
+"""Sources of NeMo: manifests of audio files, and tars with their manifests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import model_validator
+
+from wenet_uio.config.source import Buckets
+from wenet_uio.dataset.formats.data_list import ShardFiles, pair_manifests
+from wenet_uio.dataset.sources.lists import (
+    AudioSourceConf,
+    Patterns,
+    SourceList,
+    expanded,
+    folder_beside,
+    listed,
+    write_shard_list,
+)
+from wenet_uio.dataset.sources.remote_manifest import local_manifest
+
+
+class NemoConf(AudioSourceConf):
+    """NeMo's manifest of audio files."""
+
+    manifest_filepath: Buckets
+    """Also called data_list."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _second_name(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("data_list") is not None:
+            rest = {name: value for name, value in values.items() if name != "data_list"}
+            return {**rest, "manifest_filepath": values["data_list"]}
+        return values
+
+
+class NemoTarredConf(AudioSourceConf):
+    """Tars of audio, with NeMo's manifests of their texts."""
+
+    manifest_filepath: Buckets
+    tarred_audio_filepaths: Buckets
+
+
+def _manifests(conf: NemoConf) -> list[SourceList]:
+    paths = map(local_manifest, expanded(conf.manifest_filepath))
+    return [SourceList(path, "raw", conf.layout) for path in paths]
+
+
+def _tars(conf: NemoTarredConf) -> list[SourceList]:
+    shards = _paired(conf.tarred_audio_filepaths, conf.manifest_filepath)
+    first = shards[0].manifest
+    assert first is not None
+    path = write_shard_list(folder_beside(first), shards)
+    return [SourceList(path, "shard", conf.layout)]
+
+
+def _paired(tars: Patterns, manifests: Patterns) -> list[ShardFiles]:
+    """Return tars with their manifests. Two lists of one length belong together item by item: one
+    manifest for N tars each.
+    """
+    if isinstance(tars, str) or isinstance(manifests, str) or len(tars) != len(manifests):
+        return pair_manifests(expanded(tars), expanded(manifests))
+    return [shard for pair in zip(tars, manifests, strict=True) for shard in _paired(*pair)]
+
+
+NEMO = listed(NemoConf, _manifests)
+NEMO_TARRED = listed(NemoTarredConf, _tars)
