@@ -2,6 +2,7 @@ import pytest
 import yaml
 
 from wenet_uio.config import ConfigError, load_config, parse_config, save_config
+from wenet_uio.config.wenet import from_wenet
 
 
 def test_wenet_files_load_unchanged(golden):
@@ -110,3 +111,20 @@ def test_blanks_are_left_out_only_where_ctc_is_trained() -> None:
         match=r"a.yaml: model_conf: .*CTC finds the blanks, so ctc_weight must be above 0",
     ):
         parse_config({"model_conf": conf}, "a.yaml")
+
+
+def test_keys_of_wenet_are_converted_once_a_load(tmp_path, monkeypatch):
+    path = tmp_path / "train.yaml"
+    path.write_text("dataset_conf: {max_length: 100}\n")
+    calls = []
+
+    def counted(values, where):
+        calls.append(where)
+        return from_wenet(values, where)
+
+    monkeypatch.setattr("wenet_uio.config.load.from_wenet", counted)
+    assert load_config(path).dataset_conf.filter_conf.max_length == 100
+    assert calls == [str(path)]
+    # An override may have a key of WeNet, too.
+    config = load_config(path, ["dataset_conf.split_with_space=true"])
+    assert config.tokenizer_conf.split_with_space

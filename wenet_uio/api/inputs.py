@@ -1,16 +1,15 @@
-"""Audio of any form as a source that the package can read: a path of a file, or encoded bytes."""
+"""Audio of any form as a source that the package can read: a path, encoded bytes, or samples."""
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import soundfile
 
+from wenet_uio.audio.decoders import Samples
 from wenet_uio.audio.read import AudioError, Channel, Source, audio_info
 from wenet_uio.dataset.storage.objects import is_remote, open_whole
 from wenet_uio.search.speech import measure_levels
@@ -44,7 +43,7 @@ class Input:
         self.name = f"input {number}"
 
         if sample_rate is not None:
-            self._audio = wav_of(audio, sample_rate)
+            self._audio = samples_of(audio, sample_rate)
         elif isinstance(audio, (str, os.PathLike)):
             self.name = os.fspath(audio)
         elif hasattr(audio, "read"):
@@ -61,7 +60,7 @@ class Input:
             )
 
     def open(self) -> Source:
-        """Return the path of a regular file, or all bytes of anything else; read once.
+        """Return samples, the path of a regular file, or all bytes of anything else; read once.
 
         Raises:
             OSError: it cannot be read.
@@ -92,6 +91,8 @@ class Input:
             if isinstance(audio, str):
                 raise AudioError("the file object gives text; open the file in mode 'rb'")
 
+        if isinstance(audio, Samples):
+            return audio
         if isinstance(audio, (bytes, bytearray, memoryview)):
             return bytes(audio)
         if is_remote(audio):
@@ -122,8 +123,8 @@ def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[I
     return [Input(one, number, sample_rate) for number, one in enumerate(one_by_one)], several
 
 
-def wav_of(samples: Any, sample_rate: int) -> bytes:
-    """Return samples (N,) or (N, channels), int16 or floats from -1 to 1, as a wav file in memory.
+def samples_of(samples: Any, sample_rate: int) -> Samples:
+    """Return samples (N,) or (N, channels), int16 or floats from -1 to 1, as a recording.
 
     Raises:
         ValueError: another shape or type, or a sample rate that is not above 0.
@@ -139,14 +140,9 @@ def wav_of(samples: Any, sample_rate: int) -> bytes:
     if sample_rate <= 0:
         raise ValueError(f"sample_rate: expected above 0 Hz, found {sample_rate}")
 
-    is_int = array.dtype == np.int16
-    wav = io.BytesIO()
-    content = array if is_int else array.astype(np.float32)
-    soundfile.write(
-        wav, content, int(sample_rate), format="WAV", subtype="PCM_16" if is_int else "FLOAT"
-    )
-
-    return wav.getvalue()
+    columns = array[:, None] if array.ndim == 1 else array
+    dtype = np.int16 if array.dtype == np.int16 else np.float32
+    return Samples(columns.astype(dtype, copy=False), int(sample_rate))
 
 
 def _warn_if_silent(name: str, source: Source, channel: Channel) -> None:

@@ -137,6 +137,42 @@ class Decoder(Protocol):
         ...
 
 
+class Samples(NamedTuple):
+    """A recording that is decoded already."""
+
+    array: np.ndarray
+    """(samples, channels), int16, or float32 from -1 to 1."""
+    sample_rate: int
+    """Hz."""
+
+
+class ArrayDecoder:
+    """Reads samples that are in memory."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples, self.sample_rate = samples
+
+    def info(self) -> AudioInfo:
+        """Return the length and format."""
+        num_samples, channels = self._samples.shape
+        return AudioInfo(num_samples, self.sample_rate, channels)
+
+    def read(self, excerpt: Excerpt) -> np.ndarray:
+        """Return the waveform (samples,) of a segment.
+
+        Raises:
+            AudioError: samples are no sound, or there is no such channel.
+        """
+        first, last = excerpt.samples(self.sample_rate, len(self._samples))
+        segment = self._samples[first:last]
+        if segment.dtype == np.int16:
+            return excerpt.of(segment)
+        return _sane(excerpt.joined([segment]))
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
 class WavDecoder:
     """Reads 16-bit PCM in a RIFF file, which needs no decoding."""
 

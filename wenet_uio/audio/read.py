@@ -27,12 +27,14 @@ from wenet_uio.audio.decoders import (
     FRAME_RATE,
     INT16_SCALE,
     MOST_SAMPLES,
+    ArrayDecoder,
     AudioError,
     AudioInfo,
     AvDecoder,
     Channel,
     Decoder,
     Excerpt,
+    Samples,
     SndfileDecoder,
     WavDecoder,
 )
@@ -46,7 +48,7 @@ from wenet_uio.audio.features import (
     kaldi_features,
     place_of,
 )
-from wenet_uio.audio.tensors import is_features, is_tensor, load_array, wav_of_array
+from wenet_uio.audio.tensors import is_features, is_tensor, load_array, samples_of_array
 from wenet_uio.audio.wav_header import is_whole, wav_is_whole
 from wenet_uio.crashes import rehearse
 
@@ -60,9 +62,9 @@ __all__ = [
     "read_signal",
 ]
 
-Source = bytes | memoryview | str
-"""Encoded audio, or the path of an audio file; or the place of a matrix in a Kaldi archive:
-`feats.ark:1234[0:99]`."""
+Source = bytes | memoryview | str | Samples
+"""Encoded audio, or the path of an audio file, or samples; or the place of a matrix in a Kaldi
+archive: `feats.ark:1234[0:99]`."""
 SourceT = TypeVar("SourceT", bound=Source)
 Options = ParamSpec("Options")
 Result = TypeVar("Result")
@@ -206,6 +208,11 @@ def _decoder(source: Source) -> Iterator[Decoder]:
 
     Errors of opening and of the block become AudioError with the path of the file.
     """
+    if isinstance(source, Samples):
+        _check_rate(source.sample_rate)
+        yield ArrayDecoder(source)
+        return
+
     try:
         if isinstance(source, str):
             place = place_of(source)
@@ -293,7 +300,7 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
 def _open_array(array: np.ndarray) -> Decoder:
     if is_features(array):
         return features_of_array(array)
-    return _open(memoryview(wav_of_array(array)))
+    return ArrayDecoder(samples_of_array(array))
 
 
 def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:

@@ -2,8 +2,6 @@
 
 They are never unpickled.
 
-They are never unpickled.
-
 An array is a waveform or features (`is_features`). It states no sample rate: samples of a waveform
 are at RATE.
 """
@@ -13,9 +11,8 @@ from __future__ import annotations
 import io
 
 import numpy as np
-import soundfile
 
-from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.decoders import AudioError, Samples
 
 RATE = 16_000
 """Hz."""
@@ -27,8 +24,8 @@ MOST_CHANNELS = 8
 LEAST_SAMPLES = 400
 """A waveform of several channels has more: 25 ms. An array of few rows that are no longer is one of
 few frames."""
-SUBTYPES = {"int16": "PCM_16", "float32": "FLOAT", "float64": "FLOAT"}
-"""Type of the samples -> subtype of wav. Floating point samples are from -1 to 1."""
+TYPES = {"int16": np.int16, "float32": np.float32, "float64": np.float32}
+"""Type of the array -> type of its samples. Floating point samples are from -1 to 1."""
 
 
 def is_tensor(head: bytes) -> bool:
@@ -47,32 +44,31 @@ def is_features(array: np.ndarray) -> bool:
     return dim > MOST_CHANNELS and (frames > MOST_CHANNELS or dim <= LEAST_SAMPLES)
 
 
-def wav_of_array(samples: np.ndarray) -> bytes:
-    """Return a wav file with the waveform of an array.
+def samples_of_array(array: np.ndarray) -> Samples:
+    """Return the waveform of an array.
 
     The array is (samples,), (channels, samples) or (samples, channels).
 
     Raises:
         AudioError: the array is no waveform.
     """
-    if samples.ndim == 2 and not samples.size:
-        raise AudioError(f"an array of shape {samples.shape}, which has no samples")
-    if samples.ndim == 2 and samples.shape[0] <= MOST_CHANNELS < samples.shape[1]:
-        samples = samples.T
+    if array.ndim == 2 and not array.size:
+        raise AudioError(f"an array of shape {array.shape}, which has no samples")
+    if array.ndim == 2 and array.shape[0] <= MOST_CHANNELS < array.shape[1]:
+        array = array.T
 
-    if samples.ndim not in (1, 2) or (samples.ndim == 2 and samples.shape[1] > MOST_CHANNELS):
+    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] > MOST_CHANNELS):
         raise AudioError(
-            f"an array of shape {samples.shape}, which is no waveform (samples,) or (channels, "
+            f"an array of shape {array.shape}, which is no waveform (samples,) or (channels, "
             "samples)"
         )
 
-    subtype = SUBTYPES.get(samples.dtype.name)
-    if subtype is None:
-        raise AudioError(f"an array of {samples.dtype}; a waveform is of {', '.join(SUBTYPES)}")
+    dtype = TYPES.get(array.dtype.name)
+    if dtype is None:
+        raise AudioError(f"an array of {array.dtype}; a waveform is of {', '.join(TYPES)}")
 
-    wav = io.BytesIO()
-    soundfile.write(wav, samples, RATE, subtype, format="WAV")
-    return wav.getvalue()
+    columns = array[:, None] if array.ndim == 1 else array
+    return Samples(columns.astype(dtype, copy=False), RATE)
 
 
 def load_array(data: bytes) -> np.ndarray:

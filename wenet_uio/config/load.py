@@ -30,10 +30,14 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     Raises:
         ConfigError: one message that names every unknown key, wrong type and impossible value.
     """
-    values = from_nemo(values, where)
+    return _checked(from_wenet(from_nemo(values, where), where), where)
+
+
+def _checked(values: dict[str, Any], where: str) -> Config:
+    """Check a mapping with the keys of Config."""
     refuse_other_parts(values, where, KNOWN_NAMES)
     refuse_derived(values, where)
-    values = with_own_parts(from_wenet(values, where), where)
+    values = with_own_parts(values, where)
     sections_of: dict[str, Any] = {}
 
     for role, sections in CHOICES.items():
@@ -95,8 +99,10 @@ def load_config(
         add_last_id(values, str(path))
 
     locate_files(values, Path(path), of_model=of_model)
-    for override in overrides:
-        _override(values, override)
+    if overrides := list(overrides):
+        for override in overrides:
+            _override(values, override)
+        values = from_wenet(values, str(path))  # an override may have a key of WeNet
 
     named = [str(values[key]) for key in ("encoder", "model") if is_third_party(values.get(key))]
     if named and not trust_code:
@@ -105,7 +111,7 @@ def load_config(
             "the author of the model, add --trust_code"
         )
 
-    return parse_config(values, str(path))
+    return _checked(from_nemo(values, str(path)), str(path))
 
 
 def save_config(config: Config, path: str | Path) -> None:
