@@ -22,7 +22,7 @@ from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
 from wenet_uio.config.source import SourceConf, source_sections
 from wenet_uio.config.train import ENGINES
-from wenet_uio.config.wenet import WITHOUT_EFFECT
+from wenet_uio.config.without_effect import KEYS
 from wenet_uio.options import field_docs
 
 NAMED = {**KNOWN_NAMES, "train_engine": ENGINES}
@@ -216,5 +216,8 @@ def _index_head() -> str:
 
 
 def _without_effect() -> str:
-    names = ", ".join(code(".".join(path)) for path in WITHOUT_EFFECT)
-    return f"## Keys of WeNet that change nothing\n\nThese keys are accepted, and the log names them: {names}."
+    rows = [[code(".".join(path)), escaped(reason)] for path, reason in KEYS.items()]
+    return (
+        "## Keys of WeNet that change nothing\n\nThese keys are accepted, and the log names them.\n\n"
+        + table(("key", "why"), rows)
+    )

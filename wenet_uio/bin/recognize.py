@@ -36,6 +36,7 @@ from wenet_uio.config.command_line import (
     config_overrides,
     device_of,
 )
+from wenet_uio.config.without_effect import RECOGNIZE_OPTIONS
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
@@ -62,16 +63,6 @@ from wenet_uio.search.recognition import Recognition, keys_of, recognize, write_
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
 from wenet_uio.train.distributed import World, use_cpu_threads
 
-OF_WENET = {
-    "--connect_symbol": "texts are joined as their tokenizer says",
-    "--context_bias_mode": "hot words count if --context_list_path is given",
-    **dict.fromkeys(
-        ("--hlg", "--word", "--lm_scale", "--decoder_scale", "--r_decoder_scale"),
-        "no mode uses an HLG",
-    ),
-    "--attn_weight": "no mode rescores a transducer's hypotheses",
-}
-"""{option of WeNet that changes nothing: why}."""
 SHOWN = 5
 """Skipped utterances that are printed; the file `skipped` has all of them."""
 
@@ -119,7 +110,7 @@ def parse_arguments() -> argparse.Namespace:
     add_config_options(parser)
     add_lora_options(parser, training=False)
     add_decode_options(parser)
-    change_nothing(parser, OF_WENET)
+    change_nothing(parser, RECOGNIZE_OPTIONS)
     args = parser.parse_args()
     args.modes = list(dict.fromkeys(args.modes))
     args.device = device_of(args)

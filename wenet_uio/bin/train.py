@@ -26,6 +26,7 @@ from wenet_uio.config.command_line import (
     device_of,
 )
 from wenet_uio.config.train import ENGINES
+from wenet_uio.config.without_effect import TRAIN_OPTIONS
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
@@ -51,25 +52,6 @@ from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
 
-STATES = (
-    "a state has all that a run needs to resume: weights, optimizer, data position, random numbers"
-)
-SHARDED = "train_engine torch_fsdp shards weights, gradients and optimizer over the ranks"
-RANKS = "wenet_uio.bin.launch connects the ranks"
-OF_WENET = {
-    "--deepspeed.save_states": STATES,
-    "--deepspeed": "--train_engine deepspeed selects this engine",
-    **dict.fromkeys(
-        ("--fsdp_cpu_offload", "--fsdp_sync_module_states", "--fsdp_sharding_strategy"), SHARDED
-    ),
-    **dict.fromkeys(("--ddp.init_method", "--ddp.rank", "--local_rank", "--local-rank"), RANKS),
-    "--fp16_grad_sync": "gradients are exchanged in their own type",
-    "--jit": "export_jit.py writes the TorchScript model and checks it",
-    "--lfmmi_dir": "there is no LF-MMI here",
-    **dict.fromkeys(("--lora_modules", "--lora_attn_attr"), "LoRA adapts every attention module"),
-    **dict.fromkeys(("--lora_init_yaml", "--lora_reinit"), "low-rank weights start at random"),
-}
-"""{option of WeNet that changes nothing: why}."""
 log = logging.getLogger("wenet_uio.train")
 
 
@@ -126,7 +108,7 @@ def parse_arguments() -> argparse.Namespace:
     _add_machine_options(parser)
     add_config_options(parser, cmvn=True)
     add_lora_options(parser, training=True)
-    change_nothing(parser, OF_WENET)
+    change_nothing(parser, TRAIN_OPTIONS)
     parser.add_argument(
         "--ddp.world_size", type=_one_process, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )

@@ -13,6 +13,7 @@ from copy import deepcopy
 from typing import Any
 
 from wenet_uio.cli import warn_once
+from wenet_uio.config import without_effect
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.config import Config
 from wenet_uio.config.family import FAMILIES, family_of
@@ -81,18 +82,6 @@ LATE_KEYS: dict[str, tuple[str, ...]] = {
 }
 """{section: keys that not all versions of WeNet take, and that a train.yaml has only with values
 other than the defaults}."""
-WITHOUT_EFFECT: tuple[tuple[str, ...], ...] = (
-    ("collate_conf",),
-    ("raw_wav",),
-    ("lfmmi_dir",),
-    ("lfr_conf",),
-    ("syncbn",),
-    ("dataset_conf", "syncbn"),
-    ("dataset_conf", "split_with_space"),
-    ("dataset_conf", "speaker_conf"),
-    ("tokenizer_conf", "connect_symbol"),
-)
-"""Keys of WeNet's files that change nothing here."""
 OTHER_PARTS: dict[str, tuple[str, ...]] = {
     "model": (
         "k2_model",
@@ -168,7 +157,7 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
     if isinstance(model, str) and model in FAMILIES:
         _rename_labels(values, family_of(model).wenet_labels)
 
-    dropped = [".".join(path) for path in WITHOUT_EFFECT if _drop(values, path)]
+    dropped = [".".join(path) for path in without_effect.KEYS if _drop(values, path)]
     if dropped:
         warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
 
