@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tests.search.support.plain_search import (
+from tests.support.search.plain_search import (
     plain_hot_words,
     plain_language_model,
     plain_search,

@@ -19,7 +19,7 @@ import soundfile
 from hypothesis import settings
 
 from tests.support import preloaded
-from tests.support.packing import pack
+from tests.support.data.packing import pack
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.sharding import ShardOptions

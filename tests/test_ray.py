@@ -15,7 +15,7 @@ import pytest
 
 from tests.examples.test_corpora import call, recipe
 from tests.examples.test_large import SOURCES, large, make_sources
-from tests.support.ray_cluster import ray_cluster
+from tests.support.train.ray_cluster import ray_cluster
 from tests.test_executor import crash_at_3
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.executor import Executor

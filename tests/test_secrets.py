@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.dataset.storage.support.servers import serving
 from tests.support import preloaded
-from tests.train.support.training_corpus import CONFIG, write_corpus
+from tests.support.storage.servers import serving
+from tests.support.train.training_corpus import CONFIG, write_corpus
 from wenet_uio.config import load_config, save_config
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.open import open_corpus

@@ -11,7 +11,7 @@ import torch
 
 import wenet_uio
 from tests.api.conftest import RATE, TRANSDUCER, bursts, write_model
-from tests.dataset.storage.support.servers import serving
+from tests.support.storage.servers import serving
 from wenet_uio.audio.read import AudioError
 
 

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 import torch
 
-from tests.support.kaldi_features import METHODS, read_by_kaldi, write_ark
+from tests.support.data.kaldi_features import METHODS, read_by_kaldi, write_ark
 from wenet_uio.audio.features import encoded_size, place_of, read_encoded
 from wenet_uio.audio.read import AudioError, audio_info, read_audio, read_signal
 

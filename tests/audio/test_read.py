@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.audio.support.crashing import crash_at_marked, mark
+from tests.support.audio.crashing import crash_at_marked, mark
 from wenet_uio.audio import read as audio
 from wenet_uio.audio.read import AudioError, audio_info, read_audio
 from wenet_uio.crashes import careful
@@ -73,7 +73,7 @@ def sphere(coding):
 def decode_within(megabytes, paths):
     """Decode files in a process with limited memory; gives the result of each by its path."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tests/audio/support/decode.py"), str(megabytes)]
+    command = [sys.executable, str(ROOT / "tests/support/audio/decode.py"), str(megabytes)]
     stdin = "\n".join(map(str, paths))
     done = subprocess.run(
         command, env=environment, input=stdin, capture_output=True, text=True, timeout=60

@@ -12,7 +12,7 @@ import soundfile
 import torch
 import webdataset
 
-from tests.dataset.support.loading import loader, same
+from tests.support.data.loading import loader, same
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info, read_audio
 from wenet_uio.dataset.corpus.open_list import open_list

@@ -10,7 +10,7 @@ import soundfile
 import torch
 import yaml
 
-from tests.bin.support.recogniser import CONFIG, KEYS
+from tests.support.models.recogniser import CONFIG, KEYS
 from wenet_uio.config import load_config
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.models import build_model

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from tests.train.support.training_corpus import CONFIG, write_corpus
+from tests.support.train.training_corpus import CONFIG, write_corpus
 from wenet_uio.config import load_config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import parse_raw_line

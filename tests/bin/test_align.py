@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bin.support.recogniser import KEYS
+from tests.support.models.recogniser import KEYS
 from wenet_uio.bin import align
 
 

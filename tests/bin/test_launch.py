@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from tests.support import preloaded
-from tests.train.support.training_corpus import write_corpus
+from tests.support.train.training_corpus import write_corpus
 from wenet_uio.train.checkpoint import RunFolder
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from tests.bin.support.recogniser import CONFIG
+from tests.support.models.recogniser import CONFIG
 from wenet_uio.bin import align, average_model, export_jit, recognize, transcribe
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model

@@ -13,7 +13,7 @@ import soundfile
 import yaml
 
 import wenet_uio
-from tests.train.support.training_corpus import CONFIG, write_corpus
+from tests.support.train.training_corpus import CONFIG, write_corpus
 
 FILES = {
     "units.txt": "dict/units.txt",

@@ -9,9 +9,9 @@ import pytest
 import torch
 import yaml
 
-from tests.bin.support.recogniser import CONFIG, KEYS
-from tests.search.support.plain_search import write_arpa
 from tests.support import preloaded
+from tests.support.models.recogniser import CONFIG, KEYS
+from tests.support.search.plain_search import write_arpa
 from wenet_uio.bin import recognize
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model

@@ -15,8 +15,8 @@ import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
 from tests.api.conftest import bursts, write_model
-from tests.serve.support.clients import START, of_type
 from tests.support import preloaded
+from tests.support.serve.clients import START, of_type
 from wenet_uio.api.load import load_model
 from wenet_uio.bin import serve
 from wenet_uio.serve.app import Server

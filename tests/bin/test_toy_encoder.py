@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from tests.bin.support.recogniser import CONFIG, KEYS
+from tests.support.models.recogniser import CONFIG, KEYS
 from wenet_uio.config import ConfigError, load_config, parse_config, save_config
 from wenet_uio.config import encoder_kind as table
 from wenet_uio.export.torchscript import to_torchscript

@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from tests.bin.support.recogniser import CONFIG, KEYS
+from tests.support.models.recogniser import CONFIG, KEYS
 from wenet_uio.config import ConfigError, load_config, parse_config, save_config
 from wenet_uio.config import family as table
 from wenet_uio.models import build_model

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from tests.support import preloaded
-from tests.train.support.training_corpus import CONFIG, write_corpus
+from tests.support.train.training_corpus import CONFIG, write_corpus
 from wenet_uio.bin.train import main
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list

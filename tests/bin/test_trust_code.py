@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.bin.support.recogniser import CONFIG
+from tests.support.models.recogniser import CONFIG
 from wenet_uio.config import ConfigError
 from wenet_uio.dataset.chain.user import OperatorError
 from wenet_uio.search.recogniser import load_recogniser

@@ -17,8 +17,8 @@ import soundfile
 import torch
 import yaml
 
-from tests.support.wenet_reader import WenetReader
-from tests.text.support.vocabularies import write_tiktoken
+from tests.support.data.wenet_reader import WenetReader
+from tests.support.models.vocabularies import write_tiktoken
 from wenet_uio.bin import average_model, recognize, train, transcribe
 from wenet_uio.config import load_config
 from wenet_uio.dataset.formats.data_list import RawLine

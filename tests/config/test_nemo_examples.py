@@ -144,7 +144,9 @@ def test_every_example_is_read_or_answered_with_one_line(nemo_examples, answer_o
         path.name for path in nemo_examples.iterdir() if path.name not in NO_ANSWER_NEEDED
     )
     answers = {name: answer_of(name) for name in names}
-    listed = (Path(__file__).parent / "support/nemo_answers.txt").read_text(encoding="utf-8")
+    listed = (Path(__file__).parents[1] / "support/data/nemo_answers.txt").read_text(
+        encoding="utf-8"
+    )
     found = "".join(
         "\n    ".join([f"{name}: {answer[0]}", *answer[1:]]) + "\n"
         for name, answer in answers.items()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.wenet_reader import WenetReader
+from tests.support.data.wenet_reader import WenetReader
 from wenet_uio.cli import warn_once
 from wenet_uio.config import Config, ConfigError, load_config, parse_config, save_config
 from wenet_uio.config.choices import CHOICES

@@ -11,9 +11,9 @@ import soundfile
 import torch
 import webdataset
 
-from tests.dataset.storage.support.servers import FaultyServer
-from tests.dataset.support.parquet import write_parquet
-from tests.dataset.support.tars import wav, write_tar
+from tests.support.data.parquet import write_parquet
+from tests.support.data.tars import wav, write_tar
+from tests.support.storage.servers import FaultyServer
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.indexing import build_index

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.dataset.support.loading import loader, same
+from tests.support.data.loading import loader, same
 
 COUNT = 28
 """Utterances of a list; they make about 7 batches."""

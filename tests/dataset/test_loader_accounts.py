@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.dataset.support.loading import FakeConfig, loader
+from tests.support.data.loading import FakeConfig, loader
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.ledger import Ledger, reconciled, tally

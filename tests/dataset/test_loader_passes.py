@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from tests.dataset.support.loading import loader, same
+from tests.support.data.loading import loader, same
 from wenet_uio.train.micro_batches import steps
 
 

@@ -17,7 +17,7 @@ def run_ranks(data_list, data_type, folder, world_size, workers, kill_after=-1):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [
         preloaded.python(),
-        str(ROOT / "tests/dataset/support/consume.py"),
+        str(ROOT / "tests/support/data/consume.py"),
         data_list,
         data_type,
         str(folder),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.dataset.support.loading import loader, same
+from tests.support.data.loading import loader, same
 from wenet_uio.dataset.cursor import IN_EARLIER_STATES
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.plan import epoch_plan

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.dataset.support.loading import TOKENIZER
-from tests.dataset.support.tars import wav
+from tests.support.data.loading import TOKENIZER
+from tests.support.data.tars import wav
 from tools import convert_to_tarred
 from wenet_uio.config import load_config
 from wenet_uio.dataset.dataset import build_loader

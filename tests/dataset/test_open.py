@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 import yaml
 
-from tests.dataset.support.loading import TOKENIZER
-from tests.dataset.support.mixtures import MEASURE, taken
-from tests.dataset.support.nemo import tarred_source, write_tarred
-from tests.dataset.support.tars import everything, wav
+from tests.support.data.loading import TOKENIZER
+from tests.support.data.mixtures import MEASURE, taken
+from tests.support.data.nemo import tarred_source, write_tarred
+from tests.support.data.tars import everything, wav
 from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.open_list import open_list

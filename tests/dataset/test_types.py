@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.train.support.tiny import tiny_batch
+from tests.support.train.tiny import tiny_batch
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.deferred import Defer
 from wenet_uio.dataset.chain.padding import pad

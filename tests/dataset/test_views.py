@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.dataset.support.loading import loader, same
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.loading import loader, same
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf, ViewsConf
 from wenet_uio.dataset.plan.entry_policy import entry_policy_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.audio.support.crashing import crash_at_marked, mark
-from tests.dataset.support.loading import loader, same
+from tests.support.audio.crashing import crash_at_marked, mark
+from tests.support.data.loading import loader, same
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.files import read_lines
@@ -190,7 +190,7 @@ def children():
 
 UNFINISHED = """
 import sys
-from tests.dataset.support.loading import loader
+from tests.support.data.loading import loader
 unfinished = [iter(loader(sys.argv[1], "raw", num_workers=workers)) for workers in (0, 1)]
 for batches in unfinished:
     next(batches)

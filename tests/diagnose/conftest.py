@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.diagnose.support.checking import write
-from tests.support.packing import pack
+from tests.support.data.checking import write
+from tests.support.data.packing import pack
 from wenet_uio.dataset.corpus.index import write_index
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.dataset.support.tars import wav
+from tests.support.data.tars import wav
 from tools import estimate_duration_bins
 from wenet_uio.text.spm import SentencepieceOptions, train_sentencepiece
 

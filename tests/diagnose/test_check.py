@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.support.loading import FakeConfig
-from tests.diagnose.support.checking import TOKENIZER, UNITS, check, keys_by_kind
-from tests.text.support.vocabularies import write_tiktoken
+from tests.support.data.checking import TOKENIZER, UNITS, check, keys_by_kind
+from tests.support.data.loading import FakeConfig
+from tests.support.models.vocabularies import write_tiktoken
 from tests.tools.test_data_tools import tool
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf

@@ -1,8 +1,8 @@
 import shutil
 from pathlib import Path
 
-from tests.diagnose.support.checking import check
-from tests.support.packing import pack
+from tests.support.data.checking import check
+from tests.support.data.packing import pack
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.diagnose.check_changes import changed_shards
 from wenet_uio.prepare.sharding import ShardOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 import lhotse
 import pytest
 
-from tests.dataset.support.tars import wav, write_tar
+from tests.support.data.tars import wav, write_tar
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
 from wenet_uio.diagnose.check import Reading, check_corpus

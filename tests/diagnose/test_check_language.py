@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.dataset.support.tars import wav
+from tests.support.data.tars import wav
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.text.aggregate import AggregateTokenizer

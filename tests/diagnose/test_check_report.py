@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.audio.support.crashing import crash_at_marked, mark
-from tests.diagnose.support.checking import TOKENIZER
+from tests.support.audio.crashing import crash_at_marked, mark
+from tests.support.data.checking import TOKENIZER
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.diagnose.check import Reading, check_corpus

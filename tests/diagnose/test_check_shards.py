@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.dataset.storage.support.servers import serving
-from tests.dataset.support.hostile_tars import header, long_name, member
-from tests.dataset.support.tars import everything, wav
-from tests.diagnose.support.checking import check
 from tests.diagnose.test_check_fix import fix
+from tests.support.data.checking import check
+from tests.support.data.hostile_tars import header, long_name, member
+from tests.support.data.tars import everything, wav
+from tests.support.storage.servers import serving
 from wenet_uio.dataset.corpus.index import read_index, write_index
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.open_list import open_list

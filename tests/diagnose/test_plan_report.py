@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.diagnose.plan_report import report_plan, skew_of_steps

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.dataset.support.loading import loader
+from tests.support.data.loading import loader
 from wenet_uio.diagnose.profile import Profile, profile
 
 

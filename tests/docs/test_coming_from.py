@@ -10,7 +10,7 @@ import wenet_uio
 import wenet_uio.dataset
 from docs.generator.commands import ROOT, commands
 from docs.generator.keys import sections
-from tests.docs.support.blocks import blocks_of, pages
+from tests.support.docs.blocks import blocks_of, pages
 from wenet_uio.config import parse_config
 from wenet_uio.config.choices import KNOWN_NAMES
 from wenet_uio.config.source import SOURCES

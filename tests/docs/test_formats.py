@@ -12,9 +12,9 @@ import torch
 import yaml
 
 from docs.generator.commands import main_of
-from tests.docs.support.blocks import DOCS, blocks_of
 from tests.docs.test_how_to import COMMANDS, CONFIG
-from tests.support.packing import pack
+from tests.support.data.packing import pack
+from tests.support.docs.blocks import DOCS, blocks_of
 from wenet_uio.config import parse_config
 from wenet_uio.dataset import Ledger, LoaderOptions, SampleRef, build_loader, open_corpus
 from wenet_uio.dataset.corpus.columns import MAGIC, read_columns

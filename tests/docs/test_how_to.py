@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from docs.generator.commands import ROOT, command_files, main_of
-from tests.docs.support.blocks import blocks_of, commands_in, pages
+from tests.support.docs.blocks import blocks_of, commands_in, pages
 from wenet_uio.config import load_config, parse_config
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.models import build_model

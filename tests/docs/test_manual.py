@@ -8,7 +8,7 @@ import yaml
 
 import wenet_uio
 from docs.generator.pages import pages as generated
-from tests.docs.support.blocks import DOCS
+from tests.support.docs.blocks import DOCS
 
 ROOT = DOCS.parent
 WRITTEN = sorted(DOCS.glob("**/*.md"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.support.blocks import DOCS
+from tests.support.docs.blocks import DOCS
 
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from docs.generator.commands import ROOT, commands
-from tests.docs.support.blocks import blocks_of, commands_in, pages
 from tests.docs.test_how_to import folder, run_command
 from tests.support import preloaded
+from tests.support.docs.blocks import blocks_of, commands_in, pages
 
 __all__ = ["folder"]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.support import miniatures
-from tests.examples.support.files import lines
 from tests.support import preloaded
+from tests.support.recipes import miniatures
+from tests.support.recipes.files import lines
 from wenet_uio.text.symbols import read_symbols
 from wenet_uio.text.table import read_table
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import preloaded
-from tests.support.running_server import running
+from tests.support.serve.running_server import running
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = """it's my "data" * $HOME; [1] #x"""

@@ -15,9 +15,9 @@ import pytest
 import torch
 import yaml
 
-from tests.dataset.support.loading import TOKENIZER, FakeConfig, same
 from tests.support import preloaded
-from tests.train.support.training_corpus import CONFIG, write_corpus
+from tests.support.data.loading import TOKENIZER, FakeConfig, same
+from tests.support.train.training_corpus import CONFIG, write_corpus
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.chain.user import OperatorError
@@ -204,7 +204,7 @@ def test_a_run_that_is_killed_while_it_hears_spoken_texts_ends_with_the_same_wei
         (folder / "mix.yaml").write_text(yaml.safe_dump(listed))
         (folder / "kills.json").write_text(json.dumps(kills))
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{RECIPE}", "OMP_NUM_THREADS": "1"}
-        command = ["-m", "tests.train.support.killed_run", "kills.json", "--train_data", "mix.yaml"]
+        command = ["-m", "tests.support.train.killed_run", "kills.json", "--train_data", "mix.yaml"]
         done = preloaded.run(command, cwd=folder, env=environment)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout.splitlines()[-1]) == {"survived": 0, "complete": True}, (

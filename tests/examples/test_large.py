@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.examples.support.miniatures import lines, noise
 from tests.examples.test_corpora import call, recipe
+from tests.support.recipes.miniatures import lines, noise
 from wenet_uio.config import load_config
 from wenet_uio.text.table import read_table
 from wenet_uio.text.tokenizer import build_tokenizer

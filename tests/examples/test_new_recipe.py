@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.support.miniatures import noise
 from tests.examples.test_corpora import call, recipe
-from tests.prepare.support.layouts import LAYOUTS, recordings
 from tests.support import preloaded
+from tests.support.data.corpus_layouts import LAYOUTS, recordings
+from tests.support.recipes.miniatures import noise
 from wenet_uio.prepare.new_recipe import write_recipe
 from wenet_uio.prepare.readers import read_kaldi
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.digits import WORDS, batches_of, train_steps, write_cmvn, write_digits
-from tests.support.wenet_reader import WenetReader
+from tests.support.data.digits import WORDS, batches_of, train_steps, write_cmvn, write_digits
+from tests.support.data.wenet_reader import WenetReader
 from wenet_uio.config import Config, load_config, parse_config, save_config
 from wenet_uio.config.named_files import copy_files
 from wenet_uio.dataset.dataset import build_loader

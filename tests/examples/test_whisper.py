@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.examples.test_corpora import call, recipe
 from tests.examples.test_new_recipe import DIGITS
-from tests.families.whisper.support.layouts import (
+from tests.support.models.whisper_layouts import (
     random_whisper,
     save_openai,
     write_full_vocabulary,

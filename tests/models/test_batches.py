@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from tests.families.paraformer.support.tiny import tiny_paraformer
+from tests.support.models.tiny_paraformer import tiny_paraformer
 from wenet_uio.config import load_config, parse_config
 from wenet_uio.config.encoder_kind import ENCODERS
 from wenet_uio.families.transducer.model import Transducer

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.train.support.tiny import CPU, small_config, tiny_batch
+from tests.support.train.tiny import CPU, small_config, tiny_batch
 from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_graph
 from wenet_uio.export.torchscript import to_torchscript

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.digits import FEATURES, Tensors, batches_of, train_steps, write_digits
+from tests.support.data.digits import FEATURES, Tensors, batches_of, train_steps, write_digits
 from wenet_uio.config import parse_config
 from wenet_uio.models import build_model
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.support.parquet import write_table
-from tests.dataset.support.tars import wav
+from tests.support.data.parquet import write_table
+from tests.support.data.tars import wav
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.corpus_parts import Recording

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.support.tars import write_tar
-from tests.support.packing import pack
+from tests.support.data.packing import pack
+from tests.support.data.tars import write_tar
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.prepare.extraction import Sample, extract, read_samples
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from examples.custom.s0.local import prepare_data
-from tests.prepare.support.layouts import LAYOUTS, LONG, recordings
+from tests.support.data.corpus_layouts import LAYOUTS, LONG, recordings
 from tools import convert_manifest, new_recipe
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.formats.data_list import RawLine

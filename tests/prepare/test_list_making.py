@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from tests.support.packing import pack
+from tests.support.data.packing import pack
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
 from wenet_uio.dataset.types import SampleRef

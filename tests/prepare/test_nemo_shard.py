@@ -7,8 +7,8 @@ import lhotse
 import pytest
 import soundfile
 
-from tests.dataset.support.tars import everything, wav
-from tests.prepare.support.nemo_sets import convert, corpus_of, entries_of, entry_of, write
+from tests.support.data.nemo_sets import convert, corpus_of, entries_of, entry_of, write
+from tests.support.data.tars import everything, wav
 
 
 def read_by_the_rules_of_nemo(folder, shard, text_field="text", lang_field="lang"):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.dataset.support.tars import everything, wav
-from tests.prepare.support.nemo_sets import SHARDS, convert, corpus_of, entries_of, entry_of, write
+from tests.support.data.nemo_sets import SHARDS, convert, corpus_of, entries_of, entry_of, write
+from tests.support.data.tars import everything, wav
 from tools import convert_to_tarred
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.prepare.list_making import make_raw_list

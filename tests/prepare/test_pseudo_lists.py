@@ -9,7 +9,7 @@ import pytest
 import soundfile
 import yaml
 
-from tests.support.packing import pack
+from tests.support.data.packing import pack
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import ListError, RawLine

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.support.tars import everything, wav
-from tests.prepare.support.nemo_sets import convert as tarred
-from tests.prepare.support.nemo_sets import corpus_of as tarred_corpus
-from tests.prepare.support.nemo_sets import entries_of
-from tests.support.packing import pack
+from tests.support.data.nemo_sets import convert as tarred
+from tests.support.data.nemo_sets import corpus_of as tarred_corpus
+from tests.support.data.nemo_sets import entries_of
+from tests.support.data.packing import pack
+from tests.support.data.tars import everything, wav
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import with_distinct_keys
 from wenet_uio.diagnose.check import Reading, check_corpus

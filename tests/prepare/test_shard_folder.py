@@ -2,7 +2,7 @@ import shutil
 
 import pytest
 
-from tests.support.packing import pack
+from tests.support.data.packing import pack
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import DurationGroup, ShardOptions

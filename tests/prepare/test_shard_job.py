@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.audio.support.crashing import crash_at_marked, mark
-from tests.support.packing import pack
+from tests.support.audio.crashing import crash_at_marked, mark
+from tests.support.data.packing import pack
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine

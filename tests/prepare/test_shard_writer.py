@@ -3,7 +3,7 @@ import tarfile
 
 import pytest
 
-from tests.dataset.support.tars import wav
+from tests.support.data.tars import wav
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.corpus.shard_scan import scan_shard
 from wenet_uio.dataset.formats.data_list import ShardFiles

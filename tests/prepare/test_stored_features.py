@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.kaldi_features import read_by_kaldi, write_ark
-from tests.support.packing import pack
+from tests.support.data.kaldi_features import read_by_kaldi, write_ark
+from tests.support.data.packing import pack
 from wenet_uio.audio.read import AudioError
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset import open_corpus

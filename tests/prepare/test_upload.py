@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.support.running_server import running
+from tests.support.serve.running_server import running
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.executor import Executor

@@ -2,7 +2,7 @@ import random
 
 import torch
 
-from tests.search.support.plain_search import plain_hot_words
+from tests.support.search.plain_search import plain_hot_words
 from wenet_uio.search.context_graph import ContextGraph, tokenize_phrases
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer

@@ -5,7 +5,7 @@ from functools import lru_cache
 import pytest
 import torch
 
-from tests.search.support.plain_search import (
+from tests.support.search.plain_search import (
     log_add,
     plain_hot_words,
     plain_language_model,

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from tests.search.support.plain_search import log_add
+from tests.support.search.plain_search import log_add
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
 
 EOS = 3

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.families.paraformer.support.tiny import tiny_paraformer
 from tests.models.test_batches import ZIPFORMER
 from tests.search.test_decode import KINDS, stored  # noqa: F401 # a fixture
-from tests.train.support.tiny import small_config
+from tests.support.models.tiny_paraformer import tiny_paraformer
+from tests.support.train.tiny import small_config
 from tests.train.test_waits import TRANSDUCER
 from wenet_uio.config import parse_config
 from wenet_uio.models import build_model

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from tests.search.support.plain_search import write_arpa
+from tests.support.search.plain_search import write_arpa
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.tokenizer import Tokenizer

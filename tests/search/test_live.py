@@ -9,7 +9,7 @@ import torch
 
 import wenet_uio
 from tests.api.conftest import RATE, bursts, write_model
-from tests.search.support.tone_model import TONE, tones, write_tone_model
+from tests.support.search.tone_model import TONE, tones, write_tone_model
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.live import Failed, Final, Partial, advance

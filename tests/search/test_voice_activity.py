@@ -7,7 +7,7 @@ import pytest
 import soundfile
 import torch
 
-from tests.search.support.noisy_speech import noise, overlaps, spread
+from tests.support.search.noisy_speech import noise, overlaps, spread
 from wenet_uio.search import voice_activity
 from wenet_uio.search.speech import find_speech
 from wenet_uio.search.transcription import Cutting

@@ -8,9 +8,9 @@ import pytest
 
 import wenet_uio
 from tests.api.conftest import RATE, write_model
-from tests.search.support.noisy_speech import noise, spread
-from tests.search.support.tone_model import tones, write_tone_model
 from tests.search.test_live import finals, heard, run
+from tests.support.search.noisy_speech import noise, spread
+from tests.support.search.tone_model import tones, write_tone_model
 from wenet_uio.search.endpoint import WENET_RULES
 from wenet_uio.search.live import Partial
 from wenet_uio.search.voice_activity import is_installed

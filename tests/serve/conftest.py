@@ -10,9 +10,9 @@ import pytest
 
 import wenet_uio
 from tests.api.conftest import bursts, write_model
-from tests.serve.support.browser import Visitor
-from tests.serve.support.clients import served
-from tests.serve.support.trained_digits import train_model
+from tests.support.serve.browser import Visitor
+from tests.support.serve.clients import served
+from tests.support.serve.trained_digits import train_model
 from wenet_uio.serve.options import ServeOptions
 
 NO_ENDS = ServeOptions(endpoints={})

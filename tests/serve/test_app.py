@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from tests.api.conftest import write_model
-from tests.serve.support.clients import START, of_type, sentences, served, speak
+from tests.support.serve.clients import START, of_type, sentences, served, speak
 from wenet_uio import load_model
 from wenet_uio.serve.options import ServeOptions
 

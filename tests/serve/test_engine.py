@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from tests.serve.support.clients import sentences, served, speak
-from tests.serve.support.raw_clients import until
+from tests.support.serve.clients import sentences, served, speak
+from tests.support.serve.raw_clients import until
 from wenet_uio.serve import engine as engine_module
 from wenet_uio.serve.engine import Engine
 from wenet_uio.serve.metrics import Metrics

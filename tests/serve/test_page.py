@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import wenet_uio
-from tests.serve.support.browser import OTHER_HOST, chromium, words_of
-from tests.serve.support.clients import served
+from tests.support.serve.browser import OTHER_HOST, chromium, words_of
+from tests.support.serve.clients import served
 from wenet_uio.search.subtitles import Cue, srt, vtt
 from wenet_uio.serve.messages import cue_of
 from wenet_uio.serve.options import ServeOptions

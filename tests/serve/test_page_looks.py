@@ -14,7 +14,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from tests.serve.support.browser import chromium
+from tests.support.serve.browser import chromium
 from wenet_uio.search.subtitles import Cue, srt, vtt
 
 STATIC = Path(str(files("wenet_uio.serve") / "static"))

@@ -11,8 +11,8 @@ import soundfile
 
 import wenet_uio
 from tests.api.conftest import RATE, write_model
-from tests.serve.support.browser import chromium
-from tests.serve.support.clients import served
+from tests.support.serve.browser import chromium
+from tests.support.serve.clients import served
 from wenet_uio.serve.options import Limits, ServeOptions
 
 IDLE = "#speak[data-state=idle]"

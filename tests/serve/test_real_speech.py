@@ -15,8 +15,8 @@ import pytest
 import soundfile
 
 import wenet_uio
-from tests.serve.support.clients import START, sentences, served, speak
-from tests.serve.support.trained_digits import RATE, WORDS, speech
+from tests.support.serve.clients import START, sentences, served, speak
+from tests.support.serve.trained_digits import RATE, WORDS, speech
 from wenet_uio.bin import recognize, transcribe
 from wenet_uio.serve.options import ServeOptions
 

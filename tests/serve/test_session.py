@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.serve.support.clients import START, of_type, sentences, served, speak
-from tests.serve.support.raw_clients import frame, raw_socket, reset, until
+from tests.support.serve.clients import START, of_type, sentences, served, speak
+from tests.support.serve.raw_clients import frame, raw_socket, reset, until
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.search.endpoint import EndpointRule
 from wenet_uio.serve.options import Limits, ServeOptions

@@ -10,8 +10,8 @@ import pytest
 import soundfile
 
 from tests.api.conftest import TRANSDUCER, bursts, write_model
-from tests.families.whisper.support.tiny import tiny, tiny_config
-from tests.serve.support.clients import served, speak
+from tests.support.models.tiny_whisper import tiny, tiny_config
+from tests.support.serve.clients import served, speak
 from wenet_uio.api.load import load_model
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.api.recogniser import SpeechRecogniser

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import aiohttp
 
-from tests.serve.support.clients import START, sentences, served, speak
-from tests.serve.support.raw_clients import frame, raw_socket, reset, until
+from tests.support.serve.clients import START, sentences, served, speak
+from tests.support.serve.raw_clients import frame, raw_socket, reset, until
 from wenet_uio.serve.options import Limits, ServeOptions
 
 PINGS = frame(9, b"x" * 100) * 20_000

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer as Json
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from tests.text.support.vocabularies import write_tokenizer_json
+from tests.support.models.vocabularies import write_tokenizer_json
 from wenet_uio.config import parse_config
 from wenet_uio.text.hugging_face import HuggingFaceSplitter
 from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.text.support.vocabularies import write_tiktoken, write_tokenizer_json
+from tests.support.models.vocabularies import write_tiktoken, write_tokenizer_json
 from wenet_uio.config import Config, parse_config
 from wenet_uio.families.whisper.tokenizer import TOKENS
 from wenet_uio.families.whisper.tokens import special_tokens

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from tests.text.support.vocabularies import write_tiktoken
+from tests.support.models.vocabularies import write_tiktoken
 from wenet_uio.config import parse_config
 from wenet_uio.search.context_graph import tokenize_phrases
 from wenet_uio.text.char import CharSplitter

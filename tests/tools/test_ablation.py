@@ -11,8 +11,8 @@ from functools import partial
 
 import yaml
 
-from tests.bin.support.recogniser import CONFIG
 from tests.support import preloaded
+from tests.support.models.recogniser import CONFIG
 from tests.tools.test_recipe_verbs import ROOT, call
 
 RECIPE = """#!/usr/bin/env bash

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import preloaded
-from tests.support.running_server import running
+from tests.support.serve.running_server import running
 from wenet_uio.prepare.download import download
 
 BODY = bytes(range(256)) * 400

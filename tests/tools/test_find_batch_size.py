@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.support import preloaded
-from tests.train.support.training_corpus import write_corpus
+from tests.support.train.training_corpus import write_corpus
 from wenet_uio.config.dataset import BatchConf
 
 ROOT = Path(__file__).parents[2]

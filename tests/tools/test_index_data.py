@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.support.tars import wav, write_tar
 from tests.support import preloaded
+from tests.support.data.tars import wav, write_tar
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "index_data.py"

@@ -5,7 +5,7 @@ import mmap
 import pytest
 import torch
 
-from tests.train.support.tiny import small_config
+from tests.support.train.tiny import small_config
 from wenet_uio.dataset.plan.worst_shapes import Shape
 from wenet_uio.train.batch_size import LargestBatch, cpu_trial, largest_batch, limited_process
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import wenet_uio.train
-from tests.train.support.tiny import tiny_config
+from tests.support.train.tiny import tiny_config
 from wenet_uio.train.build import DEEPSPEED_CONFIG
 from wenet_uio.train.engine_deepspeed import read_settings
 

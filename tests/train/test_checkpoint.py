@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from tests.train.support.tiny import TinyModel, tiny_config
+from tests.support.train.tiny import TinyModel, tiny_config
 from wenet_uio.config import load_config
 from wenet_uio.models.weights import load_weights
 from wenet_uio.train.checkpoint import RunFolder, differences

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
-from tests.train.support.tiny import CPU, TinyModel, small_config, tiny_batch, tiny_config
+from tests.support.train.tiny import CPU, TinyModel, small_config, tiny_batch, tiny_config
 from tests.train.test_waits import U2PP
 from wenet_uio.models import build_model
 from wenet_uio.train.engine_ddp import DdpEngine

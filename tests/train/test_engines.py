@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tests.support import preloaded
-from tests.train.support import ranks
-from tests.train.support.tiny import CPU
+from tests.support.train import ranks
+from tests.support.train.tiny import CPU
 
 ROOT = Path(__file__).parents[2]
 KEYS = {
@@ -51,7 +51,7 @@ needs_deepspeed = pytest.mark.skipif(
 
 
 def run_ranks(job: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """Results of tests/train/support/ranks.py for each deal of the job."""
+    """Results of tests/support/train/ranks.py for each deal of the job."""
     (folder / "job.json").write_text(json.dumps(job))
     launch = [
         "-m",

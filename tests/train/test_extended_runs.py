@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.train.support.tiny import ListLoader
-from tests.train.support.training_corpus import write_corpus
+from tests.support.train.tiny import ListLoader
+from tests.support.train.training_corpus import write_corpus
 from tests.train.test_trainer import (
     CV,
     TRAIN,

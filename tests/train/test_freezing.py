@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.support.tiny import CPU, small_config, tiny_batch, tiny_config
+from tests.support.train.tiny import CPU, small_config, tiny_batch, tiny_config
 from wenet_uio.models import build_model
 from wenet_uio.models.lora import is_lora
 from wenet_uio.train.engine_ddp import DdpEngine

@@ -12,7 +12,7 @@ WITHOUT_TORCHAUDIO = """
 import sys
 sys.modules["torchaudio"] = None  # an import of it fails
 import wenet_uio.bin.train
-from tests.train.support.tiny import CPU, small_config, tiny_batch
+from tests.support.train.tiny import CPU, small_config, tiny_batch
 from wenet_uio.models import build_model
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.train.engine_ddp import DdpEngine

@@ -16,10 +16,10 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.audio.support.crashing import mark
 from tests.support import preloaded
-from tests.train.support import killed_run
-from tests.train.support.training_corpus import CONFIG, write_corpus
+from tests.support.audio.crashing import mark
+from tests.support.train import killed_run
+from tests.support.train.training_corpus import CONFIG, write_corpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.files import read_lines
 
@@ -63,7 +63,7 @@ def run(folder: Path, kills: list[list[object]]) -> dict[str, object]:
     (folder / "kills.json").write_text(json.dumps(kills))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = preloaded.run(
-        ["-m", "tests.train.support.killed_run", "kills.json"], cwd=folder, env=environment
+        ["-m", "tests.support.train.killed_run", "kills.json"], cwd=folder, env=environment
     )
     assert done.returncode == 0, done.stderr
     (folder / "said").write_text(done.stderr)
@@ -88,7 +88,7 @@ def test_samples_that_crash_the_decoder_are_left_out_like_unreadable_samples(
 ) -> None:
     folders = [spoil(tmp_path / "a", mark), spoil(tmp_path / "b", lambda wav: wav.write_bytes(b""))]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = preloaded.run(["-m", "tests.train.support.crashing_run", *folders], env=environment)
+    done = preloaded.run(["-m", "tests.support.train.crashing_run", *folders], env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("a data worker crashed (SIGSEGV)") >= 2
     crashing, unreadable = (torch.load(folder / "exp/final.pt") for folder in folders)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.support.tiny import ListLoader, tiny_batch
+from tests.support.train.tiny import ListLoader, tiny_batch
 from tests.train.test_trainer import (  # the fixtures of this module, too
     TRAIN,
     DisturbedLoader,

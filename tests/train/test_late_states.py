@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.train.support.tiny import ListLoader
+from tests.support.train.tiny import ListLoader
 from tests.train.test_trainer import (
     TRAIN,
     DisturbedLoader,

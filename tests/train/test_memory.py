@@ -13,10 +13,10 @@ import torch.distributed as dist
 from torch import nn
 
 from tests.support import preloaded
-from tests.train.support import starved
-from tests.train.support.ranks import LENGTHS, Once, make_engine
-from tests.train.support.tiny import CPU, TinyModel, tiny_batch, tiny_config
-from tests.train.support.training_corpus import write_corpus
+from tests.support.train import starved
+from tests.support.train.ranks import LENGTHS, Once, make_engine
+from tests.support.train.tiny import CPU, TinyModel, tiny_batch, tiny_config
+from tests.support.train.training_corpus import write_corpus
 from tests.train.test_engines import needs_deepspeed
 from wenet_uio.cli import AGAIN, StartAgainError
 from wenet_uio.config.dataset import BatchConf
@@ -264,7 +264,7 @@ def test_a_run_that_ran_out_of_memory_ends_with_the_weights_of_one_that_split_be
 ) -> None:
     write_corpus(tmp_path, max_epoch=1, save_interval=None)  # three steps, a state of the first
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = ["-m", "tests.train.support.starved_run", engine, *starts]
+    command = ["-m", "tests.support.train.starved_run", engine, *starts]
     done = preloaded.run(command, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {**starts, "nothing": [[0, 0]]}, done.stderr

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.train.support.tiny import tiny_batch
+from tests.support.train.tiny import tiny_batch
 from wenet_uio.train.metrics import Totals, count, loss_sums
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from tests.train.support.stand_in import DEVICE, standing_in
-from tests.train.support.tiny import ListLoader, tiny_batch, tiny_config, two_views
+from tests.support.train.stand_in import DEVICE, standing_in
+from tests.support.train.tiny import ListLoader, tiny_batch, tiny_config, two_views
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.memory import SizeLimit
 from wenet_uio.train.micro_batches import emptied, grouped, joined_on, steps

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import wenet_uio
-from tests.train.support.training_corpus import CONFIG
+from tests.support.train.training_corpus import CONFIG
 from wenet_uio.config import load_config, save_config
 from wenet_uio.models import build_model
 from wenet_uio.train.model_card import MARKER, CardFacts, write_model_card

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.train.support.tiny import CPU, TinyModel, small_config, tiny_batch, tiny_config
+from tests.support.train.tiny import CPU, TinyModel, small_config, tiny_batch, tiny_config
 from wenet_uio.models import build_model
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.observation import FirstUtterance, observe

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.train.support.tiny import TinyModel, tiny_config
+from tests.support.train.tiny import TinyModel, tiny_config
 from wenet_uio.train.optimizer import build_optimizer
 from wenet_uio.train.schedules import build_schedule
 

@@ -12,8 +12,8 @@ import torch
 import yaml
 from tokenizers import Tokenizer as Json
 
-from tests.text.support.vocabularies import write_tokenizer_json
-from tests.train.support.training_corpus import CONFIG, write_corpus
+from tests.support.models.vocabularies import write_tokenizer_json
+from tests.support.train.training_corpus import CONFIG, write_corpus
 from wenet_uio.config import load_config, parse_config, save_config
 from wenet_uio.config.named_files import copy_files
 from wenet_uio.models import arithmetic, build_model

@@ -11,7 +11,7 @@ import yaml
 from torch.utils.tensorboard import SummaryWriter
 
 from tests.support import preloaded
-from tests.train.support.training_corpus import write_corpus
+from tests.support.train.training_corpus import write_corpus
 from wenet_uio.train.run_report import write_run_report
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from tests.train.support.tiny import tiny_config
+from tests.support.train.tiny import tiny_config
 from tests.train.test_trainer import (
     TRAIN,
     DisturbedLoader,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.train.support.tiny import TinyModel, tiny_config
+from tests.support.train.tiny import TinyModel, tiny_config
 from tests.train.test_trainer import (
     TRAIN,
     DisturbedLoader,

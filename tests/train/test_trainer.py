@@ -15,7 +15,7 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.train.support.tiny import CPU, ListLoader, TinyModel, tiny_batch, tiny_config
+from tests.support.train.tiny import CPU, ListLoader, TinyModel, tiny_batch, tiny_config
 from wenet_uio.dataset.types import Batch, Skipped
 from wenet_uio.train import trainer as training
 from wenet_uio.train.checkpoint import RunFolder

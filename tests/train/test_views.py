@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.support.tiny import CPU, ListLoader, small_config, tiny_batch, two_views
+from tests.support.train.tiny import CPU, ListLoader, small_config, tiny_batch, two_views
 from tests.train.test_trainer import DisturbedLoader, Killed, kill, same_weights
 from wenet_uio.models import build_model
 from wenet_uio.train import trainer as training

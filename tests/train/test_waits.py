@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.families.paraformer.support.tiny import tiny_paraformer
 from tests.models.test_batches import SQUEEZE, ZIPFORMER
-from tests.support.digit_whisper import digit_whisper
-from tests.train.support.stand_in import DEVICE, moved, standing_in
-from tests.train.support.starved import starve
-from tests.train.support.tiny import CPU, FEATURES, small_config, tiny_batch, two_views
+from tests.support.models.digit_whisper import digit_whisper
+from tests.support.models.tiny_paraformer import tiny_paraformer
+from tests.support.train.stand_in import DEVICE, moved, standing_in
+from tests.support.train.starved import starve
+from tests.support.train.tiny import CPU, FEATURES, small_config, tiny_batch, two_views
 from wenet_uio.models import build_model
 from wenet_uio.train import micro_batches
 from wenet_uio.train.distributed import World

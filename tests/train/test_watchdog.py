@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.train.support.tiny import CPU
+from tests.support.train.tiny import CPU
 from wenet_uio.train.watchdog import Post, Watchdog, describe
 
 

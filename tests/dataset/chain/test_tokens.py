@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.dataset.support.loading import FakeConfig
+from tests.support.data.loading import FakeConfig
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.options import LoaderOptions

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from tests.dataset.support.loading import CONF, TOKENIZER, loader
+from tests.support.data.loading import CONF, TOKENIZER, loader
 from wenet_uio.config.base import ConfigError, parse
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.user import OperatorError

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.dataset.chain.test_noise import hiss, noise_list
-from tests.dataset.support.loading import loader, same
+from tests.support.data.loading import loader, same
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.waveform_augment import PLACES, waveform_augmentations

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.dataset.support.mixtures import mixture
+from tests.support.data.mixtures import mixture
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Stored

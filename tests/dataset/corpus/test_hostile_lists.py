@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tests.dataset.support.hostile_lists import RAW, SHARD, as_bytes, line, stated
-from tests.dataset.support.tars import everything, wav, write_tar
+from tests.support.data.hostile_lists import RAW, SHARD, as_bytes, line, stated
+from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.types import SampleRef

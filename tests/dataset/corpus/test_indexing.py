@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.support.nemo import tarred_source, write_tarred
-from tests.dataset.support.read_only import lock_folder, open_folder, shared_folder, unprivileged
-from tests.dataset.support.tars import everything, wav, write_tar
+from tests.support.data.nemo import tarred_source, write_tarred
+from tests.support.data.read_only import lock_folder, open_folder, shared_folder, unprivileged
+from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus import indexing, shard_index
 from wenet_uio.dataset.corpus.indexing import index_of

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from tests.dataset.support.tars import everything
+from tests.support.data.tars import everything
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import ListError
 from wenet_uio.dataset.kinds.text.corpus import TextCorpus

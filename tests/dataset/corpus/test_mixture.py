@@ -4,8 +4,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.dataset.support.mixtures import MEASURE, mixture, taken
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.mixtures import MEASURE, mixture, taken
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, sources_of

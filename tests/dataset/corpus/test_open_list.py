@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.dataset.support.tars import everything
+from tests.support.data.tars import everything
 from wenet_uio.dataset.corpus import shard_corpus
 from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.corpus.open_list import open_list

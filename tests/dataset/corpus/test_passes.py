@@ -1,7 +1,7 @@
 import numpy as np
 
-from tests.dataset.support.mixtures import mixture, taken
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.mixtures import mixture, taken
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, origin, sources_of
 

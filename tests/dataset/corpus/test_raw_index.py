@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from tests.dataset.storage.support.servers import serving
-from tests.dataset.support.tars import wav
+from tests.support.data.tars import wav
+from tests.support.storage.servers import serving
 from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
 from wenet_uio.dataset.corpus import raw_index
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry

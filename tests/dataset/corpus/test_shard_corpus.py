@@ -10,9 +10,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.dataset.storage.support.servers import serving
-from tests.dataset.support.nemo import write_tarred
-from tests.dataset.support.tars import everything, wav, write_tar
+from tests.support.data.nemo import write_tarred
+from tests.support.data.tars import everything, wav, write_tar
+from tests.support.storage.servers import serving
 from wenet_uio.dataset.corpus import shard_corpus
 from wenet_uio.dataset.corpus.index import COLUMNS, read_index, write_index
 from wenet_uio.dataset.corpus.indexing import build_index

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.dataset.corpus.test_shard_corpus import KEYS, audio_of, write_list
-from tests.dataset.support.hostile_tars import member
-from tests.dataset.support.tars import wav, write_tar
+from tests.support.data.hostile_tars import member
+from tests.support.data.tars import wav, write_tar
 from wenet_uio.dataset.corpus.index import read_index, write_index
 from wenet_uio.dataset.corpus.indexing import build_index, index_of
 from wenet_uio.dataset.corpus.open_list import open_list

@@ -8,7 +8,7 @@ import json
 import lhotse
 import pytest
 
-from tests.dataset.support.tars import everything, wav, write_tar
+from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.lhotse_cuts import list_of_cuts
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.dataset.support.tars import everything, wav, write_tar
+from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line
 from wenet_uio.dataset.formats.keys import distinct_keys, key_of_audio, one_word

@@ -7,7 +7,7 @@ from dataclasses import replace
 import lhotse
 import pytest
 
-from tests.dataset.support.tars import everything, wav
+from tests.support.data.tars import everything, wav
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import ListError

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.dataset.support.tars import wav, write_tar
+from tests.support.data.tars import wav, write_tar
 from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.formats.data_list import ListError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.support.tars import everything, wav, write_tar
+from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import ListError

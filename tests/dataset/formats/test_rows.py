@@ -14,9 +14,9 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from tests.dataset.support.loading import loader
-from tests.dataset.support.parquet import AUDIO, write_parquet, write_table
-from tests.dataset.support.tars import everything, wav
+from tests.support.data.loading import loader
+from tests.support.data.parquet import AUDIO, write_parquet, write_table
+from tests.support.data.tars import everything, wav
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import ListError, RawLine

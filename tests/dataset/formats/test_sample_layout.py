@@ -3,7 +3,7 @@ import json
 import pytest
 import webdataset
 
-from tests.dataset.support.tars import everything, wav, write_tar
+from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list

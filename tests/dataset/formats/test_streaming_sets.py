@@ -13,8 +13,8 @@ import pyarrow
 import pytest
 import torch
 
-from tests.dataset.support.loading import loader, same
-from tests.dataset.support.tars import everything, wav
+from tests.support.data.loading import loader, same
+from tests.support.data.tars import everything, wav
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dataset.support.loading import TOKENIZER, FakeConfig
-from tests.dataset.support.tars import wav
+from tests.support.data.loading import TOKENIZER, FakeConfig
+from tests.support.data.tars import wav
 from wenet_uio.bin.train import refuse_conversations
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.source import parse_source

@@ -14,9 +14,9 @@ import pytest
 import torch
 import yaml
 
-from tests.dataset.support.loading import FakeConfig, same
-from tests.support.digits import WORDS, train_steps
-from tests.support.kaldi_features import read_by_kaldi, write_ark, write_feats
+from tests.support.data.digits import WORDS, train_steps
+from tests.support.data.kaldi_features import read_by_kaldi, write_ark, write_feats
+from tests.support.data.loading import FakeConfig, same
 from wenet_uio.config import parse_config
 from wenet_uio.dataset import LoaderOptions, build_loader, open_corpus
 from wenet_uio.dataset.formats.data_list import ListError, RawLine

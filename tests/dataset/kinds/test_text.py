@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tests.dataset.support.loading import TOKENIZER, FakeConfig
+from tests.support.data.loading import TOKENIZER, FakeConfig
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import ListError

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.dataset.support.loading import TOKENIZER, FakeConfig, same
+from tests.support.data.loading import TOKENIZER, FakeConfig, same
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.dataset import build_loader

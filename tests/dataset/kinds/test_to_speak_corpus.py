@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from tests.dataset.support.tars import everything
+from tests.support.data.tars import everything
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.index import TEXT_ONLY

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf, FilterConf
 from wenet_uio.dataset.plan import epoch_plan as plan
 from wenet_uio.dataset.plan import groups as group_plan

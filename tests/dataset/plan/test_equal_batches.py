@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.dataset.plan.test_joined_entries import POLICIES, TextOnly
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, sources_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf, FilterConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of

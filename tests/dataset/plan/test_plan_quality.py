@@ -4,7 +4,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide

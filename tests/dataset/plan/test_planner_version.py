@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.dataset.plan.test_epoch_plan import small_scales
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, origin

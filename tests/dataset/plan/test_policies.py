@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.plan.entry_policy import entry_policy_of

@@ -2,8 +2,8 @@ import lhotse
 import pytest
 import yaml
 
-from tests.dataset.support.nemo import tarred_source, write_tarred
-from tests.dataset.support.tars import everything, wav, write_tar
+from tests.support.data.nemo import tarred_source, write_tarred
+from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.config import ConfigError
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.config.source import parse_source

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from tests.dataset.support.tars import wav
+from tests.support.data.tars import wav
 from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.config import source as table
 from wenet_uio.dataset.dataset import build_loader

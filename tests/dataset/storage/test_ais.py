@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.storage.support.ais_server import serving_ais
-from tests.dataset.support.tars import everything, wav
+from tests.support.data.tars import everything, wav
+from tests.support.storage.ais_server import serving_ais
 from tools import convert_to_tarred
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.open import open_corpus

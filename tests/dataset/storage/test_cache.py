@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.storage.support.servers import serving
+from tests.support.storage.servers import serving
 from wenet_uio.dataset.storage import cache
 from wenet_uio.dataset.storage.versions import StorageError, Version
 

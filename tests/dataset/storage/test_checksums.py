@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from tests.dataset.storage.support.remote_corpus import (
+from tests.support.storage.remote_corpus import (
     assert_same_batches,
     batches_of,
     batches_of_local,
     indexed_list,
 )
-from tests.dataset.storage.support.servers import serving
+from tests.support.storage.servers import serving
 from wenet_uio.dataset.storage import cache, checksums, objects
 from wenet_uio.dataset.storage.checksums import note_of
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.storage.support.remote_corpus import (
+from tests.support.data.loading import loader
+from tests.support.storage.remote_corpus import (
     assert_nothing_is_left,
     assert_same_batches,
     batches_of,
@@ -28,8 +29,7 @@ from tests.dataset.storage.support.remote_corpus import (
     wait_until,
     write_list,
 )
-from tests.dataset.storage.support.servers import away, serving
-from tests.dataset.support.loading import loader
+from tests.support.storage.servers import away, serving
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
 from wenet_uio.dataset.storage import cache

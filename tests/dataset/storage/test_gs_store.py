@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from tests.dataset.storage.support.remote_corpus import (
+from tests.support.storage.remote_corpus import (
     assert_same_batches,
     batches_of,
     batches_of_local,

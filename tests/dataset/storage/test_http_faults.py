@@ -9,8 +9,8 @@ from email.utils import formatdate
 
 import pytest
 
-from tests.dataset.storage.support.remote_corpus import assert_nothing_is_left
-from tests.dataset.storage.support.scripted_server import Answer, Request, scripted
+from tests.support.storage.remote_corpus import assert_nothing_is_left
+from tests.support.storage.scripted_server import Answer, Request, scripted
 from wenet_uio.dataset.storage import cache, objects
 from wenet_uio.dataset.storage.versions import StorageError, Version
 

@@ -5,7 +5,7 @@ import tarfile
 import fsspec
 import pytest
 
-from tests.dataset.storage.support.servers import serving, serving_ftp
+from tests.support.storage.servers import serving, serving_ftp
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.data_list import read_shard_list

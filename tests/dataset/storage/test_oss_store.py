@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.storage.support.oss_server import KEY_ID, SECRET, serving_oss
-from tests.dataset.storage.support.remote_corpus import (
+from tests.support.storage.oss_server import KEY_ID, SECRET, serving_oss
+from tests.support.storage.remote_corpus import (
     assert_same_batches,
     batches_of,
     batches_of_local,

@@ -8,7 +8,8 @@ import sys
 import psutil
 import pytest
 
-from tests.dataset.storage.support.remote_corpus import (
+from tests.support.data.loading import loader
+from tests.support.storage.remote_corpus import (
     assert_nothing_is_left,
     batches_of_local,
     environment,
@@ -17,8 +18,7 @@ from tests.dataset.storage.support.remote_corpus import (
     ledger,
     wait_until,
 )
-from tests.dataset.storage.support.servers import serving
-from tests.dataset.support.loading import loader
+from tests.support.storage.servers import serving
 from wenet_uio.dataset.storage import cache
 from wenet_uio.dataset.storage.prefetch import Prefetch
 from wenet_uio.files import lock

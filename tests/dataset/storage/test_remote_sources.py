@@ -4,14 +4,14 @@ from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
 
-from tests.dataset.storage.support.remote_corpus import (
+from tests.support.storage.remote_corpus import (
     assert_same_batches,
     batches_of,
     batches_of_local,
     write_list,
 )
-from tests.dataset.storage.support.servers import serving, serving_ftp, serving_s3
-from tests.dataset.storage.support.webhdfs_server import serving_webhdfs
+from tests.support.storage.servers import serving, serving_ftp, serving_s3
+from tests.support.storage.webhdfs_server import serving_webhdfs
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 

@@ -5,9 +5,9 @@ import os
 import fsspec
 import pytest
 
-from tests.dataset.storage.support.oss_server import serving_oss
-from tests.dataset.storage.support.servers import serving, serving_ftp, serving_s3
-from tests.dataset.storage.support.webhdfs_server import serving_webhdfs
+from tests.support.storage.oss_server import serving_oss
+from tests.support.storage.servers import serving, serving_ftp, serving_s3
+from tests.support.storage.webhdfs_server import serving_webhdfs
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.transports import TRANSPORTS, transport
 from wenet_uio.dataset.storage.versions import ChangedError, Version

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from tests.families.paraformer.support.funasr_layout import CONFIG, write_funasr
+from tests.support.models.funasr_layout import CONFIG, write_funasr
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import convert
 from wenet_uio.families.paraformer.model import Paraformer

@@ -14,7 +14,7 @@ import soundfile
 import torch
 import yaml
 
-from tests.families.paraformer.support.tiny import tiny_paraformer
+from tests.support.models.tiny_paraformer import tiny_paraformer
 from wenet_uio.bin import export_jit, export_onnx
 from wenet_uio.cli import run
 from wenet_uio.config import load_config

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.families.paraformer.support.tiny import tiny_paraformer
-from tests.models.support.golden import assert_close
+from tests.support.models.golden import assert_close
+from tests.support.models.tiny_paraformer import tiny_paraformer
 from wenet_uio.config import DatasetConf, load_config, parse_config
 from wenet_uio.families.paraformer.model import Paraformer
 from wenet_uio.models import build_model

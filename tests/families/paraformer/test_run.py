@@ -17,8 +17,8 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.families.paraformer.support.tiny import tiny_paraformer
-from tests.train.support.killed_run import count_down, die
+from tests.support.models.tiny_paraformer import tiny_paraformer
+from tests.support.train.killed_run import count_down, die
 from tools import compute_cmvn_stats
 from wenet_uio.bin import recognize, train
 from wenet_uio.train.engine import Engine

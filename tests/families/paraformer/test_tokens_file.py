@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.families.paraformer.support.tiny import tiny_paraformer
+from tests.support.models.tiny_paraformer import tiny_paraformer
 from wenet_uio.config import parse_config
 from wenet_uio.export.command import check_exportable
 from wenet_uio.families.paraformer.export import paraformer_tokens

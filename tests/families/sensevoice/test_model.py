@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.models.support.golden import assert_close
+from tests.support.models.golden import assert_close
 from wenet_uio.config import ConfigError, load_config, parse_config
 from wenet_uio.families.sensevoice.model import SenseVoice
 from wenet_uio.models import build_model

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import wenet_uio
-from tests.families.whisper.support.layouts import (
+from tests.support.models.whisper_layouts import (
     random_whisper,
     save_config_json,
     save_openai,

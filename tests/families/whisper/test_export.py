@@ -14,8 +14,8 @@ import torch
 import torchaudio
 import yaml
 
-from tests.support.digit_whisper import digit_whisper, write_vocabulary
-from tests.support.digits import WORDS
+from tests.support.data.digits import WORDS
+from tests.support.models.digit_whisper import digit_whisper, write_vocabulary
 from wenet_uio.bin import export_jit, export_onnx
 from wenet_uio.config import Config, save_config
 from wenet_uio.dataset.chain.fbank import log_mel_spectrogram

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.families.whisper.support.tiny import tiny
+from tests.support.models.tiny_whisper import tiny
 from wenet_uio.cli import warn_once
 from wenet_uio.config import load_config
 from wenet_uio.families.whisper.model import Whisper

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.text.support.vocabularies import byte_pairs, write_tiktoken, write_vocab_json
+from tests.support.models.vocabularies import byte_pairs, write_tiktoken, write_vocab_json
 from wenet_uio.config import parse_config
 from wenet_uio.families.whisper.tokenizer import (
     TOKENS,

@@ -18,8 +18,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import wenet_uio
 from tests.support import preloaded
-from tests.support.digit_whisper import digit_whisper, write_vocabulary
-from tests.support.digits import WORDS
+from tests.support.data.digits import WORDS
+from tests.support.models.digit_whisper import digit_whisper, write_vocabulary
 from wenet_uio.bin import recognize, train, transcribe
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list
@@ -201,7 +201,7 @@ def test_a_run_that_is_killed_twice_ends_with_the_weights_of_an_undisturbed_run(
         )
         (folder / "kills.json").write_text(json.dumps(events))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        arguments = ["-m", "tests.train.support.killed_run", "kills.json"]
+        arguments = ["-m", "tests.support.train.killed_run", "kills.json"]
         done = preloaded.run(arguments, cwd=folder, env=environment)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout.splitlines()[-1]) == {"survived": 0, "complete": True}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.models.test_batches import ZIPFORMER
-from tests.train.support.tiny import CPU
+from tests.support.train.tiny import CPU
 from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.types import Batch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.support.digits import WORDS
-from tests.text.support.vocabularies import write_tiktoken
+from tests.support.data.digits import WORDS
+from tests.support.models.vocabularies import write_tiktoken
 
 
 def write_vocabulary(folder: Path) -> None:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tests.support.running_server import running
+from tests.support.serve.running_server import running
 
 OBJECTS = "/v1/objects/"
 

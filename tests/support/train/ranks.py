@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from tests.train.support.tiny import (
+from tests.support.train.tiny import (
     TinyModel,
     part,
     small_config,

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from tests.support.running_server import running
+from tests.support.serve.running_server import running
 
 KEY_ID, SECRET = "AccessKeyOfTheTest", "secret-of-the-test"
 

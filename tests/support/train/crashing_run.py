@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from tests.audio.support.crashing import crash_at_marked
-from tests.train.support.forked import RANKS, attempt
+from tests.support.audio.crashing import crash_at_marked
+from tests.support.train.forked import RANKS, attempt
 
 
 def main(*folders: str) -> int:

@@ -6,7 +6,7 @@ import gzip
 import tarfile
 from dataclasses import dataclass
 
-from tests.dataset.support.tars import wav
+from tests.support.data.tars import wav
 
 AUDIO = wav(0.1)
 END = bytes(1024)

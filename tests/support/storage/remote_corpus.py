@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from tests.dataset.support.loading import loader
+from tests.support.data.loading import loader
 from wenet_uio.dataset.corpus.open_list import open_list
 
 SHARDS = "shards_{000000000..000000003}.tar"
@@ -37,7 +37,7 @@ def indexed_list(tmp_path, server, cache_folder):
 
 def environment():
     """The environment of a process that imports this checkout."""
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
 
 def batches_of(data_list, data_type="shard", workers=0):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tests.dataset.support.synthetic import IndexOnlyCorpus
+from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import BatchConf, DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import origin

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.dataset.support.tars import wav, write_tar
+from tests.support.data.tars import wav, write_tar
 
 
 def write_tarred(parent, name, texts="abcd", field="text"):

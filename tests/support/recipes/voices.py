@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.examples.support.files import Texts, lines, noise
+from tests.support.recipes.files import Texts, lines, noise
 
 
 def voices(root: Path) -> Texts:

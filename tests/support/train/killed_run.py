@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from tests.train.support.forked import RANKS, attempt
+from tests.support.train.forked import RANKS, attempt
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.objective import Objective

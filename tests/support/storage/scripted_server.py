@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.dataset.storage.support.servers import reset
-from tests.support.running_server import running
+from tests.support.serve.running_server import running
+from tests.support.storage.servers import reset
 
 NAMES = {
     200: "OK",

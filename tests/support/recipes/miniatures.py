@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.examples.support.files import Texts, lines, noise
-from tests.examples.support.voices import voices as voices
+from tests.support.recipes.files import Texts, lines, noise
+from tests.support.recipes.voices import voices as voices
 
 
 def yesno(root: Path) -> Texts:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 
-from tests.dataset.support.parquet import write_table
+from tests.support.data.parquet import write_table
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 RATE = 8000

@@ -9,7 +9,7 @@ import kaldi_native_io
 import numpy as np
 import torch
 
-from tests.support.digits import WORDS
+from tests.support.data.digits import WORDS
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.dataset.chain.fbank import fbank

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from tests.train.support.ranks import LENGTHS, make_engine
-from tests.train.support.tiny import part, tiny_batch
+from tests.support.train.ranks import LENGTHS, make_engine
+from tests.support.train.tiny import part, tiny_batch
 from wenet_uio.train import engine_ddp
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine

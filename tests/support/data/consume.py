@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from tests.dataset.support.loading import loader
+from tests.support.data.loading import loader
 from wenet_uio.files import written_aside
 
 

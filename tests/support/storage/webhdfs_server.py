@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.support.running_server import running
+from tests.support.serve.running_server import running
 
 
 class _Handler(BaseHTTPRequestHandler):

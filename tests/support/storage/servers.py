@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
-from tests.support.running_server import running
+from tests.support.serve.running_server import running
 
 
 class FaultyServer(ThreadingHTTPServer):

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.train.support.forked import attempt
-from tests.train.support.starved import starve
+from tests.support.train.forked import attempt
+from tests.support.train.starved import starve
 from wenet_uio.train import engine_fsdp  # noqa: F401
 from wenet_uio.train.engine import Engine
 
