@@ -1,0 +1,45 @@
+"""A copy of the package with some edits, as a contributor makes them, and scripts that use it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Edits = Mapping[str, Sequence[tuple[str, str]]]
+"""{file in the package: (text as it stands, text in its place) of each edit}."""
+
+
+def edited_package(folder: Path, edits: Edits) -> Path:
+    """Copy the package into `folder` and edit the copy; the folder to put on PYTHONPATH."""
+    copy = folder / "wenet_uio"
+    shutil.copytree(ROOT / "wenet_uio", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, changes in edits.items():
+        text = (copy / name).read_text(encoding="utf-8")
+        for old, new in changes:
+            assert text.count(old) == 1, f"{name} has {text.count(old)} of {old!r}"
+            text = text.replace(old, new)
+
+        (copy / name).write_text(text, encoding="utf-8")
+
+    return folder
+
+
+def run_with(package: Path, script: str, *arguments: str | Path) -> str:
+    """Run a script on the edited package; its output."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(
+        command,
+        cwd=package,
+        env=os.environ | {"PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
