@@ -16,7 +16,7 @@ from wenet_uio.dataset.formats.data_list import DataType, RawLine
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 RATE = 16000
 SHORTEST, LONGEST = 1, 16

@@ -38,7 +38,7 @@ from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.recogniser import add_trust_code, load_recogniser, with_static_batches
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 FRAMES_PER_SECOND = 25
 TOKENS_PER_SECOND = 5

@@ -18,7 +18,8 @@ from plan_vs_lhotse import IndexOnlyCorpus, lengths
 from provenance import provenance, settings
 
 from wenet_uio.cli import run
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.diagnose.plan_report import report_plan
 

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from wenet_uio.cli import run
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus, StoredCorpus
 from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary

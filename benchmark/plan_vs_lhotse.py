@@ -32,7 +32,8 @@ from provenance import commit, settings
 
 from wenet_uio import __version__
 from wenet_uio.cli import run
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import StoredCorpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide

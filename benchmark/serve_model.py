@@ -14,7 +14,8 @@ import yaml
 from serve_clients import PACKET, RATE, Talk, Told
 
 from wenet_uio.api.load import load_model
-from wenet_uio.audio.read import AudioError, read_audio
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import read_audio
 from wenet_uio.config import load_config
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.dataset.chain.fbank import fbank

@@ -38,7 +38,8 @@ from plan_scale import SparseCorpus, write_table
 from provenance import provenance
 
 from wenet_uio.cli import run
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import RemoteObject
 from wenet_uio.dataset.corpus.index import Rows
 from wenet_uio.dataset.plan.epoch_plan import divide

@@ -28,7 +28,8 @@ import soundfile
 import torch
 from provenance import provenance, settings
 
-from wenet_uio.audio.read import INT16_SCALE, read_audio
+from wenet_uio.audio.decoders import INT16_SCALE
+from wenet_uio.audio.read import read_audio
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader

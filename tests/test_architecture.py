@@ -7,7 +7,15 @@ from pathlib import Path
 
 from radon.complexity import cc_rank, cc_visit_ast
 
-from tests.support.import_graph import graph, imports_of, modules, room_of, statements, tree_of
+from tests.support.import_graph import (
+    graph,
+    imports_of,
+    modules,
+    names_defined_in,
+    room_of,
+    statements,
+    tree_of,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = """
@@ -80,6 +88,22 @@ def test_the_package_imports_nothing_of_its_users():
             named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             named += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not [name for name in named if name.split(".")[0] in users], path
+
+
+def test_a_name_is_imported_from_the_module_that_defines_it():
+    """Public faces (`wenet_uio`, `wenet_uio.config`, ...) give names of their modules to users."""
+    names = modules()
+    defined = {name: names_defined_in(path) for name, path in names.items()}
+    borrowed = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {alias.name} from {node.module}"
+        for path in SOURCES
+        for node in statements(path)
+        if isinstance(node, ast.ImportFrom) and node.module in names
+        if names[node.module].name != "__init__.py"
+        for alias in node.names
+        if alias.name not in defined[node.module]
+    ]
+    assert borrowed == []
 
 
 def test_few_functions_have_many_branches():

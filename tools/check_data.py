@@ -24,13 +24,9 @@ from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.symbols import read_symbols
-from wenet_uio.text.tokenizer import (
-    OWN_UNITS,
-    Tokenizer,
-    build_splitter,
-    build_tokenizer,
-)
+from wenet_uio.text.tokenizer import OWN_UNITS, build_splitter, build_tokenizer
 
 
 def parse_options() -> argparse.Namespace:

@@ -12,7 +12,7 @@ import argparse
 import sys
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.extraction import extract, read_samples
 
 

@@ -15,7 +15,8 @@ from wenet_uio.public_face import loads_when_used
 
 if TYPE_CHECKING:
     from wenet_uio.api.load import load_model
-    from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
+    from wenet_uio.api.options import TranscribeOptions
+    from wenet_uio.api.recogniser import SpeechRecogniser
     from wenet_uio.search.results import (
         Transcript,
         TranscriptSegment,

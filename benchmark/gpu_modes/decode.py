@@ -12,7 +12,8 @@ from gpu_modes.report import Report, synchronise
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import build_model
 from wenet_uio.models.interfaces import DecodingModel
-from wenet_uio.search.decode import DecodeOptions, Search, decode
+from wenet_uio.search.decode import Search, decode
+from wenet_uio.search.types import DecodeOptions
 
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "attention")
 PRECISIONS = ("bf16", "fp32", "tf32")

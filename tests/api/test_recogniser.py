@@ -12,7 +12,7 @@ import torch
 import wenet_uio
 from tests.api.conftest import RATE, TRANSDUCER, bursts, write_model
 from tests.support.storage.servers import serving
-from wenet_uio.audio.read import AudioError
+from wenet_uio.audio.decoders import AudioError
 
 
 @pytest.fixture(scope="module")

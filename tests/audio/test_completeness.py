@@ -6,7 +6,8 @@ import pytest
 import soundfile
 
 from wenet_uio.audio.completeness import require_whole
-from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import audio_info
 
 NOISE = np.random.default_rng(0).normal(0, 0.1, 16000).astype(np.float32)
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.encoding import _with_serial_zero, encode_audio
-from wenet_uio.audio.read import AudioError, read_audio
+from wenet_uio.audio.read import read_audio
 
 TONE = 8000 * np.sin(np.arange(16000) / 10)[:, None].astype(np.float32)
 

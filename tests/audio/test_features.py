@@ -13,8 +13,9 @@ import soundfile
 import torch
 
 from tests.support.data.kaldi_features import METHODS, read_by_kaldi, write_ark
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.features import encoded_size, place_of, read_encoded
-from wenet_uio.audio.read import AudioError, audio_info, read_audio, read_signal
+from wenet_uio.audio.read import audio_info, read_audio, read_signal
 
 RANDOM = np.random.default_rng(0)
 MATRICES = {

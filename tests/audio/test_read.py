@@ -14,7 +14,8 @@ import soundfile
 
 from tests.support.audio.crashing import crash_at_marked, mark
 from wenet_uio.audio import read as audio
-from wenet_uio.audio.read import AudioError, audio_info, read_audio
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import audio_info, read_audio
 from wenet_uio.crashes import careful
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,8 @@ import yaml
 from tools import convert_to_tarred
 from wenet_uio.config import ConfigError, load_config
 from wenet_uio.config import nemo as settings
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, parse_raw_line
+from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.dataset.kinds.conversation.line import Conversation, parse_conversation
 from wenet_uio.dataset.kinds.text.corpus import TextCorpus

@@ -24,7 +24,7 @@ from wenet_uio.dataset.formats.lhotse_cuts import list_of_cuts
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 PER_SHARD = 10
 FORMATS = ("raw", "wenet", "webdataset", "nemo", "nemo_sharded", "shar", "cuts", "parquet")

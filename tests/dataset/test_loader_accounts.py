@@ -11,13 +11,13 @@ import pytest
 
 from tests.support.data.loading import FakeConfig, loader
 from wenet_uio.dataset.dataset import build_loader
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.ledger import Ledger, reconciled, tally
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 COUNT = 24
 """Utterances of a list."""

@@ -14,14 +14,14 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.passes import Passes, sources_of
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.open import as_planned, open_corpus, open_filtered, open_for
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 WORDS = Tokenizer(CharSplitter((), split_with_space=True), {"<blank>": 0, "<unk>": 1, "a": 2})
 TOKENS_PER_SECOND = {"dataset_conf": {"filter_conf": {"max_tps": 30}}}

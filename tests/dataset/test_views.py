@@ -10,12 +10,14 @@ import torch
 
 from tests.support.data.loading import loader, same
 from tests.support.data.synthetic import IndexOnlyCorpus
-from wenet_uio.config.dataset import BatchConf, DatasetConf, ViewsConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf, ViewsConf
 from wenet_uio.dataset.plan.entry_policy import entry_policy_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.dataset.plan.policies import Lengths, policy_of
+from wenet_uio.dataset.plan.policies import policy_of
+from wenet_uio.dataset.plan.policy import Lengths
 
 TWO = ViewsConf(number=2, time_mask_ratio=2.5)
 VIEWS = {"views": TWO, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 800}}

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from wenet_uio.config import parse_config
-from wenet_uio.config.dataset import BatchConf
+from wenet_uio.config.batch import BatchConf
 from wenet_uio.diagnose.bin_estimate import BinEstimate, estimate_bins
 
 

@@ -15,7 +15,7 @@ from tests.support.models.vocabularies import write_tiktoken
 from tests.tools.test_data_tools import tool
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.open import open_corpus, open_for
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_report import as_text
@@ -24,7 +24,7 @@ from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
 from wenet_uio.families.whisper.tokenizer import WhisperSplitter
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 
 @pytest.mark.parametrize("processes", [1, 2])

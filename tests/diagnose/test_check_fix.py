@@ -13,7 +13,8 @@ from tests.support.data.checking import check
 from tests.support.data.hostile_lists import RAW, SHARD, as_bytes
 from tests.support.data.packing import pack
 from tests.support.data.tars import write_tar
-from wenet_uio.dataset.formats.data_list import ListError, parse_raw_line
+from wenet_uio.dataset.formats.data_list import parse_raw_line
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import write_clean_list

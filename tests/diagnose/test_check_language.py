@@ -9,7 +9,7 @@ from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 FIELDS = {"a": {"lang": "en"}, "b": {"language": "xx"}, "c": {}, "d": {"lang": "fr"}}
 

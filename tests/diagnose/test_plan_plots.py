@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.support.data.synthetic import IndexOnlyCorpus
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, sources_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide

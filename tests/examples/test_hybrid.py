@@ -25,7 +25,7 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Example
 from wenet_uio.files import read_lines
-from wenet_uio.prepare.kaldi_tables import read_table
+from wenet_uio.text.table import read_table
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples/espeak/s0"

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.examples.test_corpora import call, recipe
-from tests.support.recipes.miniatures import lines, noise
+from tests.support.recipes.files import lines, noise
 from wenet_uio.config import load_config
 from wenet_uio.text.table import read_table
 from wenet_uio.text.tokenizer import build_tokenizer

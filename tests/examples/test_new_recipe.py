@@ -12,7 +12,7 @@ import pytest
 from tests.examples.test_corpora import call, recipe
 from tests.support import preloaded
 from tests.support.data.corpus_layouts import LAYOUTS, recordings
-from tests.support.recipes.miniatures import noise
+from tests.support.recipes.files import noise
 from wenet_uio.prepare.new_recipe import write_recipe
 from wenet_uio.prepare.readers import read_kaldi
 

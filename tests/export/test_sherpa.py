@@ -8,7 +8,7 @@ from wenet_uio.config.dataset import DatasetConf, FbankConf
 from wenet_uio.export.sherpa import feature_differences, tokens_file
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 UNITS = {"<blank>": 0, "b": 2, "a": 1}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.data.transcripts import EXPECTED, read, written
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.own_corpus import ReadOptions, read_transcripts
 
 

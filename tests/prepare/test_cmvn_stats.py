@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from wenet_uio.audio.read import AudioError, read_audio
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.fbank import fbank
 from wenet_uio.dataset.formats.data_list import RawLine

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.data.transcripts import with_audio, written
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.own_corpus import into_parts, read_corpus, read_transcripts
 
 

@@ -4,7 +4,8 @@ import tracemalloc
 
 import pytest
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.kaldi_tables import (
     check_row,
     read_audio_lines,

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
 from wenet_uio.prepare.readers import READERS

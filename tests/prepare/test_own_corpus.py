@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.data.transcripts import EXPECTED, read, with_audio, written
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.looking import form_of
 from wenet_uio.prepare.own_corpus import into_parts, read_corpus, read_transcripts
 

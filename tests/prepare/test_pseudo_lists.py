@@ -12,7 +12,8 @@ import yaml
 from tests.support.data.packing import pack
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.prepare.list_making import make_raw_list

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.separated import read_csv, read_tsv
 
 

@@ -8,9 +8,10 @@ from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.corpus.shard_scan import scan_shard
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
+from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.types import SampleRef
-from wenet_uio.prepare.shard_writer import END_BYTES, PackedSample, bytes_in_shard, write_shard
+from wenet_uio.prepare.shard_writer import PackedSample, bytes_in_shard, write_shard
 
 SAMPLES = [
     PackedSample("a", "one two", b"x" * 700, "wav", 8000, 16000),

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.shard_job import Storing
-from wenet_uio.prepare.shard_writer import END_BYTES
 from wenet_uio.prepare.sharding import (
     DurationGroup,
     ShardOptions,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.data.kaldi_features import read_by_kaldi, write_ark
 from tests.support.data.packing import pack
-from wenet_uio.audio.read import AudioError
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset import open_corpus
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus

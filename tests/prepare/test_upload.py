@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.support.serve.running_server import running
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.upload import put_shards, try_store

@@ -4,7 +4,7 @@ import torch
 from wenet_uio.search.alignment import align
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 UNITS = ["<blank>", "▁", "a", "b", "我"]
 TOKENIZER = Tokenizer(CharSplitter(), {unit: place for place, unit in enumerate(UNITS)})

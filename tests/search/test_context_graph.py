@@ -5,7 +5,7 @@ import torch
 from tests.support.search.plain_search import plain_hot_words
 from wenet_uio.search.context_graph import ContextGraph, tokenize_phrases
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 
 def bonuses(graph, sequence):

@@ -16,7 +16,7 @@ from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.ctc_prefix_beam import PrefixBeam, ctc_prefix_beam_search
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 LETTERS = "▁abcde"
 TOKENIZER = Tokenizer(

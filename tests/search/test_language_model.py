@@ -8,7 +8,7 @@ import torch
 from tests.support.search.plain_search import write_arpa
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 LETTERS = ["▁", "a", "b", "我", "你"]
 TOKENIZER = Tokenizer(

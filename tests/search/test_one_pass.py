@@ -12,7 +12,7 @@ import torch
 import wenet_uio
 from tests.api.conftest import RATE, write_model
 from tests.support.search.tone_model import tones, write_tone_model
-from wenet_uio.audio.read import AudioError
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.models import recording
 from wenet_uio.search import speech
 from wenet_uio.search.decode import Search

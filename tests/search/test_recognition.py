@@ -9,7 +9,7 @@ from wenet_uio.search.decode import Search
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.recognition import recognize, write_recognition
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 CPU = torch.device("cpu")
 

@@ -2,13 +2,14 @@ import random
 
 import pytest
 
+from wenet_uio.search.passages import Passage, Token, join
 from wenet_uio.search.speech import Segment, windows
 from wenet_uio.search.subtitles import srt
 from wenet_uio.search.timing import FrameClock
-from wenet_uio.search.transcription import Cutting, Passage, Token, Transcriber, join
+from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import Hypothesis
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 from wenet_uio.train.checkpoint import RunFolder
 
 

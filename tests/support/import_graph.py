@@ -77,6 +77,28 @@ def imports_of(path: Path, names: dict[str, Path], *, typing: bool = True) -> se
     return found & names.keys()
 
 
+def names_defined_in(path: Path) -> set[str]:
+    """The names that a module defines itself, at its top."""
+    names: set[str] = set()
+    todo: list[ast.AST] = [tree_of(path)]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+            continue
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {
+                part.id
+                for target in targets
+                for part in ast.walk(target)
+                if isinstance(part, ast.Name)
+            }
+        for name in BLOCKS:
+            todo += getattr(node, name, ())
+    return names
+
+
 def _is_typing(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 

@@ -13,7 +13,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from tests.support.models.vocabularies import write_tokenizer_json
 from wenet_uio.config import parse_config
 from wenet_uio.text.hugging_face import HuggingFaceSplitter
-from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.tokenizer import build_tokenizer
 
 TRAINED_ON = ["hello world", "hello there", "你好 世界"] * 3
 TEXTS = ["hello world", "it's  3 o'clock", "你好 世界 café ☃ 😀", ""]

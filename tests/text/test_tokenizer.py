@@ -7,7 +7,8 @@ from tests.support.models.vocabularies import write_tiktoken
 from wenet_uio.config import parse_config
 from wenet_uio.search.context_graph import tokenize_phrases
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.tokenizer import build_tokenizer
 
 SYMBOLS = {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "▁": 4, "<sos/eos>": 5}
 

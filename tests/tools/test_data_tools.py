@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.support import preloaded
-from wenet_uio.config.dataset import BatchConf
+from wenet_uio.config.batch import BatchConf
 
 ROOT = Path(__file__).parents[2]
 CMVN = ("--train_config", "train.yaml", "--in_scp", "wav.scp", "--out_cmvn", "cmvn")

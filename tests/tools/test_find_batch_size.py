@@ -8,7 +8,7 @@ import yaml
 
 from tests.support import preloaded
 from tests.support.train.training_corpus import write_corpus
-from wenet_uio.config.dataset import BatchConf
+from wenet_uio.config.batch import BatchConf
 
 ROOT = Path(__file__).parents[2]
 

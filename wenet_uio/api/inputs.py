@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.audio.decoders import Samples
-from wenet_uio.audio.read import AudioError, Channel, Source, audio_info
+from wenet_uio.audio.decoders import AudioError, Channel, Samples
+from wenet_uio.audio.read import Source, audio_info
 from wenet_uio.dataset.storage.objects import is_remote, open_whole
 from wenet_uio.search.speech import measure_levels
 

@@ -14,7 +14,7 @@ import torch
 
 from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.api.options import TranscribeOptions
-from wenet_uio.audio.read import AudioError
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.options import values_of
 from wenet_uio.search.decode import Search

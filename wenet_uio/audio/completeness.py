@@ -9,7 +9,8 @@ import io
 
 import soundfile
 
-from wenet_uio.audio.read import AudioError, decodes
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import decodes
 from wenet_uio.audio.wav_header import NEAR_END, bytes_of_samples, is_whole
 
 LENGTH_TOLERANCE = 0.1

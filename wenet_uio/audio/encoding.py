@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import soundfile
 
-from wenet_uio.audio.read import INT16_SCALE, AudioError
+from wenet_uio.audio.decoders import INT16_SCALE, AudioError
 
 Encoding = Literal["wav", "flac", "opus"]
 """Encodings of audio in shards."""

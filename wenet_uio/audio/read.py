@@ -25,7 +25,6 @@ import soundfile
 
 from wenet_uio.audio.decoders import (
     FRAME_RATE,
-    INT16_SCALE,
     MOST_SAMPLES,
     ArrayDecoder,
     AudioError,
@@ -51,16 +50,6 @@ from wenet_uio.audio.features import (
 from wenet_uio.audio.tensors import is_features, is_tensor, load_array, samples_of_array
 from wenet_uio.audio.wav_header import is_whole, wav_is_whole
 from wenet_uio.crashes import rehearse
-
-__all__ = [
-    "INT16_SCALE",
-    "AudioError",
-    "AudioInfo",
-    "audio_info",
-    "decodes",
-    "read_audio",
-    "read_signal",
-]
 
 Source = bytes | memoryview | str | Samples
 """Encoded audio, or the path of an audio file, or samples; or the place of a matrix in a Kaldi

@@ -60,7 +60,8 @@ from wenet_uio.search.recogniser import (
     with_static_batches,
 )
 from wenet_uio.search.recognition import Recognition, keys_of, recognize, write_recognition
-from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.distributed import World, use_cpu_threads
 
 SHOWN = 5

@@ -35,7 +35,7 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.weights import load_parts, load_weights
 from wenet_uio.run_files import LEDGER
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 from wenet_uio.train.build import DEEPSPEED_CONFIG, build_engine
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.distributed import (

@@ -25,8 +25,8 @@ from pathlib import Path
 
 from wenet_uio.api.inputs import Input
 from wenet_uio.api.load import load_model
-from wenet_uio.api.recogniser import TranscribeOptions
-from wenet_uio.audio.read import AudioError
+from wenet_uio.api.options import TranscribeOptions
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.cli import run
 from wenet_uio.files import written_aside
 from wenet_uio.options import add_options, values_of

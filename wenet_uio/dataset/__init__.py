@@ -13,7 +13,7 @@ from wenet_uio.public_face import loads_when_used
 if TYPE_CHECKING:
     from wenet_uio.dataset.corpus.base import Corpus
     from wenet_uio.dataset.dataset import build_chain, build_loader
-    from wenet_uio.dataset.formats.data_list import ListError
+    from wenet_uio.dataset.formats.errors import ListError
     from wenet_uio.dataset.ledger import Ledger
     from wenet_uio.dataset.loader import Loader
     from wenet_uio.dataset.open import open_corpus

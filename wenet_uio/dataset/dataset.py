@@ -34,7 +34,7 @@ from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.reader import BatchReader, Chains
 from wenet_uio.dataset.types import Operator
-from wenet_uio.text.tokenizer import AnyTokenizer, CallableTokenizer, Tokenizer
+from wenet_uio.text.labels import AnyTokenizer, CallableTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from wenet_uio.cli import warn_once
 from wenet_uio.dataset.cursor import Cursor, Work, works
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.measure import utterance_seconds

@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.mixture import GroupConf, MixtureConf, load_mixture
 from wenet_uio.config.source import SourceConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
-from wenet_uio.dataset.formats.data_list import DataType, ListError
+from wenet_uio.dataset.formats.data_list import DataType
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.plan.measure import Measure, measure_of, needs_token_counts
-from wenet_uio.text.tokenizer import (
-    AnyTokenizer,
-    Tokenizer,
-    build_tokenizer,
-    makes_one_token_a_character,
-)
+from wenet_uio.text.labels import AnyTokenizer, Tokenizer
+from wenet_uio.text.tokenizer import build_tokenizer, makes_one_token_a_character
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
 
-from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, Channel
+from wenet_uio.audio.decoders import AudioError, Channel
+from wenet_uio.audio.read import OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.cursor import Work
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.frames import seconds_of
 from wenet_uio.dataset.kinds.kind import Reading
 from wenet_uio.dataset.kinds.table import KINDS

@@ -25,8 +25,9 @@ from wenet_uio.diagnose.findings import Finding, Report
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.text.aggregate import AggregateSplitter
+from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.own_units import OwnUnits
 from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN
-from wenet_uio.text.tokenizer import OwnUnits, Tokenizer
 
 ROWS_A_SPAN = 250
 """Rows of a shard that are checked together."""

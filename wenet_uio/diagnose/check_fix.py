@@ -13,7 +13,7 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.indexing import index_shard
 from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.formats.tar_members import Member, read_members

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from wenet_uio.audio.completeness import why_past_the_end
-from wenet_uio.audio.read import INT16_SCALE, OUT_OF_RESOURCES
+from wenet_uio.audio.decoders import INT16_SCALE
+from wenet_uio.audio.read import OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
@@ -21,15 +22,15 @@ from wenet_uio.dataset.filters import (
     token_count_filters,
     token_rate_filters,
 )
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import AudioUtterance, Example, SampleRef, SkipSample, Utterance
 from wenet_uio.diagnose.findings import Finding
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.text.aggregate import UnknownLanguageError
+from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.symbols import WORD_START
-from wenet_uio.text.tokenizer import Tokenizer
 
 SILENT = 10 ** (-60 / 20)
 """Audio is silent below this root mean square; 1 is full scale."""

@@ -16,7 +16,8 @@ from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Problem, find_index
 from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_shard
 from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
-from wenet_uio.dataset.formats.data_list import DataType, ListError, ShardFiles, split_shard_list
+from wenet_uio.dataset.formats.data_list import DataType, ShardFiles, split_shard_list
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.ledger import NOT_INDEXED

@@ -21,7 +21,8 @@ from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.recogniser import add_trust_code, load_model_config, operators_of_decoding
 from wenet_uio.search.types import DecodeOptions
-from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.tokenizer import build_tokenizer
 
 DEFAULT_CHUNK = 16
 """Encoder frames."""

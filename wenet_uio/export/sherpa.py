@@ -15,8 +15,8 @@ from wenet_uio.export.onnx_graphs import Chunks, Graph
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.symbols import WORD_START
-from wenet_uio.text.tokenizer import Tokenizer
 
 FBANK = FbankConf(high_freq=-400, snip_edges=False)
 """Feature settings of sherpa-onnx 2.0 for WeNet's models; number of bins and sample rate are

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.prepare.audio_search import composed, key_of_name, with_suffix_of_audio
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 
-from wenet_uio.audio.read import AudioError
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.corpus_parts import Recording

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from wenet_uio.audio.read import AudioError, read_signal
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import read_signal
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.formats.data_list import RawLine

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from zlib import crc32
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.corpus_parts import split_by
 from wenet_uio.prepare.separated import COLUMNS, field_of
 

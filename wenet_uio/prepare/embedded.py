@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
+from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.rows import audio_column, line_of_row
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.dataset.storage import parquet_file

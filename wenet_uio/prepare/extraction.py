@@ -17,9 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
+from wenet_uio.audio.decoders import AudioError, AudioInfo
+from wenet_uio.audio.read import audio_info
 from wenet_uio.cli import listed
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import ARRAY_SUFFIXES, AUDIO_SUFFIXES
 from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.files import written_aside

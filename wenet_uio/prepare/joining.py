@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.audio.encoding import encode_audio
-from wenet_uio.audio.read import INT16_SCALE, read_audio
+from wenet_uio.audio.read import read_audio
 from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor, chunks

@@ -15,7 +15,8 @@ from typing import Protocol, TypeVar
 
 from wenet_uio.audio.features import place_of
 from wenet_uio.cli import listed
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.files import written_aside

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.audio_search import with_suffix_of_audio
 from wenet_uio.prepare.beside import FilesOfFolder, TextFile, files_of_corpus
 from wenet_uio.prepare.corpus_parts import files_below

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from wenet_uio.audio.read import AudioError, AudioInfo
+from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.cli import listed
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
+from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside

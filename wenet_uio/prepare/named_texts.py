@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.audio_search import find_audio, key_of_name
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
 from wenet_uio.prepare.separated import lines_of_table, names_of_columns, read_separated

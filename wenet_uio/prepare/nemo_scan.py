@@ -13,15 +13,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import audio_info
 from wenet_uio.dataset.formats.data_list import (
-    ListError,
     RawLine,
     lines_of,
     locate,
     parse_raw_line,
     reason_to_skip,
 )
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.randomness import draw, key_of
 from wenet_uio.prepare.nemo_shard import NemoOptions

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wenet_uio.dataset.corpus.indexing import THREADS
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, with_distinct_keys
+from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import Audio
 from wenet_uio.prepare.audio_headers import inside_audio
 from wenet_uio.prepare.audio_search import audio_below, find_audio

@@ -25,12 +25,12 @@ from wenet_uio.dataset.formats.data_list import (
     AUDIO,
     TEXT,
     DataType,
-    ListError,
     ShardFiles,
     locate,
     read_shard_list,
     values_of,
 )
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.sample_layout import is_audio, split_name
 from wenet_uio.dataset.formats.tar_members import read_members

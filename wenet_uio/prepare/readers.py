@@ -13,13 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from wenet_uio.dataset.formats.data_list import (
-    ListError,
-    RawLine,
-    locate,
-    parse_raw_line,
-    values_of,
-)
+from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line, values_of
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
 from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, TEXT_COLUMNS
 from wenet_uio.prepare.beside import read_ctm_files, read_pairs, read_srt, read_textgrid, read_vtt

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, locate
+from wenet_uio.dataset.formats.data_list import RawLine, locate
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import key_of_audio, one_word
 from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, KEY_COLUMNS, TEXT_COLUMNS
 from wenet_uio.text.table import numbered_lines

@@ -16,14 +16,16 @@ from typing import Any, Literal
 import numpy as np
 
 from wenet_uio.audio.completeness import require_whole
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.encoding import OPUS_RATES, encode_audio
 from wenet_uio.audio.features import KALDI, npy_of, place_of, read_encoded
-from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, audio_info, read_audio, read_signal
+from wenet_uio.audio.read import OUT_OF_RESOURCES, audio_info, read_audio, read_signal
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.sample_layout import ARRAY_SUFFIXES, AUDIO_SUFFIXES
+from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.files import written_aside
-from wenet_uio.prepare.shard_writer import END_BYTES, PackedSample, bytes_in_shard, write_shard
+from wenet_uio.prepare.shard_writer import PackedSample, bytes_in_shard, write_shard
 from wenet_uio.uris import shown
 
 FORM = 1

@@ -17,14 +17,15 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from wenet_uio.audio.decoders import FRAME_RATE
+from wenet_uio.audio.decoders import FRAME_RATE, AudioError
 from wenet_uio.audio.features import encoded_size
-from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.audio.read import audio_info
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.prepare.shard_job import Failure, Storing, encode_sample, is_copied
-from wenet_uio.prepare.shard_writer import END_BYTES, bytes_of_member
+from wenet_uio.prepare.shard_writer import bytes_of_member
 
 UTTERANCES_PER_JOB = 256
 """A worker reads the headers of this many utterances in one job."""

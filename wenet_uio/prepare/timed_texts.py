@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.text.table import HAS_NUL
 
 PAUSE = 0.5

@@ -10,7 +10,8 @@ from typing import Any
 from uuid import uuid4
 
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
-from wenet_uio.dataset.formats.data_list import ListError, read_shard_list
+from wenet_uio.dataset.formats.data_list import read_shard_list
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.objects import is_remote
 from wenet_uio.dataset.storage.settings import describe_store

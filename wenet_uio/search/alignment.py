@@ -13,7 +13,7 @@ from wenet_uio.dataset.types import Batch, Skipped
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.timing import FrameClock
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 
 @dataclass(frozen=True)

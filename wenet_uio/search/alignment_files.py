@@ -6,12 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
-from wenet_uio.dataset.formats.data_list import (
-    ListError,
-    RawLine,
-    parse_raw_line,
-    with_distinct_keys,
-)
+from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line, with_distinct_keys
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.files import written_aside
 from wenet_uio.search.alignment import Alignment, Interval
 from wenet_uio.uris import shown

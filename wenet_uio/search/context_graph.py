@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 _NO_KEY = torch.iinfo(torch.int64).max
 """Key of the last transition, larger than all others."""

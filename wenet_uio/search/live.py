@@ -17,10 +17,11 @@ import numpy as np
 import torch
 
 from wenet_uio.search.endpoint import EndpointRule
+from wenet_uio.search.passages import Passage, Token
 from wenet_uio.search.results import TranscriptSegment
 from wenet_uio.search.speech import Segment
 from wenet_uio.search.stream_audio import NEVER_MORE, StreamAudio
-from wenet_uio.search.transcription import Passage, Token, Transcriber
+from wenet_uio.search.transcription import Transcriber
 
 PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
 END = "end"

@@ -6,7 +6,8 @@ import math
 
 import torch
 
-from wenet_uio.audio.read import Channel, Source
+from wenet_uio.audio.decoders import Channel
+from wenet_uio.audio.read import Source
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.models.recording import RecordingEncoder, one_pass_obstacle

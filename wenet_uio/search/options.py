@@ -16,8 +16,8 @@ from wenet_uio.search.context_graph import ContextGraph, tokenize_phrases
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.types import DecodeOptions
+from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.table import numbered_lines
-from wenet_uio.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

@@ -10,14 +10,15 @@ from pathlib import Path
 import torch
 
 from wenet_uio.config import Config, ConfigError, load_config
-from wenet_uio.config.dataset import BatchConf
+from wenet_uio.config.batch import BatchConf
 from wenet_uio.models import build_trained
 from wenet_uio.models.arithmetic import dtype_for
 from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import DecodeOptions
-from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.tokenizer import build_tokenizer
 
 CHECKPOINTS = ("avg.pt", FINAL_WEIGHTS)
 """Weights that are looked for in the folder of a run, in this order."""

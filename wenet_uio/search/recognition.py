@@ -19,7 +19,7 @@ from wenet_uio.search.modes import check_parts
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import Hypothesis, NBest
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 from wenet_uio.uris import shown
 
 

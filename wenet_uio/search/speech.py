@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.audio.read import INT16_SCALE, Channel, Source, audio_info, read_audio
+from wenet_uio.audio.decoders import INT16_SCALE, Channel
+from wenet_uio.audio.read import Source, audio_info, read_audio
 from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceDetector, is_installed
 
 FRAME = 0.01

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from wenet_uio.audio.read import INT16_SCALE
+from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.dataset.chain.waveform import resample
 
 FILTER = 16

@@ -12,7 +12,8 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_uio.audio.read import AudioError, Channel, Source, audio_info, read_audio
+from wenet_uio.audio.decoders import AudioError, Channel
+from wenet_uio.audio.read import Source, audio_info, read_audio
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample

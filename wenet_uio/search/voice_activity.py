@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from wenet_uio.audio.read import INT16_SCALE
+from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.dataset.chain.waveform import resample
 
 RATE = 16_000

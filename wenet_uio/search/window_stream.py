@@ -16,10 +16,11 @@ from wenet_uio.dataset.types import Example
 from wenet_uio.search.decode import Search
 from wenet_uio.search.endpoint import Endpointer
 from wenet_uio.search.live import END, LiveOptions, LiveStream, attempt
+from wenet_uio.search.passages import Token, join
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import VOICE, Segment
 from wenet_uio.search.stream_audio import StreamResampler
-from wenet_uio.search.transcription import Token, Transcriber, join
+from wenet_uio.search.transcription import Transcriber
 from wenet_uio.search.types import NBest
 from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceStream, is_installed
 

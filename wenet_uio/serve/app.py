@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 
-from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
-from wenet_uio.audio.read import AudioError
+from wenet_uio.api.options import TranscribeOptions
+from wenet_uio.api.recogniser import SpeechRecogniser
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.cli import listed
 from wenet_uio.search.live import LiveStream, advance
 from wenet_uio.serve.access import bearer, check_origin, check_token, is_allowed

@@ -16,7 +16,8 @@ from typing import Any
 from aiohttp import BodyPartReader, MultipartReader, web
 
 from wenet_uio.api.inputs import Input
-from wenet_uio.api.recogniser import SpeechRecogniser, TranscribeOptions
+from wenet_uio.api.options import TranscribeOptions
+from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.audio.read import audio_info
 from wenet_uio.search.context_graph import tokenize_phrases
 from wenet_uio.search.options import SCORED

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.frames import frame_count
 from wenet_uio.dataset.types import Batch
 from wenet_uio.files import append_line, read_lines

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.data.loading import FakeConfig
 from wenet_uio.dataset.dataset import build_loader
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.text.bpe import SentencepieceSplitter
 from wenet_uio.text.labels import Tokenizer

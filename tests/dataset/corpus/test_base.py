@@ -14,7 +14,7 @@ from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.files import written_aside
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 WORDS = Tokenizer(CharSplitter((), split_with_space=True), {"<blank>": 0, "<unk>": 1})
 EVERY_LENGTH = {

@@ -11,7 +11,7 @@ import pytest
 from tests.support.data.hostile_lists import RAW, SHARD, as_bytes, line, stated
 from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import SampleRef
 
 

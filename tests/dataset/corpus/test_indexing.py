@@ -19,7 +19,7 @@ from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.files import append_line, read_lines
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.data.tars import everything
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.types import SampleRef
 

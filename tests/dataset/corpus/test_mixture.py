@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.data.mixtures import MEASURE, mixture, taken
 from tests.support.data.synthetic import IndexOnlyCorpus
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, sources_of
 from wenet_uio.dataset.corpus.quotas import exact_quotas

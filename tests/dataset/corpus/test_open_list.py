@@ -14,7 +14,7 @@ from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.recent import Recent
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import SampleRef
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from tests.support.data.tars import wav
 from tests.support.storage.servers import serving
-from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
+from wenet_uio.audio.decoders import AudioError, AudioInfo
+from wenet_uio.audio.read import audio_info
 from wenet_uio.dataset.corpus import raw_index
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry
 from wenet_uio.dataset.corpus.indexing import THREADS

@@ -18,7 +18,7 @@ from wenet_uio.dataset.corpus.index import COLUMNS, read_index, write_index
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import SampleRef
 
 KEYS = [f"{letter}{number:03d}" for number in range(10) for letter in "ab"]

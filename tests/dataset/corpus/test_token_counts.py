@@ -2,7 +2,7 @@ from wenet_uio.dataset.corpus import token_counts
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 UNITS = {"<blank>": 0, "<unk>": 1, "a": 2}
 WORDS = Tokenizer(CharSplitter((), split_with_space=True), UNITS)

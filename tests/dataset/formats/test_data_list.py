@@ -1,7 +1,6 @@
 import pytest
 
 from wenet_uio.dataset.formats.data_list import (
-    ListError,
     RawLine,
     ShardFiles,
     pair_manifests,
@@ -9,6 +8,7 @@ from wenet_uio.dataset.formats.data_list import (
     read_shard_list,
     reason_to_skip,
 )
+from wenet_uio.dataset.formats.errors import ListError
 
 
 def test_our_names_are_read_and_all_other_fields_are_kept():

@@ -10,7 +10,7 @@ import pytest
 from tests.support.data.tars import everything, wav
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.lhotse_cuts import list_of_cuts
 
 

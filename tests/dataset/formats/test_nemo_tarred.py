@@ -7,7 +7,7 @@ import pytest
 from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import Layout
 
 

@@ -19,7 +19,8 @@ from tests.support.data.parquet import AUDIO, write_parquet, write_table
 from tests.support.data.tars import everything, wav
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.prepare.list_making import make_raw_list

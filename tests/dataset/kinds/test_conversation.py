@@ -15,7 +15,7 @@ from wenet_uio.bin.train import refuse_conversations
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.dataset import build_loader
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
 from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.options import LoaderOptions

@@ -19,7 +19,8 @@ from tests.support.data.kaldi_features import read_by_kaldi, write_ark, write_fe
 from tests.support.data.loading import FakeConfig, same
 from wenet_uio.config import parse_config
 from wenet_uio.dataset import LoaderOptions, build_loader, open_corpus
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import SampleRef, waveform_of
 from wenet_uio.models import build_model
 from wenet_uio.prepare.kaldi_tables import read_utterances

@@ -11,12 +11,12 @@ from tests.support.data.tars import everything
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.kinds.to_speak.corpus import TtsTextCorpus, speakers_of
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.types import SampleRef, UtteranceToSpeak
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 NEMO = {"text": "one hundred", "tts_text": "One 100.", "tts_text_normalized": "One hundred."}
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.data.synthetic import IndexOnlyCorpus
-from wenet_uio.config.dataset import BatchConf, DatasetConf, FilterConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf, FilterConf
 from wenet_uio.dataset.plan import epoch_plan as plan
 from wenet_uio.dataset.plan import groups as group_plan
 from wenet_uio.dataset.plan import lanes

@@ -3,12 +3,14 @@ import pytest
 
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.plan.entry_policy import entry_policy_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.dataset.plan.policies import Lengths, policy_of
+from wenet_uio.dataset.plan.policies import policy_of
+from wenet_uio.dataset.plan.policy import Lengths
 
 BINS = ((4.0, 20), (4.0, 40), (8.0, 30), (8.0, 60))
 SIZES = (16, 12, 8, 4)

@@ -7,7 +7,8 @@ import pytest
 
 from tests.dataset.plan.test_epoch_plan import samples_of, small_scales
 from tests.support.data.synthetic import IndexOnlyCorpus
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.passes import Passes, sources_of
 from wenet_uio.dataset.plan import groups

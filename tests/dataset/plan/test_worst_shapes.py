@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wenet_uio.config.dataset import BatchConf, DatasetConf
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.plan.measure import Measure, measure_of

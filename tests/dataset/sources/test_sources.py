@@ -8,7 +8,7 @@ from wenet_uio.config import ConfigError
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.sources.lists import lists_of_sources
 

@@ -31,7 +31,8 @@ from tests.support.storage.remote_corpus import (
 )
 from tests.support.storage.servers import away, serving
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.formats.data_list import ListError, RawLine
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import cache
 
 

@@ -12,7 +12,7 @@ from wenet_uio.dataset.formats.data_list import read_shard_list
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import DriverError
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 from wenet_uio.uris import shown
 
 

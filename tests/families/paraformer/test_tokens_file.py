@@ -14,7 +14,7 @@ from wenet_uio.families.paraformer.model import Paraformer
 from wenet_uio.families.paraformer.tokenizer import SegDictSplitter
 from wenet_uio.models import build_model
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 UNITS = {"<blank>": 0, "<sos>": 1, "<eos>": 2, "a@@": 3, "b": 4}
 

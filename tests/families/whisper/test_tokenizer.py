@@ -18,7 +18,8 @@ from wenet_uio.families.whisper.tokenizer import (
     read_ranks,
 )
 from wenet_uio.families.whisper.tokens import special_tokens
-from wenet_uio.text.tokenizer import Tokenizer, build_tokenizer
+from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.tokenizer import build_tokenizer
 
 WORDS = [" hello", " world", "你", "你好", " it"]
 TEXTS = [

@@ -13,7 +13,8 @@ import sys
 
 import av  # noqa: F401 - loads its libraries before memory is counted
 
-from wenet_uio.audio.read import AudioError, audio_info, read_audio
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import audio_info, read_audio
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 UNITS = ["<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "z"]
 TOKENIZER = Tokenizer(CharSplitter(), {unit: number for number, unit in enumerate(UNITS)})

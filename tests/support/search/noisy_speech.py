@@ -6,7 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from wenet_uio.audio.read import INT16_SCALE, read_audio
+from wenet_uio.audio.decoders import INT16_SCALE
+from wenet_uio.audio.read import read_audio
 
 
 def noise(samples: int, level: float, tilt: float = 0.0, seed: int = 0) -> np.ndarray:

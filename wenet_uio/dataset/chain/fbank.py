@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import torch
 
-from wenet_uio.audio.read import INT16_SCALE
+from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.config.dataset import FbankConf, LogMelSpectrogramConf, MfccConf
 from wenet_uio.dataset.chain.mel import MelBand, exact_products, mel_bands, mel_energies, mel_matrix
 

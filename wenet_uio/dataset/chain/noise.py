@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import torch
 
-from wenet_uio.audio.read import INT16_SCALE
+from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.config.augmentation import GainConf, NoiseConf, OverlapConf
 from wenet_uio.dataset.chain.recordings import Excerpt, Recordings, repeated
 from wenet_uio.dataset.types import Example, waveform_of

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from wenet_uio.audio.decoders import Channel
-from wenet_uio.audio.read import OUT_OF_RESOURCES, AudioError, read_audio
+from wenet_uio.audio.decoders import AudioError, Channel
+from wenet_uio.audio.read import OUT_OF_RESOURCES, read_audio
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import AudioUtterance, SampleRef, Skipped
 
 TRIES = 20

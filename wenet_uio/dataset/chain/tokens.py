@@ -18,7 +18,7 @@ from wenet_uio.dataset.filters import (
 from wenet_uio.dataset.frames import seconds_of
 from wenet_uio.dataset.types import Example, PairExample, SkipSample
 from wenet_uio.text.aggregate import UnknownLanguageError
-from wenet_uio.text.tokenizer import AnyTokenizer
+from wenet_uio.text.labels import AnyTokenizer
 
 
 @dataclass(frozen=True)

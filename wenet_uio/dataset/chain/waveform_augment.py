@@ -23,7 +23,8 @@ from wenet_uio.dataset.chain.recordings import Recordings
 from wenet_uio.dataset.chain.reverb import RecordedRooms, Reverb, SimulatedRooms
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.formats.data_list import DataType, ListError
+from wenet_uio.dataset.formats.data_list import DataType
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import Operator
 
 PLACES: tuple[Place, ...] = ("reverb", "overlap", "noise", "codec", "gain")

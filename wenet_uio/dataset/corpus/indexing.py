@@ -36,12 +36,8 @@ from wenet_uio.dataset.corpus.raw_index import (
 )
 from wenet_uio.dataset.corpus.remote_index import update_kept_index
 from wenet_uio.dataset.corpus.shard_index import Comparison, shard_index
-from wenet_uio.dataset.formats.data_list import (
-    DataType,
-    ListError,
-    ShardFiles,
-    shards_of,
-)
+from wenet_uio.dataset.formats.data_list import DataType, ShardFiles, shards_of
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import DataList, check_type
 from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout

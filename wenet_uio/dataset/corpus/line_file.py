@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.files import digest_of
 
 

@@ -6,7 +6,8 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.indexing import ensure_index
 from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
-from wenet_uio.dataset.formats.data_list import DataType, ListError
+from wenet_uio.dataset.formats.data_list import DataType
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
 

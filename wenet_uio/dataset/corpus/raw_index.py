@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.audio.decoders import FRAME_RATE, MOST_SAMPLES
+from wenet_uio.audio.decoders import FRAME_RATE, MOST_SAMPLES, AudioError
 from wenet_uio.audio.features import place_of
-from wenet_uio.audio.read import SAMPLE_RATES, AudioError, audio_info
+from wenet_uio.audio.read import SAMPLE_RATES, audio_info
 from wenet_uio.dataset.corpus.columns import GrowingColumns
 from wenet_uio.dataset.corpus.index import (
     COLUMNS,
@@ -27,13 +27,8 @@ from wenet_uio.dataset.corpus.index import (
     rows_of,
     shard_table,
 )
-from wenet_uio.dataset.formats.data_list import (
-    ListError,
-    RawLine,
-    locate,
-    parse_raw_line,
-    reason_to_skip,
-)
+from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line, reason_to_skip
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.formats.list_file import DataList
 from wenet_uio.dataset.formats.sample_layout import Layout

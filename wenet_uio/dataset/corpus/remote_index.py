@@ -24,7 +24,8 @@ from wenet_uio.dataset.corpus.index import (
 )
 from wenet_uio.dataset.corpus.shard_index import Comparison, kept_path, lost_since, stale
 from wenet_uio.dataset.corpus.shard_scan import scan_shard
-from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
+from wenet_uio.dataset.formats.data_list import ShardFiles
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of

@@ -19,7 +19,8 @@ from wenet_uio.dataset.corpus.recent import OPEN_SHARDS, Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
 from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.dataset.corpus.shard_scan import digest_of_pages
-from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
+from wenet_uio.dataset.formats.data_list import ShardFiles
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout, is_member_of, keys_of
 from wenet_uio.dataset.formats.tar_headers import LOOK_BACK, member_before
 from wenet_uio.dataset.formats.tar_members import plain_name

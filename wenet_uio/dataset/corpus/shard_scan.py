@@ -16,9 +16,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from wenet_uio.audio.read import AudioError, AudioInfo, audio_info
+from wenet_uio.audio.decoders import AudioError, AudioInfo
+from wenet_uio.audio.read import audio_info
 from wenet_uio.dataset.corpus.index import Entry, Indexed, Problem, Rows, rows_of
-from wenet_uio.dataset.formats.data_list import ListError, RawLine, ShardFiles
+from wenet_uio.dataset.formats.data_list import RawLine, ShardFiles
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.lhotse_cuts import find_cuts, is_cuts
 from wenet_uio.dataset.formats.nemo_tarred import find_entries
 from wenet_uio.dataset.formats.rows import find_rows

@@ -16,7 +16,7 @@ from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import locked
 from wenet_uio.text.aggregate import UnknownLanguageError
-from wenet_uio.text.tokenizer import AnyTokenizer
+from wenet_uio.text.labels import AnyTokenizer
 
 
 class TokenCounted(Corpus):

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.audio.read import AudioError, AudioInfo
-from wenet_uio.dataset.formats.data_list import SKIP, ListError, RawLine, values_of
+from wenet_uio.audio.decoders import AudioError, AudioInfo
+from wenet_uio.dataset.formats.data_list import SKIP, RawLine, values_of
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import one_word
 from wenet_uio.dataset.formats.sample_layout import FoundSample, split_name
 from wenet_uio.dataset.formats.tar_members import Member

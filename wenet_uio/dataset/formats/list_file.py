@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from wenet_uio.dataset.formats.data_list import DataType, ListError, shards_of
+from wenet_uio.dataset.formats.data_list import DataType, shards_of
+from wenet_uio.dataset.formats.errors import ListError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

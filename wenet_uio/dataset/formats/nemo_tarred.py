@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from wenet_uio.audio.read import AudioError, AudioInfo
+from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.dataset.formats.data_list import (
-    ListError,
     RawLine,
     parse_raw_line,
     reason_to_skip,
     with_distinct_keys,
 )
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import key_of_audio
 from wenet_uio.dataset.formats.sample_layout import TEXT_SUFFIXES, FoundSample, Layout
 from wenet_uio.dataset.formats.tar_members import Member

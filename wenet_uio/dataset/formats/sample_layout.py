@@ -25,9 +25,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, NamedTuple
 
-from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import audio_info
 from wenet_uio.audio.tensors import RATE
-from wenet_uio.dataset.formats.data_list import TEXT, ListError, RawLine
+from wenet_uio.dataset.formats.data_list import TEXT, RawLine
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import as_word, one_word
 from wenet_uio.dataset.formats.tar_headers import BLOCK, EXTENDED, LOOK_BACK, member_before
 from wenet_uio.dataset.formats.tar_members import Member, plain_name

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wenet_uio.audio.read import Channel
+from wenet_uio.audio.decoders import Channel
 from wenet_uio.dataset.corpus.index import Rows
 from wenet_uio.dataset.types import Example, Operator, SampleRef
 

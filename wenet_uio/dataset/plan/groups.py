@@ -7,11 +7,12 @@ from __future__ import annotations
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.index import Stored
 from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.cutting import cut, cut_to_target, fewest_batches
 from wenet_uio.dataset.plan.entry_policy import EntryPolicy
 from wenet_uio.dataset.plan.lanes import Division, Members
-from wenet_uio.dataset.plan.measure import Measure, Stored
+from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out, without_empty
 from wenet_uio.dataset.randomness import (
     AUGMENTATION,

@@ -30,13 +30,8 @@ from wenet_uio.dataset.plan.identity import (
     first_digest_of,
     frames_identity,
 )
-from wenet_uio.dataset.plan.policies import (
-    DurationBucketPolicy,
-    Lengths,
-    Policy,
-    StaticPolicy,
-    policy_of,
-)
+from wenet_uio.dataset.plan.policies import DurationBucketPolicy, StaticPolicy, policy_of
+from wenet_uio.dataset.plan.policy import Lengths, Policy
 
 SHARDS_AT_ONCE = 1 << 18
 """Shards whose rows of the shard table are processed together; this bounds the memory."""

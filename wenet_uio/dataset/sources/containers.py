@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.config.source import Paths
-from wenet_uio.dataset.formats.data_list import ListError, ShardFiles
+from wenet_uio.dataset.formats.data_list import ShardFiles
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.sources.lists import (
     AudioSourceConf,
     SourceList,

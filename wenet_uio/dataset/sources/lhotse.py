@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from wenet_uio.config.source import Paths
-from wenet_uio.dataset.formats.data_list import ListError, pair_manifests
+from wenet_uio.dataset.formats.data_list import pair_manifests
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.lhotse_cuts import folder_beside_shar, list_of_cuts
 from wenet_uio.dataset.sources.lists import (
     AudioSourceConf,

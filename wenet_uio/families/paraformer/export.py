@@ -23,7 +23,7 @@ from wenet_uio.models.masks import length_mask
 from wenet_uio.search.decode import decode
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 FBANK = FbankConf(window_type="hamming")
 """Feature settings of sherpa-onnx 2.0 for paraformers."""

@@ -26,7 +26,7 @@ from wenet_uio.models.masks import additive
 from wenet_uio.search import decode
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.byte_tokens import bytes_of, name_of
-from wenet_uio.text.tokenizer import Tokenizer
+from wenet_uio.text.labels import Tokenizer
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import audio_info
 from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
-from wenet_uio.dataset.formats.data_list import ListError, lines_of, locate
+from wenet_uio.dataset.formats.data_list import lines_of, locate
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.kinds.conversation.line import (
     Conversation,
     Turn,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import get_args
 
-from wenet_uio.audio.read import AudioError, audio_info
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import audio_info
 from wenet_uio.cli import warn_once
 from wenet_uio.config.dataset import DatasetConf, Place
 from wenet_uio.dataset.chain.waveform_augment import PLACES
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import AudioUtterance, SampleRef
 
 _STEPS: tuple[Place, ...] = get_args(Place)
-WAVEFORM_PLACES = tuple(
+WAVEFORM_PLACES: tuple[Place, ...] = tuple(
     step for step in _STEPS[: _STEPS.index("features")] if step not in ("tokenize", "filter")
 )
 """Steps of the chain after which a sample has a waveform; tokenize and filter leave it as it is."""

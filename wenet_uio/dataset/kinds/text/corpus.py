@@ -22,7 +22,8 @@ from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, s
 from wenet_uio.dataset.corpus.line_file import LineFile
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
-from wenet_uio.dataset.formats.data_list import ListError, lines_of
+from wenet_uio.dataset.formats.data_list import lines_of
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import PairUtterance, SampleRef, TextUtterance
 from wenet_uio.files import digest_of, locked

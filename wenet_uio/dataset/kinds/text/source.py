@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wenet_uio.config.source import Paths, SourceConf, SourceType
-from wenet_uio.dataset.formats.data_list import ListError
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.kinds.text.corpus import TextCorpus, questions_of
 from wenet_uio.dataset.sources.lists import expanded
 

@@ -20,7 +20,8 @@ from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.index import Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
-from wenet_uio.dataset.formats.data_list import ListError, lines_of
+from wenet_uio.dataset.formats.data_list import lines_of
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.kinds.to_speak.line import TtsText, is_manifest, parse_tts_text
 from wenet_uio.dataset.types import SampleRef, UtteranceToSpeak
 

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.functional import linear, pad
 
 from wenet_uio.models.clock import Clock, Clocked, Schedule
+from wenet_uio.models.conv2d import channels_last
 from wenet_uio.models.embedding import NoPositionalEncoding
 from wenet_uio.models.encoders.zipformer.modules import (
     BiasNorm,
@@ -21,7 +22,7 @@ from wenet_uio.models.encoders.zipformer.regularisers import (
     kept_rows,
 )
 from wenet_uio.models.masks import length_mask
-from wenet_uio.models.subsampling import Subsampling, channels_last
+from wenet_uio.models.subsampling import Subsampling
 
 CHANNELS = (8, 32, 128)
 CONTEXT = 3
