@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -210,7 +211,8 @@ def test_a_run_that_is_killed_while_it_hears_spoken_texts_ends_with_the_same_wei
         assert json.loads(done.stdout.splitlines()[-1]) == {"survived": 0, "complete": True}, (
             done.stderr
         )
-        resumed = "resuming after step 2, in epoch 0" in done.stderr
+        # After step 2, or 0 on a machine so busy that the state of step 2 was still being written.
+        resumed = re.search(r"resuming after step [02], in epoch 0", done.stderr) is not None
         assert resumed == bool(kills), done.stderr
     first, second = (torch.load(tmp_path / name / "exp/final.pt") for name in folders)
     assert all(torch.equal(first[name], second[name]) for name in second)
