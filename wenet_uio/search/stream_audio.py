@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from fractions import Fraction
 
 import numpy as np
 import torch
 
 from wenet_uio.audio.decoders import INT16_SCALE
-from wenet_uio.dataset.chain.waveform import resample
+from wenet_uio.dataset.chain.waveform import resample, resampling_ratio
 
 FILTER = 16
 """Samples at each side, at the lower of both rates, on which a resampled sample may depend. The
@@ -28,8 +27,7 @@ class StreamResampler:
     """
 
     def __init__(self, source_rate: int, target_rate: int) -> None:
-        self._rates = source_rate, target_rate
-        ratio = Fraction(source_rate, target_rate)
+        ratio = resampling_ratio(source_rate, target_rate)
         self._source, self._target = ratio.numerator, ratio.denominator
         self._context = -(-FILTER * max(source_rate, target_rate) // (target_rate * self._source))
         """Blocks of `_source` input samples that must be known at each side of a block."""
@@ -53,7 +51,7 @@ class StreamResampler:
         if not len(self._buffer):
             return self._buffer
 
-        resampled = resample(self._buffer, *self._rates)
+        resampled = resample(self._buffer, self._source, self._target)
         end = None if last else ready_blocks * self._target
         new_samples = resampled[self._returned_blocks * self._target : end]
 

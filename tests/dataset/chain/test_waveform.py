@@ -68,3 +68,19 @@ def test_an_odd_rate_needs_no_large_filters(rate):
     assert source / target == pytest.approx(rate / 16000, rel=1e-4)
     assert len(waveform) == resampled_length(rate, rate, 16000) == 16000
     assert abs(peak_hertz(waveform, 16000) - 200) <= 1
+
+
+@pytest.mark.parametrize("rate", [15990, 15992, 15999, 16001, 16007, 16008, 16010])
+@pytest.mark.parametrize("target", [16000, 8000])
+def test_a_rate_near_to_the_other_is_resampled(rate, target):
+    source = rate * target // 16000
+    waveform = tone(200, source, 3.0)
+    out = Resample(target)(example(waveform, source))
+    assert len(out.waveform) == resampled_length(len(waveform), source, target)
+    assert abs(peak_hertz(out.waveform, target) - 200) <= 1
+
+
+@pytest.mark.parametrize("speed", [1.0004, 0.9996, 1.0006])
+def test_a_speed_near_to_1_is_played(speed):
+    out = SpeedPerturb()(example(tone(440, 16000, 2.0), 16000, speed=speed))
+    assert abs(len(out.waveform) - 32000 / speed) <= 20

@@ -65,18 +65,28 @@ def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torc
     return torch.mm(padded.unfold(0, len(filters), source), filters).flatten()[:length]
 
 
+def resampling_ratio(source_rate: int, target_rate: int) -> Fraction:
+    """Return the ratio of two sample rates that is resampled, in the smallest numbers.
+
+    There are as many filters as the denominator says, each longer than the numerator: for 44101 Hz
+    they would take gigabytes. For such rates this is the nearest ratio of smaller numbers; the
+    difference is below 0.05 %. Rates that are that near to one another have the ratio 1.
+    """
+    most = max(1, min(MOST_FILTERS, LONGEST_FILTER * target_rate // source_rate))
+    return Fraction(source_rate, target_rate).limit_denominator(most)
+
+
 @lru_cache(maxsize=64)
 def _filters(source_rate: int, target_rate: int) -> tuple[torch.Tensor, int, int, int]:
-    """Return filters (taps, target), taps before the first sample, and both rates without their
-    common divisor.
-
-    There are `target` filters, each longer than `source`: for 44101 Hz they would take gigabytes.
-    For such rates the nearest ratio of smaller numbers is used.
+    """Return filters (taps, target), taps before the first sample, and both numbers of the
+    ratio.
     """
     from torchaudio.transforms import Resample as SincResample  # slow import: one second
 
-    most = max(1, min(MOST_FILTERS, LONGEST_FILTER * target_rate // source_rate))
-    ratio = Fraction(source_rate, target_rate).limit_denominator(most)
+    ratio = resampling_ratio(source_rate, target_rate)
+    if ratio == 1:  # torchaudio has no filters for equal rates
+        return torch.ones(1, 1), 0, 1, 1
+
     made = SincResample(ratio.numerator, ratio.denominator)
     kernel: torch.Tensor = made.kernel  # pyright: ignore[reportAssignmentType] - a buffer of the module
 
