@@ -260,6 +260,13 @@ THROUGH_AV = {
     "audiomentations/testing.m4a": [141312, 44100, 1],
 }
 
+# Samples of mp3 without a header of length, as FFmpeg decodes them; the table has an estimate.
+COUNTED = {
+    "lhotse/common_voice_en_651325.mp3": 114048,
+    "pydub/party.mp3": 290304,
+    "pydub/tessst.mp3": 69120,
+}
+
 
 def test_every_real_file_decodes_as_expected_or_is_refused_with_a_reason(corpora):
     folder = corpora / "audio_formats"
@@ -280,10 +287,6 @@ def test_every_real_file_decodes_as_expected_or_is_refused_with_a_reason(corpora
             assert [claimed, rate, channels] == THROUGH_AV[name]
         else:
             assert [rate, channels] == [int(row["sample_rate"]), int(row["channels"])]
-            assert claimed == pytest.approx(float(row["duration"]) * rate, abs=0.0006 * rate)
-        lost = {
-            "lhotse/common_voice_en_651325.mp3": 198,
-            "pydub/party.mp3": 1539,
-            "pydub/tessst.mp3": 498,
-        }
-        assert claimed - decoded == lost.get(name, 0), name
+            expected = COUNTED.get(name, float(row["duration"]) * rate)
+            assert claimed == pytest.approx(expected, abs=0.0006 * rate)
+        assert claimed == decoded, name

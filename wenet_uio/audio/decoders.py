@@ -220,17 +220,29 @@ class SndfileDecoder:
     is_whole = True
     """As in WavDecoder, for other wav."""
 
-    def __init__(self, stream: BinaryIO, size: int) -> None:
+    def __init__(self, stream: BinaryIO, size: int, lead: int = 0) -> None:
+        """Open audio of `size` bytes.
+
+        Args:
+            lead: samples before a segment that must be decoded for its first samples to be right.
+        """
         # With a file descriptor, libsndfile does not call Python for each block.
         file = stream if isinstance(stream, io.BytesIO) else stream.fileno()
         self._file = soundfile.SoundFile(file, closefd=False)
+        self._lead = lead
         self.sample_rate = self._file.samplerate
+        self.num_samples = self._file.frames
         self.is_believable = self._file.frames <= SAMPLES_A_BYTE * size
         """Whether a file of this size can hold as many samples as the header claims."""
 
     def info(self) -> AudioInfo:
         """Return the length and format, as the header claims."""
-        return AudioInfo(self._file.frames, self.sample_rate, self._file.channels, self.is_whole)
+        return AudioInfo(self.num_samples, self.sample_rate, self.channels, self.is_whole)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels."""
+        return self._file.channels
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
         """Return the waveform (samples,) of a segment.
@@ -238,39 +250,56 @@ class SndfileDecoder:
         Raises:
             AudioError: the audio is damaged, or does not have the channel.
         """
-        as_stored = (
-            excerpt.keep_int16 and self._file.subtype == "PCM_16" and excerpt.channel != "mix"
-        )
-        first, last = excerpt.samples(self.sample_rate, self._file.frames)
-        blocks = self._blocks(first, last, "int16" if as_stored else "float32")
-        waveform = excerpt.joined(blocks)
+        first, last = excerpt.samples(self.sample_rate, self.num_samples)
+        return self.checked(excerpt.joined(self.blocks(first, last, self.dtype_for(excerpt))))
+
+    def dtype_for(self, excerpt: Excerpt) -> Literal["int16", "float32"]:
+        """Return the type of samples to decode."""
+        is_stored_so = self._file.subtype == "PCM_16"
+        as_stored = excerpt.keep_int16 and is_stored_so and excerpt.channel != "mix"
+        return "int16" if as_stored else "float32"
+
+    def checked(self, waveform: np.ndarray) -> np.ndarray:
+        """Return a waveform, after a check if it was stored as floating point."""
         return _sane(waveform) if self._file.subtype in ("FLOAT", "DOUBLE") else waveform
 
     def close(self) -> None:
         """Close libsndfile's handle."""
         self._file.close()
 
-    def _blocks(
+    def blocks(
         self, first: int, last: int, dtype: Literal["int16", "float32"]
     ) -> Iterator[np.ndarray]:
-        """Yield blocks (samples, channels) from sample `first` up to `last` or the end of the data."""
-        if first:
-            self._file.seek(first)
+        """Yield blocks (samples, channels) from sample `first` up to `last` or the end of the data.
 
-        size = max(1, BLOCK // self._file.channels)
-        while first < last:
+        Called once for each decoder.
+        """
+        position = self._seek(max(0, first - self._lead))
+        size = max(1, BLOCK // self.channels)
+        while position < last:
             try:
-                block = self._file.read(min(size, last - first), dtype=dtype, always_2d=True)
+                block = self._file.read(min(size, last - position), dtype=dtype, always_2d=True)
             except soundfile.LibsndfileError as error:
                 raise AudioError(
-                    f"damaged, or cut short, after sample {first} ({error.error_string})"
+                    f"damaged, or cut short, after sample {position} ({error.error_string})"
                 ) from None
 
             if not len(block):
                 return
 
-            yield block
-            first += len(block)
+            wanted = block[max(0, first - position) :]
+            position += len(block)
+            if len(wanted):
+                yield wanted
+
+    def _seek(self, sample: int) -> int:
+        """Go to a sample, or stay at the first one where libsndfile cannot seek; the position."""
+        if not sample:
+            return 0
+        try:
+            return self._file.seek(sample)
+        except soundfile.LibsndfileError:  # GSM 6.10, G.72x and others are decoded from the start
+            return 0
 
 
 class AvDecoder:

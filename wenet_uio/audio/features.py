@@ -313,8 +313,20 @@ def _extent(file: BinaryIO, offset: int) -> tuple[int, int]:
 
 
 def bytes_between(encoded: memoryview | BinaryIO, start: int, end: int) -> bytes:
-    """Return bytes `start` up to `end` of opened bytes."""
+    """Return bytes `start` up to `end` of opened bytes. The position of a file stays: a decoder may
+    be reading it.
+    """
     if isinstance(encoded, memoryview):
-        return encoded[start:end].tobytes()
-    encoded.seek(start)
-    return encoded.read(max(0, end - start))
+        return bytes(whole_of(encoded)[start:end])
+
+    pieces: list[bytes] = []
+    while start < end and (piece := os.pread(encoded.fileno(), end - start, start)):
+        pieces.append(piece)
+        start += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def whole_of(encoded: memoryview) -> bytes | memoryview:
+    """Return the bytes object behind a view of all of it, which needs no copy."""
+    data = encoded.obj
+    return data if isinstance(data, bytes) and len(data) == len(encoded) else encoded

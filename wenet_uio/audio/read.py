@@ -11,7 +11,6 @@ depend on the data in the file, not on what a header claims.
 from __future__ import annotations
 
 import errno
-import io
 import os
 import stat
 import struct
@@ -47,6 +46,10 @@ from wenet_uio.audio.features import (
     kaldi_features,
     place_of,
 )
+from wenet_uio.audio.flac import MARK as FLAC
+from wenet_uio.audio.joined import open_flac, open_mp3, open_ogg, stream_of
+from wenet_uio.audio.mpeg import ID3, end_of_id3, frame_of
+from wenet_uio.audio.ogg import MARK as OGG
 from wenet_uio.audio.tensors import is_features, is_tensor, load_array, samples_of_array
 from wenet_uio.audio.wav_header import is_whole, wav_is_whole
 from wenet_uio.crashes import rehearse
@@ -266,9 +269,15 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
     if is_tensor(head):
         return _open_array(load_array(bytes_between(encoded, 0, size)))
 
-    stream = io.BytesIO(_without_copy(encoded)) if isinstance(encoded, memoryview) else encoded
+    if head.startswith(ID3):
+        start = end_of_id3(head, 0)
+        if frame_of(bytes_between(encoded, start, start + 4)) is None:
+            # Some programs put the tag before other formats, too.
+            return _open(memoryview(bytes_between(encoded, start, size)))
+
+    stream = stream_of(encoded)
     try:
-        decoder = SndfileDecoder(stream, size)
+        decoder = _sndfile_decoder(encoded, head, size)
         if decoder.is_believable:
             decoder.is_whole = wav_is_whole(head, size)
             return decoder
@@ -284,6 +293,20 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
             return AvDecoder(stream, container)
 
     raise AudioError(_with_advice(reason, head))
+
+
+def _sndfile_decoder(encoded: memoryview | BinaryIO, head: bytes, size: int) -> SndfileDecoder:
+    """Return a decoder for a format of libsndfile."""
+    if head.startswith(OGG):
+        return open_ogg(encoded, size)
+    if head.startswith(FLAC):
+        return open_flac(encoded, size, head)
+
+    start = end_of_id3(head, 0) if head.startswith(ID3) else 0
+    first = head[start : start + 4] or bytes_between(encoded, start, start + 4)
+    if frame_of(first) is not None:
+        return open_mp3(encoded, size, start)
+    return SndfileDecoder(stream_of(encoded), size)
 
 
 def _open_array(array: np.ndarray) -> Decoder:
@@ -308,15 +331,6 @@ def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
         raise AudioError("empty: 0 bytes")
 
     return size, head
-
-
-def _without_copy(encoded: memoryview) -> bytes | memoryview:
-    """Return the bytes object behind a view of all of it, which BytesIO shares.
-
-    BytesIO copies other views.
-    """
-    data = encoded.obj
-    return data if isinstance(data, bytes) and len(data) == len(encoded) else encoded
 
 
 def _with_advice(reason: str, head: bytes) -> str:

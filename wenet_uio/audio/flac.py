@@ -1,0 +1,117 @@
+"""FLAC: whether a file ends where its header says, and the streams of joined files.
+
+Source: RFC 9639.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MARK = b"fLaC"
+STREAM_INFO = 34
+"""Bytes."""
+START = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22", re.DOTALL)
+"""First bytes of a stream: the mark, and the header of its STREAMINFO block."""
+TAIL = 1 << 15
+"""Bytes at the end of a file in which its last frame is looked for, if the header does not state
+the size of its largest frame."""
+
+
+MOST_METADATA = 1 << 14
+"""Bytes before the first frame that are no evidence of a second stream."""
+
+
+class StreamInfo(NamedTuple):
+    """What the header of a stream states; 0 where it is not known."""
+
+    block_size: int
+    """Samples of each frame but the last."""
+    largest_frame: int
+    """Bytes."""
+    num_samples: int
+
+
+def stream_info(head: bytes) -> StreamInfo | None:
+    """Return the STREAMINFO of a file that begins with `head`; None if frames differ in size."""
+    block = head[8 : 8 + STREAM_INFO]
+    if not START.match(head) or len(block) < STREAM_INFO:
+        return None
+
+    least, most = int.from_bytes(block[:2], "big"), int.from_bytes(block[2:4], "big")
+    num_samples = int.from_bytes(block[13:18], "big") & ((1 << 36) - 1)
+    if least != most:
+        return None
+    return StreamInfo(most, int.from_bytes(block[7:10], "big"), num_samples)
+
+
+def ends_as_stated(info: StreamInfo, size: int, tail: bytes) -> bool:
+    """Tell whether a file of `size` bytes is one stream that ends where its header says.
+
+    The last frame must be the last one that the header states, and there must not be more bytes
+    than such frames can have. Two joined streams of one length, to the sample, may pass if their
+    frames are small; whoever reads all of the file sees them.
+
+    Args:
+        tail: last bytes of the file, with its last frame.
+    """
+    frames = -(-info.num_samples // info.block_size)
+    if info.largest_frame and size > MOST_METADATA + frames * info.largest_frame:
+        return False
+
+    last, offset = frames - 1, len(tail)
+    while (offset := tail.rfind(b"\xff\xf8", 0, offset)) >= 0:
+        number = _frame_number(tail, offset)
+        if number is not None:
+            return number == last
+    return False
+
+
+def _frame_number(tail: bytes, offset: int) -> int | None:
+    """Return the number of the frame whose header is at `offset`; None if no header is there."""
+    header = tail[offset : offset + 16]
+    if len(header) < 16 or header[2] >> 4 == 0 or header[2] & 15 == 15 or header[3] & 1:
+        return None
+
+    coded = _coded_number(header[4:])
+    if coded is None:
+        return None
+
+    number, length = coded
+    size_code, rate_code = header[2] >> 4, header[2] & 15
+    length += {6: 1, 7: 2}.get(size_code, 0) + {12: 1, 13: 2, 14: 2}.get(rate_code, 0)
+    end = 4 + length
+    return number if _crc8(header[:end]) == header[end] else None
+
+
+def _coded_number(data: bytes) -> tuple[int, int] | None:
+    """Return a number that is coded like a character of UTF-8, and its bytes."""
+    first = data[0]
+    if first < 0x80:
+        return first, 1
+
+    length = next((bit for bit in range(8) if not first & (0x80 >> bit)), 8)
+    more = data[1:length]
+    if not 2 <= length <= 7 or any(byte >> 6 != 2 for byte in more):
+        return None
+
+    number = first & ((1 << (7 - length)) - 1)
+    for byte in more:
+        number = number << 6 | byte & 0x3F
+    return number, length
+
+
+def _crc8(header: bytes) -> int:
+    """Return the CRC-8 of a frame header, with the polynomial x^8 + x^2 + x + 1."""
+    crc = 0
+    for byte in header:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc << 1 ^ 7 * (crc >> 7)) & 0xFF
+    return crc
+
+
+def streams_of(data: bytes) -> list[tuple[int, int]]:
+    """Return first byte and end of each stream of a file; several if files were joined."""
+    starts = [match.start() for match in START.finditer(data)]
+    return list(zip(starts, [*starts[1:], len(data)], strict=True))
