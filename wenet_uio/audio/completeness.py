@@ -10,7 +10,7 @@ import io
 import soundfile
 
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.audio.read import decodes
+from wenet_uio.audio.read import audio_info, decodes, read_signal
 from wenet_uio.audio.wav_header import NEAR_END, bytes_of_samples, is_whole
 
 LENGTH_TOLERANCE = 0.1
@@ -36,8 +36,7 @@ def require_whole(audio: bytes) -> None:
 
     Only a block near the end is decoded.
 
-    Ogg, which has no length in its header, and formats that libsndfile does not read are not
-    checked.
+    Formats that libsndfile does not read are not checked.
 
     Raises:
         AudioError: more than 2 % of the samples are missing.
@@ -51,17 +50,15 @@ def require_whole(audio: bytes) -> None:
         return
 
     try:
-        file = soundfile.SoundFile(io.BytesIO(audio))
+        soundfile.SoundFile(io.BytesIO(audio)).close()
     except soundfile.LibsndfileError:
         return
 
-    with file:
-        try:
-            file.seek(int(file.frames * NEAR_END))
-            samples_near_end = len(file.read(1))
-        except soundfile.LibsndfileError as error:
-            raise AudioError(f"cut short or damaged near its end: {error.error_string}") from None
-        if not samples_near_end:
-            raise AudioError(
-                f"cut short: the header claims {file.frames} samples, the last of them are missing"
-            )
+    info = audio_info(audio)
+    try:
+        read_signal(audio, NEAR_END * info.num_samples / info.sample_rate)
+    except AudioError as error:
+        raise AudioError(
+            f"cut short or damaged: the header claims {info.num_samples} samples; the last of them: "
+            f"{error}"
+        ) from None

@@ -113,6 +113,27 @@ def test_a_packed_tar_that_is_cut_short_gives_the_part_before_the_cut(make_lists
     assert open(tar, "rb").read().startswith(part)
 
 
+def flipped(data, bit):
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_a_gzip_with_another_checksum_is_refused(tmp_path):
+    content = bytes(range(256)) * 40
+    packed = gzip.compress(content, mtime=0)
+    # The first 10 bytes are the header: its time and system mean nothing.
+    damages = {f"bit {bit}": flipped(packed, bit) for bit in range(80, 8 * len(packed), 7)}
+    damages |= {f"without {n} bytes": packed[:-n] for n in range(1, 9)}
+    for damage, data in damages.items():
+        (tmp_path / f"{damage}.tar.gz").write_bytes(data)
+        with pytest.raises(OSError, match="the gzip is damaged or has lost its end"):
+            raise AssertionError(len(objects.read_bytes(tmp_path / f"{damage}.tar.gz")))
+
+    (tmp_path / "joined.tar.gz").write_bytes(packed + packed + bytes(512))
+    assert objects.read_bytes(tmp_path / "joined.tar.gz") == content * 2
+
+
 def test_remote_globs_expand_where_stores_can_list(folder, tmp_path):
     for name in ("b.tar", "a.tar"):
         with tarfile.open(folder / name, "w"):

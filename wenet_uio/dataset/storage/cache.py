@@ -13,7 +13,6 @@ Files below the folder of the cache (`aa` is the start of the hash of the URI):
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
@@ -102,15 +101,30 @@ def unpacked(
 
 
 def unpack_gzip(packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
-    """Pass the contents of an open gzip file to `write`; a damaged file gives the part before the
-    damage.
+    """Pass the contents of an open gzip file to `write`.
+
+    A gzip has one checksum of all its contents. Where it differs, nobody knows which sample is
+    wrong, so the file is refused. Of a file that is cut short the part before the cut is right: the
+    tar in it has no end mark, which whoever scans it reports.
+
+    Raises:
+        StorageError: the file is damaged, or is no gzip, or only its checksum is missing.
     """
-    with gzip.open(packed) as plain:
-        try:
-            while chunk := plain.read1(1 << 20):
-                write(chunk)
-        except (EOFError, gzip.BadGzipFile, zlib.error):
-            return
+    inflater = zlib.decompressobj(wbits=31)  # 31: gzip, with its checksum
+    try:
+        while data := packed.read(1 << 20):
+            while data:
+                write(inflater.decompress(data, 1 << 24))
+                data = inflater.unconsumed_tail or inflater.unused_data.lstrip(b"\0")
+                if inflater.eof and data:  # several files that were joined
+                    inflater = zlib.decompressobj(wbits=31)
+
+        if not inflater.eof:
+            # Where only the checksum and the length are missing, these bytes are wrong ones. A cut
+            # in the contents takes them as contents, which are not wanted.
+            inflater.decompress(b"\xff" * 8)
+    except zlib.error as error:
+        raise StorageError(f"the gzip is damaged or has lost its end ({error})") from None
 
 
 def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:
