@@ -125,10 +125,17 @@ def test_a_gzip_with_another_checksum_is_refused(tmp_path):
     # The first 10 bytes are the header: its time and system mean nothing.
     damages = {f"bit {bit}": flipped(packed, bit) for bit in range(80, 8 * len(packed), 7)}
     damages |= {f"without {n} bytes": packed[:-n] for n in range(1, 9)}
+    refused = 0
     for damage, data in damages.items():
         (tmp_path / f"{damage}.tar.gz").write_bytes(data)
-        with pytest.raises(OSError, match="the gzip is damaged or has lost its end"):
-            raise AssertionError(len(objects.read_bytes(tmp_path / f"{damage}.tar.gz")))
+        try:
+            # A bit may be one that means nothing: padding before the checksum.
+            assert objects.read_bytes(tmp_path / f"{damage}.tar.gz") == content, damage
+        except OSError as error:
+            assert "the gzip is damaged or has lost its end" in str(error), damage
+            refused += 1
+
+    assert refused >= len(damages) - 1
 
     (tmp_path / "joined.tar.gz").write_bytes(packed + packed + bytes(512))
     assert objects.read_bytes(tmp_path / "joined.tar.gz") == content * 2
