@@ -229,6 +229,7 @@ class SndfileDecoder:
         # With a file descriptor, libsndfile does not call Python for each block.
         file = stream if isinstance(stream, io.BytesIO) else stream.fileno()
         self._file = soundfile.SoundFile(file, closefd=False)
+        self._stream = stream  # stays open as long as libsndfile reads it
         self._lead = lead
         self.sample_rate = self._file.samplerate
         self.num_samples = self._file.frames

@@ -22,6 +22,16 @@ MOST_METADATA = 1 << 14
 """Bytes before the first frame that are no evidence of a second stream."""
 
 
+def _remainder(byte: int) -> int:
+    for _ in range(8):
+        byte = byte << 1 ^ 0x107 * (byte >> 7)
+    return byte
+
+
+CRC8 = bytes(map(_remainder, range(256)))
+"""{byte: its remainder} of the checksum of frame headers."""
+
+
 class StreamInfo(NamedTuple):
     """What the header of a stream states; 0 where it is not known."""
 
@@ -30,6 +40,9 @@ class StreamInfo(NamedTuple):
     largest_frame: int
     """Bytes."""
     num_samples: int
+    sample_rate: int
+    """Hz."""
+    channels: int
 
 
 def stream_info(head: bytes) -> StreamInfo | None:
@@ -39,10 +52,18 @@ def stream_info(head: bytes) -> StreamInfo | None:
         return None
 
     least, most = int.from_bytes(block[:2], "big"), int.from_bytes(block[2:4], "big")
-    num_samples = int.from_bytes(block[13:18], "big") & ((1 << 36) - 1)
     if least != most:
         return None
-    return StreamInfo(most, int.from_bytes(block[7:10], "big"), num_samples)
+
+    # 20 bits of sample rate, 3 of channels less one, 5 of bits a sample less one, 36 of samples
+    packed = int.from_bytes(block[10:18], "big")
+    return StreamInfo(
+        block_size=most,
+        largest_frame=int.from_bytes(block[7:10], "big"),
+        num_samples=packed & ((1 << 36) - 1),
+        sample_rate=packed >> 44,
+        channels=(packed >> 41 & 7) + 1,
+    )
 
 
 def ends_as_stated(info: StreamInfo, size: int, tail: bytes) -> bool:
@@ -105,9 +126,7 @@ def _crc8(header: bytes) -> int:
     """Return the CRC-8 of a frame header, with the polynomial x^8 + x^2 + x + 1."""
     crc = 0
     for byte in header:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc << 1 ^ 7 * (crc >> 7)) & 0xFF
+        crc = CRC8[crc ^ byte]
     return crc
 
 

@@ -85,7 +85,7 @@ class PartsDecoder:
             part.close()
 
 
-class JoinableDecoder(SndfileDecoder):
+class JoinableDecoder:
     """A format whose files may be joined; `parts_of` finds the parts in all bytes of a file."""
 
     def __init__(
@@ -94,7 +94,7 @@ class JoinableDecoder(SndfileDecoder):
         size: int,
         parts_of: Callable[[bytes], Sequence[Part]],
         *,
-        header_is_proof: bool,
+        stated: AudioInfo | None,
         starts_are_sure: bool = True,
         lead: int = 0,
     ) -> None:
@@ -102,39 +102,52 @@ class JoinableDecoder(SndfileDecoder):
 
         Args:
             parts_of: finds the parts.
-            header_is_proof: the header states the length of the whole file.
+            stated: what the header says, if it is a proof; libsndfile then opens the file when it
+                is read. None: libsndfile opens it now.
             starts_are_sure: the first part is read right by its header, even if others follow.
             lead: see SndfileDecoder.
         """
-        super().__init__(stream_of(encoded), size, lead)
         self._encoded, self._size, self._parts_of = encoded, size, parts_of
-        self._header_is_proof, self._starts_are_sure = header_is_proof, starts_are_sure
+        self._stated, self._starts_are_sure, self._lead = stated, starts_are_sure, lead
+        self._opened: SndfileDecoder | None = None
         self._parts: PartsDecoder | None = None
+        self.sample_rate = (stated or self._first()).sample_rate
+        """Hz."""
 
     def info(self) -> AudioInfo:
         """Return the length and format, from the header if it is a proof."""
-        parts = None if self._header_is_proof else self._all_parts()
-        return super().info() if parts is None else parts.info()
+        return self._stated or (self._all_parts() or self._first()).info()
+
+    @property
+    def is_believable(self) -> bool:
+        """As SndfileDecoder.is_believable."""
+        return self._stated is not None or self._first().is_believable
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
         """Return the waveform (samples,) of a segment."""
-        is_inside = (
-            self._starts_are_sure
-            and excerpt.end is not None
-            and excerpt.end * self.sample_rate <= self.num_samples
-        )
-        if is_inside or (self._header_is_proof and not self._starts_are_sure):
-            return super().read(excerpt)
+        if self._starts_are_sure:
+            is_sure = (
+                excerpt.end is not None
+                and excerpt.end * self.sample_rate <= self._first().num_samples
+            )
+        else:
+            is_sure = self._stated is not None
 
         # Whoever reads all of a file can afford to look for parts, whatever its header says.
-        parts = self._all_parts()
-        return super().read(excerpt) if parts is None else parts.read(excerpt)
+        parts = None if is_sure else self._all_parts()
+        return (parts or self._first()).read(excerpt)
 
     def close(self) -> None:
         """Close the handles."""
-        super().close()
-        if self._parts is not None:
-            self._parts.close()
+        for decoder in (self._opened, self._parts):
+            if decoder is not None:
+                decoder.close()
+
+    def _first(self) -> SndfileDecoder:
+        """Return a decoder of the file as libsndfile reads it, which may be its first part."""
+        if self._opened is None:
+            self._opened = SndfileDecoder(stream_of(self._encoded), self._size, self._lead)
+        return self._opened
 
     def _all_parts(self) -> PartsDecoder | None:
         """Return a decoder of the parts; None if the file is one part that libsndfile reads."""
@@ -147,14 +160,17 @@ class JoinableDecoder(SndfileDecoder):
         return self._parts
 
 
-def open_mp3(encoded: memoryview | BinaryIO, size: int, start: int) -> JoinableDecoder:
-    """Return a decoder of an mp3 whose first frame is at byte `start`."""
-    head = bytes_between(encoded, start, start + 512)
+def open_mp3(encoded: memoryview | BinaryIO, size: int, head: bytes, start: int) -> JoinableDecoder:
+    """Return a decoder of an mp3 that begins with `head`, and whose first frame is at byte
+    `start`.
+    """
+    head = head[start:] if start + mpeg.FIRST_BYTES <= len(head) else b""
+    head = head or bytes_between(encoded, start, start + mpeg.FIRST_BYTES)
     return JoinableDecoder(
         encoded,
         size,
         _mp3_parts,
-        header_is_proof=mpeg.states_its_length(head, size - start),
+        stated=mpeg.stated_length(head, size - start),
         starts_are_sure=False,
         lead=LEAD,
     )
@@ -172,22 +188,19 @@ def _mp3_parts(data: bytes) -> list[Part]:
 
 def open_ogg(encoded: memoryview | BinaryIO, size: int) -> JoinableDecoder:
     """Return a decoder of an Ogg."""
-    return JoinableDecoder(
-        encoded, size, partial(_slices, spans_of=ogg.links_of), header_is_proof=False
-    )
+    return JoinableDecoder(encoded, size, partial(_slices, spans_of=ogg.links_of), stated=None)
 
 
 def open_flac(encoded: memoryview | BinaryIO, size: int, head: bytes) -> JoinableDecoder:
     """Return a decoder of a FLAC that begins with `head`."""
+    stated = None
     info = flac.stream_info(head)
-    is_proof = False
     if info is not None and info.num_samples:
         tail = bytes_between(encoded, max(0, size - (2 * info.largest_frame or flac.TAIL)), size)
-        is_proof = flac.ends_as_stated(info, size, tail)
+        if flac.ends_as_stated(info, size, tail):
+            stated = AudioInfo(info.num_samples, info.sample_rate, info.channels)
 
-    return JoinableDecoder(
-        encoded, size, partial(_slices, spans_of=flac.streams_of), header_is_proof=is_proof
-    )
+    return JoinableDecoder(encoded, size, partial(_slices, spans_of=flac.streams_of), stated=stated)
 
 
 def _slices(data: bytes, spans_of: Callable[[bytes], Sequence[tuple[int, int]]]) -> list[Part]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.decoders import AudioError, AudioInfo
 
 ID3 = b"ID3"
 ID3_HEADER = 10
@@ -32,6 +32,10 @@ KBITS = {
 """{is MPEG 1: kbit/s by index}, layer III."""
 RATES = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
 """{version in the header: Hz by index}: MPEG 1, 2 and 2.5."""
+DECODER_DELAY = 529
+"""Samples by which a decoder of layer III is late."""
+FIRST_BYTES = 200
+"""Bytes of a frame that hold a header of length and LAME's tag."""
 SLACK = 2
 """Frames by which an encoder's count may be wrong: some count the frame of the header itself."""
 MIDDLE_BIT_RATE = 9
@@ -99,10 +103,9 @@ def frame_of(header: bytes) -> Frame | None:
 
 def end_of_id3(data: bytes, offset: int) -> int:
     """Return the first byte after an ID3v2 tag at `offset`; its size has 7 bits a byte."""
-    sizes = data[offset + 6 : offset + ID3_HEADER]
-    has_footer = bool(data[offset + 5] & 0x10)
-    size = sum(byte << 7 * place for place, byte in enumerate(reversed(sizes)))
-    return offset + ID3_HEADER + size + ID3_HEADER * has_footer
+    flags, a, b, c, d = data[offset + 5 : offset + ID3_HEADER]
+    footer = ID3_HEADER if flags & 0x10 else 0
+    return offset + ID3_HEADER + (a << 21 | b << 14 | c << 7 | d) + footer
 
 
 def info_of(data: bytes, offset: int, frame: Frame) -> Info | None:
@@ -117,18 +120,31 @@ def info_of(data: bytes, offset: int, frame: Frame) -> Info | None:
     return Info(frames, numbers[0] if flags & 2 else None)
 
 
-def states_its_length(head: bytes, size: int) -> bool:
-    """Tell whether the header of length at the beginning of an mp3 covers all of it.
+def stated_length(head: bytes, size: int) -> AudioInfo | None:
+    """Return the length and format that the header of length at the beginning of an mp3 states;
+    None if there is none, or if it does not cover all of the file.
+
+    The samples are those that libmpg123 gives: without the delay of encoder and decoder, and
+    without the silence at the end, as LAME's tag states both.
 
     Args:
-        head: first bytes, from the first frame on.
+        head: FIRST_BYTES, from the first frame on.
         size: bytes from the first frame to the end of the file.
     """
     frame = frame_of(head[:4])
     info = info_of(head, 0, frame) if frame else None
-    if info is None or not info.frames or not info.size:
-        return False
-    return 0 <= size - info.size <= ID3_V1
+    if frame is None or info is None or not info.frames or not info.size:
+        return None
+    if not 0 <= size - info.size <= ID3_V1:
+        return None
+
+    (flags,) = struct.unpack_from(">I", head, frame.info_offset + 4)
+    # After the number of frames and bytes may come a table of 100 bytes and a quality.
+    tag = frame.info_offset + 16 + 100 * (flags >> 2 & 1) + 4 * (flags >> 3 & 1)
+    delays = int.from_bytes(head[tag + 21 : tag + 24], "big")
+    silence = (delays >> 12) + max(delays & 0xFFF, DECODER_DELAY)
+    channels = 1 if head[3] >> 6 == 3 else 2
+    return AudioInfo(max(0, info.frames * frame.samples - silence), frame.rate, channels)
 
 
 def parts_of(data: bytes) -> list[Part]:

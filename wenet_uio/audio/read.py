@@ -14,6 +14,7 @@ import errno
 import os
 import stat
 import struct
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial, wraps
@@ -47,7 +48,7 @@ from wenet_uio.audio.features import (
     place_of,
 )
 from wenet_uio.audio.flac import MARK as FLAC
-from wenet_uio.audio.joined import open_flac, open_mp3, open_ogg, stream_of
+from wenet_uio.audio.joined import JoinableDecoder, open_flac, open_mp3, open_ogg, stream_of
 from wenet_uio.audio.mpeg import ID3, end_of_id3, frame_of
 from wenet_uio.audio.ogg import MARK as OGG
 from wenet_uio.audio.tensors import is_features, is_tensor, load_array, samples_of_array
@@ -65,11 +66,17 @@ SAMPLE_RATES = (1_000, 768_000)
 """Lowest and highest sample rate in Hz; a header with another rate is damaged."""
 HEAD = 4096
 """Bytes; a plain wav file whose samples begin later is left to libsndfile."""
+W64 = b"riff"
 WAVE_FORMAT_PCM = 1
 MOST_CHANNELS = 1024
 """The limit of libsndfile."""
 WHOLE = Place("")
 """The place of bytes in memory: all of them."""
+COUNTED = (".m4a", ".mp4", ".aac", ".webm", ".mka", ".mkv", ".wma", ".mp3", ".ogg", ".opus", ".ts")
+"""Suffixes of formats whose samples may have to be counted, which takes as long as decoding. A long
+recording is asked for once for each of its segments, so its length is remembered."""
+MOST_COUNTED = 1024
+_counted: dict[tuple[str, int, int] | None, AudioInfo] = {}
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of opening a file that are not the fault of the file."""
 AV_CONTAINERS = (
@@ -78,12 +85,21 @@ AV_CONTAINERS = (
     (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "asf"),  # wma
     (0, b"\xff\xf1", "aac"),
     (0, b"\xff\xf9", "aac"),
+    (0, b"\x0b\x77", "ac3"),
     (0, b"#!AMR", "amr"),
     (0, b"OggS", "ogg"),  # with a codec that libsndfile does not decode
     (0, b"fLaC", "flac"),  # written to a pipe, without its length
+    (8, b"AVI ", "avi"),
+    (0, b"RIFF", "wav"),  # with a codec that libsndfile does not decode
+    (0, b"BW64", "wav"),
+    (0, b"FLV", "flv"),
+    (0, b"wvpk", "wv"),
+    (0, b"TTA1", "tta"),
+    (0, b"MAC ", "ape"),
+    (188, b"\x47", "mpegts"),  # a packet has 188 bytes and begins so
 )
 """Offset and bytes that identify a format, and the FFmpeg demuxer for it. No other demuxer is ever
-used."""
+used: some of them open further files and URLs."""
 
 
 def decodes(
@@ -125,6 +141,10 @@ def audio_info(source: Source) -> AudioInfo:
     Raises:
         AudioError: the audio cannot be read, or has no samples.
     """
+    identity = _identity(source) if isinstance(source, str) and source.endswith(COUNTED) else None
+    if identity in _counted:
+        return _counted[identity]
+
     with _decoder(source) as decoder:
         info = decoder.info()
         if info.num_samples <= 0:
@@ -132,7 +152,20 @@ def audio_info(source: Source) -> AudioInfo:
         if info.num_samples > MOST_SAMPLES:
             raise AudioError(f"more than {MOST_SAMPLES} samples; split it into shorter files")
 
-        return info
+    if identity is not None:
+        if len(_counted) >= MOST_COUNTED:
+            _counted.pop(next(iter(_counted)))
+        _counted[identity] = info
+    return info
+
+
+def _identity(path: str) -> tuple[str, int, int] | None:
+    """Return a path, with size and time in ns of its file; None if there is no file."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - runs for every file that is indexed
+    except OSError:
+        return None
+    return path, status.st_size, status.st_mtime_ns
 
 
 def read_audio(
@@ -211,7 +244,7 @@ def _decoder(source: Source) -> Iterator[Decoder]:
             # A pipe or a folder would block, or raise an error that says less.
             if not stat.S_ISREG(os.stat(place.path).st_mode):  # noqa: PTH116 - runs for every file that is read
                 raise AudioError("not a file")
-            opened = open(place.path, "rb")  # noqa: SIM115 - closed below
+            opened = open(place.path, "rb", buffering=0)  # noqa: SIM115 - closed below
         else:
             place, opened = WHOLE, nullcontext(memoryview(source))
 
@@ -279,7 +312,8 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
     try:
         decoder = _sndfile_decoder(encoded, head, size)
         if decoder.is_believable:
-            decoder.is_whole = wav_is_whole(head, size)
+            if isinstance(decoder, SndfileDecoder):
+                decoder.is_whole = wav_is_whole(head, size)
             return decoder
 
         reason = f"its header claims {decoder.info().num_samples} samples in {size} bytes"
@@ -287,15 +321,29 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
     except soundfile.LibsndfileError as error:
         reason = error.error_string
 
+    container = _container_of(head)
+    if container is None:
+        raise AudioError(_with_advice(reason, head))
+
+    stream.seek(0)
+    try:
+        return AvDecoder(stream, container)
+    except AudioError as error:
+        # A wav that libsndfile should have read is damaged: it says what is wrong with it.
+        raise error if container != "wav" else AudioError(_with_advice(reason, head)) from None
+
+
+def _container_of(head: bytes) -> str | None:
+    """Return FFmpeg's demuxer for a file that begins with `head`; None if there is none."""
     for offset, mark, container in AV_CONTAINERS:
-        if head[offset : offset + len(mark)] == mark:
-            stream.seek(0)
-            return AvDecoder(stream, container)
-
-    raise AudioError(_with_advice(reason, head))
+        if head.startswith(mark, offset):
+            return None if container == "mpegts" and head[:1] != mark else container
+    return None
 
 
-def _sndfile_decoder(encoded: memoryview | BinaryIO, head: bytes, size: int) -> SndfileDecoder:
+def _sndfile_decoder(
+    encoded: memoryview | BinaryIO, head: bytes, size: int
+) -> SndfileDecoder | JoinableDecoder:
     """Return a decoder for a format of libsndfile."""
     if head.startswith(OGG):
         return open_ogg(encoded, size)
@@ -305,7 +353,14 @@ def _sndfile_decoder(encoded: memoryview | BinaryIO, head: bytes, size: int) -> 
     start = end_of_id3(head, 0) if head.startswith(ID3) else 0
     first = head[start : start + 4] or bytes_between(encoded, start, start + 4)
     if frame_of(first) is not None:
-        return open_mp3(encoded, size, start)
+        return open_mp3(encoded, size, head, start)
+    if head.startswith(W64) and isinstance(encoded, memoryview):
+        # libsndfile reads W64 of other programs from files alone.
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the decoder
+        file.write(encoded)
+        file.seek(0)
+        return SndfileDecoder(file, size)
+
     return SndfileDecoder(stream_of(encoded), size)
 
 
@@ -324,8 +379,8 @@ def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
     if isinstance(encoded, memoryview):
         size, head = len(encoded), encoded[:HEAD].tobytes()
     else:
-        size, head = os.fstat(encoded.fileno()).st_size, encoded.read(HEAD)
-        encoded.seek(0)
+        file = encoded.fileno()
+        size, head = os.fstat(file).st_size, os.pread(file, HEAD, 0)
 
     if not size:
         raise AudioError("empty: 0 bytes")
