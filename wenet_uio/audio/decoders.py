@@ -214,6 +214,14 @@ class WavDecoder:
         """Nothing to free."""
 
 
+class Known(NamedTuple):
+    """What is known of audio better than libsndfile knows it; None: it is right."""
+
+    num_samples: int | None = None
+    last_seek: int | None = None
+    """Sample beyond which seeking is not right; what follows is decoded from there."""
+
+
 class SndfileDecoder:
     """Reads the formats of libsndfile."""
 
@@ -231,6 +239,7 @@ class SndfileDecoder:
         self._file = soundfile.SoundFile(file, closefd=False)
         self._stream = stream  # stays open as long as libsndfile reads it
         self._lead = lead
+        self._last_seek: int | None = None
         self.sample_rate = self._file.samplerate
         self.num_samples = self._file.frames
         self.is_believable = self._file.frames <= SAMPLES_A_BYTE * size
@@ -254,6 +263,12 @@ class SndfileDecoder:
         first, last = excerpt.samples(self.sample_rate, self.num_samples)
         return self.checked(excerpt.joined(self.blocks(first, last, self.dtype_for(excerpt))))
 
+    def know(self, known: Known) -> None:
+        """Take what is known better, before the first reading."""
+        self._last_seek = known.last_seek
+        if known.num_samples is not None:
+            self.num_samples = known.num_samples
+
     def dtype_for(self, excerpt: Excerpt) -> Literal["int16", "float32"]:
         """Return the type of samples to decode."""
         is_stored_so = self._file.subtype == "PCM_16"
@@ -275,7 +290,8 @@ class SndfileDecoder:
 
         Called once for each decoder.
         """
-        position = self._seek(max(0, first - self._lead))
+        start = max(0, first - self._lead)
+        position = self._seek(start if self._last_seek is None else min(start, self._last_seek))
         size = max(1, BLOCK // self.channels)
         while position < last:
             try:

@@ -8,14 +8,15 @@ there are, and each of them is decoded by libsndfile.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import BinaryIO, NamedTuple
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from wenet_uio.audio import flac, mpeg, ogg
-from wenet_uio.audio.decoders import AudioError, AudioInfo, Excerpt, SndfileDecoder
+from wenet_uio.audio.decoders import AudioError, AudioInfo, Excerpt, Known, SndfileDecoder
 from wenet_uio.audio.features import bytes_between, whole_of
 
 LEAD = 16 * 1152
@@ -23,19 +24,36 @@ LEAD = 16 * 1152
 bytes back, which are 15 frames of the lowest bit rate."""
 
 
+Span = TypeVar("Span")
+
+
 class Part(NamedTuple):
     """A part of a file, as libsndfile reads it."""
 
     data: bytes
-    num_samples: int | None = None
-    """None: its header tells."""
+    known: Known = Known()
 
     def decoder(self, lead: int) -> SndfileDecoder:
         """Return a decoder of the part."""
         decoder = SndfileDecoder(io.BytesIO(self.data), len(self.data), lead)
-        if self.num_samples is not None:
-            decoder.num_samples = self.num_samples
+        decoder.know(self.known)
         return decoder
+
+
+@dataclass(frozen=True)
+class Joinable(Generic[Span]):
+    """How the parts of a format are found."""
+
+    spans_of: Callable[[bytes], Sequence[Span]]
+    """Finds the parts in all bytes of a file. It raises an AudioError if the file is damaged."""
+    part: Callable[[bytes, Span], Part]
+    """Cuts out a part."""
+    is_plain: Callable[[Span], bool]
+    """Whether libsndfile reads the file as it is, if this is its only part."""
+    known: Callable[[Span], Known]
+    """What libsndfile does not know of a plain part."""
+    lead: int = 0
+    """See SndfileDecoder."""
 
 
 class PartsDecoder:
@@ -86,78 +104,88 @@ class PartsDecoder:
 
 
 class JoinableDecoder:
-    """A format whose files may be joined; `parts_of` finds the parts in all bytes of a file."""
+    """A file that may be joined of several."""
 
     def __init__(
         self,
         encoded: memoryview | BinaryIO,
         size: int,
-        parts_of: Callable[[bytes], Sequence[Part]],
-        *,
-        stated: AudioInfo | None,
-        starts_are_sure: bool = True,
-        lead: int = 0,
+        joinable: Joinable[Any],
+        stated: AudioInfo | None = None,
     ) -> None:
         """Open audio of `size` bytes.
 
         Args:
-            parts_of: finds the parts.
             stated: what the header says, if it is a proof; libsndfile then opens the file when it
                 is read. None: libsndfile opens it now.
-            starts_are_sure: the first part is read right by its header, even if others follow.
-            lead: see SndfileDecoder.
         """
-        self._encoded, self._size, self._parts_of = encoded, size, parts_of
-        self._stated, self._starts_are_sure, self._lead = stated, starts_are_sure, lead
-        self._opened: SndfileDecoder | None = None
-        self._parts: PartsDecoder | None = None
-        self.sample_rate = (stated or self._first()).sample_rate
-        """Hz."""
+        self._encoded, self._size = encoded, size
+        self._joinable, self._stated = joinable, stated
+        self._opened: SndfileDecoder | PartsDecoder | None = None
+        self.is_believable = True
+        """As SndfileDecoder.is_believable."""
+
+        if stated is not None:
+            self.sample_rate = stated.sample_rate
+            return
+
+        self._opened = first = self._first()
+        self.is_believable = first.is_believable
+        self.sample_rate = first.sample_rate
 
     def info(self) -> AudioInfo:
         """Return the length and format, from the header if it is a proof."""
-        return self._stated or (self._all_parts() or self._first()).info()
-
-    @property
-    def is_believable(self) -> bool:
-        """As SndfileDecoder.is_believable."""
-        return self._stated is not None or self._first().is_believable
+        return self._stated or self._whole().info()
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
         """Return the waveform (samples,) of a segment."""
-        if self._starts_are_sure:
-            is_sure = (
-                excerpt.end is not None
-                and excerpt.end * self.sample_rate <= self._first().num_samples
-            )
-        else:
-            is_sure = self._stated is not None
+        if self._stated is None or excerpt.end is None:
+            # Whoever reads to the end can afford to look for parts, whatever the header says.
+            return self._whole().read(excerpt)
 
-        # Whoever reads all of a file can afford to look for parts, whatever its header says.
-        parts = None if is_sure else self._all_parts()
-        return (parts or self._first()).read(excerpt)
+        self._opened = self._opened or self._first()
+        return self._opened.read(excerpt)
 
     def close(self) -> None:
         """Close the handles."""
-        for decoder in (self._opened, self._parts):
-            if decoder is not None:
-                decoder.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def _first(self) -> SndfileDecoder:
         """Return a decoder of the file as libsndfile reads it, which may be its first part."""
-        if self._opened is None:
-            self._opened = SndfileDecoder(stream_of(self._encoded), self._size, self._lead)
+        return SndfileDecoder(stream_of(self._encoded), self._size, self._joinable.lead)
+
+    def _whole(self) -> SndfileDecoder | PartsDecoder:
+        """Return a decoder of all parts."""
+        joinable, lead = self._joinable, self._joinable.lead
+        spans = self._spans()
+        if len(spans) == 1 and joinable.is_plain(spans[0]):
+            first = self._opened if isinstance(self._opened, SndfileDecoder) else self._first()
+            first.know(joinable.known(spans[0]))
+            self._opened = first
+        elif not isinstance(self._opened, PartsDecoder):
+            self.close()
+            data = bytes_between(self._encoded, 0, self._size)
+            parts = [joinable.part(data, span) for span in spans]
+            self._opened = PartsDecoder([part.decoder(lead) for part in parts])
+
         return self._opened
 
-    def _all_parts(self) -> PartsDecoder | None:
-        """Return a decoder of the parts; None if the file is one part that libsndfile reads."""
-        if self._parts is None:
-            data = bytes_between(self._encoded, 0, self._size)
-            parts = self._parts_of(data)
-            if len(parts) == 1 and parts[0] == Part(data):
-                return None
-            self._parts = PartsDecoder([part.decoder(self._lead) for part in parts])
-        return self._parts
+    def _spans(self) -> Sequence[Any]:
+        """Return where the parts are; remembered for files, whose segments are read one by one."""
+        key = None
+        if not isinstance(self._encoded, memoryview):
+            status = os.fstat(self._encoded.fileno())
+            key = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+        spans = _spans_of_files.get(key)
+        if spans is None:
+            spans = self._joinable.spans_of(bytes_between(self._encoded, 0, self._size))
+            if key is not None:
+                if len(_spans_of_files) >= MOST_FILES:
+                    _spans_of_files.pop(next(iter(_spans_of_files)))
+                _spans_of_files[key] = spans
+        return spans
 
 
 def open_mp3(encoded: memoryview | BinaryIO, size: int, head: bytes, start: int) -> JoinableDecoder:
@@ -166,29 +194,12 @@ def open_mp3(encoded: memoryview | BinaryIO, size: int, head: bytes, start: int)
     """
     head = head[start:] if start + mpeg.FIRST_BYTES <= len(head) else b""
     head = head or bytes_between(encoded, start, start + mpeg.FIRST_BYTES)
-    return JoinableDecoder(
-        encoded,
-        size,
-        _mp3_parts,
-        stated=mpeg.stated_length(head, size - start),
-        starts_are_sure=False,
-        lead=LEAD,
-    )
-
-
-def _mp3_parts(data: bytes) -> list[Part]:
-    return [
-        Part(
-            mpeg.with_length(data, part),
-            part.num_samples if part.is_constant and not part.has_info else None,
-        )
-        for part in mpeg.parts_of(data)
-    ]
+    return JoinableDecoder(encoded, size, MP3, mpeg.stated_length(head, size - start))
 
 
 def open_ogg(encoded: memoryview | BinaryIO, size: int) -> JoinableDecoder:
     """Return a decoder of an Ogg."""
-    return JoinableDecoder(encoded, size, partial(_slices, spans_of=ogg.links_of), stated=None)
+    return JoinableDecoder(encoded, size, OGG)
 
 
 def open_flac(encoded: memoryview | BinaryIO, size: int, head: bytes) -> JoinableDecoder:
@@ -200,15 +211,40 @@ def open_flac(encoded: memoryview | BinaryIO, size: int, head: bytes) -> Joinabl
         if flac.ends_as_stated(info, size, tail):
             stated = AudioInfo(info.num_samples, info.sample_rate, info.channels)
 
-    return JoinableDecoder(encoded, size, partial(_slices, spans_of=flac.streams_of), stated=stated)
+    return JoinableDecoder(encoded, size, FLAC, stated)
 
 
-def _slices(data: bytes, spans_of: Callable[[bytes], Sequence[tuple[int, int]]]) -> list[Part]:
-    """Return the parts; all bytes if there is one."""
-    spans = spans_of(data)
-    if len(spans) <= 1:
-        return [Part(data)]
-    return [Part(data[start:end]) for start, end in spans]
+def _of_mp3(part: mpeg.Part) -> Known:
+    is_stated = part.has_info or not part.is_constant
+    return Known(num_samples=None if is_stated else part.num_samples)
+
+
+def _of_ogg(link: ogg.Link) -> Known:
+    # libsndfile seeks to wrong samples on the last page of Vorbis, if the end of it is cut off.
+    return Known(last_seek=link.last_page)
+
+
+MP3 = Joinable(
+    mpeg.parts_of,
+    lambda data, part: Part(mpeg.with_length(data, part), _of_mp3(part)),
+    is_plain=lambda part: part.has_info or part.is_constant,
+    known=_of_mp3,
+    lead=LEAD,
+)
+OGG = Joinable(
+    ogg.links_of,
+    lambda data, link: Part(data[link.start : link.end], _of_ogg(link)),
+    is_plain=lambda _: True,
+    known=_of_ogg,
+)
+FLAC = Joinable(
+    flac.streams_of,
+    lambda data, span: Part(data[slice(*span)]),
+    is_plain=lambda _: True,
+    known=lambda _: Known(),
+)
+MOST_FILES = 256
+_spans_of_files: dict[tuple[int, int, int, int] | None, Sequence[Any]] = {}
 
 
 def stream_of(encoded: memoryview | BinaryIO) -> BinaryIO:

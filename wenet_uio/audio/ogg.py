@@ -5,6 +5,7 @@ Source: RFC 3533, section 6.
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from wenet_uio.audio.decoders import AudioError
 MARK = b"OggS"
 HEADER = 27
 """Bytes before the table of segments."""
+VORBIS = b"\x01vorbis"
+"""Beginning of the first packet of Vorbis."""
 FIRST_PAGE = 2
 """Flag of the first page of a stream."""
 REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -27,25 +30,54 @@ class Page(NamedTuple):
     end: int
     is_first: bool
     """It begins a stream."""
+    position: int
+    """Samples up to its end, as its codec counts them; below 0 if no packet ends on it."""
+    stream: int
+    """Serial number of its stream."""
+    number: int
+    """Counts the pages of its stream."""
 
 
-def links_of(data: bytes) -> list[tuple[int, int]]:
-    """Return first byte and end of each link of a chained Ogg; one if it is not chained.
+class Link(NamedTuple):
+    """A stream, or streams side by side, of a chained Ogg."""
+
+    start: int
+    end: int
+    last_page: int | None
+    """First sample of the last page of Vorbis; None for other codecs."""
+
+
+def links_of(data: bytes) -> list[Link]:
+    """Return the links of a chained Ogg; one if it is not chained.
 
     A link begins with the first pages of its streams; streams side by side are one link.
 
     Raises:
         AudioError: a page is damaged or cut short.
     """
-    starts: list[int] = []
+    links: list[list[Page]] = []
     was_first = False
-    end = 0
+    numbers: dict[int, int] = {}
     for page in _pages(data):
-        if page.is_first and not was_first:
-            starts.append(page.start)
-        was_first, end = page.is_first, page.end
+        expected = page.number if page.is_first else numbers.get(page.stream, page.number)
+        if page.number != expected:
+            raise AudioError(f"damaged: a page before byte {page.start} is missing")
+        numbers[page.stream] = page.number + 1
 
-    return list(zip(starts, [*starts[1:], end], strict=True))
+        if page.is_first and not was_first:
+            links.append([])
+        if links:
+            links[-1].append(page)
+        was_first = page.is_first
+
+    return [_link_of(data, pages) for pages in links]
+
+
+def _link_of(data: bytes, pages: list[Page]) -> Link:
+    start, end = pages[0].start, pages[-1].end
+    is_vorbis = VORBIS in data[start : pages[0].end]
+    before = [page.position for page in pages[:-1] if page.position >= 0]
+    return Link(start, end, before[-1] if is_vorbis and before else None)
 
 
 def _pages(data: bytes) -> Iterator[Page]:
@@ -68,7 +100,8 @@ def _pages(data: bytes) -> Iterator[Page]:
         if checksum(page) != int.from_bytes(page[22:26], "little"):
             raise AudioError(f"damaged: the page at byte {offset} has another checksum")
 
-        yield Page(offset, end, bool(page[5] & FIRST_PAGE))
+        position, stream, number = struct.unpack_from("<qII", page, 6)
+        yield Page(offset, end, bool(page[5] & FIRST_PAGE), position, stream, number)
         offset = end
 
 

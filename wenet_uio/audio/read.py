@@ -51,6 +51,7 @@ from wenet_uio.audio.flac import MARK as FLAC
 from wenet_uio.audio.joined import JoinableDecoder, open_flac, open_mp3, open_ogg, stream_of
 from wenet_uio.audio.mpeg import ID3, end_of_id3, frame_of
 from wenet_uio.audio.ogg import MARK as OGG
+from wenet_uio.audio.ogg import links_of
 from wenet_uio.audio.tensors import is_features, is_tensor, load_array, samples_of_array
 from wenet_uio.audio.wav_header import is_whole, wav_is_whole
 from wenet_uio.crashes import rehearse
@@ -324,6 +325,9 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
     container = _container_of(head)
     if container is None:
         raise AudioError(_with_advice(reason, head))
+
+    if container == "ogg":
+        links_of(bytes_between(encoded, 0, size))  # FFmpeg reads damaged pages
 
     stream.seek(0)
     try:
