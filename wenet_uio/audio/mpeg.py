@@ -26,12 +26,19 @@ APE = b"APETAGEX"
 INFO = (b"Xing", b"Info")
 """Tags of a frame with the length of what follows; Info is that of constant bit rate."""
 KBITS = {
-    True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
-    False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+    True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0),
+    False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0),
 }
-"""{is MPEG 1: kbit/s by index}, layer III."""
-RATES = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
-"""{version in the header: Hz by index}: MPEG 1, 2 and 2.5."""
+"""{is MPEG 1: kbit/s by index}, layer III; 0 is no bit rate, or any."""
+RATES = {
+    3: (44100, 48000, 32000, 0),
+    2: (22050, 24000, 16000, 0),
+    1: (0, 0, 0, 0),
+    0: (11025, 12000, 8000, 0),
+}
+"""{version in the header: Hz by index}: MPEG 1, 2, none and 2.5."""
+SIDE_INFO = {(True, True): 17, (True, False): 32, (False, True): 9, (False, False): 17}
+"""{(is MPEG 1, is mono): bytes between the header and the data}."""
 DECODER_DELAY = 529
 """Samples by which a decoder of layer III is late."""
 FIRST_BYTES = 200
@@ -89,16 +96,15 @@ def frame_of(header: bytes) -> Frame | None:
         return None
 
     version, bit_rate, rate = header[1] >> 3 & 3, header[2] >> 4, header[2] >> 2 & 3
-    if version not in RATES or bit_rate in (0, 15) or rate == 3:
+    is_mpeg1, is_mono = version == 3, header[3] >> 6 == 3
+    hertz, kbits = RATES[version][rate], KBITS[is_mpeg1][bit_rate]
+    if not hertz or not kbits:
         return None
 
-    is_mpeg1, is_mono = version == 3, header[3] >> 6 == 3
-    hertz = RATES[version][rate]
     samples = 1152 if is_mpeg1 else 576
     padding = header[2] >> 1 & 1
-    size = samples // 8 * 1000 * KBITS[is_mpeg1][bit_rate] // hertz + padding
-    side_info = (17 if is_mono else 32) if is_mpeg1 else (9 if is_mono else 17)
-    return Frame(size, samples, hertz, side_info)
+    size = samples // 8 * 1000 * kbits // hertz + padding
+    return Frame(size, samples, hertz, SIDE_INFO[is_mpeg1, is_mono])
 
 
 def end_of_id3(data: bytes, offset: int) -> int:
@@ -202,12 +208,17 @@ def _frames(data: bytes) -> Iterator[tuple[int, Frame]]:
                 return
             yield offset, frame
             offset, is_in_step = end, True
-        elif data.startswith(ID3, offset) and offset + ID3_HEADER <= size:
-            offset, is_in_step = end_of_id3(data, offset), True
         else:
-            places = (data.find(mark, offset + 1) for mark in (b"\xff", ID3))
-            offset = min((place for place in places if place >= 0), default=size)
-            is_in_step = False
+            offset, is_in_step = _passed_over(data, offset)
+
+
+def _passed_over(data: bytes, offset: int) -> tuple[int, bool]:
+    """Return where to go on after bytes that are no frame, and whether a frame must begin there."""
+    if data.startswith(ID3, offset) and offset + ID3_HEADER <= len(data):
+        return end_of_id3(data, offset), True
+
+    places = (data.find(mark, offset + 1) for mark in (b"\xff", ID3))
+    return min((place for place in places if place >= 0), default=len(data)), False
 
 
 def _begins_something(data: bytes, offset: int) -> bool:

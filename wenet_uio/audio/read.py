@@ -309,7 +309,6 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
             # Some programs put the tag before other formats, too.
             return _open(memoryview(bytes_between(encoded, start, size)))
 
-    stream = stream_of(encoded)
     try:
         decoder = _sndfile_decoder(encoded, head, size)
         if decoder.is_believable:
@@ -322,13 +321,22 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
     except soundfile.LibsndfileError as error:
         reason = error.error_string
 
+    return _open_by_pyav(encoded, head, size, reason)
+
+
+def _open_by_pyav(encoded: memoryview | BinaryIO, head: bytes, size: int, reason: str) -> AvDecoder:
+    """Return a decoder for a format of FFmpeg.
+
+    Args:
+        reason: why libsndfile does not read the audio.
+    """
     container = _container_of(head)
     if container is None:
         raise AudioError(_with_advice(reason, head))
-
     if container == "ogg":
         links_of(bytes_between(encoded, 0, size))  # FFmpeg reads damaged pages
 
+    stream = stream_of(encoded)
     stream.seek(0)
     try:
         return AvDecoder(stream, container)
