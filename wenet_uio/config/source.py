@@ -42,7 +42,8 @@ SOURCES: dict[str, str] = {
 of sources. A yaml cannot name the code of other packages here: it may come with a stranger's
 model."""
 
-Weight = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(gt=0, le=1e15)]
+"""Beyond the bound, the sum of weights would lose the small ones."""
 Paths = str | tuple[str, ...]
 """One pattern of paths or several; a pattern may hold ranges and globs."""
 Buckets = Paths | tuple[tuple[str, ...], ...]

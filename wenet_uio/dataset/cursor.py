@@ -33,7 +33,13 @@ STATE_KEYS = frozenset(
     )
 )
 """Keys of the states of all versions."""
-IN_EARLIER_STATES = {"planner": 1, "micro_batches": 0, "synced": None, "group_shards": 1}
+IN_EARLIER_STATES = {
+    "planner": 1,
+    "micro_batches": 0,
+    "synced": None,
+    "group_shards": 1,
+    "owed": {},
+}
 """Values of the keys that states of earlier versions lack."""
 
 
@@ -231,6 +237,7 @@ class Cursor:
             "seed": self.seed,
             **asdict(self.division),
             "offsets": self.passes.offsets(self.data_pass),
+            "owed": self.passes.debts(self.data_pass),
             **self._identity(),
         }
 
@@ -280,7 +287,7 @@ class Cursor:
             self.division = _division_of(state)
 
         self.steps_done = 0 if changed and self.epoch_steps is None else state["steps_done"]
-        self.passes = self.passes.starting_at(self.data_pass, state["offsets"])
+        self.passes = self.passes.starting_at(self.data_pass, state["offsets"], state["owed"])
         self._plans = {}
         self._check_position()
 

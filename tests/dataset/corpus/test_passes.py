@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from tests.support.data.mixtures import mixture, taken
 from tests.support.data.synthetic import IndexOnlyCorpus
@@ -111,3 +112,50 @@ def test_buckets_are_kept_apart_by_source_only_if_per_batch_is_set():
         )
         assert len(set(sources.separate(shards, buckets).tolist())) == expected
         assert sources.take_turns == (per_batch == "round_robin")
+
+
+def counts(mix, passes, count):
+    """(passes, sources) utterances that passes take of each source."""
+    offsets = np.asarray([list(passes.offsets(number).values()) for number in range(count + 1)])
+    return np.diff(offsets, axis=0)
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        (0.004, 0.004, 0.004, 0.988),
+        (1 / 3, 1 / 3, 1 / 3),
+        (0.0001, 0.9999),
+        (0.05, 0.25, 0.7),
+        (0.335, 0.335, 0.33),
+    ],
+)
+@pytest.mark.parametrize("per_pass", [7, 100])
+def test_what_a_pass_cannot_give_is_given_later(shares, per_pass):
+    mix = mixture(shares, ((30,) * 3,) * len(shares), per_pass=per_pass)
+    taken_of_pass = counts(mix, Passes(mix), 300)
+    assert (taken_of_pass >= 0).all()
+    assert (taken_of_pass.sum(1) == per_pass).all()
+    exact = np.asarray(shares) * per_pass * np.arange(1, 301)[:, None]
+    assert abs(taken_of_pass.cumsum(0) - exact).max() < 2
+
+
+def test_a_resumed_run_takes_what_the_run_would_have_taken():
+    mix = mixture((0.004, 0.013, 0.983), ((30,) * 3,) * 3, per_pass=100)
+    whole = Passes(mix)
+    for number in (1, 37, 120):
+        resumed = Passes(mix).starting_at(number, whole.offsets(number), whole.debts(number))
+        for later in (number, number + 1, number + 90):
+            assert resumed.offsets(later) == whole.offsets(later)
+            assert taken(resumed, later)[0] == taken(whole, later)[0]
+
+
+def test_a_state_without_debts_begins_with_the_quotas_of_the_first_pass():
+    mix = mixture((0.004, 0.996), ((30,) * 3,) * 2, per_pass=100)
+    earlier = Passes(mix).starting_at(5, dict.fromkeys(mix.state_names, 0))
+    assert list(earlier.offsets(6).values()) == mix.quotas
+
+
+def test_sources_without_remainders_owe_nothing():
+    mix = mixture((0.25, 0.75), ((30,) * 3,) * 2, per_pass=100)
+    assert Passes(mix).debts(9) == {}

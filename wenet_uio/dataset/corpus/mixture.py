@@ -82,6 +82,7 @@ class Mixture(Corpus):
         self.sources = tuple(sources)
         self.per_batch: PerBatch = per_batch
         self.quotas = exact_quotas([source.share for source in sources], per_pass)
+        """Utterances of each source in the first pass. Later passes also give what was owed."""
         corpora = [source.corpus for source in sources]
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
         bad = list(itertools.chain(*(corpus.bad for corpus in corpora)))
@@ -251,11 +252,11 @@ class Mixture(Corpus):
             zip(numbers.tolist(), (shards - self._first_shard[numbers]).tolist(), strict=True)
         )
 
-    def part(self, offsets: Sequence[int]) -> MixedPass:
+    def part(self, offsets: Sequence[int], quotas: Sequence[int]) -> MixedPass:
         """Return the quota of every source, starting at utterance `offsets[source]` of its stream."""
         streams = [
             self._stream(number, offset, quota)
-            for number, (offset, quota) in enumerate(zip(offsets, self.quotas, strict=True))
+            for number, (offset, quota) in enumerate(zip(offsets, quotas, strict=True))
         ]
         return MixedPass(self, streams)
 

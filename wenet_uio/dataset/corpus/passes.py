@@ -14,7 +14,11 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import MixedPass, Mixture
+from wenet_uio.dataset.corpus.quotas import exact_quotas, wanted_of
 from wenet_uio.dataset.corpus.shard_sources import ShardSources
+
+NOTHING = 1e-6
+"""Utterances; smaller debts are rounding."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,9 @@ class Passes:
     """The pass before which `starts` were counted."""
     starts: Mapping[str, int] = field(default_factory=dict)
     """Utterances that were read of each source; a source that is not listed starts at 0."""
+    owed: Mapping[str, float] = field(default_factory=dict)
+    """Utterances that sources had too little before `first_pass`, below 0 too much. So a source
+    with a share of half an utterance has one in every second pass."""
 
     def corpus_of(self, data_pass: int) -> Corpus:
         """Return the corpus to plan for one pass: the corpus itself, or the part of a mixture that
@@ -33,7 +40,9 @@ class Passes:
         """
         if not isinstance(self.corpus, Mixture):
             return self.corpus
-        return self.corpus.part(list(self.offsets(data_pass).values()))
+
+        offsets, owed = self._before(self.corpus, data_pass)
+        return self.corpus.part(offsets.tolist(), _quotas(self.corpus, owed))
 
     def offsets(self, data_pass: int) -> dict[str, int]:
         """Return utterances of each source of a mixture that were read before a pass; empty for a
@@ -41,17 +50,54 @@ class Passes:
         """
         if not isinstance(self.corpus, Mixture):
             return {}
-        passes, mixture = data_pass - self.first_pass, self.corpus
-        quotas = zip(mixture.state_names, mixture.quotas, strict=True)
-        return {name: self.starts.get(name, 0) + passes * quota for name, quota in quotas}
+        offsets, _ = self._before(self.corpus, data_pass)
+        return dict(zip(self.corpus.state_names, offsets.tolist(), strict=True))
 
-    def starting_at(self, data_pass: int, offsets: Mapping[str, int]) -> Passes:
-        """Return the same passes, with every source resumed at `offsets` in pass `data_pass`."""
+    def debts(self, data_pass: int) -> dict[str, float]:
+        """Return `owed` before a pass, of the sources that are owed something."""
+        if not isinstance(self.corpus, Mixture):
+            return {}
+        _, owed = self._before(self.corpus, data_pass)
+        names = zip(self.corpus.state_names, owed.tolist(), strict=True)
+        return {name: debt for name, debt in names if abs(debt) > NOTHING}
+
+    def _before(self, mixture: Mixture, data_pass: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (sources,) utterances that were read before a pass, and those that are owed."""
+        names = mixture.state_names
+        offsets = np.asarray([self.starts.get(name, 0) for name in names], np.int64)
+        owed = np.asarray([self.owed.get(name, 0.0) for name in names])
+        shares, total = [source.share for source in mixture.sources], sum(mixture.quotas)
+
+        passes = data_pass - self.first_pass
+        if passes < 0:
+            offsets += passes * np.asarray(mixture.quotas)
+        for _ in range(passes):
+            quotas = np.asarray(_quotas(mixture, owed))
+            offsets += quotas
+            owed = wanted_of(shares, total, owed) - quotas
+
+        return offsets, owed
+
+    def starting_at(
+        self, data_pass: int, offsets: Mapping[str, int], owed: Mapping[str, float] | None = None
+    ) -> Passes:
+        """Return the same passes, with every source resumed at `offsets` in pass `data_pass`.
+
+        Args:
+            owed: as `debts` returned it; None for states of versions that owed nothing.
+        """
         # States of planner 1 name a source by its number and its identity: "0 0123456789abcdef".
         starts = {
             name.rpartition(" ")[2]: offset for name, offset in reversed(list(offsets.items()))
         }
-        return replace(self, first_pass=data_pass, starts=starts)
+        return replace(self, first_pass=data_pass, starts=starts, owed=dict(owed or {}))
+
+
+def _quotas(mixture: Mixture, owed: np.ndarray) -> list[int]:
+    """Return utterances of each source in a pass."""
+    if np.abs(owed).max(initial=0.0) <= NOTHING:
+        return mixture.quotas
+    return exact_quotas([source.share for source in mixture.sources], sum(mixture.quotas), owed)
 
 
 def sources_of(corpus: Corpus) -> ShardSources:
