@@ -75,7 +75,7 @@ def main() -> None:
     config = load_config(args.config, args.override_config)
     tokenizer = build_tokenizer(config)
     defer_features = config.dataset_conf.feature_device == "accelerator"
-    options = LoaderOptions(seed=args.seed, defer_features=defer_features)
+    options = LoaderOptions(rank=0, world_size=1, seed=args.seed, defer_features=defer_features)
 
     def make_loader() -> Loader:
         return build_loader(

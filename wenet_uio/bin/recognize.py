@@ -193,7 +193,13 @@ def open_test_set(args: argparse.Namespace) -> TestSet:
         # search needs no labels, so the texts of a test set may have unknown tokens and no language
         None,
         training=False,
-        options=LoaderOptions(num_workers=args.num_workers, pin_memory=args.device != "cpu"),
+        # processes of --nproc share the test set, whatever a launcher says
+        options=LoaderOptions(
+            rank=0,
+            world_size=1,
+            num_workers=args.num_workers,
+            pin_memory=args.device != "cpu",
+        ),
     )
 
     return TestSet(config, tokenizer, loader)

@@ -51,7 +51,7 @@ def build_loader(
     tokenizer: Tokenizer | Callable[[str], Iterable[int]] | None,
     *,
     training: bool,
-    options: LoaderOptions = LoaderOptions(),  # noqa: B008 - frozen
+    options: LoaderOptions | None = None,
 ) -> Loader:
     """Build the loader of one process.
 
@@ -70,13 +70,14 @@ def build_loader(
         config: its `dataset_conf` holds the batch policy, the filters and the chain.
         tokenizer: turns texts into labels: a Tokenizer, or a function from a text to label ids.
             None: features alone, without labels and filters of tokens.
-        options: rank, workers, seed, a collate function and more.
+        options: rank, workers, seed, a collate function and more; default: the rank of this process,
+            see `LoaderOptions.rank`.
 
     Raises:
         ListError: the list, or a list of noise, cannot be used.
         ConfigError: an operator of the user cannot be loaded, or a mixture has invalid keys.
     """
-    conf = config.dataset_conf
+    conf, options = config.dataset_conf, options or LoaderOptions()
     labels = CallableTokenizer(tokenizer) if callable(tokenizer) else tokenizer
     corpus, measure = open_for(
         config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS

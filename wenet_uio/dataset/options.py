@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from torch import distributed
 
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.types import Example
@@ -17,9 +20,11 @@ class LoaderOptions:
     `num_workers`, `prefetch` and `pin_memory` change the speed only, not the batches.
     """
 
-    rank: int = 0
-    """Number of this process among those that train together, from 0."""
-    world_size: int = 1
+    rank: int = -1
+    """Number of this process among those that train together, from 0. Without rank and world_size,
+    both are those of torch.distributed, or else of the variables RANK and WORLD_SIZE that launchers
+    set, or else 0 of 1: a loop that forgets them does not read all data on every rank."""
+    world_size: int = 0
     """Processes that train together."""
     num_workers: int = 0
     """Processes that read for this one; 0: this process reads."""
@@ -46,5 +51,42 @@ class LoaderOptions:
                 "collate needs features that the data workers compute: defer_features must be False"
             )
 
+        group = _group()
+        if (self.rank, self.world_size) == (-1, 0):
+            rank, world_size = group or _launched()
+            object.__setattr__(self, "rank", rank)
+            object.__setattr__(self, "world_size", world_size)
+        elif self.rank == -1 or self.world_size == 0:
+            raise ValueError("rank and world_size belong together: give both or none")
+        elif group and group[1] == self.world_size and group[0] != self.rank:
+            raise ValueError(
+                f"rank {self.rank} of {self.world_size}, but torch.distributed says that this is "
+                f"rank {group[0]}: leave both out"
+            )
+
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank {self.rank} is outside a world of {self.world_size}")
+
+
+def _group() -> tuple[int, int] | None:
+    """Return rank and world size of the process group; None without one."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _launched() -> tuple[int, int]:
+    """Return rank and world size that a launcher gave this process, or 0 and 1.
+
+    Raises:
+        ValueError: one variable is missing, or is no number.
+    """
+    values = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    if not any(values):
+        return 0, 1
+    if not all(value.isdecimal() for value in values):
+        raise ValueError(
+            f"the variables RANK and WORLD_SIZE are {values[0]!r} and {values[1]!r}, not two "
+            "numbers: unset them, or give rank and world_size"
+        )
+    return int(values[0]), int(values[1])

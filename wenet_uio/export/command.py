@@ -13,6 +13,7 @@ import torch
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
 from wenet_uio.export.onnx_graphs import Chunks
 from wenet_uio.models import build_trained
@@ -122,7 +123,12 @@ class Trained:
         """Return the key and features (1, T, F) of the utterances of --check_data."""
         arguments = self.arguments
         loader = build_loader(
-            arguments.check_data, arguments.data_type, self.config, self.tokenizer, training=False
+            arguments.check_data,
+            arguments.data_type,
+            self.config,
+            self.tokenizer,
+            training=False,
+            options=LoaderOptions(rank=0, world_size=1),
         )
         return utterances(loader)
 
