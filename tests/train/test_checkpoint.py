@@ -203,6 +203,25 @@ def test_a_new_run_refuses_a_folder_with_the_epochs_of_another(tmp_path: Path) -
         folder.refuse_strangers()
 
 
+@pytest.mark.parametrize("name", ["final", "avg", "model"])
+def test_a_new_run_refuses_a_folder_with_a_model_that_no_run_wrote(tmp_path, name):
+    folder = RunFolder(tmp_path)
+    folder.save_weights(name, TinyModel().state_dict())
+    (tmp_path / "train.yaml").write_text("encoder: conformer\n")
+    with pytest.raises(ValueError, match=rf"holds {name}\.pt of another model.*--model_dir"):
+        folder.refuse_strangers()
+
+
+def test_a_new_run_takes_a_folder_with_what_a_run_leaves_that_ended_before_its_first_state(
+    tmp_path,
+):
+    folder = RunFolder(tmp_path)
+    folder.save_weights("init", TinyModel().state_dict())
+    (tmp_path / "train.yaml").write_text("encoder: conformer\n")
+    (tmp_path / "final.pt").symlink_to("epoch_3.pt")  # whose weights were moved away
+    folder.refuse_strangers()
+
+
 def test_the_newest_epochs_the_best_epochs_and_the_target_of_final_are_kept(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for epoch, loss in enumerate([5.0, 1.0, 4.0, math.nan, 2.0, 3.0, 6.0]):

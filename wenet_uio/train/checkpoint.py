@@ -132,18 +132,24 @@ class RunFolder:
             yaml.safe_dump([*starts, shown_values(dict(environment))], file, sort_keys=False)
 
     def refuse_strangers(self) -> None:
-        """Refuse a folder with epochs of a run that cannot be resumed.
+        """Refuse a folder with weights that a run would replace or mix with its own.
 
-        Two runs must not mix their epochs.
+        Such are the epochs of another run, and a converted or downloaded model, whose final.pt
+        would become a link.
 
         Raises:
-            ValueError: the folder has epoch_N.pt files. Call this only if it has no state.
+            ValueError: the folder has such weights. Call this only if it has no state.
         """
-        strangers = sorted(path.name for path in self.path.glob("epoch_*.pt"))
+        # init.pt is from a run that ended before its first state; a link that leads nowhere is from
+        # one whose epochs were moved away.
+        strangers = sorted(
+            path.name for path in self.path.glob("*.pt") if path.name != "init.pt" and path.exists()
+        )
         if strangers:
             raise ValueError(
-                f"{self.path}: holds {strangers[0]} of a run without a state to resume from; "
-                "give another --model_dir, or move its epoch_* away"
+                f"{self.path}: holds {strangers[0]} of another model, or of a run without a state "
+                "to resume from; give another --model_dir, or move these away: "
+                f"{', '.join(strangers[:5])}"
             )
 
     def save_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> None:
