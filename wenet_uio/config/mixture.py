@@ -31,7 +31,7 @@ class GroupConf(SourceConf):
     """The sources, or the path of a file of sources."""
     text_field: str | None = None
     audio_field: str | None = None
-    key_ends: Literal["auto", "first", "last"] | None = None
+    key_ends: Literal["auto", "first", "last", "audio"] | None = None
     token_equivalent_duration: Annotated[float, Field(gt=0)] | None = None
 
     @model_validator(mode="after")

@@ -275,3 +275,48 @@ def test_pickles_are_never_opened(tmp_path):
     (tmp_path / "a.list").write_text(f"{tmp_path}/a.tar\n")
     with pytest.raises(ListError, match="a: no audio among its members: pyd, txt"):
         open_list(str(tmp_path / "a.list"), "shard")
+
+
+def of_many_texts(order):
+    """Ten utterances of a talk: dots in the keys, and texts in two languages."""
+    members = []
+    for number in range(10):
+        key = f"ted.{number:04d}"
+        utterance = {
+            "wav": (f"{key}.wav", wav(0.2 + 0.1 * number)),
+            "en": (f"{key}.en.txt", f"en {number}"),
+            "de": (f"{key}.de.txt", f"de {number}"),
+        }
+        members += [utterance[name] for name in order]
+    return members
+
+
+@pytest.mark.parametrize("order", [("wav", "en", "de"), ("de", "en", "wav"), ("en", "wav", "de")])
+@pytest.mark.parametrize("key_ends", ["auto", "audio"])
+def test_a_key_with_dots_may_have_texts_with_dots(open_tar, order, key_ends):
+    corpus = open_tar(of_many_texts(order), key_ends=key_ends, text_field="de.txt")
+    assert keys_and_texts(corpus) == [(f"ted.{n:04d}", f"de {n}") for n in range(10)]
+    assert seconds(corpus) == pytest.approx([0.2 + 0.1 * n for n in range(10)])
+    assert [utterance.extra for utterance in everything(corpus)] == [
+        {"en.txt": f"en {n}"} for n in range(10)
+    ]
+
+
+def test_several_texts_of_which_none_is_chosen_are_named(open_tar):
+    members = [*of_many_texts(("wav", "en", "de")), ("last.wav", wav()), ("last.txt", "one text")]
+    corpus = open_tar(members)
+    assert keys_and_texts(corpus) == [("last", "one text")]
+    assert [key for key, _ in corpus.bad] == [f"ted.{n:04d}" for n in range(10)]
+    assert {reason for _, reason in corpus.bad} == {
+        "several texts: en.txt, de.txt; text_field chooses one (in 0.tar)"
+    }
+
+
+def test_a_text_without_a_dot_is_preferred_to_others(open_tar):
+    members = [("a.wav", wav()), ("a.norm.txt", "x"), ("a.txt", "one"), ("a.raw.txt", "y")]
+    assert keys_and_texts(open_tar(members)) == [("a", "one")]
+
+
+def test_a_tar_that_says_audio_where_no_text_continues_its_name_has_no_samples(open_tar):
+    with pytest.raises(ListError, match="no usable utterance"):
+        open_tar([("a.near.wav", wav()), ("a.txt", "one")], key_ends="audio")

@@ -2,9 +2,10 @@
 
 Consecutive members with one key are a sample. Folders are part of the key. A key ends at the last
 dot of the name, as in WeNet and this project (`a.b.wav` is the field `wav` of the key `a.b`), or at
-the first dot, as in WebDataset (the field `b.wav` of the key `a`). For each tar the way is taken
-that gives more whole samples. If both give as many, the way that gives fewer incomplete samples is
-taken, then the last dot.
+the first dot, as in WebDataset (the field `b.wav` of the key `a`), or where the suffix of the audio
+begins (`a.b.wav` and `a.b.en.txt` are the fields `wav` and `en.txt` of the key `a.b`). For each tar
+the way is taken that gives more whole samples. If several give as many, the way that gives fewer
+incomplete samples is taken, then the last dot, then the first.
 
 | of a sample | comes from |
 |---|---|
@@ -66,7 +67,7 @@ JSON_TEXT = (*TEXT, "transcript")
 EXTRA_BYTES = 4096
 """Other members of up to this size are kept with the sample if they are UTF-8 text."""
 
-KeyEnds = Literal["auto", "first", "last"]
+KeyEnds = Literal["auto", "first", "last", "audio"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Layout:
 
     key_ends: KeyEnds = "auto"
     """Dot in the name of a member at which the key ends: last (WeNet and this project), first
-    (WebDataset), or auto."""
+    (WebDataset), audio (that before the suffix of the audio), or auto."""
     audio_field: str | None = None
     """Field of the audio, the part of the member's name after the key, for samples with several:
     `mic2.wav`. Several alternatives are separated by semicolons, as in WebDataset: the first that a
@@ -129,7 +130,7 @@ def find_samples(
         the samples, and (key, reason) of groups that are not a sample: audio or text is missing, or
         a field is double.
     """
-    ways = ("last", "first") if layout.key_ends == "auto" else (layout.key_ends,)
+    ways = ("last", "first", "audio") if layout.key_ends == "auto" else (layout.key_ends,)
     groups = max((list(_grouped(members, way)) for way in ways), key=_wholeness)
     samples, bad = [], []
 
@@ -149,8 +150,11 @@ def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields,
     (empty if none is).
     """
     key, fields, twice = "", {}, ""
+    stems = _audio_keys(members) if way == "audio" else frozenset()
     for member in members:
-        member_key, field = split_name(member.name, way)
+        member_key, field = (
+            _split_by_audio(member.name, stems) if way == "audio" else split_name(member.name, way)
+        )
         if member_key != key and fields:
             yield key, fields, twice
             fields, twice = {}, ""
@@ -174,11 +178,29 @@ def split_name(name: str, way: str) -> tuple[str, str]:
     return f"{folder}{slash}{key}", field.lower()
 
 
-def keys_of(name: str) -> tuple[str, str]:
-    """Return the keys that a member may belong to: up to the last dot of its name, and up to the
-    first.
-    """
-    return as_word(split_name(name, "last")[0]), as_word(split_name(name, "first")[0])
+def _audio_keys(members: Sequence[Member]) -> frozenset[str]:
+    """Return the names of audio members up to their last dots."""
+    split = (split_name(member.name, "last") for member in members)
+    return frozenset(key for key, field in split if is_audio(field))
+
+
+def _split_by_audio(name: str, audio_keys: frozenset[str]) -> tuple[str, str]:
+    """Return the key and field of a member: the longest key of audio that its name continues."""
+    folder, slash, base = name.rpartition("/")
+    dots = [place for place, letter in enumerate(base) if letter == "."]
+    for dot in reversed(dots):
+        key = f"{folder}{slash}{base[:dot]}"
+        if key in audio_keys:
+            return key, base[dot + 1 :].lower()
+    return split_name(name, "last")
+
+
+def keys_of(name: str) -> set[str]:
+    """Return the keys that a member may belong to: up to any dot of its name."""
+    folder, slash, base = name.rpartition("/")
+    parts = base.split(".")
+    ends = range(1, max(2, len(parts)))
+    return {as_word(f"{folder}{slash}{'.'.join(parts[:end])}") for end in ends}
 
 
 def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
@@ -297,8 +319,18 @@ def _text(
 
 
 def _by_preference(fields: Fields) -> list[str]:
+    """Return the fields that may hold the text, the likeliest first.
+
+    Raises:
+        ListError: several are as likely.
+    """
     known = [field for field in fields if _suffix(field) in TEXT_SUFFIXES]
-    return sorted(known, key=lambda field: (TEXT_SUFFIXES.index(_suffix(field)), "." in field))
+    known.sort(key=lambda field: (TEXT_SUFFIXES.index(_suffix(field)), "." in field))
+    texts = [field for field in known if _suffix(field) not in ("json", "cls")]
+    rivals = [field for field in texts if _suffix(field) == _suffix(texts[0])]
+    if len(rivals) > 1 and "." in rivals[0]:
+        raise ListError(f"several texts: {', '.join(rivals)}; text_field chooses one")
+    return known
 
 
 def _extra(fields: Fields, audio: str, read: ReadMember) -> dict[str, Any]:

@@ -41,8 +41,8 @@ class AudioSourceConf(SourceConf):
     """Field of the audio member, if the samples of a WebDataset tar have several; alternatives as
     in text_field."""
     key_ends: KeyEnds | None = None
-    """Dot at which the key of a member ends: last (ours and WeNet's), first (WebDataset's), or
-    auto."""
+    """Dot at which the key of a member ends: last (ours and WeNet's), first (WebDataset's), audio
+    (that before the suffix of the audio, so that `a.b.en.txt` belongs to `a.b.wav`), or auto."""
 
     @property
     def layout(self) -> Layout:
