@@ -51,21 +51,31 @@ class LoaderOptions:
                 "collate needs features that the data workers compute: defer_features must be False"
             )
 
-        group = _group()
-        if (self.rank, self.world_size) == (-1, 0):
-            rank, world_size = group or _launched()
-            object.__setattr__(self, "rank", rank)
-            object.__setattr__(self, "world_size", world_size)
-        elif self.rank == -1 or self.world_size == 0:
-            raise ValueError("rank and world_size belong together: give both or none")
-        elif group and group[1] == self.world_size and group[0] != self.rank:
-            raise ValueError(
-                f"rank {self.rank} of {self.world_size}, but torch.distributed says that this is "
-                f"rank {group[0]}: leave both out"
-            )
+        rank, world_size = _place(self.rank, self.world_size)
+        object.__setattr__(self, "rank", rank)
+        object.__setattr__(self, "world_size", world_size)
 
-        if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank {self.rank} is outside a world of {self.world_size}")
+
+def _place(rank: int, world_size: int) -> tuple[int, int]:
+    """Return rank and world size, where -1 and 0 stand for those that the surroundings say.
+
+    Raises:
+        ValueError: they do not fit together, or not to the process group.
+    """
+    group = _group()
+    if (rank, world_size) == (-1, 0):
+        rank, world_size = group or _launched()
+    elif rank == -1 or world_size == 0:
+        raise ValueError("rank and world_size belong together: give both or none")
+    elif group and group[1] == world_size and group[0] != rank:
+        raise ValueError(
+            f"rank {rank} of {world_size}, but torch.distributed says that this is rank "
+            f"{group[0]}: leave both out"
+        )
+
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} is outside a world of {world_size}")
+    return rank, world_size
 
 
 def _group() -> tuple[int, int] | None:
