@@ -86,15 +86,7 @@ def build_loader(
     if corpus.has_features:
         check_features(corpus, conf, training=training)
 
-    chains = Chains(
-        build_chain(
-            conf, labels, training=training, defer_features=options.defer_features, corpus=corpus
-        ),
-        build_chain(conf, labels, training=training, signal="features")
-        if corpus.has_features
-        else (),
-        build_text_chain(conf, labels, training=training),
-    )
+    chains = _chains(conf, labels, corpus, training=training, defer_features=options.defer_features)
     keep_int16 = options.defer_features and not conf.operators
     reader = BatchReader(corpus, conf, chains, keep_int16=keep_int16, collate=options.collate)
     if not training:
@@ -109,6 +101,24 @@ def build_loader(
     )
     max_bad_ratio = conf.max_bad_ratio if training else 1.0
     return Loader(cursor, reader, options, max_bad_ratio=max_bad_ratio, restarts=not training)
+
+
+def _chains(
+    conf: DatasetConf,
+    tokenizer: AnyTokenizer | None,
+    corpus: Corpus,
+    *,
+    training: bool,
+    defer_features: bool,
+) -> Chains:
+    """Return the operators for each kind of sample that the corpus has."""
+    audio = build_chain(
+        conf, tokenizer, training=training, defer_features=defer_features, corpus=corpus
+    )
+    features: tuple[Operator, ...] = ()
+    if corpus.has_features:
+        features = build_chain(conf, tokenizer, training=training, signal="features")
+    return Chains(audio, features, build_text_chain(conf, tokenizer, training=training))
 
 
 def build_chain(

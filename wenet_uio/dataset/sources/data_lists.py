@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,18 +39,23 @@ class ShardConf(AudioSourceConf):
         fields: dict[str, Any] = {"rename": dict(rename)}
         for name, members in MEMBERS_OF.items():
             key = f"{name}_field"
-            member = next((renamed for renamed in members if renamed in rename), None)
-            if name in rename and values.get(key) is not None:
-                raise ValueError(f"rename and {key} name the same field: give one of them")
             if name in rename:
+                if values.get(key) is not None:
+                    raise ValueError(f"rename and {key} name the same field: give one of them")
                 fields[key] = fields["rename"].pop(name)
-            elif member and values.get(key) is None:
-                raise ValueError(
-                    f"rename: the {name} is named {name}: write {name}: {rename[member]}, not "
-                    f"{member}"
-                )
+            elif values.get(key) is None:
+                _refuse_member(rename, name, members)
 
         return {**values, **fields}
+
+
+def _refuse_member(rename: Mapping[str, Any], name: str, members: Sequence[str]) -> None:
+    """Raise a ValueError if a rename gives a field the usual name of its member."""
+    member = next((renamed for renamed in members if renamed in rename), None)
+    if member:
+        raise ValueError(
+            f"rename: the {name} is named {name}: write {name}: {rename[member]}, not {member}"
+        )
 
 
 def _raw_lists(conf: RawConf) -> list[SourceList]:
