@@ -7,6 +7,7 @@ as a paraformer, get the statistics of the stacked frames.
 
 import argparse
 import random
+import sys
 from pathlib import Path
 
 from wenet_uio.cli import run
@@ -59,6 +60,7 @@ def main() -> None:
         Path(scp).with_name("segments").exists() for scp in expand(args.in_scp)
     ):
         segments = str(Path(args.in_scp).with_name("segments"))
+        print(f"{segments} lies beside {args.in_scp} and is used", file=sys.stderr)
 
     lines = read_audio_lines(args.in_scp, segments)
     if 0 < args.num_utts < len(lines):

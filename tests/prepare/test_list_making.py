@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.executor import Executor
+from wenet_uio.prepare.kaldi_tables import read_audio_lines
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list, manifest_of, tell_outcome
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import DurationGroup, ShardOptions
@@ -206,3 +208,28 @@ def test_ten_bad_utterances_are_named_and_the_others_counted(
     ]
     assert errors[10] == f"error: and 2 more, all of them in {data_list}.json"
     assert len(errors) == 11 + status
+
+
+def test_a_segment_past_the_end_is_bad_in_raw_and_in_shard_lists_by_the_same_words(
+    make_utterances, tmp_path
+):
+    (line,) = make_utterances(1)
+    segments = {"far": (0.1, 60.0), "near": (0.1, 0.35), "after": (7.0, 8.0)}
+    lines = [replace(line, key=key, start=start, end=end) for key, (start, end) in segments.items()]
+    raw = make_raw_list(lines, str(tmp_path / "raw.list"), 10)
+    packed = pack(
+        lines, tmp_path / "shards", str(tmp_path / "shard.list"), ShardOptions(per_shard=10)
+    )
+    for bad in (raw, packed):
+        reasons = dict(bad)
+        assert set(reasons) == {"far", "after"}
+        assert "the segment ends at 60.00 s, the audio at 0.30 s" in reasons["far"]
+        assert "no audio between 7.0 s and 8.0 s" in reasons["after"]
+
+
+def test_segments_beside_a_table_that_are_not_used_are_said(make_utterances, tmp_path, capsys):
+    (line,) = make_utterances(1)
+    (tmp_path / "wav.scp").write_text(f"a {line.wav}\n")
+    (tmp_path / "segments").write_text("x a 0.0 0.1\n")
+    assert [found.key for found in read_audio_lines(str(tmp_path / "wav.scp"))] == ["a"]
+    assert "segments lies beside" in capsys.readouterr().err

@@ -13,22 +13,6 @@ from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info, decodes, read_signal
 from wenet_uio.audio.wav_header import NEAR_END, bytes_of_samples, is_whole
 
-LENGTH_TOLERANCE = 0.1
-"""Seconds by which the length of audio may differ from what a list or an index says."""
-
-
-def why_past_the_end(start: float, end: float | None, seconds: float) -> str | None:
-    """Say why a segment cannot be whole: it ends after the audio; None if it does not.
-
-    Args:
-        start: seconds.
-        end: seconds; None is the end of the audio.
-        seconds: of the audio between start and end.
-    """
-    if end is None or end - start - seconds <= LENGTH_TOLERANCE:
-        return None
-    return f"the segment ends at {end:.2f} s, the audio at {start + seconds:.2f} s"
-
 
 @decodes
 def require_whole(audio: bytes) -> None:

@@ -25,6 +25,9 @@ SAMPLES_A_BYTE = 8192
 BLOCK = 1 << 22
 """Samples of all channels together that are decoded at a time."""
 
+LENGTH_TOLERANCE = 0.1
+"""Seconds by which the length of audio may differ from what a list or an index says."""
+
 Channel = int | Literal["mix"]
 """Number of a channel, counted from 0, or the mean of all channels."""
 
@@ -61,8 +64,8 @@ class AudioInfo:
             start, end: seconds; an end of None is the end of the audio.
 
         Raises:
-            AudioError: a time is negative or not finite, or the segment is all of an audio that is
-                cut short.
+            AudioError: a time is negative or not finite, the segment ends after the audio, or it is
+                all of an audio that is cut short.
         """
         if not (self.is_whole or start or end is not None):
             raise AudioError(
@@ -70,6 +73,10 @@ class AudioInfo:
             )
 
         first, last = segment_samples(self.num_samples, self.sample_rate, start, end)
+        if last > first and (
+            why := why_past_the_end(start, end, (last - first) / self.sample_rate)
+        ):
+            raise AudioError(why)
         return last - first
 
 
@@ -433,3 +440,16 @@ def segment_samples(
         raise AudioError(f"not a segment: from {start} s to {end} s")
     last = num_samples if end is None else min(num_samples, round(end * sample_rate))
     return min(round(start * sample_rate), last), last
+
+
+def why_past_the_end(start: float, end: float | None, seconds: float) -> str | None:
+    """Say why a segment cannot be whole: it ends after the audio; None if it does not.
+
+    Args:
+        start: seconds.
+        end: seconds; None is the end of the audio.
+        seconds: of the audio between start and end.
+    """
+    if end is None or end - start - seconds <= LENGTH_TOLERANCE:
+        return None
+    return f"the segment ends at {end:.2f} s, the audio at {start + seconds:.2f} s"

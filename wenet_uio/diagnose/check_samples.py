@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from wenet_uio.audio.completeness import why_past_the_end
-from wenet_uio.audio.decoders import INT16_SCALE
+from wenet_uio.audio.decoders import INT16_SCALE, why_past_the_end
 from wenet_uio.audio.read import OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus

@@ -84,6 +84,13 @@ def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]
     """
     wavs = _read_files(wav_scp)
     if segments is None:
+        beside = Path(wav_scp).with_name("segments")
+        if beside.is_file():
+            print(
+                f"{beside} lies beside {wav_scp} and is not used: recordings are taken whole; "
+                "give --segments to cut them",
+                file=sys.stderr,
+            )
         return [RawLine(key, wav, "") for key, wav in wavs.items()]
 
     spans = {key: _span(segments, key, value) for key, value in read_filled_table(segments).items()}

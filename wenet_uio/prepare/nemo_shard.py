@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.audio.completeness import why_past_the_end
-from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.decoders import AudioError, why_past_the_end
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line
 from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.files import written_aside

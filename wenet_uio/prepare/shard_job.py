@@ -131,6 +131,8 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
     # A path where only a part is read; bytes where all of the file is needed.
     source = utterance.wav if is_cut(utterance) else read_encoded(utterance.wav)
     info = audio_info(source)
+    if is_cut(utterance) and not info.samples_between(utterance.start, utterance.end):
+        raise AudioError(f"no audio between {utterance.start} s and {utterance.end} s")
     if info.is_features:
         return _packed_features(utterance, storing, source)
 

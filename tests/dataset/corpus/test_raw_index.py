@@ -25,7 +25,13 @@ def path(tmp_path):
 def test_the_length_of_a_line_comes_from_the_header_of_its_audio(path):
     assert entry_of(RawLine("a", path, " hi "), "x.list", 7, 50) == Entry("a", 4000, 8000, 2, 7, 50)
     assert entry_of(RawLine("a", path, "hi", 0.1, 0.3), "x.list", 7, 50).num_samples == 1600
-    assert entry_of(RawLine("a", path, "hi", 0.4, 9.0), "x.list", 7, 50).num_samples == 800
+    assert entry_of(RawLine("a", path, "hi", 0.4, 0.55), "x.list", 7, 50).num_samples == 800
+
+
+@pytest.mark.parametrize("start", [0.0, 0.4])
+def test_a_segment_that_ends_after_its_audio_is_refused_beyond_rounding(path, start):
+    with pytest.raises(AudioError, match=r"the segment ends at 9\.00 s, the audio at 0\.50 s"):
+        entry_of(RawLine("a", path, "hi", start, 9.0), "x.list", 7, 50)
 
 
 def test_a_line_that_states_a_duration_needs_no_audio():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from wenet_uio.audio.completeness import LENGTH_TOLERANCE
+from wenet_uio.audio.decoders import LENGTH_TOLERANCE
 from wenet_uio.audio.read import read_signal
 from wenet_uio.dataset.kinds.features.checks import wrong_width
 from wenet_uio.dataset.kinds.kind import Reading

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from wenet_uio.audio.completeness import why_past_the_end
+from wenet_uio.audio.decoders import why_past_the_end
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
