@@ -177,3 +177,18 @@ def test_open_tars_are_bounded_over_all_corpora_of_a_process_and_closed_with_the
     assert open_files() - before == 6
     del corpora, corpus
     assert open_files() == before
+
+
+@pytest.mark.parametrize("data_type", ["raw", "shard"])
+def test_a_tar_in_place_of_a_list_is_named_also_with_its_index_beside_it(make_lists, data_type):
+    (tar,) = Path(make_lists(4)["shard"]).read_text().split()
+    assert Path(f"{tar}.idx").is_file()
+    before = Path(f"{tar}.idx").read_bytes()
+    with pytest.raises(ListError, match="a tar, not a data list; write its path as a line"):
+        open_list(tar, data_type)
+    assert Path(f"{tar}.idx").read_bytes() == before
+
+
+def test_an_unknown_type_of_list_is_named(make_lists):
+    with pytest.raises(ListError, match="data_type 'tar': expected raw or shard"):
+        open_list(make_lists(4)["shard"], "tar")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from tqdm import tqdm
@@ -72,6 +72,8 @@ def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_L
         ListError: the list is missing, empty, or of the other type.
         OSError: neither the folder of the list nor the cache can be written.
     """
+    if data_type not in get_args(DataType):
+        raise ListError(f"data_type {data_type!r}: expected {' or '.join(get_args(DataType))}")
     if not os.path.isfile(data_list):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
         raise ListError(
             f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them"
@@ -217,7 +219,7 @@ def _current_index(data_list: str, data_type: DataType, layout: Layout) -> Path 
 
 def _is_current(meta: Mapping[str, Any], data_list: str, data_type: DataType) -> bool:
     """Tell whether an index with this meta is of the current content of the list."""
-    if meta["type"] != data_type:
+    if meta.get("type") != data_type:  # an index beside a tar has no type
         check_type(data_list, data_type)
         return False
 
