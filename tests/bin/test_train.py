@@ -258,3 +258,23 @@ def test_two_ranks_account_for_every_utterance_and_name_the_bad_ones(corpus: Pat
         (0, "train3", "unreadable"),
         (1, "train3", "unreadable"),
     ]
+
+
+def test_units_that_changed_since_the_run_began_are_refused_and_the_copy_is_kept(
+    corpus: Path,
+) -> None:
+    status, said = train(corpus, "exp", "--override_config", "max_epoch=1")
+    assert status == 0, said
+    copy, units = corpus / "exp/units.txt", corpus / "units.txt"
+    former = copy.read_text()
+    units.write_text(former.replace("a 2\nb 3\n", "b 2\na 3\n"))  # the same size
+    status, said = train(corpus, "exp")
+    assert status == 1
+    assert "units.txt changed since the run in exp began: restore the former contents" in said
+    assert copy.read_text() == former
+
+    status, said = train(corpus, "exp", "--allow_data_changes")
+    assert status == 0, said
+    assert "it is kept as units.txt.former-1" in said
+    assert (corpus / "exp/units.txt.former-1").read_text() == former
+    assert copy.read_text() == units.read_text()

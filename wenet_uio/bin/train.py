@@ -91,7 +91,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--allow_data_changes",
         action="store_true",
-        help="resume with a changed data list or changed batches; the pass over the data starts "
+        help="resume with a changed data list, vocabulary or batches; the pass over the data starts "
         "again",
     )
     parser.add_argument(
@@ -241,6 +241,8 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     )
 
     if state is not None:
+        if not args.allow_data_changes:
+            folder.refuse_changed_files(config)
         trainer.load(state, allow_data_changes=args.allow_data_changes)
         for name in ("checkpoint", "enc_init"):
             if getattr(args, name):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,15 +163,50 @@ def _copy_of_language(
 
 
 def _copy(path: str | None, copy: Path) -> bool:
-    """Copy a file, unless it is missing or the copy is the same; whether there is a copy."""
+    """Copy a file, unless it is missing or the copy is the same; whether there is a copy.
+
+    A copy with other contents is kept under another name: weights may belong to it.
+    """
     if not path or not Path(path).is_file():
         return False
 
     content = Path(path).read_bytes()
     if not copy.is_file() or copy.read_bytes() != content:
         if copy.is_file():
-            log.warning("%s is replaced by %s, which has other contents", copy, path)
+            former = next(
+                name
+                for name in map(copy.with_suffix, _numbered_suffixes(copy))
+                if not name.exists()
+            )
+            copy.rename(former)
+            log.warning("%s has other contents than %s; it is kept as %s", copy, path, former.name)
         with written_aside(copy) as file:
             file.write(content)
 
     return True
+
+
+def _numbered_suffixes(path: Path) -> Iterator[str]:
+    return (f"{path.suffix}.former-{number}" for number in count(1))
+
+
+def changed_files(config: Config, folder: Path) -> list[str]:
+    """Return the files that the config names whose copies in the folder of a run have other
+    contents.
+    """
+    named = {
+        _usual_name(config.tokenizer, section, key): getattr(getattr(config, section), key)
+        for section, key in NAMED_FILES
+    }
+    for language, conf in (config.tokenizer_conf.languages or {}).items():
+        for section, key in NAMED_FILES:
+            if section == "tokenizer_conf":
+                name = f"{language}.{_usual_name(conf.tokenizer, section, key)}"
+                named[name] = getattr(conf, key)
+
+    return [
+        path
+        for name, path in named.items()
+        if path and Path(path).is_file() and (folder / name).is_file()
+        if Path(path).read_bytes() != (folder / name).read_bytes()
+    ]

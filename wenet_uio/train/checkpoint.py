@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from wenet_uio.config import Config, save_config
-from wenet_uio.config.named_files import copy_files
+from wenet_uio.config.named_files import changed_files, copy_files
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.models.weights import first_sentence, load_checked
@@ -150,6 +150,19 @@ class RunFolder:
                 f"{self.path}: holds {strangers[0]} of another model, or of a run without a state "
                 "to resume from; give another --model_dir, or move these away: "
                 f"{', '.join(strangers[:5])}"
+            )
+
+    def refuse_changed_files(self, config: Config) -> None:
+        """Refuse to resume with another vocabulary or other statistics than the run began with.
+
+        Raises:
+            ValueError: a file that the config names differs from its copy in the folder.
+        """
+        if changed := changed_files(config, self.path):
+            raise ValueError(
+                f"{', '.join(changed)} changed since the run in {self.path} began: restore the "
+                "former contents, of which the folder has a copy; or go on with the new ones with "
+                "--allow_data_changes; or start a new run from the weights with --checkpoint"
             )
 
     def save_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> None:
