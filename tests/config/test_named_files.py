@@ -144,10 +144,8 @@ def test_copying_again_changes_nothing_and_other_contents_are_copied_with_a_warn
     (home / "data/dict/lang_char.txt").write_text("other units")
     copy_files(config, run)
     assert (run / "units.txt").read_text() == "other units"
-    assert (
-        "exp/run/units.txt is replaced by data/dict/lang_char.txt, which has other contents"
-        in caplog.text
-    )
+    assert "exp/run/units.txt has other contents than data/dict/lang_char.txt" in caplog.text
+    assert "it is kept as units.txt.former-1" in caplog.text
 
 
 def test_values_of_a_wrong_type_are_reported_as_before(home):
