@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from wenet_uio.crashes import rehearse
@@ -129,3 +130,45 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
 def is_running(process):
     status = Path(f"/proc/{process}/stat")
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+LONG = """
+import sys, time
+from wenet_uio.cli import run
+from wenet_uio.executor import Executor
+
+def main():
+    for _ in Executor(2).map(time.sleep, [60, 60, 60], "sleep", 3):
+        pass
+
+if __name__ == "__main__":
+    print("ready", flush=True)
+    run(main)
+"""
+
+
+def test_a_second_ctrl_c_kills_the_workers(tmp_path):
+    (tmp_path / "long.py").write_text(LONG)
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "long.py")],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        deadline = time.monotonic() + 30
+        while len(workers := psutil.Process(process.pid).children()) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+        process.send_signal(signal.SIGINT)
+        time.sleep(1)
+        assert process.poll() is None  # it waits for the running jobs
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 130, errors
+        assert psutil.wait_procs(workers, timeout=5)[1] == []
+    finally:
+        process.kill()

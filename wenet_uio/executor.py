@@ -194,8 +194,16 @@ class _CrashProofPool:
         return value
 
     def end(self) -> None:
-        """Wait for the running jobs; the others are cancelled."""
-        self._pool.shutdown(cancel_futures=True)
+        """Wait for the running jobs; the others are cancelled. Whoever interrupts the wait, with a
+        second Ctrl-C, kills the workers.
+        """
+        try:
+            self._pool.shutdown(cancel_futures=True)
+        except KeyboardInterrupt:
+            # Python waits for them at its end; they ignore Ctrl-C.
+            for process in self._started.values():
+                process.kill()
+            raise
 
     def _start(self) -> None:
         self._pool = ProcessPoolExecutor(
