@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,10 @@ def test_a_checkpoint_may_lack_the_tables_of_positions(make_model, tmp_path):
     torch.nn.init.zeros_(other.ctc.ctc_lo.weight)
     load_weights(other, tmp_path / "old.pt")
     assert all(torch.equal(value, state[name]) for name, value in other.state_dict().items())
+
+
+def test_weights_that_are_no_numbers_are_named(tmp_path: Path) -> None:
+    weights = {"a": torch.ones(3), "b": torch.tensor([1.0, math.nan]), "steps": torch.tensor(4)}
+    torch.save(weights, tmp_path / "epoch_1.pt")
+    with pytest.raises(ValueError, match=r"epoch_1\.pt: values of b are no numbers \(NaN\)"):
+        read_weights(tmp_path / "epoch_1.pt")

@@ -78,7 +78,7 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is not a state dict, or is damaged.
+        ValueError: the file is not a state dict, is damaged, or has values that are no numbers.
     """
     try:
         weights = load_checked(path)
@@ -97,6 +97,18 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
         isinstance(value, torch.Tensor) for value in weights.values()
     ):
         raise ValueError(f"{path}: expected a plain state dict, found {type(weights).__name__}")
+
+    spoilt = [
+        name
+        for name, value in weights.items()
+        if value.is_floating_point() and bool(value.isnan().any())
+    ]
+    if spoilt:
+        raise ValueError(
+            f"{path}: values of {spoilt[0]} are no numbers (NaN), and so are those of "
+            f"{len(spoilt) - 1} more of {len(weights)} weights: the training had diverged; take an "
+            "earlier epoch"
+        )
 
     return weights
 
