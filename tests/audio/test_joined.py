@@ -4,83 +4,29 @@ Files are made by FFmpeg, and compared with the recording that was encoded, or w
 decoding.
 """
 
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
-import soundfile
 
+from tests.support.audio.encoded import HAS_FFMPEG, OPTIONS, RATE, by_ffmpeg, encoded, source
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info, read_audio
 
-RATE = 16000
-needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
-pytestmark = needs_ffmpeg
-
-OPTIONS = {
-    "xing.mp3": ("-q:a", "4"),
-    "vbr.mp3": ("-q:a", "4", "-write_xing", "0"),
-    "quiet.mp3": ("-q:a", "9", "-write_xing", "0"),
-    "cbr.mp3": ("-b:a", "64k", "-write_xing", "0"),
-    "vorbis.ogg": ("-c:a", "libvorbis"),
-    "opus.opus": ("-c:a", "libopus"),
-    "a.flac": (),
-    "a.m4a": (),
-    "a.aac": (),
-    "a.wv": (),
-    "a.tta": (),
-    "a.ac3": (),
-    "a.ts": (),
-    "a.flv": ("-ar", "22050"),
-    "a.avi": (),
-    "a.w64": (),
-    "rf64.wav": ("-rf64", "always"),
-    "g722.wav": ("-c:a", "g722"),
-    "gsm.wav": ("-ar", "8000", "-c:a", "libgsm_ms"),
-}
-LOSSLESS = ("a.flac", "a.wv", "a.tta", "a.w64", "rf64.wav")
+pytestmark = pytest.mark.skipif(not HAS_FFMPEG, reason="needs ffmpeg")
+LOSSLESS = ("a.flac", "a.wv", "a.tta", "a.w64", "rf64.wav", "plain.wav")
 ID3 = b"ID3\x03\0\0\0\0\0\x0a" + bytes(10)
 
 
-@pytest.fixture(scope="module")
-def audio(tmp_path_factory):
+@pytest.fixture
+def audio():
     """A function that gives the bytes of a recording of some seconds in a format."""
-    folder = tmp_path_factory.mktemp("audio")
-    made = {}
 
-    def encoded(name, seconds=6.0, seed=0):
-        key = name, seconds, seed
-        if key not in made:
-            times = np.arange(int(RATE * seconds)) / RATE
-            rng = np.random.default_rng(seed)
-            # Loud and quiet by turns, so that a variable bit rate varies.
-            sound = rng.normal(0, 0.1, len(times)) * (np.sin(2 * np.pi * times / 1.3) > 0)
-            sound += 0.1 * np.sin(2 * np.pi * (200 + 60 * seed) * times)
-            soundfile.write(folder / "source.wav", sound, RATE)
-            path = folder / f"{seed}-{seconds}-{name}"
-            command = ["ffmpeg", "-v", "error", "-y", "-i", str(folder / "source.wav")]
-            done = subprocess.run([*command, *OPTIONS[name], str(path)], capture_output=True)
-            if done.returncode:
-                pytest.skip(f"this ffmpeg cannot write {name}")
-            made[key] = path.read_bytes()
-        return made[key]
+    def made(name, seconds=6.0, seed=0):
+        data = encoded(name, seconds, seed)
+        if data is None:
+            pytest.skip(f"this ffmpeg cannot write {name}")
+        return data
 
-    return encoded
-
-
-def source(seconds=6.0, seed=0):
-    times = np.arange(int(RATE * seconds)) / RATE
-    rng = np.random.default_rng(seed)
-    sound = rng.normal(0, 0.1, len(times)) * (np.sin(2 * np.pi * times / 1.3) > 0)
-    return 32768 * (sound + 0.1 * np.sin(2 * np.pi * (200 + 60 * seed) * times))
-
-
-def by_ffmpeg(data):
-    """Samples as FFmpeg decodes them."""
-    command = ["ffmpeg", "-v", "quiet", "-i", "-", "-ac", "1", "-f", "f32le", "-"]
-    done = subprocess.run(command, input=data, capture_output=True)
-    return np.frombuffer(done.stdout, np.float32)
+    return made
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -143,10 +89,10 @@ def test_a_segment_is_that_part_of_the_whole(audio, name):
 
 @pytest.mark.parametrize("name", ["vbr.mp3", "quiet.mp3"])
 def test_mp3_without_a_header_of_length_sounds_as_ffmpeg_decodes_it(audio, name):
-    ours, theirs = read_audio(audio(name))[0] / 32768, by_ffmpeg(audio(name))
+    ours, theirs = read_audio(audio(name))[0], by_ffmpeg(audio(name))
     late = len(theirs) - len(ours)  # the delay of the decoder, which FFmpeg leaves in
     assert 0 <= late <= 1105
-    assert abs(ours - theirs[late:]).max() < 1e-4
+    assert abs(ours - theirs[late:]).max() < 2
 
 
 @pytest.mark.parametrize("name", ["vorbis.ogg", "opus.opus"])

@@ -1,0 +1,255 @@
+"""Containers x damage x doors: what comes out equals FFmpeg's decoding, or is named.
+
+Each cell is a file in one container, perhaps damaged, that enters by one door. `equal`: its samples
+are those of FFmpeg's decoding of the same bytes, or of the recording, within the tolerance of the
+codec. `named`: it is refused, and the message has its key or path. Any other cell fails the test.
+The table is printed: `pytest -s tests/matrix`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.audio.encoded import HAS_FFMPEG, OPTIONS, RATE, by_ffmpeg, encoded, source
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import audio_info, read_audio
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.types import SampleRef
+from wenet_uio.executor import Executor
+from wenet_uio.prepare.list_making import make_shard_list
+from wenet_uio.prepare.sharding import ShardOptions
+
+pytestmark = pytest.mark.skipif(not HAS_FFMPEG, reason="needs ffmpeg")
+
+SECONDS = 3.0
+KEY = "recording-of-the-cell"
+ID3 = b"ID3\x03\0\0\0\0\0\x0a" + bytes(10)
+NO_CHECKSUM = ("mp3", "aac", "ac3", "wma", "m4a", "webm", "ts", "flv", "avi", "wav", "w64", "tta")
+"""Formats in which a flipped bit of the payload may be another sound that nobody can tell."""
+
+
+def flipped(data: bytes, place: float) -> bytes:
+    changed = bytearray(data)
+    changed[int(place * (len(data) - 1))] ^= 0x10
+    return bytes(changed)
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "whole": lambda data: data,
+    "joined": lambda data: data + data,
+    "id3": lambda data: ID3 + data,
+    "cut": lambda data: data[: len(data) * 6 // 10],
+    "header": lambda data: flipped(data, 0.001),
+    "payload": lambda data: flipped(data, 0.5),
+    "tail": lambda data: flipped(data, 0.9999),
+    "zeros": lambda data: data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :],
+    "empty": lambda data: b"",
+}
+Door = Callable[[bytes, str, Path], np.ndarray]
+"""`door(data, name, folder)` returns the samples at their own rate, or raises what names them."""
+
+
+def resampled(samples: np.ndarray, rate: int) -> np.ndarray:
+    if rate == RATE:
+        return samples
+    places = np.arange(len(samples) * RATE // rate) * rate / RATE
+    return np.interp(places, np.arange(len(samples)), samples).astype(np.float32)
+
+
+def through_file(data: bytes, name: str, folder: Path) -> np.ndarray:
+    path = folder / f"{KEY}-{name}"
+    path.write_bytes(data)
+    info = audio_info(str(path))
+    waveform, rate = read_audio(str(path))
+    same_length(info.num_samples, len(waveform), rate)
+    return resampled(waveform, rate)
+
+
+def through_bytes(data: bytes, name: str, folder: Path) -> np.ndarray:
+    info = audio_info(data)
+    waveform, rate = read_audio(data)
+    same_length(info.num_samples, len(waveform), rate)
+    return resampled(waveform, rate)
+
+
+def same_length(indexed: int, read: int, rate: int) -> None:
+    """Another length than the indexed one is named by whoever reads the sample."""
+    if abs(indexed - read) > 0.1 * rate:
+        raise AudioError(f"{KEY}: changed_length: {indexed} samples indexed, {read} read")
+
+
+def of_corpus(data_list: str, data_type: str) -> np.ndarray:
+    corpus = open_list(data_list, data_type)
+    rows = corpus.rows(0)
+    utterance = corpus.read(SampleRef(0, 0))
+    try:
+        waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end)
+    except AudioError as error:  # the reader of a loader adds the key
+        raise AudioError(f"{utterance.key}: {error}") from None
+    same_length(int(rows.num_samples[0]), len(waveform), int(rows.sample_rate[0]))
+    return resampled(waveform, rate)
+
+
+def through_raw_list(data: bytes, name: str, folder: Path) -> np.ndarray:
+    path = folder / f"{KEY}-{name}"
+    path.write_bytes(data)
+    (folder / "raw.list").write_text(RawLine(KEY, str(path), "x").to_json() + "\n")
+    return of_corpus(str(folder / "raw.list"), "raw")
+
+
+def through_segments(data: bytes, name: str, folder: Path) -> np.ndarray:
+    """Two halves, as segments of a raw list."""
+    path = folder / f"{KEY}-{name}"
+    path.write_bytes(data)
+    info = audio_info(str(path))
+    end = info.num_samples / info.sample_rate
+    halves = [(0.0, end / 2), (end / 2, end)]
+    lines = [
+        RawLine(f"{KEY}{number}", str(path), "x", *half).to_json()
+        for number, half in enumerate(halves)
+    ]
+    (folder / "raw.list").write_text("\n".join(lines) + "\n")
+    corpus = open_list(str(folder / "raw.list"), "raw")
+    if corpus.bad:
+        raise ListError(f"{corpus.bad}")
+
+    parts = []
+    for row in range(2):
+        utterance = corpus.read(SampleRef(0, row))
+        parts.append(read_audio(utterance.audio, utterance.start, utterance.end))
+    return resampled(np.concatenate([part for part, _ in parts]), parts[0][1])
+
+
+def through_packing(data: bytes, name: str, folder: Path) -> np.ndarray:
+    path = folder / f"{KEY}-{name}"
+    path.write_bytes(data)
+    bad = make_shard_list(
+        [RawLine(KEY, str(path), "x")],
+        folder / "shards",
+        str(folder / "shard.list"),
+        ShardOptions(per_shard=1),
+        Executor(1, "threads"),
+    )
+    if bad:
+        raise ListError(f"{bad}")
+    return of_corpus(str(folder / "shard.list"), "shard")
+
+
+def write_tar(file, data: bytes, name: str) -> None:
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        members = {f"{KEY}.{name.rpartition('.')[2]}": data, f"{KEY}.txt": b"x"}
+        for member, content in members.items():
+            info = tarfile.TarInfo(member)
+            info.size = len(content)
+            tar.addfile(info, BytesIO(content))
+
+
+def through_tar(data: bytes, name: str, folder: Path) -> np.ndarray:
+    with open(folder / "a.tar", "wb") as file:
+        write_tar(file, data, name)
+    (folder / "shard.list").write_text(f"{folder}/a.tar\n")
+    return of_corpus(str(folder / "shard.list"), "shard")
+
+
+def through_gz(data: bytes, name: str, folder: Path) -> np.ndarray:
+    tar = BytesIO()
+    write_tar(tar, data, name)
+    (folder / "a.tar.gz").write_bytes(gzip.compress(tar.getvalue(), 1))
+    (folder / "shard.list").write_text(f"{folder}/a.tar.gz\n")
+    return of_corpus(str(folder / "shard.list"), "shard")
+
+
+DOORS: dict[str, Door] = {
+    "file": through_file,
+    "bytes": through_bytes,
+    "raw list": through_raw_list,
+    "segments": through_segments,
+    "packing": through_packing,
+    "tar": through_tar,
+    "tar.gz": through_gz,
+}
+
+
+def is_like(ours: np.ndarray, theirs: np.ndarray, least: float = 0.9) -> bool:
+    """Whether two recordings are the same within the tolerance of a codec: 0.15 s of delay and of
+    silence at the end, and a correlation.
+    """
+    if abs(len(ours) - len(theirs)) > 0.15 * RATE or not len(ours):
+        return False
+
+    size = 1 << (len(ours) + len(theirs)).bit_length()
+    product = np.fft.irfft(np.fft.rfft(ours, size) * np.conj(np.fft.rfft(theirs, size)), size)
+    near = np.concatenate((product[: int(0.15 * RATE)], product[-int(0.15 * RATE) :]))
+    return near.max() > least * np.sqrt((ours**2).sum() * (theirs**2).sum())
+
+
+def are_like(ours: np.ndarray, theirs: np.ndarray, name: str, damage: str) -> bool:
+    """As `is_like`; the parts of joined files are compared one by one, because decoders take up to
+    0.1 s of silence in between for sound.
+    """
+    least = 0.6 if name == "gsm.wav" else 0.9  # a telephone, compared at another rate
+    if damage != "joined":
+        return is_like(ours, theirs, least)
+
+    part = int((SECONDS - 0.3) * RATE)
+    is_as_long = abs(len(ours) - len(theirs)) < 0.15 * RATE
+    return is_as_long and all(
+        is_like(ours[piece], theirs[piece], least) for piece in (slice(part), slice(-part, None))
+    )
+
+
+def outcome(door: Door, data: bytes, name: str, damage: str, folder: Path) -> str:
+    try:
+        ours = door(data, name, folder)
+    except (ValueError, OSError) as error:
+        return "named" if KEY in str(error) or door is through_bytes else f"unnamed: {error}"
+
+    whole = source(SECONDS).astype(np.float32)
+    expected = [by_ffmpeg(data), np.concatenate((whole, whole)) if damage == "joined" else whole]
+    if any(are_like(ours, theirs, name, damage) for theirs in expected):
+        return "equal"
+    if damage in ("payload", "tail", "zeros") and name.endswith(NO_CHECKSUM):
+        # Nothing in the file says that these bits are wrong, and decoders differ in what they make
+        # of them; the rest must be there.
+        return "equal" if abs(len(ours) - len(expected[0])) < 0.15 * RATE else "silent"
+    return f"silent: {len(ours) / RATE:.2f} s, FFmpeg {len(expected[0]) / RATE:.2f} s"
+
+
+def cells(folder: Path) -> Iterator[tuple[str, str, str, str]]:
+    for name in OPTIONS:
+        whole = encoded(name, SECONDS)
+        if whole is None:
+            continue
+        for damage, damaged in DAMAGE.items():
+            data = damaged(whole)
+            for title, door in DOORS.items():
+                place = folder / f"{name}-{damage}-{title}"
+                place.mkdir()
+                yield name, damage, title, outcome(door, data, name, damage, place)
+
+
+def table(results: list[tuple[str, str, str, str]]) -> str:
+    """A line for each container and damage, a letter for each door."""
+    found = {(name, damage, door): what for name, damage, door, what in results}
+    lines = [f"{'':12}" + " ".join(f"{damage:8}" for damage in DAMAGE)]
+    for name in dict.fromkeys(name for name, *_ in results):
+        marks = ("".join(found[name, damage, door][0] for door in DOORS) for damage in DAMAGE)
+        lines.append(f"{name:12}" + " ".join(marks))
+    return "\n".join([f"doors: {', '.join(DOORS)}; e equal, n named, others fail", *lines])
+
+
+def test_every_cell_equals_ffmpegs_decoding_or_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    results = list(cells(tmp_path))
+    print(table(results))
+    assert len(results) >= 1000
+    assert [cell for cell in results if cell[3] not in ("equal", "named")] == []
