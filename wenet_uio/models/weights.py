@@ -98,6 +98,12 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
     ):
         raise ValueError(f"{path}: expected a plain state dict, found {type(weights).__name__}")
 
+    _refuse_nan(weights, path)
+    return weights
+
+
+def _refuse_nan(weights: Mapping[str, torch.Tensor], path: str | Path) -> None:
+    """Raise a ValueError if a weight has a value that is no number."""
     spoilt = [
         name
         for name, value in weights.items()
@@ -109,8 +115,6 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
             f"{len(spoilt) - 1} more of {len(weights)} weights: the training had diverged; take an "
             "earlier epoch"
         )
-
-    return weights
 
 
 class DamagedError(ValueError):
