@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.support.audio import encoded as by_ffmpeg
 from tests.support.audio.crashing import crash_at_marked, mark
 from wenet_uio.audio import read as audio
-from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.decoders import AudioError, AvDecoder, Excerpt
 from wenet_uio.audio.read import audio_info, read_audio
 from wenet_uio.crashes import careful
 
@@ -290,3 +291,15 @@ def test_every_real_file_decodes_as_expected_or_is_refused_with_a_reason(corpora
             expected = COUNTED.get(name, float(row["duration"]) * rate)
             assert claimed == pytest.approx(expected, abs=0.0006 * rate)
         assert claimed == decoded, name
+
+
+@pytest.mark.skipif(not by_ffmpeg.HAS_FFMPEG, reason="needs ffmpeg")
+def test_decoders_of_ffmpeg_start_no_threads():
+    """A forked worker that frees its parent's decoder would wait for such threads forever."""
+    data = by_ffmpeg.encoded("g722.wav")
+    assert data is not None
+    before = len(os.listdir("/proc/self/task"))
+    decoder = AvDecoder(io.BytesIO(data), "wav", is_whole=True)
+    assert len(decoder.read(Excerpt(0, 0.1, 0))) == 1600
+    assert len(os.listdir("/proc/self/task")) == before
+    decoder.close()

@@ -9,9 +9,9 @@ import io
 
 import soundfile
 
+from wenet_uio.audio.claimed_size import NEAR_END, UNKNOWN, claim_of, is_whole
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info, decodes, read_signal
-from wenet_uio.audio.wav_header import NEAR_END, bytes_of_samples, is_whole
 
 
 @decodes
@@ -25,12 +25,12 @@ def require_whole(audio: bytes) -> None:
     Raises:
         AudioError: more than 2 % of the samples are missing.
     """
-    if audio[:4] == b"RIFF":
-        claimed, present = bytes_of_samples(audio, len(audio))
-        if not is_whole(claimed, present):
-            raise AudioError(
-                f"cut short: the header claims {claimed} bytes of samples, the file has {present}"
-            )
+    claim = claim_of(audio, len(audio))
+    if not is_whole(claim):
+        raise AudioError(
+            f"cut short: the header claims {claim[0]} bytes of samples, the file has {claim[1]}"
+        )
+    if claim != UNKNOWN or audio[:4] == b"RIFF":
         return
 
     try:

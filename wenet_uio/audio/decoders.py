@@ -46,8 +46,8 @@ class AudioInfo:
     """Hz."""
     channels: int
     is_whole: bool = True
-    """False if the header of a wav claims more samples than the file has. Other formats must be
-    decoded to know."""
+    """False if a header of `claimed_size` claims more samples than the file has. Other formats must
+    be decoded to know."""
 
     @property
     def is_features(self) -> bool:
@@ -233,7 +233,7 @@ class SndfileDecoder:
     """Reads the formats of libsndfile."""
 
     is_whole = True
-    """As in WavDecoder, for other wav."""
+    """As in WavDecoder."""
 
     def __init__(self, stream: BinaryIO, size: int, lead: int = 0) -> None:
         """Open audio of `size` bytes.
@@ -332,8 +332,12 @@ class AvDecoder:
     Call either `info` or `read`, once: both consume the audio.
     """
 
-    def __init__(self, stream: BinaryIO, container: str) -> None:
-        """`container` is the name of the format in FFmpeg.
+    def __init__(self, stream: BinaryIO, container: str, is_whole: bool) -> None:
+        """Open audio, and decode its first frame.
+
+        Args:
+            container: name of the format in FFmpeg.
+            is_whole: as in WavDecoder.
 
         Raises:
             AudioError: PyAV is not installed, or cannot read the audio.
@@ -345,6 +349,7 @@ class AvDecoder:
             raise AudioError(f"{container} audio needs PyAV: pip install av") from None
 
         self._error = av.error.FFmpegError
+        self._is_whole = is_whole
         try:
             self._container = av.open(stream, "r", format=container, metadata_errors="ignore")
         except av.error.FFmpegError as error:
@@ -353,8 +358,11 @@ class AvDecoder:
         if not self._container.streams.audio:
             raise AudioError(f"{container}: no audio in it")
 
+        # FFmpeg's own threads must not be: a forked worker that frees a decoder of its parent would
+        # wait for them forever. Loaders decode in many processes anyway.
+        self._container.streams.audio[0].codec_context.thread_count = 1
+
         # Sample rate and channels are those of decoded samples: headers of AAC may state others.
-        self._resampler = av.AudioResampler(format="fltp")
         self._frames = self._decoded()
         first_frame = next(self._frames, None)
         if first_frame is None:
@@ -367,7 +375,7 @@ class AvDecoder:
     def info(self) -> AudioInfo:
         """Return the length and format, after decoding all of the audio."""
         num_samples = sum(len(block) for block in self._blocks(0, MOST_SAMPLES + 1))
-        return AudioInfo(num_samples, self.sample_rate, self._channels)
+        return AudioInfo(num_samples, self.sample_rate, self._channels, self._is_whole)
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
         """Return the waveform (samples,) of a segment, after decoding the audio before it.
@@ -401,12 +409,22 @@ class AvDecoder:
     def _decoded(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the sample rate and samples (channels, samples) of each frame."""
         try:
-            # None flushes the resampler.
-            for frame in itertools.chain(self._container.decode(audio=0), [None]):
-                for converted in self._resampler.resample(frame):
-                    yield converted.sample_rate, converted.to_ndarray()
+            for frame in self._container.decode(audio=0):
+                samples = frame.to_ndarray()
+                if not frame.format.is_planar:
+                    samples = samples.reshape(-1, frame.layout.nb_channels).T
+                yield frame.sample_rate, _full_scale_one(samples)
         except self._error as error:
             raise AudioError(f"cannot be decoded: {error.strerror}") from None
+
+
+def _full_scale_one(samples: np.ndarray) -> np.ndarray:
+    """Return samples of any type of FFmpeg as float32, on the scale of -1 to 1."""
+    if samples.dtype.kind == "f":
+        return samples.astype(np.float32, copy=False)
+    if samples.dtype == np.uint8:
+        return (samples.astype(np.float32) - 128) / 128
+    return samples.astype(np.float32) * np.float32(2.0 ** (1 - 8 * samples.itemsize))
 
 
 def _sane(waveform: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 import numpy as np
 import soundfile
 
+from wenet_uio.audio.claimed_size import claim, claim_of, is_whole
 from wenet_uio.audio.decoders import (
     FRAME_RATE,
     MOST_SAMPLES,
@@ -53,7 +54,6 @@ from wenet_uio.audio.mpeg import ID3, end_of_id3, frame_of
 from wenet_uio.audio.ogg import MARK as OGG
 from wenet_uio.audio.ogg import links_of
 from wenet_uio.audio.tensors import is_features, is_tensor, load_array, samples_of_array
-from wenet_uio.audio.wav_header import is_whole, wav_is_whole
 from wenet_uio.crashes import rehearse
 
 Source = bytes | memoryview | str | Samples
@@ -313,7 +313,7 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         decoder = _sndfile_decoder(encoded, head, size)
         if decoder.is_believable:
             if isinstance(decoder, SndfileDecoder):
-                decoder.is_whole = wav_is_whole(head, size)
+                decoder.is_whole = is_whole(claim_of(head, size))
             return decoder
 
         reason = f"its header claims {decoder.info().num_samples} samples in {size} bytes"
@@ -339,7 +339,7 @@ def _open_by_pyav(encoded: memoryview | BinaryIO, head: bytes, size: int, reason
     stream = stream_of(encoded)
     stream.seek(0)
     try:
-        return AvDecoder(stream, container)
+        return AvDecoder(stream, container, is_whole(claim_of(head, size)))
     except AudioError as error:
         # A wav that libsndfile should have read is damaged: it says what is wrong with it.
         raise error if container != "wav" else AudioError(_with_advice(reason, head)) from None
@@ -434,7 +434,7 @@ def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDec
                 return None
 
             decoder = WavDecoder(encoded, rate, channels, offset, present)
-            decoder.is_whole = is_whole(length, present)
+            decoder.is_whole = is_whole(claim(length, size, offset))
             return decoder
 
         if name == b"fmt " and offset + 16 <= len(head):

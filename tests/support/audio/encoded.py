@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +61,7 @@ def encoded(name: str, seconds: float = 6.0, seed: int = 0) -> bytes | None:
         return None if done.returncode else path.read_bytes()
 
 
+@lru_cache(4)
 def by_ffmpeg(data: bytes) -> np.ndarray:
     """Samples at RATE as FFmpeg decodes them, on the scale of int16; empty if it cannot."""
     target = ("-ac", "1", "-ar", str(RATE), "-f", "s16le", "-")

@@ -35,26 +35,14 @@ from wenet_uio.dataset.formats.keys import as_word, one_word
 from wenet_uio.dataset.formats.tar_headers import BLOCK, EXTENDED, LOOK_BACK, member_before
 from wenet_uio.dataset.formats.tar_members import Member, plain_name
 
+PLAIN_SUFFIXES = ("wav", "wave", "w64", "aif", "aiff", "aifc", "au", "snd", "caf", "sph")
+LOSSLESS_SUFFIXES = ("flac", "wv", "tta")
+LOSSY_SUFFIXES = ("mp3", "mp2", "ogg", "oga", "opus", "m4a", "aac", "ac3", "wma", "webm", "mka")
+TELEPHONE_SUFFIXES = ("amr", "awb")
 AUDIO_SUFFIXES = frozenset(
-    (
-        "wav",
-        "flac",
-        "mp3",
-        "ogg",
-        "opus",
-        "m4a",
-        "aac",
-        "wma",
-        "webm",
-        "aif",
-        "aiff",
-        "au",
-        "sph",
-        "w64",
-        "caf",
-    )
+    (*PLAIN_SUFFIXES, *LOSSLESS_SUFFIXES, *LOSSY_SUFFIXES, *TELEPHONE_SUFFIXES)
 )
-"""Suffixes of audio members."""
+"""Suffixes of audio members. Those of video (mp4, avi, ts) are none: beside them lies the audio."""
 ARRAY_SUFFIXES = frozenset(("ark", "npy", "pth", "pt"))
 """Suffixes of members that may hold a waveform or features as an array; `ark` is a matrix of
 Kaldi."""
