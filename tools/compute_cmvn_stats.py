@@ -34,7 +34,8 @@ def main() -> None:
         "--in_scp", required=True, help="lines `key path`, or feats.scp, or a pattern of several"
     )
     parser.add_argument(
-        "--segments", help="lines `key recording start end` in seconds (default: beside in_scp)"
+        "--segments",
+        help="lines `key recording start end [channel]` in seconds (default: beside in_scp)",
     )
     parser.add_argument(
         "--out_cmvn", required=True, help="JSON to write: mean_stat, var_stat, frame_num"

@@ -35,7 +35,8 @@ def main() -> int:
     parser.add_argument("data_list", help="list to write; the index is written as data_list.idx")
     parser.add_argument(
         "--segments",
-        help="lines `key recording start end` in seconds; the keys of wav.scp are then recordings",
+        help="lines `key recording start end [channel]` in seconds; the keys of wav.scp are then "
+        "recordings",
     )
     parser.add_argument(
         "--utt2lang", help="lines `key language`; the utterances get the field `language`"

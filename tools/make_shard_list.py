@@ -35,7 +35,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("shards_list", help="list to write, one shard per line")
     parser.add_argument(
         "--segments",
-        help="lines `key recording start end` in seconds; the keys of wav.scp are then recordings",
+        help="lines `key recording start end [channel]` in seconds; the keys of wav.scp are then "
+        "recordings",
     )
     parser.add_argument(
         "--utt2lang", help="lines `key language`; the utterances get the field `language`"

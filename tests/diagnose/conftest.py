@@ -22,6 +22,12 @@ from wenet_uio.prepare.shard_writer import write_shard
 from wenet_uio.prepare.sharding import ShardOptions
 
 
+def a_call(noise: np.ndarray) -> np.ndarray:
+    """(samples, 2): one channel sounds in the first half, the other in the second."""
+    is_first = np.arange(len(noise)) < len(noise) // 3
+    return noise[:, None] * np.stack((is_first, ~is_first), axis=1)
+
+
 @pytest.fixture
 def planted(make_utterances, tmp_path):
     """(lines of 40 good utterances and of the faulty utterances that can be packed, keys by kind of
@@ -38,6 +44,9 @@ def planted(make_utterances, tmp_path):
         "silent": RawLine("silent", write(tmp_path / "silent.wav", noise * 1e-3), "ab"),
         "clipped": RawLine(
             "clipped", write(tmp_path / "clipped.wav", (noise * 20).clip(-1, 1)), "ab"
+        ),
+        "other_channel": RawLine(
+            "other_channel", write(tmp_path / "call.wav", a_call(noise)), "abc"
         ),
         "other_rate": RawLine("other_rate", write(tmp_path / "rate.wav", noise, 8000), "abc"),
         "duration": RawLine(

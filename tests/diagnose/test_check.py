@@ -55,7 +55,7 @@ def test_every_kind_of_finding_was_planted(faulty_raw_list, faulty_shard_list):
 
 def test_without_audio_the_faults_of_index_and_text_are_found(faulty_raw_list):
     raw, expected = faulty_raw_list
-    heard = {"unreadable", "changed_length", "silent", "clipped", "other_rate"}
+    heard = {"unreadable", "changed_length", "silent", "clipped", "other_rate", "other_channel"}
     report = check(raw, "raw", audio=False)
     assert keys_by_kind(report) == {
         kind: keys for kind, keys in expected.items() if kind not in heard

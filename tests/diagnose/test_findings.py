@@ -40,6 +40,7 @@ def test_the_json_has_every_kind_and_its_keys():
                 "silent",
                 "clipped",
                 "past_the_end",
+                "other_channel",
                 "other_rate",
                 "duration",
                 "characters_per_second",

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import soundfile
 import torch
 
 from wenet_uio.audio.decoders import AudioError
@@ -56,3 +57,12 @@ def test_only_the_named_part_of_a_recording_is_summed(make_utterances):
     found = cmvn_statistics([RawLine("part", line.wav, "", 0.1, 0.3)], DatasetConf(), Executor())
     assert found["frame_num"] == len(feats)
     np.testing.assert_allclose(found["mean_stat"], feats.sum(0), rtol=1e-9)
+
+
+def test_the_channel_of_a_line_is_summed(make_utterances, tmp_path):
+    (line,) = make_utterances(1)
+    samples, rate = soundfile.read(line.wav, dtype="int16")
+    soundfile.write(tmp_path / "call.wav", np.stack((0 * samples, samples), axis=1), rate)
+    call = RawLine(line.key, str(tmp_path / "call.wav"), "", extra={"channel": 1})
+    alone, in_call = (cmvn_statistics([one], DatasetConf(), Executor(1)) for one in (line, call))
+    assert alone == in_call

@@ -32,6 +32,17 @@ def test_an_end_of_minus_one_is_the_end_of_the_recording_as_in_kaldi(segmented):
     assert [(line.start, line.end) for line in lines] == [(0.0, None), (1.5, None), (0.5, 1.5)]
 
 
+def test_a_segment_may_name_its_channel(segmented):
+    lines = read_audio_lines(*segmented("a call 0 -1 1\nb call 0 1.5 0\nc call 0.5 1.5\n"))
+    assert [line.extra for line in lines] == [{"channel": 1}, {"channel": 0}, {}]
+
+
+@pytest.mark.parametrize("channel", ["-1", "left", "0 1", "0.5"])
+def test_a_channel_that_is_none_is_named(segmented, channel):
+    with pytest.raises(ListError, match="segments: a: "):
+        read_audio_lines(*segmented(f"a call 0 1 {channel}\n"))
+
+
 @pytest.mark.parametrize("times", ["2 1", "1 1", "-1 2", "0 -2", "nan -1"])
 def test_times_out_of_order_are_named(segmented, times):
     with pytest.raises(ListError, match="segments: a: starts at"):

@@ -27,6 +27,7 @@ from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import AudioUtterance, Example, SampleRef, SkipSample, Utterance
 from wenet_uio.diagnose.findings import Finding
 from wenet_uio.diagnose.histogram import LogHistogram
+from wenet_uio.diagnose.other_channels import other_sound
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.symbols import WORD_START
@@ -184,6 +185,7 @@ class Checker:
         if example.waveform is None:
             return example.text, example.extra
 
+        self._check_channels(part, place, utterances[0])
         samples = np.abs(example.waveform.numpy()) / INT16_SCALE
         level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
         clipped = float(np.mean(samples >= FULL_SCALE))
@@ -200,6 +202,16 @@ class Checker:
             part.findings.append(Finding("clipped", key, detail, place))
 
         return example.text, example.extra
+
+    def _check_channels(self, part: Part, place: tuple[int, int], utterance: Utterance) -> None:
+        """Find sound on channels that are not read."""
+        if not isinstance(utterance, AudioUtterance):
+            return
+
+        channel = utterance.extra.get("channel", self.conf.singal_channel_conf.channel)
+        lost = other_sound(utterance, channel)
+        if lost is not None:
+            part.findings.append(Finding("other_channel", utterance.key, lost, place))
 
     def _read(self, utterances: list[Utterance], ref: SampleRef) -> Utterance:
         """Read a sample, and keep it in the list."""

@@ -31,6 +31,8 @@ SUSPECTS = {
     "clipped": "audio with more than 0.1 % of its samples at full scale",
     "past_the_end": "segments that end after their audio: training reads the part that there is, "
     "with the whole text",
+    "other_channel": "audio whose other channels have sound where the read channel is quiet, such as "
+    "the second speaker of a call: give lines a `channel`, or read `mix`",
     "other_rate": "sample rates that differ from the majority",
     "duration": "audio far shorter or longer than the other utterances",
     "characters_per_second": "far fewer or more characters per second than in the other utterances",

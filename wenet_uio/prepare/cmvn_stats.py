@@ -111,7 +111,8 @@ def _features(line: RawLine, conf: DatasetConf, chains: tuple[Chain, Chain]) -> 
 
     `chains` are the operators for audio and those for stored features.
     """
-    signal, rate = read_signal(line.wav, line.start, line.end, conf.singal_channel_conf.channel)
+    channel = line.extra.get("channel", conf.singal_channel_conf.channel)
+    signal, rate = read_signal(line.wav, line.start, line.end, channel)
     tensor, is_stored = torch.from_numpy(signal), signal.ndim == 2
     example = Example(line.key, "", None, rate, random=0)
     example = replace(example, feats=tensor) if is_stored else replace(example, waveform=tensor)

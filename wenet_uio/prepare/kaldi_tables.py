@@ -1,8 +1,8 @@
 """Read and check `wav.scp`, `feats.scp`, `text` and `segments` of Kaldi; write any table.
 
 A table has one `key value` line per utterance or recording. `segments` lines are `key recording
-start end`. A path of a table may be a pattern of several files, such as `data/{a,b}/feats.scp` or
-`data/*/text`.
+start end`, and may end with a channel (from 0). A path of a table may be a pattern of several
+files, such as `data/{a,b}/feats.scp` or `data/*/text`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from wenet_uio.audio.features import place_of
 from wenet_uio.cli import listed
@@ -30,6 +30,18 @@ class Keyed(Protocol):
     def key(self) -> str:
         """Name of the utterance, the first field of its lines."""
         ...
+
+
+class Span(NamedTuple):
+    """A segment of a recording."""
+
+    recording: str
+    start: float
+    """Seconds."""
+    end: float | None
+    """Seconds; None is the end of the recording."""
+    channel: int | None
+    """From 0; None if `segments` does not say."""
 
 
 Utterance = TypeVar("Utterance", bound=Keyed)
@@ -101,13 +113,20 @@ def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]
         )
         return [RawLine(key, wav, "") for key, wav in wavs.items()]
 
-    lost = [key for key, (recording, _, _) in spans.items() if recording not in wavs]
+    lost = [key for key, span in spans.items() if span.recording not in wavs]
     if lost:
         raise ListError(f"{segments}: {listed(lost, NAMED)} without a recording in {wav_scp}")
 
     return [
-        RawLine(key, wavs[recording], "", start, end)
-        for key, (recording, start, end) in spans.items()
+        RawLine(
+            key,
+            wavs[span.recording],
+            "",
+            span.start,
+            span.end,
+            {} if span.channel is None else {"channel": span.channel},
+        )
+        for key, span in spans.items()
     ]
 
 
@@ -218,7 +237,8 @@ def write_audio_tables(
     Args:
         utterances: ordered by key.
         wav_of: gives the path of an utterance's audio.
-        span_of: gives `start end` of an utterance; None if every utterance is a whole recording.
+        span_of: gives `start end`, and perhaps a channel, of an utterance; None if every utterance
+            is a whole recording.
     """
     if span_of is None:
         (folder / "segments").unlink(missing_ok=True)
@@ -267,22 +287,27 @@ def recording_names(wavs: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def _span(segments: str, key: str, value: str) -> tuple[str, float, float | None]:
-    """Return the recording, start and end of a segment, in seconds.
+def _span(segments: str, key: str, value: str) -> Span:
+    """Read a segment.
 
-    The end is None at the end of the recording.
+    Raises:
+        ListError: it has other fields, or its times are out of order.
     """
     try:
-        recording, start, end = value.split()
+        recording, start, end, *channels = value.split()
         first, last = float(start), float(end)
-    except ValueError:
+        channel = int(*channels) if channels else None
+    except (ValueError, TypeError):
         raise ListError(
-            f"{segments}: {key}: expected `recording start end`, found {value!r}"
+            f"{segments}: {key}: expected `recording start end`, and perhaps a channel, found "
+            f"{value!r}"
         ) from None
 
+    if channel is not None and channel < 0:
+        raise ListError(f"{segments}: {key}: channels are counted from 0, found {channel}")
     if first >= 0 and last == TO_THE_END:
-        return recording, first, None
+        return Span(recording, first, None, channel)
     if not 0 <= first < last:
         raise ListError(f"{segments}: {key}: starts at {start} s and ends at {end} s")
 
-    return recording, first, last
+    return Span(recording, first, last, channel)

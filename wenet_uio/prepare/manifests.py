@@ -138,7 +138,9 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
     fields = _fields_of_all(lines)
     _check_rows(lines, into, fields)
     ordered = sorted(lines, key=lambda line: by_key(line.key))
-    has_parts = any(line.start or line.end is not None for line in ordered)
+    has_parts = any(
+        line.start or line.end is not None or "channel" in line.extra for line in ordered
+    )
     span_of = _kaldi_span(ordered, executor) if has_parts else None
     for stale in KALDI_TABLES.keys() - fields:
         (into / stale).unlink(missing_ok=True)
@@ -150,7 +152,8 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
 
 
 def _tell_lost_fields(lines: Sequence[RawLine], folder: str) -> None:
-    lost = {name for line in lines for name in line.extra} - set(KALDI_TABLES.values())
+    written = {*KALDI_TABLES.values(), "channel"}
+    lost = {name for line in lines for name in line.extra} - written
     if lost:
         print(
             f"{folder}: Kaldi has no table for {', '.join(sorted(lost))}; left out", file=sys.stderr
@@ -175,7 +178,7 @@ def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str
 
 
 def _kaldi_span(lines: Sequence[RawLine], executor: Executor) -> Callable[[RawLine], str]:
-    """Return a function that returns `start end` of an utterance in seconds.
+    """Return a function that returns `start end` of an utterance in seconds, and its channel.
 
     Headers are read for lines without an end.
     """
@@ -187,7 +190,8 @@ def _kaldi_span(lines: Sequence[RawLine], executor: Executor) -> Callable[[RawLi
             info = infos[line.wav]
             end = info.num_samples / info.sample_rate
 
-        return f"{round(line.start, DIGITS)} {round(end, DIGITS)}"
+        channel = f" {line.extra['channel']}" if "channel" in line.extra else ""
+        return f"{round(line.start, DIGITS)} {round(end, DIGITS)}{channel}"
 
     return span
 
