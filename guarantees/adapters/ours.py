@@ -56,7 +56,11 @@ class Loader(Adapter):
         }
         config = parse_config({"dataset_conf": conf}, "guarantees")
         options = LoaderOptions(
-            rank=run.rank, world_size=run.world, num_workers=run.workers, seed=run.seed
+            rank=run.rank,
+            world_size=run.world,
+            num_workers=run.workers,
+            seed=run.seed,
+            empty_batches=True,  # equal steps on every rank
         )
         data_list = lists[0] if len(lists) == 1 else str(mixture)
         self._loader = build_loader(

@@ -43,7 +43,11 @@ def ranks_of(corpus, rule, world_size, workers, state):
     planner, *loaders = [
         Loader(
             Cursor(
-                corpus, rule, options := LoaderOptions(rank, world_size, count, prefetch=2, seed=1)
+                corpus,
+                rule,
+                options := LoaderOptions(
+                    rank, world_size, count, prefetch=2, seed=1, empty_batches=True
+                ),
             ),
             NameOnly(),
             options,

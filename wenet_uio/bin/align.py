@@ -103,7 +103,8 @@ def main() -> None:
     config = load_model_config(args.config, config_overrides(args), trust_code=args.trust_code)
     config = with_static_batches(config, args.batch_size)
     tokenizer = build_tokenizer(config)
-    options = LoaderOptions(rank=0, world_size=1, num_workers=args.num_workers)
+    # Empty batches name what could not be read.
+    options = LoaderOptions(rank=0, world_size=1, num_workers=args.num_workers, empty_batches=True)
     loader = build_loader(
         args.data_list, args.data_type, config, tokenizer, training=False, options=options
     )

@@ -199,6 +199,7 @@ def open_test_set(args: argparse.Namespace) -> TestSet:
             world_size=1,
             num_workers=args.num_workers,
             pin_memory=args.device != "cpu",
+            empty_batches=True,  # they name what could not be read
         ),
     )
 

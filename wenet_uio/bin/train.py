@@ -292,6 +292,7 @@ def build_loaders(
         epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
         ledger=Ledger(Path(args.model_dir) / LEDGER),
         defer_features=config.dataset_conf.feature_device == "accelerator",
+        empty_batches=True,  # every rank takes every step
     )
     train, cv = (
         build_loader(

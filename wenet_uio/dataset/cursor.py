@@ -38,6 +38,7 @@ IN_EARLIER_STATES = {
     "micro_batches": 0,
     "synced": None,
     "group_shards": 1,
+    "turns_by_step": False,
     "owed": {},
 }
 """Values of the keys that states of earlier versions lack."""

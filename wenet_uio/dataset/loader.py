@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from wenet_uio.cli import warn_once
 from wenet_uio.dataset.cursor import Cursor, Work, works
+from wenet_uio.dataset.filled_batches import AllBatches, FilledBatches
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.options import LoaderOptions
@@ -31,7 +32,8 @@ LEAST_BAD = 10
 class Loader:
     """Iterates over the batches of one rank, from its position to the end of the epoch.
 
-    Every rank yields the same number of steps. The state counts the batches that were yielded, so
+    Every rank yields the same number of steps, apart from steps without utterances for a rank; see
+    `LoaderOptions.empty_batches`. The state counts the batches that were yielded, so
     batches that workers have read and nobody has taken are read again after a restart. An epoch
     ends when its last step has been yielded: `epoch` then grows by one, and `len` is that of the
     next epoch.
@@ -92,7 +94,7 @@ class Loader:
         return self.cursor.steps_done
 
     def __len__(self) -> int:
-        """Steps that a new iterator yields; equal on every rank.
+        """Steps that a new iterator takes; equal on every rank.
 
         They are those from here to the end of the epoch; in evaluation, once iterated, those of a
         whole epoch.
@@ -121,6 +123,7 @@ class Loader:
             cursor.skip_epoch()
 
         batches = iter(self._workers) if steps else iter(())
+        passing = AllBatches() if self._options.empty_batches else FilledBatches()
         while steps:
             if self._reading is not reading:
                 raise RuntimeError(
@@ -139,9 +142,25 @@ class Loader:
                     self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
 
             self._name_unreadable(batch)
-            cursor.advance(batch.closes_step)
-            steps -= batch.closes_step
-            yield batch.collated if isinstance(batch, CollatedBatch) else batch
+            for ready, closes in passing.add(batch):
+                for closes_step in closes:
+                    cursor.advance(closes_step)
+
+                steps -= sum(closes)
+                if ready is None:
+                    self._tell_empty_step()
+                else:
+                    yield ready.collated if isinstance(ready, CollatedBatch) else ready
+
+    def _tell_empty_step(self) -> None:
+        """Warn that this rank has one step fewer than others may have."""
+        if self.cursor.world_size > 1:
+            warn_once(
+                f"{self.corpus.data_list}: a step without utterances for rank {self.cursor.rank} is "
+                "left out. Ranks that wait for each other in every step, as in "
+                "DistributedDataParallel, need LoaderOptions(empty_batches=True), or "
+                "torch.distributed.algorithms.Join"
+            )
 
     def _begins_again(self) -> bool:
         """Tell whether a new iterator begins at the first batch of the epoch, because an earlier

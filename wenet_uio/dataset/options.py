@@ -44,6 +44,11 @@ class LoaderOptions:
     collate: Callable[[Sequence[Example]], Any] | None = None
     """Makes what the loader yields from the examples of a batch, in a data worker; examples that
     cannot be read are missing. None: a padded `Batch`."""
+    empty_batches: bool = False
+    """Yield batches without utterances, too. A rank gets one where the last step of an epoch has
+    fewer utterances than ranks, or where all samples of a batch are bad. With them every rank takes
+    the same steps, which ranks need that wait for each other in each step. A `collate` is not asked
+    for them: the loader yields None."""
 
     def __post_init__(self) -> None:
         if self.collate is not None and self.defer_features:

@@ -109,9 +109,8 @@ class BatchReader(Dataset[Batch]):
         if self.collate is None:
             batch = pad(examples, self.feature_dim)
         else:
-            batch = CollatedBatch(
-                **vars(pad((), self.feature_dim)), collated=self.collate(examples)
-            )
+            collated = self.collate(examples) if examples else None
+            batch = CollatedBatch(**vars(pad((), self.feature_dim)), collated=collated)
 
         batch.index, batch.closes_step, batch.seconds = work.index, work.closes_step, seconds
         batch.skipped, batch.planned = tuple(skipped), len(work.rows)

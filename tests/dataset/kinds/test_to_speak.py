@@ -66,7 +66,7 @@ def sources(folder, texts, *others, **keys):
 
 
 def loader(mixture, conf, *, training=True, **options):
-    options = LoaderOptions(**options)
+    options = LoaderOptions(empty_batches=True, **options)
     return build_loader(
         mixture, "raw", FakeConfig(**conf), TOKENIZER, training=training, options=options
     )

@@ -55,7 +55,7 @@ CASES = {
     "random order": {"batch_conf": {**DYNAMIC, "length_order": "random"}},
     "rising order": {"batch_conf": {**DYNAMIC, "length_order": "rising"}},
 }
-PLANS = {2: "bd15026798a0e8a6", 3: "e839cd174414996b"}
+PLANS = {2: "bd15026798a0e8a6", 3: "e839cd174414996b", 4: "906cc1c545f186cd"}
 """Digest of all plans below by version of the planner."""
 
 
@@ -80,7 +80,12 @@ def by_step(corpus, world_size):
     """A division for more ranks than there are lanes."""
     division = divide(corpus, 6 * world_size)
     assert division.by_step
-    return division
+    return replace(division, turns_by_step=False)
+
+
+def turns_by_step(corpus, world_size):
+    """A division by step whose sources take turns by step."""
+    return replace(by_step(corpus, world_size), turns_by_step=True)
 
 
 def plans(corpus, conf, divided, seed=1):
@@ -116,7 +121,10 @@ def mixture(per_batch):
     )
 
 
-@pytest.mark.parametrize(("version", "divided"), [(PLANNERS[0], by_row), (PLANNERS[1], by_step)])
+DIVIDED = (by_row, by_step, turns_by_step)
+
+
+@pytest.mark.parametrize(("version", "divided"), list(zip(PLANNERS, DIVIDED, strict=True)))
 def test_a_change_of_the_plans_raises_the_version_of_the_planner(version, divided):
     digest = hashlib.sha256()
     shards = 40 if divided is by_row else 10

@@ -133,17 +133,64 @@ def test_a_step_of_fewer_lanes_than_ranks_has_similar_lengths_on_all_ranks(world
     assert after < 1.35 < before
 
 
-def test_sources_that_take_turns_have_similar_lengths_in_a_step_each():
-    corpora = [
-        IndexOnlyCorpus([2000], seed=seed, median=median) for seed, median in enumerate((4.0, 8.0))
+def in_turns(sources, utterances, per_source=None):
+    """A mixture of sources that take turns, and the source of each batch of a plan of it."""
+    counts = per_source or [utterances // sources] * sources
+    parts = [
+        Source(IndexOnlyCorpus([count], seed=seed, median=4.0 + 4 * seed), count / sum(counts))
+        for seed, count in enumerate(counts)
     ]
-    mixture = Mixture("mixture", [Source(corpus, 0.5) for corpus in corpora], 4000, "round_robin")
-    corpus, rule = Passes(mixture).corpus_of(0), rule_of("static")
-    plan = planned(corpus, rule, Division(1, 4))
-    firsts = [plan.batch(index).pieces[0].shards[:1] for index in range(plan.num_batches)]
-    sources = np.array([int(sources_of(corpus).entries(first)[0]) for first in firsts])
-    assert sources.tolist() == [0, 1] * (len(sources) // 2)  # strict turns
-    found = lengths(plan)
-    for source in (0, 1):
-        assert spread(found[sources == source], 2) < 1.05
-        assert spread(lengths(planned(corpus, rule, Division(1)))[sources == source], 2) > 1.25
+    corpus = Passes(Mixture("mixture", parts, sum(counts), "round_robin")).corpus_of(0)
+
+    def of_batches(plan):
+        firsts = [plan.batch(index).pieces[0].shards[:1] for index in range(plan.num_batches)]
+        return np.array([int(sources_of(corpus).entries(first)[0]) for first in firsts])
+
+    return corpus, of_batches
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 8])
+@pytest.mark.parametrize("sources", [2, 3])
+@pytest.mark.parametrize("order", ["synced", "random", "rising"])
+def test_sources_take_turns_by_step_and_every_rank_reads_all_of_them(world_size, sources, order):
+    corpus, of_batches = in_turns(sources, 4002)
+    rule = rule_of("static", length_order=order)
+    plan = planned(corpus, rule, divide(corpus, world_size))
+    found = of_batches(plan)
+    equal_share = np.bincount(found)[0]
+    whole = equal_share // world_size * sources
+    steps = found[: whole * world_size].reshape(whole, world_size)
+    assert (steps == steps[:, :1]).all()
+    assert steps[:, 0].tolist() == [step % sources for step in range(whole)]
+    assert np.bincount(found).tolist() == [equal_share] * sources
+    assert len(found) - steps.size < sources * world_size
+
+
+def test_one_rank_and_states_of_earlier_versions_take_turns_by_batch():
+    corpus, of_batches = in_turns(2, 4000)
+    rule = rule_of("static")
+    assert divide(corpus, 1) == Division(1, 1)
+    for division in (Division(1), Division(1, 4), divide(corpus, 1)):
+        found = of_batches(planned(corpus, rule, division))
+        assert found.tolist() == [0, 1] * (len(found) // 2)
+
+
+def test_turns_of_sources_of_unequal_length_are_spread_over_the_steps():
+    sources = np.array([0] * 90 + [1] * 30)
+    order = groups._turns_by_step(sources, np.full(30, 4))
+    turns = sources[order].reshape(30, 4)
+    assert sorted(order) == list(range(120))
+    assert (turns == turns[:, :1]).sum() >= 29 * 4
+    assert np.diff(np.flatnonzero(turns[:, 0] == 1)).max() <= 5
+
+
+def test_sources_that_take_turns_have_similar_lengths_in_a_step_each():
+    corpus, of_batches = in_turns(2, 4000)
+    rule = rule_of("static")
+    for division, width in ((Division(1, 4), 2), (divide(corpus, 4), 4)):
+        plan = planned(corpus, rule, division)
+        sources, found = of_batches(plan), lengths(plan)
+        for source in (0, 1):
+            assert spread(found[sources == source], width) < 1.05
+            by_batch = lengths(planned(corpus, rule, Division(1)))
+            assert spread(by_batch[sources == source], width) > 1.25

@@ -25,14 +25,14 @@ class FakeConfig:
         self.dataset_conf = DatasetConf(**{**CONF, **conf})
 
 
-def loader(data_list, data_type, training=True, conf=None, **options):
+def loader(data_list, data_type, training=True, conf=None, empty_batches=True, **options):
     return build_loader(
         data_list,
         data_type,
         FakeConfig(**(conf or {})),
         TOKENIZER,
         training=training,
-        options=LoaderOptions(**options),
+        options=LoaderOptions(empty_batches=empty_batches, **options),
     )
 
 

@@ -237,11 +237,16 @@ def divide(corpus: Corpus, world_size: int) -> Division:
     too few shards. The ranks of a step take batches of similar length: from as many lanes, or from
     all lanes if there are fewer. Lanes that take their turns in other steps have orders of their
     own, or consecutive steps would be alike.
+
+    With fewer lanes than ranks, sources take turns by step: turns by batch would give each rank the
+    same sources again and again.
     """
+    take_turns = sources_of(corpus).take_turns
     if corpus.num_samples <= WHOLE_CORPUS:
-        return Division(1, world_size)
+        return Division(1, world_size, turns_by_step=take_turns and world_size > 1)
 
     lanes = -(-LEAST_LANES // world_size) * world_size
     lanes = max(1, min(lanes, corpus.num_shards // shards_of_a_group(corpus)))
     lanes -= lanes % min(lanes, world_size)
-    return Division(lanes, world_size, most_shards_of_a_group(corpus, lanes))
+    turns_by_step = take_turns and world_size > lanes
+    return Division(lanes, world_size, most_shards_of_a_group(corpus, lanes), turns_by_step)

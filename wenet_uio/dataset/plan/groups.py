@@ -86,19 +86,20 @@ class GroupPlanner:
     def _in_turns(
         self, batches: list[Pieces], order: np.ndarray, lane: int, rows: np.ndarray
     ) -> np.ndarray:
-        """Reorder batches so that those of each source are spread evenly over the group; `batches`
-        rise in length.
+        """Reorder batches so that those of each source are spread evenly over the group, by batch
+        or by step; `batches` rise in length.
         """
         firsts = np.asarray(
             [next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int
         )
         sources = self._sources.entries(firsts)[order]
-        turn = np.zeros(len(batches))
-        for source in np.unique(sources):
-            of_source = np.flatnonzero(sources == source)
-            turn[of_source] = (np.arange(len(of_source)) + 0.5) / len(of_source)
+        if self._division.turns_by_step:
+            step_of_row = (rows * self._division.lanes + lane) // (self._division.synced or 1)
+            _, rows_of_steps = np.unique(step_of_row, return_counts=True)
+            turns = _turns_by_step(sources, rows_of_steps)
+        else:
+            turns = _turns_by_batch(sources)
 
-        turns = np.lexsort((sources, turn))
         order, sources = order[turns], sources[turns]
         # Each source takes turns of its own, so its batches need a new order of length
         if self._by_step:
@@ -270,6 +271,44 @@ class GroupPlanner:
             units, fewest_batches(units, self.measure.policy.bound), self.measure.policy.bound
         )
         return [samples[slice(*run)] for run in runs]
+
+
+def _turns_by_batch(sources: np.ndarray) -> np.ndarray:
+    """Return the order in which the batches of each source are spread evenly.
+
+    Args:
+        sources: (batches,) the source of each batch.
+    """
+    turn = np.zeros(len(sources))
+    for source in np.unique(sources):
+        of_source = np.flatnonzero(sources == source)
+        turn[of_source] = (np.arange(len(of_source)) + 0.5) / len(of_source)
+
+    return np.lexsort((sources, turn))
+
+
+def _turns_by_step(sources: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the order in which every step has batches of one source, as long as a source has
+    enough of them; the rest, less than a step of each source, comes last.
+
+    Args:
+        sources: (batches,) the source of each batch.
+        sizes: (steps,) the number of batches of each step.
+    """
+    waiting = [np.flatnonzero(sources == source).tolist() for source in np.unique(sources)]
+    totals = [len(batches) for batches in waiting]
+    order: list[int] = []
+    for size in sizes.tolist():
+        enough = [number for number, batches in enumerate(waiting) if len(batches) >= size]
+        if not enough:
+            break
+
+        # The source that has read the smallest share of its batches.
+        turn = min(enough, key=lambda number: 1 - len(waiting[number]) / totals[number])
+        order += waiting[turn][:size]
+        del waiting[turn][:size]
+
+    return np.array([*order, *(batch for batches in waiting for batch in batches)], int)
 
 
 def _range(values: np.ndarray) -> int:

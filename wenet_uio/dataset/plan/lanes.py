@@ -17,10 +17,10 @@ from wenet_uio.dataset.plan.measure import SHARDS_AT_ONCE, Measure
 from wenet_uio.dataset.plan.shard_stream import ShardStream
 from wenet_uio.dataset.randomness import PHASE, SHUFFLE, key_of
 
-PLANNERS = (2, 3)
-"""Versions of the planner, one of which the state of a run names: that of divisions by row, and
-that of divisions by step. Raise both with every change that changes a plan: positions inside a pass
-mean other samples then."""
+PLANNERS = (2, 3, 4)
+"""Versions of the planner, one of which the state of a run names: that of divisions by row, that of
+divisions by step, and that of divisions whose steps take turns. Raise all of them with every change
+that changes a plan: positions inside a pass mean other samples then."""
 GROUP_SHARDS = 8
 GROUP_UTTERANCES = 24_000
 """A group has at least so many shards and utterances. Its batches then mix as many shards as a
@@ -47,6 +47,8 @@ class Division:
     a step if there are more than lanes. None: those of a row."""
     group_shards: int = 1
     """Shards of a group, if that is more than the least number (`shards_of_a_group`)."""
+    turns_by_step: bool = False
+    """Sources that take turns do so by step: its ranks read one source. False: by batch."""
 
     @property
     def by_step(self) -> bool:
@@ -58,7 +60,9 @@ class Division:
     @property
     def planner(self) -> int:
         """Version of the planner that plans this division: see `PLANNERS`."""
-        return PLANNERS[-1] if self.by_step else PLANNERS[0]
+        if self.turns_by_step:
+            return PLANNERS[2]
+        return PLANNERS[1] if self.by_step else PLANNERS[0]
 
 
 Members = tuple[tuple[int, int, int], ...]
