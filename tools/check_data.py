@@ -5,7 +5,8 @@
         --html check.html
 
 Training would lose broken and empty shards, samples without audio or text, audio that cannot be
-decoded or whose length differs from the index, and keys that occur twice. Suspect are silent and
+decoded or whose length differs from the index, keys that occur twice, and with --config texts with
+more labels than the model has frames of CTC. Suspect are silent and
 clipped audio, sample rates that differ from the majority, and outliers of duration and of
 characters per second. With units, spaces and tokens that would become <unk> are suspect too.
 
@@ -17,13 +18,18 @@ import json
 import os
 import sys
 
+import torch
+
 from wenet_uio.cli import run
-from wenet_uio.config import load_config
+from wenet_uio.config import Config, load_config
+from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.models.build import build_model
+from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.symbols import read_symbols
 from wenet_uio.text.tokenizer import OWN_UNITS, build_splitter, build_tokenizer
@@ -88,7 +94,8 @@ def reading_of(options: argparse.Namespace) -> Reading:
         config = load_config(options.config, overrides)
         has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in OWN_UNITS
         tokenizer = build_tokenizer(config) if has_units else None
-        return Reading(config.dataset_conf, tokenizer, filters=True)
+        frames = None if tokenizer is None else frames_of(config)
+        return Reading(config.dataset_conf, tokenizer, filters=True, ctc_frames=frames)
 
     if not options.units:
         return Reading()
@@ -100,6 +107,12 @@ def reading_of(options: argparse.Namespace) -> Reading:
         split_with_space=options.split_with_space,
     )
     return Reading(tokenizer=Tokenizer(splitter, read_symbols(options.units)))
+
+
+def frames_of(config: Config) -> CtcFrames | None:
+    """Return the frames of CTC in the model of a config, without weights and statistics."""
+    with torch.device("meta"):
+        return ctc_frames(build_model(config.model_copy(update={"cmvn": None})))
 
 
 def main() -> int:

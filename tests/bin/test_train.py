@@ -260,6 +260,23 @@ def test_two_ranks_account_for_every_utterance_and_name_the_bad_ones(corpus: Pat
     ]
 
 
+def test_utterances_without_a_path_of_ctc_are_left_out_and_counted_in_training_and_validation(
+    corpus: Path,
+) -> None:
+    for name, count in (("train.list", 3), ("cv.list", 1)):
+        lines = [json.loads(line) for line in (corpus / name).read_text().splitlines()]
+        for line in lines[:count]:
+            line["txt"] = "aaaaaaaaaaaaaaa" * 2  # 59 frames of CTC; the audio has 12 to 19
+        (corpus / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    status, said = train(corpus, "exp", ranks=2)
+    assert status == 0, said
+    record = yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())
+    assert record["samples"] == {"all": 22, "read": 19, "filtered": {"no_ctc_path": 3}, "bad": {}}
+    assert "22 utterances: 19 read, 3 filtered (3 no_ctc_path), 0 bad" in said
+    assert not (corpus / "exp/bad_samples.jsonl").exists()
+
+
 def test_units_that_changed_since_the_run_began_are_refused_and_the_copy_is_kept(
     corpus: Path,
 ) -> None:

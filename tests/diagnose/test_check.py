@@ -44,11 +44,12 @@ def test_each_fault_of_a_shard_list_is_found_by_name(faulty_shard_list):
 
 
 def test_every_kind_of_finding_was_planted(faulty_raw_list, faulty_shard_list):
-    # test_check_changes.py, …_language.py, …_ends.py
+    # test_check_changes.py, …_language.py, …_ends.py, …_ctc.py
     elsewhere = {
         "changed_shard",
         "unknown_language",
         "past_the_end",
+        "no_ctc_path",
     }
     assert {*faulty_raw_list[1], *faulty_shard_list[1], *elsewhere} == {*LOSSES, *SUSPECTS}
 
@@ -125,7 +126,9 @@ def test_json_and_page_have_the_same_findings_and_the_page_needs_no_other_file(
 def test_a_checker_can_be_pickled_and_gives_the_same_parts(faulty_shard_list):
     with opened_for_check(str(faulty_shard_list[0]), "shard") as (corpus, _):
         fences = Fences(0.0, 100.0)
-        checker = Checker(corpus, DatasetConf(), TOKENIZER, None, corpus, True, fences, fences)
+        checker = Checker(
+            corpus, DatasetConf(), TOKENIZER, None, corpus, True, None, fences, fences
+        )
         job = [Span(shard, 0, int(samples)) for shard, samples in enumerate(corpus.samples)]
         parts = [each.check(job) for each in (checker, pickle.loads(pickle.dumps(checker)))]
     assert parts[0].rows == corpus.num_samples

@@ -45,7 +45,7 @@ def test_the_json_has_every_kind_and_its_keys():
                 "duration",
                 "characters_per_second",
             ),
-            *("unknown_language", "space_to_unknown", "unknown_unit"),
+            *("unknown_language", "space_to_unknown", "unknown_unit", "no_ctc_path"),
         ],
         0,
     )

@@ -9,7 +9,7 @@ import torch
 
 from tests.models.test_batches import KINDS, make_features, padded_batch
 from wenet_uio.models import ASRModel
-from wenet_uio.models.lengths import encoder_lengths
+from wenet_uio.models.lengths import ctc_frames, encoder_lengths
 
 
 @torch.no_grad()
@@ -27,3 +27,25 @@ def test_lengths_on_the_cpu_are_those_of_the_encoder(
                 encoder_lengths(encoder, lengths, feats.size(1), frames.size(1)).tolist()
                 == expected.tolist()
             )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_frames_of_ctc_are_those_of_an_utterance_alone(
+    kind: str, make_encoder_model: Callable[..., ASRModel]
+) -> None:
+    model = make_encoder_model(*KINDS[kind])
+    frames = ctc_frames(model)
+    assert frames is not None
+    for utterance in (1, 3, 6, 10, 25, 40):
+        feats, lengths = padded_batch(make_features(model, [utterance]), 0)
+        _, expected = model.encoder(*model.inputs(feats, lengths))
+        assert frames.of_length[int(lengths[0])] == int(expected[0])
+
+
+def test_a_model_without_a_loss_of_ctc_has_no_limit(
+    make_encoder_model: Callable[..., ASRModel],
+) -> None:
+    model = make_encoder_model(*next(iter(KINDS.values())))
+    model.ctc_weight = 0.0
+    assert ctc_frames(model) is None

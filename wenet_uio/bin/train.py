@@ -28,11 +28,13 @@ from wenet_uio.config.command_line import (
 from wenet_uio.config.train import ENGINES
 from wenet_uio.config.without_effect import TRAIN_OPTIONS
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.models.build import build_trainable
+from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.models.weights import load_parts, load_weights
 from wenet_uio.run_files import LEDGER
 from wenet_uio.text.labels import Tokenizer
@@ -203,9 +205,9 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     config, tokenizer = read_config(args.config, overrides(args))
     folder = RunFolder(args.model_dir)
     config = with_dtype(config, world.device, folder.path)
-    train, cv = build_loaders(args, config, tokenizer, world)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_trainable(config)
+    train, cv = build_loaders(args, config, tokenizer, world, ctc_frames(model))
     if args.print_model and world.rank == 0:
         print(model)
     if world.rank == 0 and folder.path.exists():
@@ -270,9 +272,15 @@ def overrides(args: argparse.Namespace) -> list[str]:
 
 
 def build_loaders(
-    args: argparse.Namespace, config: Config, tokenizer: Tokenizer, world: World
+    args: argparse.Namespace,
+    config: Config,
+    tokenizer: Tokenizer,
+    world: World,
+    frames: CtcFrames | None,
 ) -> tuple[Loader, Loader]:
     """Return loaders of the training set and of the validation set, for this rank.
+
+    `frames` are those of CTC in the model.
 
     Raises:
         ValueError, OSError: a data list is missing, cannot be read, or has no utterance left after
@@ -292,6 +300,7 @@ def build_loaders(
         epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
         ledger=Ledger(Path(args.model_dir) / LEDGER),
         defer_features=config.dataset_conf.feature_device == "accelerator",
+        ctc_frames=frames,
         empty_batches=True,  # every rank takes every step
     )
     train, cv = (

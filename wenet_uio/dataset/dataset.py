@@ -25,6 +25,7 @@ from wenet_uio.dataset.chain.views import TwoViews
 from wenet_uio.dataset.chain.waveform import Resample, SpeedPerturb
 from wenet_uio.dataset.chain.waveform_augment import waveform_augmentations
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.ctc_path import RequireCtcPath
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.kinds.features.checks import WAVEFORM_PLACES, check_features
@@ -87,6 +88,10 @@ def build_loader(
         check_features(corpus, conf, training=training)
 
     chains = _chains(conf, labels, corpus, training=training, defer_features=options.defer_features)
+    if options.ctc_frames is not None:
+        last = (RequireCtcPath(options.ctc_frames),)
+        chains = chains._replace(audio=chains.audio + last, features=chains.features + last)
+
     keep_int16 = options.defer_features and not conf.operators
     reader = BatchReader(corpus, conf, chains, keep_int16=keep_int16, collate=options.collate)
     if not training:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import distributed
 
+from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.types import Example
 
@@ -44,6 +45,9 @@ class LoaderOptions:
     collate: Callable[[Sequence[Example]], Any] | None = None
     """Makes what the loader yields from the examples of a batch, in a data worker; examples that
     cannot be read are missing. None: a padded `Batch`."""
+    ctc_frames: CtcFrames | None = None
+    """Frames of CTC in the model: utterances whose labels need more are left out, and counted as
+    filtered (`no_ctc_path`). None: not checked. `wenet_uio.models.lengths.ctc_frames` makes it."""
     empty_batches: bool = False
     """Yield batches without utterances, too. A rank gets one where the last step of an epoch has
     fewer utterances than ranks, or where all samples of a batch are bad. With them every rank takes

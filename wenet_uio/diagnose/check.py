@@ -18,6 +18,7 @@ import numpy as np
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
+from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.open import as_planned
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.diagnose.check_samples import RATE_EXAMPLES, Checker, Fences, Part, Span
@@ -58,6 +59,8 @@ class Reading:
     filters: bool = False
     """True: with a tokenizer, the report counts the utterances that `conf.filter_conf` leaves
     out."""
+    ctc_frames: CtcFrames | None = None
+    """Frames of CTC in the model; None: texts are not compared with them."""
 
 
 def check_corpus(
@@ -97,6 +100,7 @@ def check_corpus(
         measure,
         planned,
         audio,
+        reading.ctc_frames,
         seconds=usual_range(report.seconds),
         speech=usual_range(report.speech),
     )

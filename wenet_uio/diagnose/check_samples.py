@@ -11,17 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from wenet_uio.audio.decoders import INT16_SCALE, why_past_the_end
+from wenet_uio.audio.decoders import FRAME_RATE, INT16_SCALE, why_past_the_end
 from wenet_uio.audio.read import OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
+from wenet_uio.dataset.ctc_path import NO_CTC_PATH, CtcFrames
 from wenet_uio.dataset.filters import (
     FILTER_FRAMES_PER_SECOND,
     token_count_filters,
     token_rate_filters,
 )
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.frames import frame_count, resampled_length
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import AudioUtterance, Example, SampleRef, SkipSample, Utterance
@@ -114,6 +116,8 @@ class Checker:
     """The corpus as the plan sees it: with tokens counted if the plan needs their number."""
     audio: bool
     """False: index and text are checked, and no audio is decoded."""
+    ctc_frames: CtcFrames | None
+    """Frames of CTC in the model; None: texts are not compared with them."""
     seconds: Fences
     """Usual durations."""
     speech: Fences
@@ -153,6 +157,8 @@ class Checker:
                 tokens = self._tokens(part, place, key, text.strip(), fields)
                 if kept is None or kept[row]:
                     self._filter_tokens(part, len(tokens), seconds)
+                if has_audio:
+                    self._check_ctc_path(part, place, key, tokens)
 
     def _tokens(
         self, part: Part, place: tuple[int, int], key: str, text: str, fields: Mapping[str, Any]
@@ -267,6 +273,28 @@ class Checker:
             shown_tokens = " ".join(list(unknown)[:SHOWN_TOKENS])
             detail = f"{shown_tokens} in: {text[:SHOWN_TEXT]}"
             part.findings.append(Finding("unknown_unit", key, detail, place))
+
+    def _check_ctc_path(
+        self, part: Part, place: tuple[int, int], key: str, tokens: list[str]
+    ) -> None:
+        """Find labels that do not fit into the frames of CTC."""
+        if self.ctc_frames is None:
+            return
+
+        assert self.tokenizer is not None
+        shard, row = place
+        rows = self.corpus.rows(shard)
+        count = frame_count(self.conf)
+        rate = int(rows.sample_rate[row])
+        frames = int(rows.num_samples[row])  # of stored features
+        if rate != FRAME_RATE:
+            length = resampled_length(np.asarray(frames), rate, count.sample_rate)
+            frames = int(count(length))
+
+        labels = [self.tokenizer.symbols.get(token, -1) for token in tokens]
+        obstacle = self.ctc_frames.obstacle(labels, frames)
+        if obstacle is not None:
+            part.findings.append(Finding(NO_CTC_PATH, key, obstacle, place))
 
     def _filter_tokens(self, part: Part, tokens: int, seconds: float | None) -> None:
         """Count an utterance that training filters by its number of tokens.

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from wenet_uio.dataset.ctc_path import NO_CTC_PATH
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.diagnose.histogram import LogHistogram
 
@@ -20,6 +21,7 @@ LOSSES = {
     "changed_length": "audio whose length differs from its header or from the data list",
     "duplicate_key": "keys that occur more than once; results hold one utterance per key",
     "empty_text": "audio with an empty text",
+    NO_CTC_PATH: "texts with more labels than the model has frames of CTC: training leaves them out",
     "unknown_language": "texts whose language is not stated, or has no tokenizer in "
     "tokenizer_conf.languages",
 }

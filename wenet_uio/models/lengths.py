@@ -11,11 +11,15 @@ from typing import NamedTuple
 
 import torch
 
+from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.inter_ctc import Intermediate
 from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.masks import reduced_lengths
 from wenet_uio.models.speech_model import SpeechModel
+
+LONGEST_TO_CHECK = 60_000
+"""Feature frames, ten minutes. A longer utterance is taken to have a path of CTC."""
 
 
 class Encoded(NamedTuple):
@@ -89,3 +93,19 @@ def embedded_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int) -> to
 def _reduced(lengths: torch.Tensor, factor: int, frames: int) -> torch.Tensor:
     """Return lengths at a rate that is lower by `factor`, in a batch of `frames` frames there."""
     return reduced_lengths(lengths, factor).clamp(max=frames)
+
+
+def ctc_frames(model: SpeechModel) -> CtcFrames | None:
+    """Return the frames of CTC for each length of features; None for a model without CTC's loss.
+
+    The weights of the model may be on the meta device.
+    """
+    if not model.ctc_weight:
+        return None
+
+    # An odd padding, in which conv1d2 rounds up where it does not mask the padding.
+    longest = LONGEST_TO_CHECK + 1 - LONGEST_TO_CHECK % 2
+    lengths = model.input_lengths(torch.arange(longest, device="cpu"))
+    padded = int(lengths[-1])
+    frames = encoder_lengths(model.encoder, lengths, padded, frames=padded)
+    return CtcFrames(frames.int().numpy())
