@@ -133,14 +133,7 @@ class Loader:
                 )
 
             batch = next(batches)
-            for sample in batch.skipped:
-                if not sample.filtered:
-                    bad += 1
-                    self._write(
-                        cursor.data_pass, batch.index, sample.key, sample.reason, sample.detail
-                    )
-                    self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
-
+            bad = self._name_bad(batch, bad)
             self._name_unreadable(batch)
             for ready, closes in passing.add(batch):
                 for closes_step in closes:
@@ -253,6 +246,22 @@ class Loader:
                 kept |= {key for key, _ in self.corpus.bad}
 
             self._ledger.forget(self.corpus.data_list, cursor.data_pass, cursor.position, kept)
+
+    def _name_bad(self, batch: Batch, bad: float) -> float:
+        """List the bad samples of a batch; return how many there are with `bad` earlier ones.
+
+        Raises:
+            ListError: they are too many.
+        """
+        for sample in batch.skipped:
+            if not sample.filtered:
+                bad += 1
+                self._write(
+                    self.cursor.data_pass, batch.index, sample.key, sample.reason, sample.detail
+                )
+                self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
+
+        return bad
 
     def _name_unreadable(self, batch: Batch) -> None:
         """Log and list each noise that cannot be read, once in this process. Its utterances were
