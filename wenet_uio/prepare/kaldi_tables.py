@@ -43,6 +43,11 @@ class Span(NamedTuple):
     channel: int | None
     """From 0; None if `segments` does not say."""
 
+    def of(self, key: str, wav: str) -> RawLine:
+        """Return an utterance without text, of the audio of the recording."""
+        extra = {} if self.channel is None else {"channel": self.channel}
+        return RawLine(key, wav, "", self.start, self.end, extra)
+
 
 Utterance = TypeVar("Utterance", bound=Keyed)
 
@@ -117,17 +122,7 @@ def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]
     if lost:
         raise ListError(f"{segments}: {listed(lost, NAMED)} without a recording in {wav_scp}")
 
-    return [
-        RawLine(
-            key,
-            wavs[span.recording],
-            "",
-            span.start,
-            span.end,
-            {} if span.channel is None else {"channel": span.channel},
-        )
-        for key, span in spans.items()
-    ]
+    return [span.of(key, wavs[span.recording]) for key, span in spans.items()]
 
 
 def read_utterances(
