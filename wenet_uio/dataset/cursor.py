@@ -181,12 +181,15 @@ class Cursor:
         )
         return list(islice(works(self.plan, step), self.micro_batches)) if step else []
 
-    def advance(self, closes_step: bool) -> None:
-        """Count one batch as yielded. After the last step of a pass or an epoch the next one
-        begins.
+    def advance(self, closes_step: bool, micro_batches: int = 1) -> None:
+        """Count micro-batches of a step as yielded. After the last step of a pass or an epoch the
+        next one begins.
+
+        Args:
+            closes_step: the last of them ends its step.
         """
         if not closes_step:
-            self.micro_batches += 1
+            self.micro_batches += micro_batches
             return
 
         self.position, self.micro_batches, self.steps_done = (

@@ -13,8 +13,9 @@ class Reached(NamedTuple):
 
     batch: Batch | None
     """None: the step has no utterances."""
-    closes: list[bool]
-    """`closes_step` of each micro-batch up to here, in order."""
+    micro_batches: int
+    """Micro-batches up to here, with those that were left out."""
+    closes_step: bool
 
 
 class FilledBatches:
@@ -25,24 +26,24 @@ class FilledBatches:
 
     def __init__(self) -> None:
         self._held: Batch | None = None
-        self._closes: list[bool] = []
+        self._micro_batches = 0
 
     def add(self, batch: Batch) -> Iterator[Reached]:
         """Take the next micro-batch, and yield those that are known to go on or to close a step."""
         if batch.planned > len(batch.skipped):
             if self._held is not None:
-                yield self._reached()
+                yield self._reached(closes_step=False)
             self._held = batch
 
-        self._closes.append(batch.closes_step)
+        self._micro_batches += 1
         if batch.closes_step:
             if self._held is not None:
                 self._held.closes_step = True
-            yield self._reached()
+            yield self._reached(closes_step=True)
 
-    def _reached(self) -> Reached:
-        reached = Reached(self._held, self._closes)
-        self._held, self._closes = None, []
+    def _reached(self, closes_step: bool) -> Reached:
+        reached = Reached(self._held, self._micro_batches, closes_step)
+        self._held, self._micro_batches = None, 0
         return reached
 
 
@@ -51,4 +52,4 @@ class AllBatches:
 
     def add(self, batch: Batch) -> Iterator[Reached]:
         """Yield the micro-batch."""
-        yield Reached(batch, [batch.closes_step])
+        yield Reached(batch, 1, batch.closes_step)

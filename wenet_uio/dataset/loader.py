@@ -114,10 +114,7 @@ class Loader:
 
         reading = self._reading = object()
         bad = len(self.corpus.bad) / cursor.world_size
-        if (cursor.rank, cursor.data_pass, cursor.position, cursor.micro_batches) == (0, 0, 0, 0):
-            for key, reason in self.corpus.bad:
-                self._write(0, 0, key, NOT_INDEXED, reason)
-
+        self._name_not_indexed()
         steps = len(cursor)
         if not steps:
             cursor.skip_epoch()
@@ -135,11 +132,9 @@ class Loader:
             batch = next(batches)
             bad = self._name_bad(batch, bad)
             self._name_unreadable(batch)
-            for ready, closes in passing.add(batch):
-                for closes_step in closes:
-                    cursor.advance(closes_step)
-
-                steps -= sum(closes)
+            for ready, micro_batches, closes_step in passing.add(batch):
+                cursor.advance(closes_step, micro_batches)
+                steps -= closes_step
                 if ready is None:
                     self._tell_empty_step()
                 else:
@@ -246,6 +241,13 @@ class Loader:
                 kept |= {key for key, _ in self.corpus.bad}
 
             self._ledger.forget(self.corpus.data_list, cursor.data_pass, cursor.position, kept)
+
+    def _name_not_indexed(self) -> None:
+        """List the samples that the index lacks, once in a run."""
+        cursor = self.cursor
+        if (cursor.rank, cursor.data_pass, cursor.position, cursor.micro_batches) == (0, 0, 0, 0):
+            for key, reason in self.corpus.bad:
+                self._write(0, 0, key, NOT_INDEXED, reason)
 
     def _name_bad(self, batch: Batch, bad: float) -> float:
         """List the bad samples of a batch; return how many there are with `bad` earlier ones.
