@@ -24,12 +24,14 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "download.py"
 
 
 class Server(ThreadingHTTPServer):
-    """Serve `body`; the next connections end after `cuts` bytes, or answer with `statuses`."""
+    """Serve `body`; the next answers end after `cuts` bytes, or have `statuses`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.body = BODY
-        self.ranges = True
+        self.tag = '"1"'
+        self.ranges = self.tells_length = True
+        self.is_chunked = False
         self.cuts: list[int] = []
         self.statuses: list[int] = []
         self.requests: list[str | None] = []
@@ -42,27 +44,41 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
+    def do_HEAD(self) -> None:
+        self.head(0)
+
+    def head(self, first: int) -> None:
+        """Send the head of an answer with the body from byte `first` on."""
+        body = self.server.body
+        self.send_response(206 if first else 200)
+        if first:
+            self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
+        if self.server.tag:
+            self.send_header("ETag", self.server.tag)
+        if self.server.is_chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        elif self.server.tells_length:
+            self.send_header("Content-Length", str(len(body) - first))
+        self.end_headers()
+
     def do_GET(self) -> None:
         self.server.requests.append(self.headers.get("Range"))
         if self.server.statuses:
             self.send_error(self.server.statuses.pop(0))
             return
-        body, first = self.server.body, 0
+
+        first = 0
         if self.server.ranges and self.headers.get("Range"):
-            first = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-            if first >= len(body):
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(body)}")
-                self.end_headers()
-                return
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
+            first = int(self.headers["Range"].removeprefix("bytes=").partition("-")[0])
+
+        self.head(first)
+        end = first + self.server.cuts.pop(0) if self.server.cuts else len(self.server.body)
+        sent = self.server.body[first:end]
+        if self.server.is_chunked:
+            self.wfile.write(f"{len(sent):x}\r\n".encode() + sent + b"\r\n")
+            self.wfile.write(b"0\r\n\r\n" if end >= len(self.server.body) else b"")
         else:
-            self.send_response(200)
-        self.send_header("Content-Length", str(len(body) - first))
-        self.end_headers()
-        end = first + self.server.cuts.pop(0) if self.server.cuts else len(body)
-        self.wfile.write(body[first:end])
+            self.wfile.write(sent)
 
     def log_message(self, *_arguments) -> None:
         """Keep quiet."""
@@ -77,7 +93,7 @@ def server():
 def test_a_complete_download_leaves_no_part_file(server, tmp_path):
     path = download(server.url, tmp_path / "new" / "x.tar.gz", size=len(BODY), sha256=SHA256)
     assert path.read_bytes() == BODY
-    assert not path.with_name("x.tar.gz.part").exists()
+    assert sorted(file.name for file in path.parent.iterdir()) == ["x.tar.gz", "x.tar.gz.lock"]
 
 
 def test_an_existing_file_is_not_requested(server, tmp_path):
@@ -88,43 +104,109 @@ def test_an_existing_file_is_not_requested(server, tmp_path):
 
 def test_a_connection_cut_short_is_resumed(server, tmp_path):
     server.cuts = [1000, 50000]
-    assert download(server.url, tmp_path / "x", pause=0.01).read_bytes() == BODY
-    assert server.requests == [None, "bytes=1000-", "bytes=51000-"]
+    assert download(server.url, tmp_path / "x").read_bytes() == BODY
+    assert [request and request.partition("-")[0] for request in server.requests] == [
+        None,
+        "bytes=1000",
+        "bytes=51000",
+    ]
 
 
-def test_a_later_run_resumes_a_partial_download(server, tmp_path):
-    server.cuts = [700] + [0] * 10
-    with pytest.raises(OSError, match="gave up after 3 attempts.*run again to resume"):
-        download(server.url, tmp_path / "x", attempts=3, pause=0.01)
+@pytest.fixture
+def partial(server, tmp_path, monkeypatch):
+    """What an earlier run has received: 700 bytes."""
+    server.cuts = [700] + [0] * 100
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "0.5")
+    with pytest.raises(OSError, match=r"corpus.tar.gz: no data received for 0.5 s"):
+        download(server.url, tmp_path / "x")
     assert (tmp_path / "x.part").read_bytes() == BODY[:700]
     server.cuts.clear()
+    server.requests.clear()
+    return tmp_path / "x"
+
+
+def test_a_later_run_resumes_a_partial_download(server, partial):
+    assert download(server.url, partial).read_bytes() == BODY
+    assert [request.partition("-")[0] for request in server.requests] == ["bytes=700"]
+
+
+@pytest.mark.parametrize("same_length", [True, False])
+def test_a_file_that_changed_since_is_started_over(server, partial, same_length, capsys):
+    server.body, server.tag = (BODY[::-1] if same_length else BODY * 2), '"2"'
+    assert download(server.url, partial).read_bytes() == server.body
+    assert server.requests == [None]
+    assert "x.part is of another version; starting over" in capsys.readouterr().err
+
+
+def test_a_file_that_changes_while_it_is_read_is_started_over(server, tmp_path, monkeypatch):
+    server.cuts = [1000]
+    head = Handler.head
+
+    def changing(self, first):
+        if first:  # the second connection
+            self.server.body, self.server.tag = BODY[::-1], '"2"'
+        head(self, first)
+
+    monkeypatch.setattr(Handler, "head", changing)
+    assert download(server.url, tmp_path / "x").read_bytes() == BODY[::-1]
+
+
+def test_a_part_of_unknown_version_is_started_over(server, tmp_path):
+    (tmp_path / "x.part").write_bytes(b"of an earlier version of this tool")
     assert download(server.url, tmp_path / "x").read_bytes() == BODY
-    assert server.requests[-1] == "bytes=700-"
+    assert server.requests == [None]
 
 
-def test_a_complete_part_file_is_used(server, tmp_path):
-    (tmp_path / "x.part").write_bytes(BODY)
+def test_a_part_of_a_server_that_names_no_version_is_started_over(server, partial):
+    server.tag = ""
+    assert download(server.url, partial).read_bytes() == BODY
+    assert server.requests == [None]
+
+
+def test_a_part_longer_than_the_file_is_started_over(server, partial):
+    Path(f"{partial}.part").write_bytes(BODY + b"more")
+    assert download(server.url, partial).read_bytes() == BODY
+
+
+def test_a_server_without_ranges_sends_what_is_missing_again(server, partial):
+    server.ranges = False
+    assert download(server.url, partial).read_bytes() == BODY
+
+
+def test_a_part_of_another_place_is_not_taken(server, partial, monkeypatch):
+    head = Handler.head
+    monkeypatch.setattr(Handler, "head", lambda self, first: head(self, first and first + 5))
+    with pytest.raises(OSError, match="Content-Range"):
+        download(server.url, partial)
+    assert not partial.exists()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_body_of_unknown_length_that_is_cut_is_asked_for_again(server, tmp_path, cut):
+    server.is_chunked, server.ranges = True, False
+    server.cuts = [1000] if cut else []
     assert download(server.url, tmp_path / "x", sha256=SHA256).read_bytes() == BODY
 
 
-def test_a_part_longer_than_the_file_is_started_over(server, tmp_path):
-    (tmp_path / "x.part").write_bytes(BODY + b"more")
-    assert download(server.url, tmp_path / "x", pause=0.01).read_bytes() == BODY
-
-
-def test_a_server_without_ranges_is_started_over(server, tmp_path):
-    server.ranges, server.cuts = False, [1000]
-    assert download(server.url, tmp_path / "x", pause=0.01).read_bytes() == BODY
+def test_a_body_whose_length_nobody_tells_is_said(server, tmp_path, caplog):
+    server.tells_length = False
+    server.cuts = [1000]
+    download(server.url, tmp_path / "x")
+    assert "whether" in caplog.text
+    assert "is whole is not known; give a size or a sha256" in caplog.text
+    server.cuts = [1000]
+    with pytest.raises(ValueError, match=f"expected {len(BODY)} bytes, found 1000"):
+        download(server.url, tmp_path / "y", size=len(BODY))
 
 
 def test_a_busy_server_is_asked_again(server, tmp_path):
     server.statuses = [503, 429]
-    assert download(server.url, tmp_path / "x", pause=0.01).read_bytes() == BODY
+    assert download(server.url, tmp_path / "x").read_bytes() == BODY
 
 
 def test_a_missing_file_is_an_error_at_once(server, tmp_path):
     server.statuses = [404, 404]
-    with pytest.raises(OSError, match="corpus.tar.gz: the server answers 404"):
+    with pytest.raises(OSError, match="corpus.tar.gz: HTTP 404"):
         download(server.url, tmp_path / "x")
     assert len(server.requests) == 1
     assert not (tmp_path / "x").exists()

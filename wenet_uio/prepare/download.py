@@ -1,57 +1,44 @@
-"""Download files over HTTP, with resume and checks.
+"""Download files, with resume and checks.
 
-Files appear under their names only when they are complete.
+Files appear under their names only when they are complete. What is received stays in `NAME.part`,
+and `NAME.part.version` says of which version of the file it is, so that a file that changed on the
+server is never joined with parts of the former one.
 """
 
 from __future__ import annotations
 
-import http.client
+import json
+import logging
 import sys
-import time
-import urllib.error
-import urllib.request
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO
 
 from tqdm import tqdm
 
-from wenet_uio.dataset.storage.backoff import Backoff
+from wenet_uio.dataset.storage.transfer import transfer, version_of
+from wenet_uio.dataset.storage.versions import ChangedError, Version
 from wenet_uio.files import digest_of, locked
+from wenet_uio.uris import shown
 
-CHUNK = 1 << 20
-SILENCE_SECONDS = 60.0
-LONGEST_PAUSE_SECONDS = 30.0
-WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
-PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 206, 416
-
-
-class _CutShortError(OSError):
-    """The connection ended before the body did."""
+log = logging.getLogger(__name__)
 
 
 def download(
-    url: str,
-    path: str | Path,
-    *,
-    size: int | None = None,
-    sha256: str | None = None,
-    attempts: int = 8,
-    pause: float = 1.0,
+    url: str, path: str | Path, *, size: int | None = None, sha256: str | None = None
 ) -> Path:
     """Download `url` to `path`; a file that exists already is checked and kept.
 
-    Received bytes are kept in `path`.part, which the next attempt of this run or a later run
-    resumes. If several processes want the same file, one of them downloads it and the others wait.
+    Broken connections are continued, and a later run continues what an earlier one has received. If
+    several processes want the same file, one of them downloads it and the others wait.
 
     Args:
         size: bytes that the file must have.
         sha256: hexadecimal digest that the file must have.
-        attempts: give up after this many consecutive attempts that receive nothing new.
-        pause: seconds before the second attempt; the pause doubles with each attempt, with jitter.
 
     Raises:
-        ValueError: the file has another size or digest; the .part file is removed.
-        OSError: the server refuses, or all attempts failed; the .part file stays.
+        ValueError: the file has another size or digest; what was received is removed.
+        OSError: the server refuses, or sends nothing until the deadline (WENET_UIO_DEADLINE); what
+            was received stays.
     """
     path = Path(path)
     part = path.with_name(path.name + ".part")
@@ -59,99 +46,79 @@ def download(
 
     with locked(path.with_name(path.name + ".lock"), create=True):
         if not path.exists():
-            _fetch(url, part, attempts, pause)
+            version = _fetch(url, part)
+            if version.size is None and size is None and sha256 is None:
+                log.warning(
+                    "%s: the server does not say how long it is: whether %s is whole is not known; "
+                    "give a size or a sha256",
+                    shown(url),
+                    path,
+                )
             _check(part, url, size, sha256)
             part.rename(path)
+            _version_file(part).unlink()
             return path
 
     _check(path, url, size, sha256)
     return path
 
 
-def _fetch(url: str, part: Path, attempts: int, pause: float) -> None:
-    """Append to `part` until the body of `url` is whole.
-
-    An attempt that received something resets the count of attempts.
-    """
-    backoff = Backoff(pause, LONGEST_PAUSE_SECONDS)
+def _fetch(url: str, part: Path) -> Version:
+    """Append to `part` until it has all bytes of the file; return the version of the file."""
     while True:
-        before = part.stat().st_size if part.exists() else 0
+        version = version_of(url)
+        received = _received(part, version)
+        if part.exists() and not received:
+            print(f"{shown(url)}: {part} is of another version; starting over", file=sys.stderr)
+
+        _version_file(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
         try:
-            _fetch_rest(url, part)
-            return
-        except urllib.error.HTTPError as error:
-            if error.code not in WORTH_ANOTHER_TRY:
-                raise OSError(f"{url}: the server answers {error.code} {error.reason}") from None
-            problem = f"{error.code} {error.reason}"
-        except (OSError, http.client.HTTPException) as error:
-            problem = str(error) or type(error).__name__
+            with (
+                open(part, "ab" if received else "wb") as file,
+                tqdm(
+                    total=version.size,
+                    initial=received,
+                    unit="B",
+                    unit_scale=True,
+                    desc=part.stem,
+                ) as progress,
+            ):
 
-        if part.exists() and part.stat().st_size > before:
-            backoff.reset()
+                def write(chunk: bytes) -> None:
+                    file.write(chunk)
+                    progress.update(len(chunk))
 
-        seconds = backoff.next_pause()
-        if backoff.failures >= attempts:
-            raise OSError(
-                f"{url}: gave up after {attempts} attempts ({problem}); run again to resume"
-            )
-
-        print(f"{url}: {problem}; trying again", file=sys.stderr)
-        time.sleep(seconds)
-
-
-def _fetch_rest(url: str, part: Path) -> None:
-    """Request the bytes that `part` lacks; start over if the server sends the whole file."""
-    part_size = part.stat().st_size if part.exists() else 0
-    headers = {"Range": f"bytes={part_size}-"} if part_size else {}
-    request = urllib.request.Request(url, headers=headers)
-    try:
-        response = urllib.request.urlopen(request, timeout=SILENCE_SECONDS)
-    except urllib.error.HTTPError as error:
-        if error.code != RANGE_NOT_SATISFIABLE:
-            raise
-        if error.headers.get("Content-Range") == f"bytes */{part_size}":  # nothing is missing
-            return
-
-        part.unlink()
-        raise _CutShortError(
-            "the partial file does not fit the file on the server; starting over"
-        ) from None
-
-    with response:
-        resumed = response.status == PARTIAL_CONTENT
-        length = int(response.headers.get("Content-Length") or 0)
-        with open(part, "ab" if resumed else "wb") as file:
-            received = _copy(
-                response, file, already=part_size if resumed else 0, length=length or None
-            )
-
-    if received < length:
-        raise _CutShortError(f"the connection ended after {received} of {length} bytes")
+                transfer(url, write, received, version.size, version)
+            return version
+        except ChangedError as error:
+            print(f"{error}; starting over", file=sys.stderr)
 
 
-def _copy(source: IO[bytes], file: IO[bytes], already: int, length: int | None) -> int:
-    """Append `source` to `file`; return the number of bytes copied."""
-    received = 0
-    total = already + length if length else None
-    name = Path(file.name).stem
-    with tqdm(total=total, initial=already, unit="B", unit_scale=True, desc=name) as progress:
-        while chunk := source.read(CHUNK):
-            file.write(chunk)
-            received += len(chunk)
-            progress.update(len(chunk))
+def _received(part: Path, version: Version) -> int:
+    """Return how many bytes of this version of the file an earlier run has received."""
+    record = _version_file(part)
+    if not (part.exists() and record.exists()):
+        return 0
+    # Without a tag, a file of the same length may be another one.
+    is_known = bool(version.tag) and version.size is not None
+    is_same = json.loads(record.read_text(encoding="utf-8")) == asdict(version)
+    received = part.stat().st_size
+    return received if is_known and is_same and received <= (version.size or 0) else 0
 
-    return received
+
+def _version_file(part: Path) -> Path:
+    return part.with_name(part.name + ".version")
 
 
 def _check(path: Path, url: str, size: int | None, sha256: str | None) -> None:
     """Remove the file and raise ValueError if it has another size or digest."""
-    actual_size = path.stat().st_size
+    problem, actual_size = "", path.stat().st_size
     if size is not None and actual_size != size:
-        path.unlink()
-        raise ValueError(f"{url}: expected {size} bytes, found {actual_size}; {path} is removed")
+        problem = f"expected {size} bytes, found {actual_size}"
+    elif sha256 is not None and (digest := digest_of(path)) != sha256:
+        problem = f"expected sha256 {sha256}, found {digest}"
 
-    if sha256 is not None:
-        digest = digest_of(path)
-        if digest != sha256:
-            path.unlink()
-            raise ValueError(f"{url}: expected sha256 {sha256}, found {digest}; {path} is removed")
+    if problem:
+        path.unlink()
+        _version_file(path).unlink(missing_ok=True)
+        raise ValueError(f"{shown(url)}: {problem}; {path} is removed")
