@@ -3,7 +3,7 @@
 
     put_shards.py data/train/data.list s3://corpora/train data/train/remote.list --nj 16
 
-A repeated run copies files that are missing or newer. The driver of the store is an optional
+A repeated run copies files that are missing or have other contents. The driver of the store is an optional
 package (pip install -r requirements/s3.txt); endpoint and credentials come from the environment
 (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …).
 """

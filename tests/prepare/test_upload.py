@@ -9,10 +9,11 @@ from tests.support.serve.running_server import running
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.executor import Executor
+from wenet_uio.prepare import upload
 from wenet_uio.prepare.upload import put_shards, try_store
 
 
-def test_shards_are_copied_with_their_indexes_and_a_second_time_only_what_is_newer(
+def test_shards_are_copied_with_their_indexes_and_a_second_time_only_what_differs(
     bucket, tmp_path, make_lists
 ):
     shards = make_lists(30, per_shard=10)["shard"]
@@ -30,7 +31,51 @@ def test_shards_are_copied_with_their_indexes_and_a_second_time_only_what_is_new
 
     assert put_shards(shards, "s3://corpora/toy", str(remote), executor) == (3, 0)
     os.utime(local, (time.time() + 60, time.time() + 60))
-    assert put_shards(shards, "s3://corpora/toy", str(remote), executor) == (3, 1)
+    assert put_shards(shards, "s3://corpora/toy", str(remote), executor) == (3, 0)
+
+
+@pytest.mark.parametrize("tells_md5", [True, False])
+@pytest.mark.parametrize("seconds", [-3600, 0, 3600])
+def test_a_shard_of_equal_size_and_other_contents_is_copied_whatever_the_clocks_say(
+    bucket, tmp_path, make_lists, monkeypatch, tells_md5, seconds
+):
+    if not tells_md5:  # as of objects that were uploaded in several parts
+        monkeypatch.setattr(upload, "_md5_of", lambda info: "")
+    shards, remote = make_lists(30, per_shard=10)["shard"], str(tmp_path / "remote.list")
+    executor = Executor(2, "threads")
+    assert put_shards(shards, "s3://corpora/toy", remote, executor) == (3, 3)
+    assert put_shards(shards, "s3://corpora/toy", remote, executor) == (3, 0)
+
+    local = tmp_path / "shards" / "shards_000000001.tar"
+    data = bytearray(local.read_bytes())
+    data[1000] ^= 1
+    local.write_bytes(data)
+    os.utime(local, (time.time() + seconds, time.time() + seconds))
+    assert put_shards(shards, "s3://corpora/toy", remote, executor) == (3, 1)
+    assert bucket.cat("s3://corpora/toy/shards_000000001.tar") == bytes(data)
+
+
+@pytest.mark.parametrize("tells_md5", [True, False])
+def test_an_object_that_was_overwritten_in_the_store_is_copied_again(
+    bucket, tmp_path, make_lists, monkeypatch, tells_md5
+):
+    if not tells_md5:
+        monkeypatch.setattr(upload, "_md5_of", lambda info: "")
+    shards, remote = make_lists(30, per_shard=10)["shard"], str(tmp_path / "remote.list")
+    put_shards(shards, "s3://corpora/toy", remote, Executor(2, "threads"))
+    name = "s3://corpora/toy/shards_000000002.tar"
+    whole = bucket.cat(name)
+    bucket.pipe_file(name, bytes(len(whole)))
+    assert put_shards(shards, "s3://corpora/toy", remote, Executor(2, "threads")) == (3, 1)
+    assert bucket.cat(name) == whole
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"a": 1}', "\x00"])
+def test_a_damaged_record_costs_a_comparison_only(bucket, tmp_path, make_lists, content):
+    shards, remote = make_lists(3)["shard"], str(tmp_path / "remote.list")
+    put_shards(shards, "s3://corpora/toy", remote, Executor(1, "threads"))
+    (tmp_path / "remote.list.uploaded.json").write_text(content)
+    assert put_shards(shards, "s3://corpora/toy", remote, Executor(1, "threads")) == (1, 0)
 
 
 @pytest.mark.parametrize("target", ["/mnt/store", "S3:/bucket", "s3://", ""])
@@ -97,7 +142,7 @@ class Busy(BaseHTTPRequestHandler):
         self.answer(503 if len(self.puts) <= 2 else 200)
 
     def do_HEAD(self):
-        self.answer(404)
+        self.answer(200 if self.path in self.puts[2:] else 404)
 
     def answer(self, status):
         self.send_response(status)

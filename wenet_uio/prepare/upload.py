@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import read_shard_list
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.storage.driver_store import driver
+from wenet_uio.dataset.storage.driver_store import driver, version_of_info
 from wenet_uio.dataset.storage.objects import is_remote
 from wenet_uio.dataset.storage.settings import describe_store
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.executor import Executor
-from wenet_uio.files import written_aside
+from wenet_uio.files import digest_of, written_aside
 from wenet_uio.uris import shown
 
 ATTEMPTS = 5
@@ -48,8 +51,9 @@ def put_shards(
 
     `target` is such as s3://bucket/folder.
 
-    A file is skipped if the store has an object of the same size that is not older. So a repeated
-    run copies what is missing or newer.
+    A file is skipped if the store has an object of the same content, whatever the clocks say: the
+    store tells the MD5 of the object, or `REMOTE_LIST.uploaded.json`, which earlier runs wrote,
+    says that this content was copied and the object has not changed since.
 
     Returns:
         the number of shards, and how many of them were copied.
@@ -66,12 +70,55 @@ def put_shards(
             "to its own folder"
         )
 
-    jobs = [(shard, uri) for shard, uri in zip(shards, uris, strict=True)]
-    copied = sum(executor.map(_put_shard, jobs, "upload", len(jobs), unit="shard"))
+    record = Path(f"{remote_list}.uploaded.json")
+    uploads = _read_record(record)
+    jobs = [
+        _Job(shard, uri, {name: uploads.get(name) for name in (uri, f"{uri}.idx")})
+        for shard, uri in zip(shards, uris, strict=True)
+    ]
+    copied = 0
+    try:
+        for was_copied, now in executor.map(_put_shard, jobs, "upload", len(jobs), unit="shard"):
+            copied += was_copied
+            uploads |= now
+    finally:
+        with written_aside(record, "w") as file:
+            json.dump(uploads, file, indent=1)
+
     with written_aside(remote_list, "w") as file:
         file.writelines(f"{uri}\n" for uri in uris)
 
     return len(uris), copied
+
+
+class _Upload(NamedTuple):
+    """A file that was copied, and the object that it became."""
+
+    md5: str
+    """Hexadecimal digest of the file."""
+    tag: str
+    """As of `Version`, of the object."""
+
+
+class _Job(NamedTuple):
+    """A shard to copy."""
+
+    shard: str
+    uri: str
+    uploads: Mapping[str, _Upload | None]
+    """What earlier runs have recorded of the shard and its index, by URI."""
+
+
+def _read_record(path: Path) -> dict[str, _Upload]:
+    """Read what earlier runs have copied. Without the record more is compared or copied."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return {uri: _Upload(*map(str, upload)) for uri, upload in values.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError, AttributeError):
+        print(f"{path}: damaged, and made again", file=sys.stderr)
+        return {}
 
 
 def _folder(target: str) -> str:
@@ -81,39 +128,42 @@ def _folder(target: str) -> str:
     return folder
 
 
-def _put_shard(job: tuple[str, str]) -> bool:
-    """Copy a shard and its index; return whether the shard was copied."""
-    shard, uri = job
-    _put(str(sidecar_of(shard)), f"{uri}.idx")
-    return _put(shard, uri)
+def _put_shard(job: _Job) -> tuple[bool, dict[str, _Upload]]:
+    """Copy a shard and its index; return whether the shard was copied, and the uploads by URI."""
+    index = f"{job.uri}.idx"
+    _, upload_of_index = _put(str(sidecar_of(job.shard)), index, job.uploads[index])
+    was_copied, upload = _put(job.shard, job.uri, job.uploads[job.uri])
+    return was_copied, {job.uri: upload, index: upload_of_index}
 
 
-def _put(path: str, uri: str) -> bool:
+def _put(path: str, uri: str, earlier: _Upload | None) -> tuple[bool, _Upload]:
     """Copy a file unless the store has it; return whether it was copied."""
-    status = Path(path).stat()
+    md5 = digest_of(path, "md5")
     with _told(uri):
         store, name = driver(uri, ATTEMPTS)
-        if store.exists(name) and store.size(name) == status.st_size:
-            remote_time = _modified(store, name)
-            remote_time = remote_time.replace(tzinfo=remote_time.tzinfo or timezone.utc)
-            # Stores date in whole seconds.
-            local_time = datetime.fromtimestamp(int(status.st_mtime), timezone.utc)
-            if remote_time >= local_time:
-                return False
+        if store.exists(name):
+            info = store.info(name)
+            has_size = info["size"] == Path(path).stat().st_size
+            upload = _Upload(md5, version_of_info(info).tag)
+            if has_size and (_md5_of(info) == md5 or earlier == upload):
+                return False, upload
 
         store.put_file(path, name)
-        return True
+        return True, _Upload(md5, version_of_info(store.info(name)).tag)
 
 
-def _modified(store: Any, name: str) -> datetime:
-    """Return when an object was written.
+def _md5_of(info: Mapping[str, Any]) -> str:
+    """Return the MD5 that a store tells of an object; empty if it does not.
 
-    ossfs gives seconds since the epoch, and takes them for local time in `modified`.
+    The entity tag of S3 is the MD5 of an object that was uploaded in one part.
     """
-    last_modified = store.info(name).get("LastModified")
-    if isinstance(last_modified, int):
-        return datetime.fromtimestamp(last_modified, timezone.utc)
-    return store.modified(name)
+    tag = str(info.get("ETag") or "").strip('"').lower()
+    if re.fullmatch("[0-9a-f]{32}", tag):
+        return tag
+    try:
+        return base64.b64decode(info.get("md5Hash") or "", validate=True).hex()
+    except (ValueError, TypeError):
+        return ""
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -70,6 +70,11 @@ def find_version(uri: str) -> Version:
     if info.get("type") == "directory":
         raise FileNotFoundError(f"{shown(uri)}: a folder, not an object")
 
+    return version_of_info(info)
+
+
+def version_of_info(info: Mapping[str, Any]) -> Version:
+    """Return the version of an object from the answer of its driver."""
     tag = next((info[name] for name in TAGS if info.get(name)), "")
     return Version(info["size"], tag.isoformat() if isinstance(tag, datetime) else str(tag))
 
