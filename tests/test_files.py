@@ -3,12 +3,21 @@ import hashlib
 import os
 import resource
 import stat
+import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from wenet_uio.files import append_line, digest_of, lock, locked, read_lines, written_aside
+from wenet_uio.files import (
+    append_line,
+    digest_of,
+    folder_written_aside,
+    lock,
+    locked,
+    read_lines,
+    written_aside,
+)
 
 
 def test_a_file_appears_when_its_block_ends_and_its_folder_is_created(tmp_path):
@@ -66,6 +75,74 @@ def test_an_error_of_the_block_is_not_taken_for_an_error_of_the_disk(tmp_path):
     with pytest.raises(FileNotFoundError) as caught, written_aside(tmp_path / "a"):
         (tmp_path / "absent").read_text()
     assert caught.value.filename == str(tmp_path / "absent")
+
+
+def write_new(path):
+    with folder_written_aside(path, is_ours=lambda file: file.suffix == ".onnx") as folder:
+        for name in ("a.onnx", "b.onnx"):
+            (folder / name).write_text("new")
+
+
+def former_folder(path):
+    path.mkdir()
+    for name in ("a.onnx", "b.onnx", "c.onnx", "notes.txt"):
+        (path / name).write_text("former")
+    (path / "sub").mkdir()
+
+
+def test_a_folder_is_replaced_as_a_whole_and_keeps_what_is_not_ours(tmp_path):
+    former_folder(tmp_path / "x")
+    write_new(tmp_path / "x")
+    found = {file.name: file.is_dir() or file.read_text() for file in (tmp_path / "x").iterdir()}
+    assert found == {"a.onnx": "new", "b.onnx": "new", "notes.txt": "former", "sub": True}
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_folder_is_made_with_its_parents(tmp_path):
+    write_new(tmp_path / "new" / "x")
+    assert sorted(os.listdir(tmp_path / "new" / "x")) == ["a.onnx", "b.onnx"]
+
+
+def test_a_block_that_raises_leaves_the_former_folder(tmp_path):
+    former_folder(tmp_path / "x")
+    with (
+        pytest.raises(KeyboardInterrupt),
+        folder_written_aside(tmp_path / "x", is_ours=lambda file: True) as folder,
+    ):
+        (folder / "a.onnx").write_text("half")
+        raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == ["x"]
+    assert (tmp_path / "x" / "a.onnx").read_text() == "former"
+
+
+@pytest.mark.parametrize("call", range(1, 40))
+def test_a_kill_never_leaves_a_folder_of_two_exports(tmp_path, call):
+    """The process ends before its n-th call of the system that opens, renames or removes."""
+    former_folder(tmp_path / "x")
+    child = os.fork()
+    if not child:
+        count = 0
+
+        def end(event, arguments):
+            nonlocal count
+            count += event in ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
+            if count == call:
+                os._exit(9)
+
+        sys.addaudithook(end)
+        write_new(tmp_path / "x")
+        os._exit(0)
+
+    os.waitpid(child, 0)
+    folder = tmp_path / "x"
+    if folder.is_dir():
+        models = {file.read_text() for file in folder.glob("*.onnx")}
+        assert models in ({"former"}, {"new"})
+        assert len(list(folder.glob("*.onnx"))) == (3 if models == {"former"} else 2)
+
+    # The next export goes through, whatever the kill has left.
+    write_new(folder)
+    assert {file.read_text() for file in folder.glob("*.onnx")} == {"new"}
 
 
 def test_files_get_the_permissions_of_the_umask(tmp_path):

@@ -9,7 +9,8 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
@@ -61,6 +62,43 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
             raise OSError(cause.errno, cause.strerror, str(path)) from None
 
         raise
+
+
+@contextmanager
+def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
+    """Give a new folder that replaces `path` at the end of the block, or is removed if the block
+    raises.
+
+    A kill leaves the former folder, the new one, or none, but no mixture of their files. What else
+    lies in the former folder moves to the new one.
+
+    Args:
+        is_ours: tells whether a file or folder in the former folder belongs to what is replaced.
+
+    Raises:
+        OSError: writing fails, as on a full disk.
+    """
+    mark = secrets.token_hex(6)
+    new, former = (path.with_name(f".{path.name}.{mark}.{end}") for end in ("tmp", "former"))
+    new.mkdir(parents=True)
+    try:
+        yield new
+        for file in new.iterdir():
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())
+
+        if path.is_dir():
+            path.rename(former)
+        new.rename(path)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+
+    if former.is_dir():
+        for file in former.iterdir():
+            if not is_ours(file):
+                file.rename(path / file.name)
+        shutil.rmtree(former)
 
 
 def append_line(path: str | Path, record: Mapping[str, Any]) -> None:

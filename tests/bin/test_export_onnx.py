@@ -17,6 +17,7 @@ import soundfile
 import torch
 import yaml
 
+import wenet_uio
 from tests.support import preloaded
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model
@@ -51,7 +52,7 @@ def write_list(folder: Path, utterances: dict[str, tuple[numpy.ndarray, int]]) -
 
 
 def write_model(
-    folder: Path, units: list[str], rate: int, *, words: bool, streaming: bool = True
+    folder: Path, units: list[str], rate: int, *, words: bool, streaming: bool = True, seed: int = 0
 ) -> None:
     """train.yaml, units.txt, global_cmvn and random weights, with features as sherpa-onnx computes
     them.
@@ -91,7 +92,7 @@ def write_model(
         },
     }
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = build_model(load_config(folder / "train.yaml"))
     # Large differences between frames: few ties, and long texts
     torch.nn.init.normal_(model.ctc.ctc_lo.weight)
@@ -270,6 +271,22 @@ def test_every_file_is_checked_and_written(noise):
             " of 3 utterances as the checkpoint decodes them; largest difference of a "
             "log-probability" in line
         )
+
+
+def test_files_of_two_exports_are_refused_and_one_export_replaces_another(noise):
+    assert export(noise, "--runtimes", "wenet", "--chunk_size", 0).returncode == 0
+    folder = noise / "onnx/offline"
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "notes.txt").write_text("mine")
+    assert export(noise, "--runtimes", "wenet", "--chunk_size", 0).returncode == 0
+    assert sorted(path.name for path in folder.glob("*.onnx")) == FILES[:3]
+    assert (folder / "notes.txt").read_text() == "mine"
+
+    write_model(noise, LETTERS, 16000, words=False, seed=1)
+    assert export(noise, "--runtimes", "wenet", "--chunk_size", 0).returncode == 0
+    (folder / "encoder.onnx").write_bytes(first["encoder.onnx"])
+    with pytest.raises(ValueError, match=r"files of different exports .*: export again"):
+        wenet_uio.load_model(folder)
 
 
 def test_a_model_beyond_the_tolerance_is_not_written(noise):

@@ -17,7 +17,6 @@ from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.search.recogniser import CHECKPOINTS, Recogniser, load_model_config, load_recogniser
 from wenet_uio.text.tokenizer import build_tokenizer
 
-ONNX_FILES = ("encoder.onnx", "ctc.onnx", "decoder.onnx")
 TORCHSCRIPT = "final.zip"
 ONNX_FOLDERS = ("offline", "streaming", "offline_int8", "streaming_int8")
 
@@ -133,7 +132,7 @@ def _export_at(path: Path) -> Path | None:
 
     folders = [path, *(path / name for name in ONNX_FOLDERS)]
     if folder_of_onnx := next(
-        (folder for folder in folders if (folder / ONNX_FILES[0]).is_file()), None
+        (folder for folder in folders if (folder / WenetOnnx.NAMES[0]).is_file()), None
     ):
         return folder_of_onnx
 
@@ -163,7 +162,7 @@ def _load_export(export: Path, folder: Path, trust_code: bool) -> Recogniser:
         runtime = from_torchscript(export.read_bytes())
     else:
         require_onnx()
-        runtime = WenetOnnx({name: (export / name).read_bytes() for name in ONNX_FILES})
+        runtime = WenetOnnx({name: (export / name).read_bytes() for name in WenetOnnx.NAMES})
 
     return Recogniser(
         config, build_tokenizer(config), RunnableExport(runtime, with_attention(model))

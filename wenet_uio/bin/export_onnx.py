@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from wenet_uio.cli import run
@@ -39,6 +39,7 @@ from wenet_uio.export.command import (
     streaming_chunks,
 )
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
+from wenet_uio.export.folder import write_folder
 from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
 from wenet_uio.export.onnx_graphs import (
     OFFLINE,
@@ -48,7 +49,6 @@ from wenet_uio.export.onnx_graphs import (
     wenet_graphs,
 )
 from wenet_uio.export.sherpa import CtcExport, SherpaOnly, feature_differences, tokens_file
-from wenet_uio.files import written_aside
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.search.types import DecodeOptions
 
@@ -155,7 +155,7 @@ def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
                 trained.tokenizer.detokenize,
             )
         )
-        write(path, contents, parts.tokens)
+        write_folder(path, contents, parts.tokens)
 
     print(f"only for sherpa-onnx, without streaming: {parts.no_wenet}; {parts.no_chunks}")
 
@@ -194,7 +194,8 @@ def export_ctc_for_sherpa(trained: Trained, parts: CtcExport) -> None:
                     trained.tokenizer.detokenize,
                 )
             )
-            write(path, {"model.onnx": content}, tokens_file(trained.tokenizer, model.blank))
+            tokens = tokens_file(trained.tokenizer, model.blank)
+            write_folder(path, {"model.onnx": content}, tokens)
 
     print(f"only for sherpa-onnx{f'; no streaming model: {reason}' if reason else ''}")
 
@@ -205,16 +206,6 @@ def warn_of_features(differences: list[str]) -> None:
         print(
             f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr
         )
-
-
-def write(path: Path, contents: Mapping[str, bytes], tokens: str | None) -> None:
-    """Write the files of a folder; tokens.txt has the text `tokens`."""
-    for name, content in contents.items():
-        with written_aside(path / name) as file:
-            file.write(content)
-    if tokens is not None:
-        with written_aside(path / "tokens.txt", "w") as file:
-            file.write(tokens)
 
 
 def chunks_of(
@@ -259,7 +250,7 @@ def export(trained: Trained, chunks: Chunks, folder: str) -> None:
 
         path = Path(arguments.output_dir, f"{folder}_int8" if int8 else folder)
         check(trained, contents, references, options, path, int8)
-        write(
+        write_folder(
             path,
             contents,
             tokens_file(trained.tokenizer, model.blank) if "sherpa" in arguments.runtimes else None,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
+from wenet_uio.export.folder import require_one_export
 from wenet_uio.export.onnx_files import open_session
 from wenet_uio.models.asr_model import ASRModel
 
@@ -153,10 +154,17 @@ class WenetOnnx:
     C++ runtime does.
     """
 
+    NAMES = ("encoder.onnx", "ctc.onnx", "decoder.onnx")
+
     def __init__(self, contents: Mapping[str, bytes]) -> None:
-        self.encoder, self.ctc, self.decoder = (
-            OnnxModel(contents[name]) for name in ("encoder.onnx", "ctc.onnx", "decoder.onnx")
-        )
+        """Open the three files.
+
+        Raises:
+            ValueError: they come from different exports.
+        """
+        models = [OnnxModel(contents[name]) for name in self.NAMES]
+        require_one_export(models, self.NAMES)
+        self.encoder, self.ctc, self.decoder = models
 
     def _number(self, name: str) -> int:
         return int(self.encoder.metadata[name])

@@ -1,0 +1,67 @@
+"""Write the files of an ONNX export as one folder, which is the former or the new one, never a
+mixture.
+
+Each file has the same `export_id` in its metadata; files of two exports are refused when they are
+loaded together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wenet_uio.export.onnx_files import require_onnx
+from wenet_uio.files import folder_written_aside
+
+if TYPE_CHECKING:
+    from wenet_uio.export.exported import OnnxModel
+
+EXPORT_ID = "export_id"
+TOKENS = "tokens.txt"
+
+
+def write_folder(path: Path, contents: Mapping[str, bytes], tokens: str | None) -> None:
+    """Write the files of an export in place of those of an earlier one.
+
+    Files of the user in the folder stay.
+
+    Args:
+        contents: {file name: ONNX model}.
+        tokens: text of tokens.txt; None writes none.
+
+    Raises:
+        OSError: the folder cannot be written; the former one is as it was.
+    """
+    export_id = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
+    with folder_written_aside(path, is_ours=_is_of_an_export) as folder:
+        for name, content in contents.items():
+            (folder / name).write_bytes(_stamped(content, export_id))
+        if tokens is not None:
+            (folder / TOKENS).write_text(tokens, encoding="utf-8")
+
+
+def _is_of_an_export(file: Path) -> bool:
+    return file.suffix == ".onnx" or file.name == TOKENS
+
+
+def _stamped(content: bytes, export_id: str) -> bytes:
+    """Return an ONNX model with the id of its export."""
+    onnx, _ = require_onnx()
+    model = onnx.load_from_string(content)
+    entry = model.metadata_props.add()
+    entry.key, entry.value = EXPORT_ID, export_id
+    return model.SerializeToString()
+
+
+def require_one_export(models: Sequence[OnnxModel], names: Sequence[str]) -> None:
+    """Check that models come from one export.
+
+    Raises:
+        ValueError: they do not, so that they would decode nonsense together.
+    """
+    ids = [model.metadata.get(EXPORT_ID, "none") for model in models]
+    if len(set(ids)) > 1:
+        of_files = ", ".join(f"{name} {export}" for name, export in zip(names, ids, strict=True))
+        raise ValueError(f"files of different exports ({EXPORT_ID}: {of_files}): export again")
