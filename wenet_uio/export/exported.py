@@ -6,11 +6,11 @@ inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from wenet_uio.export.folder import require_one_export
+from wenet_uio.export.folder import EXPORT_ID
 from wenet_uio.export.onnx_files import open_session
 from wenet_uio.models.asr_model import ASRModel
 
@@ -163,7 +163,7 @@ class WenetOnnx:
             ValueError: they come from different exports.
         """
         models = [OnnxModel(contents[name]) for name in self.NAMES]
-        require_one_export(models, self.NAMES)
+        _require_one_export(models, self.NAMES)
         self.encoder, self.ctc, self.decoder = models
 
     def _number(self, name: str) -> int:
@@ -232,6 +232,18 @@ class WenetOnnx:
         """
         score, r_score = self.decoder(hyps=hyps, hyps_lens=hyps_lens, encoder_out=encoder_out)
         return score, r_score
+
+
+def _require_one_export(models: Sequence[OnnxModel], names: Sequence[str]) -> None:
+    """Check that models come from one export.
+
+    Raises:
+        ValueError: they do not, so that they would decode nonsense together.
+    """
+    ids = [model.metadata.get(EXPORT_ID, "none") for model in models]
+    if len(set(ids)) > 1:
+        of_files = ", ".join(f"{name} {export}" for name, export in zip(names, ids, strict=True))
+        raise ValueError(f"files of different exports ({EXPORT_ID}: {of_files}): export again")
 
 
 class SherpaOnnx:

@@ -8,15 +8,11 @@ loaded together.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from wenet_uio.export.onnx_files import require_onnx
 from wenet_uio.files import folder_written_aside
-
-if TYPE_CHECKING:
-    from wenet_uio.export.exported import OnnxModel
 
 EXPORT_ID = "export_id"
 TOKENS = "tokens.txt"
@@ -53,15 +49,3 @@ def _stamped(content: bytes, export_id: str) -> bytes:
     entry = model.metadata_props.add()
     entry.key, entry.value = EXPORT_ID, export_id
     return model.SerializeToString()
-
-
-def require_one_export(models: Sequence[OnnxModel], names: Sequence[str]) -> None:
-    """Check that models come from one export.
-
-    Raises:
-        ValueError: they do not, so that they would decode nonsense together.
-    """
-    ids = [model.metadata.get(EXPORT_ID, "none") for model in models]
-    if len(set(ids)) > 1:
-        of_files = ", ".join(f"{name} {export}" for name, export in zip(names, ids, strict=True))
-        raise ValueError(f"files of different exports ({EXPORT_ID}: {of_files}): export again")
