@@ -165,6 +165,31 @@ def test_appended_records_are_read_and_a_line_cut_short_is_ignored(tmp_path):
     assert read_lines(path) == [{"a": 1}, {"b": "é"}]
 
 
+@pytest.mark.parametrize("cut", range(1, 24))
+def test_a_line_that_a_full_disk_cut_anywhere_costs_itself_only(tmp_path, cut, caplog):
+    path = tmp_path / "a.jsonl"
+    append_line(path, {"key": "前一行"})
+    append_line(path, {"key": "说话人甲"})
+    path.write_bytes(path.read_bytes()[:-cut])
+    append_line(path, {"key": "之后"})
+    records = read_lines(path, ["key"])
+    assert records[0] == {"key": "前一行"}
+    assert records[-1] == {"key": "之后"}
+    if len(records) == 2:
+        assert "a.jsonl: 1 damaged lines are ignored; the first is line 2" in caplog.text
+    else:  # only the end of the line was missing
+        assert cut == 1
+        assert not caplog.text
+
+
+@pytest.mark.parametrize("line", ["null", "[1]", "3", '{"other": 1}', '"text"', "\xff", "{"])
+def test_a_line_that_is_no_record_is_ignored_and_counted(tmp_path, line, caplog):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"key": 1}\n' + line.encode("latin-1") + b'\n\n{"key": 2}\n')
+    assert [record["key"] for record in read_lines(path, ["key"])] == [1, 2]
+    assert "1 damaged lines are ignored; the first is line 2" in caplog.text
+
+
 def test_an_exclusive_lock_excludes_and_shared_locks_do_not(tmp_path):
     path = tmp_path / "a"
     path.touch()

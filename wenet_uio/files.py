@@ -7,15 +7,19 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
 from wenet_uio.uris import shown
+
+log = logging.getLogger(__name__)
 
 
 @overload
@@ -40,7 +44,7 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    temporary = temporary_of(path)
 
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -64,6 +68,16 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
         raise
 
 
+def temporary_of(path: Path) -> Path:
+    """Return a new name beside a path, for what is renamed to the path when it is complete."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+
+
+def is_temporary(path: Path) -> bool:
+    """Tell whether a path is a file or link that was left when its process was killed."""
+    return not path.is_dir() and re.fullmatch(r"\..+\.[0-9a-f]{12}\.tmp", path.name) is not None
+
+
 @contextmanager
 def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
     """Give a new folder that replaces `path` at the end of the block, or is removed if the block
@@ -78,8 +92,8 @@ def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterato
     Raises:
         OSError: writing fails, as on a full disk.
     """
-    mark = secrets.token_hex(6)
-    new, former = (path.with_name(f".{path.name}.{mark}.{end}") for end in ("tmp", "former"))
+    new = temporary_of(path)
+    former = new.with_suffix(".former")
     new.mkdir(parents=True)
     try:
         yield new
@@ -103,7 +117,7 @@ def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterato
 
 def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
     """Append a record as one line of JSON; several processes may append to the file, which is
-    created if missing.
+    created if missing. A line that was cut short ends before it.
 
     URIs are shown without passwords and signatures: such records are passed on.
     """
@@ -113,8 +127,12 @@ def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
     }
     line = f"{json.dumps(shown_record, ensure_ascii=False)}\n".encode()
 
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            line = b"\n" + line
+
         # One call writes the whole line, so that lines of several processes do not mix. Only a
         # full disk cuts the write short; the second call then raises its error.
         while line:
@@ -125,19 +143,35 @@ def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
         os.close(file)
 
 
-def read_lines(path: str | Path) -> list[dict[str, Any]]:
-    """Read the records that `append_line` wrote. A missing file gives none; a line cut short by a
-    kill is ignored.
+def read_lines(path: str | Path, fields: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Read the records that `append_line` wrote. A missing file gives none.
+
+    Lines that are cut short, as by a kill or a full disk, and lines without one of the `fields` are
+    left out, and a warning says how many.
     """
     path = Path(path)
     if not path.exists():
         return []
 
-    records = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        with suppress(json.JSONDecodeError):
-            records.append(json.loads(line))
+    records, damaged = [], []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            record = json.loads(line)
+        except ValueError:  # also bytes that are not UTF-8
+            record = None
 
+        if isinstance(record, dict) and all(field in record for field in fields):
+            records.append(record)
+        elif line.strip():
+            damaged.append(number)
+
+    if damaged:
+        log.warning(
+            "%s: %d damaged lines are ignored; the first is line %d",
+            path,
+            len(damaged),
+            damaged[0],
+        )
     return records
 
 

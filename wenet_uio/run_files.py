@@ -36,9 +36,20 @@ TOO_LARGE = "too_large.jsonl"
 
 
 def read_starts(folder: str | Path) -> list[dict[str, Any]]:
-    """Read the records of environment.yaml, one for each start of the run; none if it is missing."""
+    """Read the records of environment.yaml, one for each start of the run; none if it is missing.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
     path = Path(folder, ENVIRONMENT)
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
+    try:
+        starts = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: damaged: {' '.join(str(error).split())}") from None
+
+    if not (isinstance(starts, list) and all(isinstance(start, dict) for start in starts)):
+        raise ValueError(f"{path}: expected a list of the starts of the run; remove the file")
+    return starts
 
 
 def recorded_utterance_seconds(folder: str | Path) -> dict[str, float]:

@@ -70,6 +70,23 @@ def test_yaml_without_loss_is_named(run_folder):
         choose_epochs(run_folder, 2, val_best=True)
 
 
+@pytest.mark.parametrize("content", ["", "null", "[1", "\xff\xfe", "- 1"])
+def test_a_damaged_yaml_is_one_line_with_its_name(run_folder, content):
+    (run_folder / "epoch_1.yaml").write_bytes(content.encode("latin-1"))
+    done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--val_best")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {run_folder}/epoch_1.yaml: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_epoch_whose_yaml_is_not_written_yet_is_left_out_and_named(run_folder):
+    (run_folder / "epoch_2.yaml").unlink()
+    assert numbers(choose_epochs(run_folder, 2, val_best=True)) == [1, 3]
+    done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--val_best")
+    assert done.returncode == 0
+    assert "epoch_2.pt: left out, its validation loss is not written yet" in done.stderr
+
+
 def test_means_are_summed_in_float64_and_integers_are_copied_from_the_first(tmp_path):
     large, small = 2.0**24, 1.0
     for number, value in enumerate((large, small, small)):

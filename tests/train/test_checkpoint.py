@@ -29,9 +29,10 @@ def test_open_writes_the_config_and_deletes_incomplete_files(tmp_path: Path) -> 
     folder = RunFolder(tmp_path / "exp" / "run")
     folder.open(tiny_config(), resumed=False)
     assert load_config(folder.path / "train.yaml").model_dump() == tiny_config().model_dump()
-    (folder.path / ".state_1.pt.x.tmp").write_bytes(b"half")
+    (folder.path / ".state_1.pt.0123456789ab.tmp").write_bytes(b"half")
+    (folder.path / ".notes.tmp").write_text("of the user")
     folder.open(tiny_config(), resumed=True)
-    assert not names(folder.path, ".*")
+    assert names(folder.path, ".*") == [".notes.tmp"]
 
 
 def holding(folder: Path) -> int:

@@ -14,6 +14,8 @@ from wenet_uio.files import append_line, read_lines, written_aside
 
 NOT_INDEXED = "not_indexed"
 """Reason of the samples that could not be indexed; the details say why."""
+FIELDS = ("list", "pass", "batch", "key", "reason", "detail")
+"""Fields of a line of the file."""
 
 
 class Ledger:
@@ -45,7 +47,8 @@ class Ledger:
         """
         if self._before is None:
             self._before = {
-                (line["list"], line["key"], line["reason"]) for line in read_lines(self.path)
+                (line["list"], line["key"], line["reason"])
+                for line in read_lines(self.path, FIELDS)
             }
 
         if (data_list, key, reason) not in self._before:
@@ -66,11 +69,11 @@ class Ledger:
 
         kept = "".join(
             json.dumps(line, ensure_ascii=False) + "\n"
-            for line in read_lines(self.path)
+            for line in read_lines(self.path, FIELDS)
             if line["list"] != data_list
             or (line["pass"], line["batch"], line["key"] not in kept) < (data_pass, batch, True)
         )
-        if kept != self.path.read_text(encoding="utf-8"):
+        if kept.encode() != self.path.read_bytes():
             with written_aside(self.path, "w") as file:
                 file.write(kept)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from wenet_uio.config.train import LoraConf
 from wenet_uio.config.yaml_file import read_yaml
@@ -21,6 +21,8 @@ from wenet_uio.models.lora import merge_lora
 from wenet_uio.models.weights import read_weights
 from wenet_uio.run_files import RUNNING
 from wenet_uio.train.checkpoint import numbered
+
+log = logging.getLogger(__name__)
 
 EPOCHS = 5
 """Epochs that are averaged by default."""
@@ -57,7 +59,7 @@ def choose_epochs(
         The best (or newest) epoch first.
 
     Raises:
-        OSError: the yaml of an epoch cannot be read.
+        OSError: the yaml of an epoch cannot be opened.
         ValueError: no epoch is left to choose from, or a yaml has no loss.
     """
     epochs = [Epoch(number, path) for number, path in numbered(Path(folder), "epoch_*.pt")]
@@ -75,12 +77,19 @@ def choose_epochs(
 
 
 def _by_loss(epochs: Sequence[Epoch]) -> list[Epoch]:
-    """Return the epochs with a finite validation loss, best first.
+    """Return the epochs with a finite validation loss, best first; those without a yaml are left
+    out.
 
     Of equal losses the newest is first.
     """
-    losses = {epoch: _validation_loss(epoch.weights) for epoch in epochs}
-    finite = [epoch for epoch in epochs if math.isfinite(losses[epoch])]
+    # The weights of an epoch are written before its yaml.
+    unfinished = [epoch for epoch in epochs if not epoch.weights.with_suffix(".yaml").exists()]
+    if unfinished:
+        names = ", ".join(epoch.weights.name for epoch in unfinished)
+        log.warning("%s: left out, its validation loss is not written yet", names)
+
+    losses = {epoch: _validation_loss(epoch.weights) for epoch in epochs if epoch not in unfinished}
+    finite = [epoch for epoch, loss in losses.items() if math.isfinite(loss)]
     finite.sort(key=lambda epoch: (losses[epoch], -epoch.number))
     return [replace(epoch, loss=losses[epoch]) for epoch in finite]
 
@@ -91,7 +100,7 @@ def _validation_loss(weights: Path) -> float:
     Older runs of WeNet have it as `cv_loss`, newer ones as `loss_dict: {loss}`.
     """
     path = weights.with_suffix(".yaml")
-    record = yaml.safe_load(path.read_text(encoding="utf-8"))
+    record = read_yaml(path)
     record = record if isinstance(record, dict) else {}
     losses = record.get("loss_dict")
     loss: Any = losses.get("loss") if isinstance(losses, dict) else record.get("cv_loss")
@@ -205,7 +214,8 @@ def _running(folder: Path, epoch: int) -> tuple[dict[str, torch.Tensor], dict[st
 
 def _record(folder: Path, epoch: int) -> dict[str, Any]:
     """Read the record of the running average from the yaml of an epoch."""
-    record = read_yaml(folder / f"epoch_{epoch}.yaml").get("model_avg")
+    of_epoch = read_yaml(folder / f"epoch_{epoch}.yaml")
+    record = of_epoch.get("model_avg") if isinstance(of_epoch, dict) else None
     if record is None:
         raise ValueError(f"{folder}: epoch {epoch} has no running average; train with model_avg")
     return record

@@ -20,7 +20,7 @@ import yaml
 from wenet_uio.config import Config, save_config
 from wenet_uio.config.named_files import changed_files, copy_files
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.files import written_aside
+from wenet_uio.files import is_temporary, temporary_of, written_aside
 from wenet_uio.models.weights import first_sentence, load_checked
 from wenet_uio.run_files import (
     ENVIRONMENT,
@@ -120,7 +120,7 @@ class RunFolder:
                 (self.path / name).unlink(missing_ok=True)
 
         # Of a process that was killed while it wrote
-        for unfinished in self.path.glob(".*.tmp"):
+        for unfinished in filter(is_temporary, self.path.iterdir()):
             unfinished.unlink()
 
         save_config(copy_files(config, self.path), self.path / TRAIN_CONFIG)
@@ -272,7 +272,7 @@ class RunFolder:
     def finish(self, epoch: int) -> None:
         """Link final.pt to the weights of `epoch`."""
         # A link cannot be changed, but a rename replaces it without a moment in which it is absent.
-        new_link = self.path / f".{FINAL_WEIGHTS}.tmp"
+        new_link = temporary_of(self.path / FINAL_WEIGHTS)
         new_link.unlink(missing_ok=True)
         new_link.symlink_to(f"epoch_{epoch}.pt")
         new_link.replace(self.path / FINAL_WEIGHTS)

@@ -112,7 +112,7 @@ class SizeLimit:
         self._path = path
         sizes = None
         if world.rank == 0:
-            records = read_lines(path)
+            records = read_lines(path, TooLarge._fields)
             sizes = {TooLarge(*(record[name] for name in TooLarge._fields)) for record in records}
 
         self.too_large = world.gather(sizes)[0]
