@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
+import re
 import sys
 
 import numpy as np
@@ -142,3 +144,35 @@ def test_an_array_that_states_another_rate_is_bad(tmp_path):
     assert (
         "npy is an array at 8000 Hz; arrays are read at 16000 Hz: store it as flac or wav" in bad[1]
     )
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (torch.randn(50, 80).to_sparse(), "holds a sparse tensor"),
+        (torch.randn(50, 80).to_sparse_csr(), "holds a sparse tensor"),
+        (
+            torch.quantize_per_tensor(torch.randn(50, 80), 0.1, 0, torch.qint8),
+            "holds a quantised tensor",
+        ),
+        (torch.randn(50, 80, device="meta"), "holds a meta tensor"),
+        (torch.zeros(1, 80).expand(1 << 40, 80), "claims .* values and stores 80"),
+        (torch.randn(50, 80, dtype=torch.complex64).conj(), "an array of shape"),
+    ],
+)
+def test_a_tensor_of_another_kind_is_named_among_others_of_its_list(tensor, message, tmp_path):
+    lines = []
+    for key, value in (("odd", tensor), ("good", torch.zeros(5000))):
+        (tmp_path / f"{key}.pt").write_bytes(pth(value))
+        lines.append(json.dumps({"key": key, "wav": f"{key}.pt", "txt": "a"}))
+    (tmp_path / "raw.list").write_text("\n".join(lines))
+    corpus = open_list(str(tmp_path / "raw.list"), "raw")
+    assert corpus.num_samples == 1
+    ((key, reason),) = corpus.bad
+    assert key == "odd"
+    assert re.search(message, reason)
+
+
+def test_a_tensor_that_wants_a_gradient_is_read():
+    waveform, _ = read_audio(pth(torch.full((5000,), 0.5, requires_grad=True)))
+    assert (waveform == 0.5 * 32768).all()

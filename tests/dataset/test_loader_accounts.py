@@ -3,8 +3,10 @@ once.
 """
 
 import json
+import os
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -230,3 +232,22 @@ def test_a_list_with_too_many_samples_that_cannot_be_indexed_is_refused_at_once(
         match=r"11 bad samples in epoch 0, .*; the first is x0: .*nowhere.wav: No such file",
     ):
         loader(lists["raw"], "raw")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_shard_that_shrinks_while_it_is_read_costs_its_samples_by_name(make_lists, workers):
+    shards = make_lists(40, per_shard=10)["shard"]
+    conf = {"max_bad_ratio": 1.0, "batch_conf": {"batch_size": 4}}
+    one = loader(shards, "shard", conf=conf, num_workers=workers, prefetch=1)
+    batches = iter(one)
+    read = [*next(batches).keys]
+    tar = Path(Path(shards).read_text().splitlines()[0])
+    os.truncate(tar, tar.stat().st_size // 2)
+    lost = []
+    for batch in batches:
+        read += batch.keys
+        lost += [sample.key for sample in batch.skipped]
+        assert all("changed since it was indexed" in sample.detail for sample in batch.skipped)
+    assert sorted(read + lost) == sorted({*read, *lost})
+    assert len(read) + len(lost) == 40
+    assert 0 < len(lost) < 10

@@ -9,10 +9,14 @@ are at RATE.
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from wenet_uio.audio.decoders import AudioError, Samples
+
+if TYPE_CHECKING:
+    import torch
 
 RATE = 16_000
 """Hz."""
@@ -91,7 +95,39 @@ def load_array(data: bytes) -> np.ndarray:
     if not isinstance(stored, torch.Tensor):
         raise AudioError(f"holds a {type(stored).__name__}, not a tensor; store the waveform alone")
 
+    return _array_of(stored)
+
+
+def _array_of(stored: torch.Tensor) -> np.ndarray:
+    """Return a tensor of values that are all stored, without its gradient.
+
+    Raises:
+        AudioError: it is of another kind, or a few stored values stand for many.
+    """
+    import torch
+
+    is_plain = stored.layout == torch.strided and stored.device.type == "cpu"
+    if not is_plain or stored.is_quantized or stored.is_nested:
+        kind = next(
+            name
+            for name, holds in (
+                ("quantised", stored.is_quantized),
+                ("nested", stored.is_nested),
+                ("sparse", stored.layout != torch.strided),
+                ("meta", True),
+            )
+            if holds
+        )
+        raise AudioError(f"holds a {kind} tensor; store a dense one of {', '.join(TYPES)}")
+
+    size = stored.untyped_storage().nbytes() // stored.element_size()
+    if stored.numel() > size:
+        raise AudioError(
+            f"claims {stored.numel()} values and stores {size}; store tensor.contiguous()"
+        )
+
     # numpy has no bfloat16, and soundfile writes no float16.
+    stored = stored.detach().resolve_conj().resolve_neg()
     if stored.dtype in (torch.bfloat16, torch.float16):
         stored = stored.float()
     return stored.numpy()

@@ -167,12 +167,12 @@ class ShardCorpus(StoredCorpus):
         """Return bytes of a tar, with the headers before them; and the place of the first byte."""
         first, tar = max(0, start - LOOK_BACK), self._tar(shard)
         if tar is not None:
-            if end > tar.size:
+            data = tar.read(first, end) if end <= tar.size else b""
+            if len(data) < end - first:  # it may also have shrunk since it was opened
                 raise ListError(
-                    f"{self.files(shard).tar}: ends at byte {tar.size}, changed since it was "
-                    "indexed"
+                    f"{self.files(shard).tar}: ends before byte {end}, changed since it was indexed"
                 )
-            return memoryview(tar.read(first, end)), first
+            return memoryview(data), first
 
         # Not in the cache yet
         data = objects.read_range(self.files(shard).tar, first, end, self._version(shard))
