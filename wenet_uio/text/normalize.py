@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from wenet_uio.text.characters import without_invisible
+
 _IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _SPACE_BESIDE_IDEOGRAPH = re.compile(f"(?<=[{_IDEOGRAPH}]) +| +(?=[{_IDEOGRAPH}])")
 _NOT_OF_A_WORD = re.compile(r"[^\w'<> ]|_")
@@ -24,7 +26,7 @@ def mandarin(text: str) -> str:
     segmentation (AISHELL-1), which a model should not learn. Punctuation is removed (AISHELL-2 has
     some), except apostrophes within Latin words. Marks such as <NOISE> stay.
     """
-    folded = unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper()
+    folded = _folded(text)
     words = _NOT_OF_A_WORD.sub(" ", _NOT_WITHIN_LATIN.sub("", folded)).split()
     return _SPACE_BESIDE_IDEOGRAPH.sub("", " ".join(words))
 
@@ -36,7 +38,7 @@ def english(text: str) -> str:
     punctuation becomes a space, but the 's of an abbreviation stays with the last letter: t.v.'s
     becomes T V'S.
     """
-    folded = unicodedata.normalize("NFKC", text).replace("\u2019", "'").upper()
+    folded = _folded(text)
     without_dots = _BEFORE_GENITIVE.sub("", folded)
     words = _LONE_APOSTROPHE.sub(" ", _NOT_OF_A_WORD.sub(" ", without_dots))
     return " ".join(words.split())
@@ -49,4 +51,10 @@ def english_of_calls(text: str) -> str:
 
     UH and UM alone are hesitations and stay separate words.
     """
-    return english(_BACKCHANNEL.sub(r"\1", text.upper()))
+    return english(_BACKCHANNEL.sub(r"\1", without_invisible(text).upper()))
+
+
+def _folded(text: str) -> str:
+    """Return a text in upper case and NFKC, without invisible characters."""
+    folded = unicodedata.normalize("NFKC", without_invisible(text))
+    return folded.replace("\u2019", "'").upper()

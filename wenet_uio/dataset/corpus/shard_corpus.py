@@ -27,6 +27,7 @@ from wenet_uio.dataset.formats.tar_members import plain_name
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import AudioUtterance, SampleRef
+from wenet_uio.text.characters import without_mark
 
 OPEN_INDEXES = 1024
 """Indexes of shards that a process keeps mapped. A batch reads from all shards of a group; opening
@@ -132,7 +133,7 @@ class ShardCorpus(StoredCorpus):
             raise self._changed(ref)
 
         try:
-            return AudioUtterance(key, str(data[slice(*text)], "utf-8"), data[slice(*audio)])
+            return AudioUtterance(key, str(data[slice(*text)], "utf-8-sig"), data[slice(*audio)])
         except UnicodeDecodeError:
             raise ListError(
                 f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8"
@@ -149,7 +150,7 @@ class ShardCorpus(StoredCorpus):
             record = json.loads(
                 bytes(records[slice(*_place(rows.text_offset, rows.text_size, ref.row))])
             )
-            text, *segment, extra = record[:4]
+            stored_text, *segment, extra = record[:4]
         except ValueError:
             raise self._changed(ref) from None
 
@@ -161,6 +162,8 @@ class ShardCorpus(StoredCorpus):
         if not is_own or size != end - start:
             raise self._changed(ref)
 
+        # An index of an earlier version may hold the mark.
+        text = without_mark(stored_text)
         return AudioUtterance(key, text, data[start - first :], *segment, extra=extra)
 
     def _bytes(self, shard: int, start: int, end: int) -> tuple[memoryview, int]:

@@ -33,6 +33,7 @@ from wenet_uio.dataset.formats.keys import (
 )
 from wenet_uio.dataset.formats.patterns import MOST_DIGITS, expand
 from wenet_uio.dataset.storage import objects
+from wenet_uio.text.characters import BYTE_ORDER_MARK, without_mark
 
 DataType = Literal["raw", "shard"]
 
@@ -41,7 +42,6 @@ DataType = Literal["raw", "shard"]
 KEY, AUDIO, TEXT = ("key",), ("wav", "audio_filepath", "feats"), ("txt", "text")
 SKIP = "_skipme"
 """NeMo's mark of a line that is to be left out: true, or the reason as a string."""
-BYTE_ORDER_MARK = "\ufeff"
 UNUSABLE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 """Escapes in JSON of NUL and of halves of surrogate pairs; two halves together are a character."""
 
@@ -53,6 +53,7 @@ class RawLine:
     key: str
     wav: str
     text: str
+    """Without a byte order mark at its start, wherever the text comes from."""
     start: float = 0.0
     """Seconds."""
     end: float | None = None
@@ -61,6 +62,10 @@ class RawLine:
     """All other fields, as they are in the list."""
     is_named_by_audio: bool = field(default=False, compare=False)
     """The line states no key; the key is the name of the audio."""
+
+    def __post_init__(self) -> None:
+        if self.text.startswith(BYTE_ORDER_MARK):
+            object.__setattr__(self, "text", without_mark(self.text))
 
     @property
     def audio_of_key(self) -> Audio | None:

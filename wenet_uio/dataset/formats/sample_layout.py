@@ -350,7 +350,7 @@ def _parsed(field: str, member: Member, read: ReadMember) -> Any:
 
 def _decoded(member: Member, read: ReadMember) -> str:
     try:
-        return read(member).decode()
+        return read(member).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ListError(
             f"member {member.name} is not UTF-8 ({error.reason} at byte {error.start})"

@@ -21,7 +21,12 @@ from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_c
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
 from wenet_uio.dataset.corpus.line_file import LineFile
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
-from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
+from wenet_uio.dataset.corpus.raw_index import (
+    BLANK,
+    UTTERANCES_PER_RUN,
+    Columns,
+    table_of_runs,
+)
 from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
@@ -101,7 +106,7 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
         try:
             of_file = [
                 line.strip()
-                for line in Path(path).read_text(encoding="utf-8").splitlines()
+                for line in Path(path).read_text(encoding="utf-8-sig").splitlines()
                 if line.strip()
             ]
         except (OSError, UnicodeDecodeError) as error:
@@ -115,7 +120,12 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _text(lines: LineFile, offset: int, size: int) -> str:
-    return lines.read(int(offset), int(size)).decode().strip()
+    return _decoded(lines.read(int(offset), int(size)))
+
+
+def _decoded(line: bytes) -> str:
+    """Return the text of a line, without the byte order mark before the first line of a file."""
+    return line.decode("utf-8-sig").strip()
 
 
 def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
@@ -150,12 +160,12 @@ def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
     for number, line, source in _pairs(path, source_path):
         key = f"{name}:{number}"
         (offset, text), (source_offset, source_text) = line, source or (0, b"")
-        if not text.strip() or (source is not None and not source_text.strip()):
-            if text.strip() or source_text.strip():
+        if not text.strip(BLANK) or (source is not None and not source_text.strip(BLANK)):
+            if text.strip(BLANK) or source_text.strip(BLANK):
                 bad.append((key, "blank in one file of the pair"))
             continue
 
-        length = len(text.decode().strip()) + len(source_text.decode().strip())
+        length = len(_decoded(text)) + len(_decoded(source_text))
         entries.append(
             Entry(key, 0, TEXT_ONLY, length, source_offset, len(source_text), offset, len(text))
         )
