@@ -38,5 +38,12 @@ def test_english_has_upper_case_words_with_apostrophes_and_marks(text, expected)
     assert english(text) == expected
 
 
+@pytest.mark.parametrize("invisible", ["\u00ad", "\u200b", "\ufeff", "\u2060", "\u200e"])
+def test_invisible_characters_part_no_words(invisible):
+    assert english(f"{invisible}co{invisible}operate{invisible} it{invisible}'s") == "COOPERATE IT'S"
+    assert mandarin(f"{invisible}\u4f60{invisible}\u597d o{invisible}k") == "\u4f60\u597dOK"
+    assert english_of_calls(f"uh{invisible}-huh") == "UHHUH"
+
+
 def test_backchannels_of_calls_become_one_word_and_hesitations_stay():
     assert english_of_calls("uh-huh um-hum, uh i- i'm mm-hm") == "UHHUH UMHUM UH I I'M MMHM"

@@ -76,8 +76,8 @@ class Oddity(NamedTuple):
 
 
 def without_mark(text: str) -> str:
-    """Return a text without the byte order mark at its start."""
-    return text.removeprefix(BYTE_ORDER_MARK)
+    """Return a text without byte order marks at its start."""
+    return text.lstrip(BYTE_ORDER_MARK)
 
 
 def without_invisible(text: str) -> str:

@@ -1,3 +1,6 @@
+import json
+from dataclasses import replace
+
 import pytest
 
 from wenet_uio.dataset.formats.data_list import (
@@ -145,3 +148,10 @@ def test_a_glob_without_a_match_names_its_line(tmp_path):
 def test_the_number_of_a_signed_tar_is_that_of_its_name_and_not_of_its_signature():
     tars = [f"https://host/audio_{number}.tar?Expires=9&sig=a7" for number in (3, 4)]
     assert [shard.shard_id for shard in pair_manifests(tars, ["manifest.json"])] == [3, 4]
+
+
+@pytest.mark.parametrize("name", ["txt", "text"])
+def test_a_byte_order_mark_before_a_text_is_no_part_of_it(name):
+    line = parse_raw_line(json.dumps({"key": "a", "wav": "a.wav", name: "\ufeffone\ufeff"}))
+    assert line.text == "one\ufeff"
+    assert replace(line, text="\ufefftwo").text == "two"

@@ -155,6 +155,14 @@ def test_columns_of_every_habit_are_found_and_the_others_are_kept(row, layout, k
     }.items() <= found.extra.items()
 
 
+def test_a_byte_order_mark_before_a_text_is_no_part_of_it(tmp_path):
+    rows = [{"audio": audio(), "text": "\ufeffone"}, {"audio": audio(), "text": "\ufeff\ufeffx\ufeff"}]
+    write_table(tmp_path / "a.parquet", rows, 2)
+    corpus = opened(tmp_path)
+    assert [utterance.text for utterance in everything(corpus)] == ["one", "x\ufeff"]
+    assert corpus.rows(0).text_length.tolist() == [3, 2]
+
+
 def test_equal_base_names_have_their_folders_also_in_different_row_groups(tmp_path):
     rows = [
         {"audio": audio(path="a.wav"), "file": f"{speaker}/a.wav", "text": "x"}

@@ -103,6 +103,30 @@ def test_shards_that_webdataset_writes_are_read(tmp_path):
     ]
 
 
+MARK = "\ufeff"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ("a.txt", f"{MARK}one"),
+        ("a.txt", f"{MARK}{MARK}one"),
+        ("a.json", json.dumps({"text": f"{MARK}one"})),
+        ("a.json", f'{MARK}{{"text": "one"}}'),
+        ("a.cls", f"{MARK}one"),
+    ],
+)
+def test_a_byte_order_mark_before_a_text_is_no_part_of_it(open_tar, text):
+    corpus = open_tar([text, ("a.wav", wav()), ("b.txt", f"two{MARK}"), ("b.wav", wav())])
+    assert keys_and_texts(corpus) == [("a", "one"), ("b", f"two{MARK}")]
+    assert corpus.rows(0).text_length.tolist() == [3, 4]
+
+
+def test_a_byte_order_mark_before_another_field_is_no_part_of_it(open_tar):
+    corpus = open_tar([("a.txt", "one"), ("a.spk", f"{MARK}anna"), ("a.wav", wav())])
+    assert [utterance.extra for utterance in everything(corpus)] == [{"spk": "anna"}]
+
+
 def test_a_class_is_read_as_text(open_tar):
     assert keys_and_texts(open_tar([("a.cls", "7"), ("a.wav", wav())])) == [("a", "7")]
 

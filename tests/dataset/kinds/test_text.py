@@ -58,6 +58,17 @@ def test_every_line_with_text_is_a_sample_with_its_own_key(write):
     assert corpus.has_text_only
 
 
+def test_a_byte_order_mark_at_the_start_of_a_file_is_no_part_of_a_text(write):
+    corpus = TextCorpus(write("some.txt", ["\ufeffab", "c"]))
+    assert [one.text for one in read_all(corpus)] == ["ab", "c"]
+    assert corpus.rows(0).text_length.tolist() == [2, 1]
+    blank = TextCorpus(write("blank.txt", ["\ufeff", "c"]))
+    assert [one.key for one in read_all(blank)] == ["blank.txt:2"]
+    pair = TextCorpus(write("a.txt", ["\ufeffab", "c"]), write("b.txt", ["\ufeffx", "y"]))
+    assert [(one.source, one.text) for one in read_all(pair)] == [("x", "ab"), ("y", "c")]
+    assert questions_of([write("q.txt", ["\ufeffWhat?"])]) == ("What?",)
+
+
 def test_every_pair_has_one_of_the_questions(write):
     pair = write("b.txt", "xyz" * 5), write("a.txt", "klm" * 5)
     corpus = TextCorpus(*pair, questions_of([write("q.txt", ["What?", "", "Why?"])]))

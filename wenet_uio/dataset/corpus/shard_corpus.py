@@ -133,11 +133,13 @@ class ShardCorpus(StoredCorpus):
             raise self._changed(ref)
 
         try:
-            return AudioUtterance(key, str(data[slice(*text)], "utf-8-sig"), data[slice(*audio)])
+            words = without_mark(str(data[slice(*text)], "utf-8"))
         except UnicodeDecodeError:
             raise ListError(
                 f"{self.files(ref.shard).tar}: the text of {key} is not UTF-8"
             ) from None
+
+        return AudioUtterance(key, words, data[slice(*audio)])
 
     def _read_recorded(self, ref: SampleRef, rows: Rows, records: np.ndarray) -> AudioUtterance:
         """Read the audio of a sample whose text is in the index."""

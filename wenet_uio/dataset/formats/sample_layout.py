@@ -34,6 +34,7 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import as_word, one_word
 from wenet_uio.dataset.formats.tar_headers import BLOCK, EXTENDED, LOOK_BACK, member_before
 from wenet_uio.dataset.formats.tar_members import Member, plain_name
+from wenet_uio.text.characters import without_mark
 
 PLAIN_SUFFIXES = ("wav", "wave", "w64", "aif", "aiff", "aifc", "au", "snd", "caf", "sph")
 LOSSLESS_SUFFIXES = ("flac", "wv", "tta")
@@ -350,7 +351,7 @@ def _parsed(field: str, member: Member, read: ReadMember) -> Any:
 
 def _decoded(member: Member, read: ReadMember) -> str:
     try:
-        return read(member).decode("utf-8-sig")
+        return without_mark(read(member).decode())
     except UnicodeDecodeError as error:
         raise ListError(
             f"member {member.name} is not UTF-8 ({error.reason} at byte {error.start})"
