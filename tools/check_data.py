@@ -8,7 +8,9 @@ Training would lose broken and empty shards, samples without audio or text, audi
 decoded or whose length differs from the index, keys that occur twice, and with --config texts with
 more labels than the model has frames of CTC. Suspect are silent and
 clipped audio, sample rates that differ from the majority, and outliers of duration and of
-characters per second. With units, spaces and tokens that would become <unk> are suspect too.
+characters per second. Suspect are characters of texts that nobody sees: invisible ones, accents
+apart from their letters (NFD), and look-alikes of another script; --fix mends them. With units,
+spaces and tokens that would become <unk> are suspect too.
 
 Exit status: 0 if training would lose nothing, 1 otherwise.
 """
@@ -25,7 +27,7 @@ from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_fix import write_clean_list
+from wenet_uio.diagnose.check_fix import Fixed, write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.models.build import build_model
@@ -75,7 +77,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--fix",
         metavar="OUT",
-        help="write a list without the lost samples; OUT.left_out.jsonl names them",
+        help="write a list without the lost samples, which OUT.left_out.jsonl names, and without odd "
+        "characters in texts, which OUT.texts.jsonl names",
     )
     options = parser.parse_args()
     has_splitter = options.bpe_model or options.non_lang_syms or options.split_with_space
@@ -115,6 +118,20 @@ def frames_of(config: Config) -> CtcFrames | None:
         return ctc_frames(build_model(config.model_copy(update={"cmvn": None})))
 
 
+def lines_on(out: str, fixed: Fixed) -> list[str]:
+    """Return what a clean list holds, as text."""
+    lines = [f"{out}: {fixed.kept} utterances; {out}.left_out.jsonl names the losses"]
+    if fixed.mended:
+        lines.append(f"{out}: {len(fixed.mended)} texts mended; {out}.texts.jsonl names them")
+    if fixed.odd:
+        lines.append(
+            f"{out}: {len(fixed.odd)} texts with odd characters stay, because their shards are "
+            f"remote, compressed or have a manifest; {out}.texts.jsonl names them"
+        )
+
+    return lines
+
+
 def main() -> int:
     """Check the list, print the report and write what the options ask for.
 
@@ -132,11 +149,8 @@ def main() -> int:
             write_html(options.html, report, BatchReader(corpus, reading.conf), options.data_list)
 
         if options.fix:
-            kept = write_clean_list(corpus, report, options.fix, options.data_list)
-            print(
-                f"{options.fix}: {kept} utterances; {options.fix}.left_out.jsonl names the losses",
-                file=sys.stderr,
-            )
+            fixed = write_clean_list(corpus, report, options.fix, options.data_list)
+            print("\n".join(lines_on(options.fix, fixed)), file=sys.stderr)
 
     if options.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))

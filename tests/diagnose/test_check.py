@@ -21,7 +21,7 @@ from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_report import as_text
 from wenet_uio.diagnose.check_samples import Checker, Fences, Span
 from wenet_uio.diagnose.check_shards import opened_for_check
-from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
+from wenet_uio.diagnose.findings import CHARACTERS, LOSSES, SUSPECTS
 from wenet_uio.families.whisper.tokenizer import WhisperSplitter
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
@@ -44,12 +44,13 @@ def test_each_fault_of_a_shard_list_is_found_by_name(faulty_shard_list):
 
 
 def test_every_kind_of_finding_was_planted(faulty_raw_list, faulty_shard_list):
-    # test_check_changes.py, …_language.py, …_ends.py, …_ctc.py
+    # test_check_changes.py, …_language.py, …_ends.py, …_ctc.py, …_texts.py
     elsewhere = {
         "changed_shard",
         "unknown_language",
         "past_the_end",
         "no_ctc_path",
+        *CHARACTERS,
     }
     assert {*faulty_raw_list[1], *faulty_shard_list[1], *elsewhere} == {*LOSSES, *SUSPECTS}
 

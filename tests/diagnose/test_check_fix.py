@@ -27,7 +27,7 @@ def fix(data_list, data_type, out):
     """Check and write a clean list; returns the number of utterances that are left."""
     with opened_for_check(str(data_list), data_type) as (corpus, not_indexed):
         report = check_corpus(corpus, not_indexed, Reading())
-        return write_clean_list(corpus, report, str(out), str(data_list))
+        return write_clean_list(corpus, report, str(out), str(data_list)).kept
 
 
 def test_every_hostile_line_of_a_raw_list_is_found_and_left_out(make_utterances, tmp_path):

@@ -46,6 +46,7 @@ def test_the_json_has_every_kind_and_its_keys():
                 "characters_per_second",
             ),
             *("unknown_language", "space_to_unknown", "unknown_unit", "no_ctc_path"),
+            *("invisible_character", "decomposed_letter", "look_alike_letter"),
         ],
         0,
     )

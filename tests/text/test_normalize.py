@@ -40,7 +40,9 @@ def test_english_has_upper_case_words_with_apostrophes_and_marks(text, expected)
 
 @pytest.mark.parametrize("invisible", ["\u00ad", "\u200b", "\ufeff", "\u2060", "\u200e"])
 def test_invisible_characters_part_no_words(invisible):
-    assert english(f"{invisible}co{invisible}operate{invisible} it{invisible}'s") == "COOPERATE IT'S"
+    assert (
+        english(f"{invisible}co{invisible}operate{invisible} it{invisible}'s") == "COOPERATE IT'S"
+    )
     assert mandarin(f"{invisible}\u4f60{invisible}\u597d o{invisible}k") == "\u4f60\u597dOK"
     assert english_of_calls(f"uh{invisible}-huh") == "UHHUH"
 

@@ -1,13 +1,18 @@
-"""Write a data list without the samples and shards that a check found to be lost."""
+"""Write a data list without the samples and shards that a check found to be lost, and with mended
+texts.
+"""
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import tarfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.indexing import index_shard
@@ -18,6 +23,14 @@ from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.dataset.storage import objects
+from wenet_uio.diagnose.check_texts import (
+    OddText,
+    has_odd_texts,
+    mended_line,
+    mended_member,
+    odd_texts,
+    write_texts_ledger,
+)
 from wenet_uio.diagnose.findings import LOSSES, Finding, Report
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown
@@ -26,16 +39,28 @@ Lost = dict[int, set[int]]
 """Rows to leave out, by shard; a shard without such rows has an empty set."""
 
 
-def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -> int:
-    """Write the list `out` without lost samples.
+@dataclass
+class Fixed:
+    """What a clean list holds."""
 
-    `out.left_out.jsonl` gets key, kind and detail of each loss.
+    kept: int = 0
+    """Utterances in the list."""
+    mended: list[OddText] = field(default_factory=list)
+    """Texts that were mended."""
+    odd: list[OddText] = field(default_factory=list)
+    """Texts of shards that cannot be written; they stay as they are."""
 
-    A raw list keeps its other lines unchanged. A shard list keeps its shards without a loss; the
-    sound samples of the other shards are copied to the folder `out.shards`.
 
-    Returns:
-        the number of utterances in `out`.
+def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -> Fixed:
+    """Write the list `out` without lost samples, and with mended texts (`text/characters.py`).
+
+    `out.left_out.jsonl` gets key, kind and detail of each loss. If texts have odd characters,
+    `out.texts.jsonl` gets key, kinds, and text before and after of each; `after` is null of a text
+    that stays.
+
+    A raw list keeps its other lines unchanged. A shard list keeps its shards without a loss and
+    without an odd text; the sound samples of the other shards are copied to the folder
+    `out.shards`. Odd texts of shards that are not plain local tars stay.
 
     Raises:
         ListError: `out` is the checked list; the list is a mixture; a raw list would move to
@@ -56,52 +81,61 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
                 f"--fix {out}: put the new list into the folder of {data_list}; paths in the list "
                 "may be relative to it"
             )
-        kept = _write_raw(corpus, lost, out)
+        fixed = _write_raw(corpus, lost, out, mends=has_odd_texts(report))
     elif isinstance(corpus, ShardCorpus):
-        kept = _write_shards(corpus, lost, out)
+        fixed = _write_shards(corpus, lost, out, mends=has_odd_texts(report))
     else:
         raise ListError(f"--fix: {data_list} mixes several lists; clean each of them")
 
     _write_ledger(losses, f"{out}.left_out.jsonl")
-    return kept
+    if fixed.mended or fixed.odd:
+        write_texts_ledger(fixed.mended, fixed.odd, f"{out}.texts.jsonl")
+
+    return fixed
 
 
-def _write_raw(corpus: RawCorpus, lost: Lost, out: str) -> int:
-    """Copy the lines of a raw list that are not lost; return their number."""
-    kept = 0
+def _write_raw(corpus: RawCorpus, lost: Lost, out: str, *, mends: bool) -> Fixed:
+    """Copy the lines of a raw list that are not lost, with mended texts."""
+    fixed = Fixed()
     with open(corpus.data_list, "rb") as lines, written_aside(out) as file:
         for shard in range(corpus.num_shards):
             rows = corpus.rows(shard)
-            for row in range(len(rows)):
-                if row in lost[shard]:
-                    continue
-
+            kept = [row for row in range(len(rows)) if row not in lost[shard]]
+            odd = odd_texts(corpus, shard, kept) if mends else {}
+            for row in kept:
                 lines.seek(int(rows.audio_offset[row]))
-                file.write(lines.read(int(rows.audio_size[row])).rstrip(b"\n") + b"\n")
-                kept += 1
+                line = lines.read(int(rows.audio_size[row])).rstrip(b"\n")
+                if row in odd:
+                    line = mended_line(line, corpus.text_field, odd[row].after)
+                file.write(line + b"\n")
 
-    return kept
+            fixed.kept += len(kept)
+            fixed.mended += odd.values()
+
+    return fixed
 
 
-def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
-    """List the shards without a loss and copies of the others; return the kept utterances."""
-    count_kept, lines = 0, []
+def _write_shards(corpus: ShardCorpus, lost: Lost, out: str, *, mends: bool) -> Fixed:
+    """List the shards without a loss and without an odd text, and copies of the others."""
+    fixed, lines = Fixed(), []
     for shard in range(corpus.num_shards):
         files = corpus.files(shard)
         rows = corpus.rows(shard)
-        kept_offsets = {
-            int(offset) for row, offset in enumerate(rows.audio_offset) if row not in lost[shard]
-        }
-        if not kept_offsets:
+        kept = [row for row in range(len(rows)) if row not in lost[shard]]
+        if not kept:
             continue
 
-        count_kept += len(rows) - len(lost[shard])
+        fixed.kept += len(kept)
+        odd = odd_texts(corpus, shard, kept) if mends else {}
+        can_be_copied = files.is_plain and not files.manifest
         # Samples that could not be indexed are not rows, but are to be left out as well.
-        if not lost[shard] and not index_shard(str(files), corpus.data_list, DEFAULT_LAYOUT)[1]:
+        bad = index_shard(str(files), corpus.data_list, DEFAULT_LAYOUT)[1]
+        if not lost[shard] and not bad and not (odd and can_be_copied):
+            fixed.odd += odd.values()
             lines.append(f"{files}\n")
             continue
 
-        if files.manifest or not files.is_plain:
+        if not can_be_copied:
             raise ListError(
                 f"--fix: {files.tar} is remote, compressed or has a manifest: repair the shard at "
                 "its source"
@@ -109,21 +143,25 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str) -> int:
 
         copy = Path(f"{out}.shards") / f"{shard:09d}_{Path(files.tar).name}"
         keys = {rows.key(row) for row in range(len(rows))}
-        _copy_samples(objects.without_scheme(files.tar), keys, kept_offsets, copy)
+        texts = {int(rows.audio_offset[row]): odd.get(row) for row in kept}
+        _copy_samples(objects.without_scheme(files.tar), keys, texts, copy)
+        fixed.mended += odd.values()
         lines.append(f"{copy}\n")
 
     with written_aside(out, "w") as file:
         file.writelines(lines)
 
-    return count_kept
+    return fixed
 
 
-def _copy_samples(path: str, keys: set[str], kept_offsets: set[int], copy: Path) -> None:
+def _copy_samples(
+    path: str, keys: set[str], texts: Mapping[int, OddText | None], copy: Path
+) -> None:
     """Copy some samples of a tar, each with all its members.
 
     Args:
         keys: all keys of the tar.
-        kept_offsets: offsets of the audio of the samples to copy.
+        texts: of each sample to copy, by the offset of its audio, the text to mend, if it is odd.
     """
 
     def key_of(member: Member) -> str:
@@ -141,14 +179,31 @@ def _copy_samples(path: str, keys: set[str], kept_offsets: set[int], copy: Path)
     ):
         for _, group in itertools.groupby(members, key_of):
             sample = list(group)
-            if all(member.offset not in kept_offsets for member in sample):
+            audio = {member.offset for member in sample} & texts.keys()
+            if not audio:
                 continue
 
+            text = next(filter(None, map(texts.get, audio)), None)
             for member in sample:
-                source.seek(member.offset)
-                info = tarfile.TarInfo(member.name)
-                info.size = member.size
-                target.addfile(info, source)
+                _copy_member(source, member, target, None if member.offset in audio else text)
+
+
+def _copy_member(
+    source: BinaryIO, member: Member, target: tarfile.TarFile, text: OddText | None
+) -> None:
+    """Copy a member of a tar, with the mended text if it holds `text`."""
+    source.seek(member.offset)
+    info = tarfile.TarInfo(member.name)
+    info.size = member.size
+    if text is None:
+        target.addfile(info, source)
+        return
+
+    content = source.read(member.size)
+    mended = mended_member(content, text)
+    written = content if mended is None else mended
+    info.size = len(written)
+    target.addfile(info, io.BytesIO(written))
 
 
 def _write_ledger(losses: Iterable[Finding], path: str) -> None:

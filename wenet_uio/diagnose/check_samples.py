@@ -31,6 +31,7 @@ from wenet_uio.diagnose.findings import Finding
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.diagnose.other_channels import other_sound
 from wenet_uio.text.aggregate import UnknownLanguageError
+from wenet_uio.text.characters import oddities, visible, without_invisible
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.symbols import WORD_START
 
@@ -153,6 +154,10 @@ class Checker:
                 continue
 
             self._check_text(part, place, key, text.strip(), seconds)
+            for kind, names in oddities(text.strip()):
+                detail = f"{names} in: {visible(text.strip())[:SHOWN_TEXT]}"
+                part.findings.append(Finding(kind, key, detail, place))
+
             if self.tokenizer is not None and text.strip():
                 tokens = self._tokens(part, place, key, text.strip(), fields)
                 if kept is None or kept[row]:
@@ -249,8 +254,10 @@ class Checker:
             part.findings.append(Finding("duration", key, f"{seconds:.2f} s", place))
 
         speech = len(text) / max(seconds, 1e-3)
-        if not text:
-            part.findings.append(Finding("empty_text", key, f"{seconds:.2f} s of audio", place))
+        if not without_invisible(text).strip():
+            shows = f", {len(text)} invisible characters" if text else ""
+            detail = f"{seconds:.2f} s of audio{shows}"
+            part.findings.append(Finding("empty_text", key, detail, place))
         elif self.speech.exclude(speech):
             detail = (
                 f"{speech:.3g} characters per second: {len(text)} in {seconds:.2f} s: "

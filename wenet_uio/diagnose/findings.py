@@ -9,7 +9,17 @@ from typing import NamedTuple
 from wenet_uio.dataset.ctc_path import NO_CTC_PATH
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.diagnose.histogram import LogHistogram
+from wenet_uio.text.characters import DECOMPOSED, INVISIBLE, LOOK_ALIKE
 
+CHARACTERS = {
+    INVISIBLE: "texts with characters that show nothing, such as zero-width spaces and soft "
+    "hyphens: --fix removes them",
+    DECOMPOSED: "texts with letters that Unicode can write in another way (NFD beside NFC): --fix "
+    "composes them",
+    LOOK_ALIKE: "texts with words that mix Latin with Cyrillic or Greek letters of the same look: "
+    "--fix writes each word in one script",
+}
+"""Kinds of findings of characters in texts, which would be units of their own."""
 LOSSES = {
     "broken_shard": "shards that are missing or damaged",
     "empty_shard": "shards without samples",
@@ -41,6 +51,7 @@ SUSPECTS = {
     "space_to_unknown": "texts with spaces, although no unit is a space: remove the spaces, or add "
     "a unit for them",
     "unknown_unit": "texts with tokens that are not in the units file",
+    **CHARACTERS,
 }
 """Kinds of findings that are unusual but usable, with their meaning."""
 KEPT = 1000

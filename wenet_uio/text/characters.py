@@ -15,14 +15,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
+
+from wenet_uio.cli import listed
 
 BYTE_ORDER_MARK = "\ufeff"
 """At the start of a text it marks the encoding. Elsewhere it is an invisible character."""
 INVISIBLE, DECOMPOSED, LOOK_ALIKE = "invisible_character", "decomposed_letter", "look_alike_letter"
+MOST_NAMED = 5
+"""Characters of a kind, or words, that are named of a text."""
 
-_JOINING = "\u0620-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17d3\u1820-\u18aa\ufb50-\ufdff\ufe70-\ufefc"
+_JOINING = (
+    "\u0620-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17d3\u1820-\u18aa\ufb50-\ufdff\ufe70-\ufefc"
+)
 """Scripts in which a joiner changes the form of letters, for a class of a regular expression."""
 _WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17d3\u1950-\u19df\u1a20-\u1aad"
 """Scripts in which a zero-width space may end a word."""
@@ -71,8 +77,8 @@ class Oddity(NamedTuple):
 
     kind: str
     """INVISIBLE, DECOMPOSED or LOOK_ALIKE."""
-    detail: str
-    """The characters by number and name, and the text or words that hold them."""
+    names: str
+    """Numbers and names of the characters; words with the letters that do not fit."""
 
 
 def without_mark(text: str) -> str:
@@ -115,11 +121,11 @@ def oddities(text: str) -> list[Oddity]:
     seen = without_invisible(text)
     normal = composed(seen)
     steps: tuple[tuple[str, bool, Callable[[], str]], ...] = (
-        (INVISIBLE, seen != text, lambda: _named_in(_first_of_invisible(text), text)),
-        (DECOMPOSED, normal != seen, lambda: _named_in(list(_changed_by_nfc(seen)), seen)),
+        (INVISIBLE, seen != text, lambda: _named(_first_of_invisible(text))),
+        (DECOMPOSED, normal != seen, lambda: _named(_changed_by_nfc(seen))),
         (LOOK_ALIKE, in_one_script(normal) != normal, lambda: _mixed_words(normal)),
     )
-    return [Oddity(kind, detail()) for kind, occurs, detail in steps if occurs]
+    return [Oddity(kind, names()) for kind, occurs, names in steps if occurs]
 
 
 def visible(text: str) -> str:
@@ -151,9 +157,9 @@ def _word_in_one_script(word: str, text: str) -> str:
     return word
 
 
-def _first_of_invisible(text: str) -> list[str]:
-    """Return the characters that show nothing; of a command for terminals only the first."""
-    return [match[0] for match in _INVISIBLE.findall(text)]
+def _first_of_invisible(text: str) -> Iterator[str]:
+    """Yield the characters that show nothing; of a command for terminals only the first."""
+    return (match[0] for match in _INVISIBLE.findall(text))
 
 
 def _changed_by_nfc(text: str) -> Iterator[str]:
@@ -176,14 +182,15 @@ def _mixed_words(text: str) -> str:
         word, spelling = match[0], _word_in_one_script(match[0], text)
         changed = [old for old, new in zip(word, spelling, strict=True) if old != new]
         if changed:
-            words.append(f"{word} ({', '.join(map(_name, dict.fromkeys(changed)))})")
+            words.append(f"{word} ({_named(changed)})")
 
-    return ", ".join(words)
+    return listed(words, MOST_NAMED)
 
 
-def _named_in(parts: list[str], text: str) -> str:
+def _named(parts: Iterable[str]) -> str:
+    """Name each of several characters, or sequences of characters, once."""
     names = [" + ".join(map(_name, part)) for part in dict.fromkeys(parts)]
-    return f"{', '.join(names)} in: {visible(text)}"
+    return listed(names, MOST_NAMED)
 
 
 def _number(char: str) -> str:

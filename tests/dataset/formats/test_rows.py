@@ -156,7 +156,10 @@ def test_columns_of_every_habit_are_found_and_the_others_are_kept(row, layout, k
 
 
 def test_a_byte_order_mark_before_a_text_is_no_part_of_it(tmp_path):
-    rows = [{"audio": audio(), "text": "\ufeffone"}, {"audio": audio(), "text": "\ufeff\ufeffx\ufeff"}]
+    rows = [
+        {"audio": audio(), "text": "\ufeffone"},
+        {"audio": audio(), "text": "\ufeff\ufeffx\ufeff"},
+    ]
     write_table(tmp_path / "a.parquet", rows, 2)
     corpus = opened(tmp_path)
     assert [utterance.text for utterance in everything(corpus)] == ["one", "x\ufeff"]

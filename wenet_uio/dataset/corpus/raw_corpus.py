@@ -69,6 +69,11 @@ class RawCorpus(LineCorpus):
         return frozenset({"features" if self._has_features else "audio"})
 
     @property
+    def text_field(self) -> str | None:
+        """The field of the text, if it is not one of the usual names; see `Layout`."""
+        return self._layout.text_field
+
+    @property
     def is_remote(self) -> bool:
         """Whether any audio file is in a remote store."""
         return self._is_remote
