@@ -22,6 +22,7 @@ from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
 from wenet_uio.prepare.own_corpus import ReadOptions
 from wenet_uio.prepare.readers import READERS
+from wenet_uio.prepare.texts import TEXTS
 
 
 def main() -> None:
@@ -51,11 +52,24 @@ def main() -> None:
     parser.add_argument(
         "--text_field", help="column, tier or suffix of the texts, where there are several"
     )
+    parser.add_argument(
+        "--text",
+        choices=TEXTS,
+        default="keep",
+        help="how texts are normalised; clean: without characters that nobody sees, see "
+        "wenet_uio/text/README.md (default: %(default)s)",
+    )
     add_executor_options(parser, "--num_threads", "--nj")
     args = parser.parse_args()
     options = ReadOptions(audio=args.audio, text_field=args.text_field)
     count = convert_manifest(
-        args.source, args.read_as, args.target, args.write_as, executor_of(args), options
+        args.source,
+        args.read_as,
+        args.target,
+        args.write_as,
+        executor_of(args),
+        options,
+        args.text,
     )
     print(f"{args.target}: {count} utterances")
 

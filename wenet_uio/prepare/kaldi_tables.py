@@ -20,6 +20,7 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.files import written_aside
+from wenet_uio.prepare.texts import tell_odd_texts
 from wenet_uio.text.table import read_table
 
 
@@ -130,8 +131,8 @@ def read_utterances(
 ) -> list[RawLine]:
     """Read utterances with audio and text, in the order of `text`.
 
-    Utterances that have audio but no text are left out; stderr says how many. With `utt2lang`, each
-    has the field `language`.
+    Utterances that have audio but no text are left out; stderr says how many, and how many texts
+    have characters that nobody sees. With `utt2lang`, each has the field `language`.
 
     Raises:
         ListError: a text has no audio or no language; also the errors of `read_audio_lines`.
@@ -152,6 +153,7 @@ def read_utterances(
             f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr
         )
 
+    tell_odd_texts(text, texts.items(), "check_data.py --fix")
     # pop(), so that memory holds a line once
     utterances = [replace(lines.pop(key), text=line) for key, line in texts.items()]
     return _with_languages(utterances, text, utt2lang) if utt2lang else utterances

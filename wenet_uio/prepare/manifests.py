@@ -33,6 +33,7 @@ from wenet_uio.prepare.kaldi_tables import (
 )
 from wenet_uio.prepare.own_corpus import BY_LOOKING, ReadOptions, read_lines, read_transcripts
 from wenet_uio.prepare.readers import KALDI_TABLES
+from wenet_uio.prepare.texts import normalised
 
 DIGITS = 6
 """Seconds are written with at most this many decimal places."""
@@ -45,6 +46,7 @@ def convert_manifest(
     write_as: str,
     executor: Executor,
     options: ReadOptions = BY_LOOKING,
+    text: str = "keep",
 ) -> int:
     """Read one form and write another; audio headers are read where the target needs lengths.
 
@@ -57,6 +59,7 @@ def convert_manifest(
         read_as: a key of READERS; None finds out the form by looking.
         write_as: a key of WRITERS.
         options: where audio is searched, and the field of the text; `form` is ignored.
+        text: how texts are normalised, a key of TEXTS; keep changes nothing.
 
     Returns:
         the number of utterances.
@@ -69,6 +72,8 @@ def convert_manifest(
     read = read_transcripts if options.searches(Path(source)) else read_lines
     with_paths = [replace(line, wav=_absolute(line.wav)) for line in read(Path(source), options)]
     lines = with_distinct_keys(with_paths)
+    if text != "keep":
+        lines = normalised(lines, text)
     _check_keys(source, lines)
     _check_audio(source, lines)
     lines = inside_audio(lines, source, executor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,14 +25,8 @@ from wenet_uio.prepare.looking import (
 )
 from wenet_uio.prepare.readers import READERS
 from wenet_uio.prepare.separated import KNOWN_COLUMNS, field_of
-from wenet_uio.text.normalize import english, mandarin
+from wenet_uio.prepare.texts import TEXTS, normalised
 
-TEXTS: dict[str, Callable[[str], str]] = {
-    "keep": lambda text: " ".join(text.split()),
-    "english": english,
-    "mandarin": mandarin,
-}
-"""How transcripts are normalised, by the names of the option --text."""
 NAMED_AUDIO = frozenset({"ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm"})
 """Forms whose transcripts give names rather than paths of audio, which is searched in their
 folder."""
@@ -96,7 +90,8 @@ def add_options(parser: ArgumentParser) -> None:
         "--text",
         choices=TEXTS,
         default="keep",
-        help="how transcripts are normalised (default: %(default)s)",
+        help="how transcripts are normalised; clean: without characters that nobody sees, see "
+        "wenet_uio/text/README.md (default: %(default)s)",
     )
 
 
@@ -239,16 +234,14 @@ def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]
         ListError: two utterances have the same key, or an utterance is of a channel other than the
             first; also the errors of `divide`.
     """
-    lines = _with_keys(lines)
+    lines = normalised(_with_keys(lines), text)
     for line in lines:
         channel = line.extra.get("channel")
         if channel not in (None, "", 0, "0"):
             raise ListError(f"{line.key}: channel {channel}; save the channel as a file of its own")
 
-    normalize = TEXTS[text]
-
     def recording(line: RawLine) -> Recording:
-        return Recording(line.key, Path(line.wav), normalize(line.text), line.start, line.end)
+        return Recording(line.key, Path(line.wav), line.text, line.start, line.end)
 
     return {part: list(map(recording, members)) for part, members in divide(lines).items()}
 

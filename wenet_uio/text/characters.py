@@ -1,10 +1,11 @@
 """Find and mend characters of transcripts that nobody sees: each would become a unit of its own.
 
-| kind | characters | mended text |
-|---|---|---|
-| `invisible_character` | zero-width spaces, soft hyphens, byte order marks, marks of direction, variation selectors, control characters | without them |
-| `decomposed_letter` | letters that Unicode can write in another way, such as a letter and an accent (NFD) | composed (NFC) |
-| `look_alike_letter` | words that mix Latin with Cyrillic or Greek letters of the same look | in one script |
+- `invisible_character`: zero-width spaces, soft hyphens, byte order marks, marks of direction,
+  variation selectors, control characters. They are removed.
+- `decomposed_letter`: letters that Unicode can write in another way, such as a letter and an accent
+  (NFD). They are composed (NFC).
+- `look_alike_letter`: words that mix Latin with Cyrillic or Greek letters of the same look. They
+  are written in one script.
 
 Joiners and zero-width spaces stay where writing needs them: U+200D after letters of scripts that
 join letters (Arabic, Indic scripts), U+200C between such letters, and U+200B between letters of
