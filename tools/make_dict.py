@@ -10,6 +10,7 @@ import argparse
 from collections import Counter
 
 from wenet_uio.cli import run
+from wenet_uio.prepare.texts import tell_odd_texts
 from wenet_uio.text.symbols import write_symbols
 from wenet_uio.text.table import read_table
 from wenet_uio.text.tokenizer import build_splitter
@@ -49,7 +50,9 @@ def main() -> None:
         split_with_space=options.split_with_space,
     )
     counts: Counter[str] = Counter()
-    for text in read_table(options.text).values():
+    texts = read_table(options.text)
+    tell_odd_texts(options.text, texts.items())
+    for text in texts.values():
         counts.update(splitter(text))
 
     kept = [token for token, count in counts.items() if count >= options.min_count]

@@ -48,7 +48,7 @@ def test_what_is_odd_after_the_normalisation_is_said_with_its_cure(capsys, text,
     normalised(lines_of(ODD), text)
     said = capsys.readouterr().err.splitlines()
     assert [line.split(" (")[0] for line in said] == [
-        f"--text {text}: 1 texts with {kind}, which --text clean mends" for kind in kinds
+        f"--text {text}: 1 texts with {kind}: --text clean mends them" for kind in kinds
     ]
 
 
@@ -65,9 +65,16 @@ def test_odd_texts_of_a_kaldi_directory_are_said_and_kept(tmp_path, capsys):
     assert [line.text for line in utterances] == list(ODD.values())
     first, *_ = capsys.readouterr().err.splitlines()
     assert first == (
-        f"{tmp_path}/text: 1 texts with invisible characters, which check_data.py --fix mends "
-        "(a: U+00AD SOFT HYPHEN)"
+        f"{tmp_path}/text: 1 texts with invisible characters: convert_manifest.py --text clean "
+        "mends them (a: U+00AD SOFT HYPHEN)"
     )
+
+
+def test_odd_texts_are_said_before_they_become_units(tmp_path):
+    (tmp_path / "text").write_text("".join(f"{key} {text}\n" for key, text in ODD.items()))
+    done = tool("make_dict.py", tmp_path / "text", tmp_path / "units.txt")
+    assert done.returncode == 0
+    assert done.stderr.count("convert_manifest.py --text clean mends them") == 3
 
 
 def test_convert_manifest_mends_texts_if_it_is_asked_to(make_utterances, tmp_path):

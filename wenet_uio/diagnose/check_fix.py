@@ -66,9 +66,7 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
         ListError: `out` is the checked list; the list is a mixture; a raw list would move to
             another folder; or a shard with a loss is not a plain local tar.
     """
-    if Path(out).resolve() == Path(data_list).resolve():
-        raise ListError(f"--fix {out}: is the list itself; name another file")
-
+    _check_place(corpus, out, data_list)
     losses = [finding for finding in report.findings if finding.kind in LOSSES]
     lost: Lost = defaultdict(set)
     for finding in losses:
@@ -76,11 +74,6 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
             lost[finding.place[0]].add(finding.place[1])
 
     if isinstance(corpus, RawCorpus):
-        if Path(out).parent.resolve() != Path(data_list).parent.resolve():
-            raise ListError(
-                f"--fix {out}: put the new list into the folder of {data_list}; paths in the list "
-                "may be relative to it"
-            )
         fixed = _write_raw(corpus, lost, out, mends=has_odd_texts(report))
     elif isinstance(corpus, ShardCorpus):
         fixed = _write_shards(corpus, lost, out, mends=has_odd_texts(report))
@@ -92,6 +85,19 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
         write_texts_ledger(fixed.mended, fixed.odd, f"{out}.texts.jsonl")
 
     return fixed
+
+
+def _check_place(corpus: Corpus, out: str, data_list: str) -> None:
+    """Raise ListError if the new list would replace the checked one or lose relative paths."""
+    if Path(out).resolve() == Path(data_list).resolve():
+        raise ListError(f"--fix {out}: is the list itself; name another file")
+
+    same_folder = Path(out).parent.resolve() == Path(data_list).parent.resolve()
+    if isinstance(corpus, RawCorpus) and not same_folder:
+        raise ListError(
+            f"--fix {out}: put the new list into the folder of {data_list}; paths in the list "
+            "may be relative to it"
+        )
 
 
 def _write_raw(corpus: RawCorpus, lost: Lost, out: str, *, mends: bool) -> Fixed:
@@ -119,39 +125,60 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str, *, mends: bool) -> 
     """List the shards without a loss and without an odd text, and copies of the others."""
     fixed, lines = Fixed(), []
     for shard in range(corpus.num_shards):
-        files = corpus.files(shard)
-        rows = corpus.rows(shard)
-        kept = [row for row in range(len(rows)) if row not in lost[shard]]
+        kept = [row for row in range(len(corpus.rows(shard))) if row not in lost[shard]]
         if not kept:
             continue
 
         fixed.kept += len(kept)
-        odd = odd_texts(corpus, shard, kept) if mends else {}
+        files = corpus.files(shard)
         can_be_copied = files.is_plain and not files.manifest
-        # Samples that could not be indexed are not rows, but are to be left out as well.
-        bad = index_shard(str(files), corpus.data_list, DEFAULT_LAYOUT)[1]
-        if not lost[shard] and not bad and not (odd and can_be_copied):
+        odd = odd_texts(corpus, shard, kept) if mends else {}
+        if not _is_sound(corpus, shard, lost) or (odd and can_be_copied):
+            copy = Path(f"{out}.shards") / f"{shard:09d}_{Path(files.tar).name}"
+            _copy_shard(corpus, shard, {row: odd.get(row) for row in kept}, copy)
+            fixed.mended += odd.values()
+            lines.append(f"{copy}\n")
+        else:
             fixed.odd += odd.values()
             lines.append(f"{files}\n")
-            continue
-
-        if not can_be_copied:
-            raise ListError(
-                f"--fix: {files.tar} is remote, compressed or has a manifest: repair the shard at "
-                "its source"
-            )
-
-        copy = Path(f"{out}.shards") / f"{shard:09d}_{Path(files.tar).name}"
-        keys = {rows.key(row) for row in range(len(rows))}
-        texts = {int(rows.audio_offset[row]): odd.get(row) for row in kept}
-        _copy_samples(objects.without_scheme(files.tar), keys, texts, copy)
-        fixed.mended += odd.values()
-        lines.append(f"{copy}\n")
 
     with written_aside(out, "w") as file:
         file.writelines(lines)
 
     return fixed
+
+
+def _is_sound(corpus: ShardCorpus, shard: int, lost: Lost) -> bool:
+    """Tell whether a shard has no lost sample.
+
+    Samples that could not be indexed are not rows, but are to be left out as well.
+    """
+    if lost[shard]:
+        return False
+    return not index_shard(str(corpus.files(shard)), corpus.data_list, DEFAULT_LAYOUT)[1]
+
+
+def _copy_shard(
+    corpus: ShardCorpus, shard: int, kept: Mapping[int, OddText | None], copy: Path
+) -> None:
+    """Copy some samples of a shard.
+
+    Args:
+        kept: by row, the text to mend of each sample to copy, if it is odd.
+
+    Raises:
+        ListError: the shard is not a plain local tar.
+    """
+    files, rows = corpus.files(shard), corpus.rows(shard)
+    if files.manifest or not files.is_plain:
+        raise ListError(
+            f"--fix: {files.tar} is remote, compressed or has a manifest: repair the shard at "
+            "its source"
+        )
+
+    keys = {rows.key(row) for row in range(len(rows))}
+    texts = {int(rows.audio_offset[row]): text for row, text in kept.items()}
+    _copy_samples(objects.without_scheme(files.tar), keys, texts, copy)
 
 
 def _copy_samples(

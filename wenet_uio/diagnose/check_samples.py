@@ -100,6 +100,13 @@ def _ends_too_late(utterance: Utterance, example: Example) -> str | None:
     return why_past_the_end(utterance.start, utterance.end, seconds)
 
 
+def _check_characters(part: Part, place: tuple[int, int], key: str, text: str) -> None:
+    """Find characters of a text that nobody sees."""
+    for kind, names in oddities(text):
+        detail = f"{names} in: {visible(text)[:SHOWN_TEXT]}"
+        part.findings.append(Finding(kind, key, detail, place))
+
+
 @dataclass(frozen=True)
 class Checker:
     """Checks rows of a corpus.
@@ -154,10 +161,7 @@ class Checker:
                 continue
 
             self._check_text(part, place, key, text.strip(), seconds)
-            for kind, names in oddities(text.strip()):
-                detail = f"{names} in: {visible(text.strip())[:SHOWN_TEXT]}"
-                part.findings.append(Finding(kind, key, detail, place))
-
+            _check_characters(part, place, key, text.strip())
             if self.tokenizer is not None and text.strip():
                 tokens = self._tokens(part, place, key, text.strip(), fields)
                 if kept is None or kept[row]:

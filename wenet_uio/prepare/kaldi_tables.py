@@ -153,7 +153,7 @@ def read_utterances(
             f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr
         )
 
-    tell_odd_texts(text, texts.items(), "check_data.py --fix")
+    tell_odd_texts(text, texts.items())
     # pop(), so that memory holds a line once
     utterances = [replace(lines.pop(key), text=line) for key, line in texts.items()]
     return _with_languages(utterances, text, utt2lang) if utt2lang else utterances

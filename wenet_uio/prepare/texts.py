@@ -46,7 +46,9 @@ def normalised(lines: Sequence[RawLine], text: str) -> list[RawLine]:
     return changed
 
 
-def tell_odd_texts(where: str, texts: Iterable[KeyedText], mends: str) -> None:
+def tell_odd_texts(
+    where: str, texts: Iterable[KeyedText], mends: str = "convert_manifest.py --text clean"
+) -> None:
     """Print on stderr how many texts have characters that nobody sees, by kind, and name some.
 
     Print nothing if there are none.
@@ -62,7 +64,7 @@ def tell_odd_texts(where: str, texts: Iterable[KeyedText], mends: str) -> None:
 
     for kind, keys in keys_of.items():
         print(
-            f"{where}: {len(keys)} texts with {kind.replace('_', ' ')}s, which {mends} mends "
+            f"{where}: {len(keys)} texts with {kind.replace('_', ' ')}s: {mends} mends them "
             f"({listed(keys, NAMED, '; ')})",
             file=sys.stderr,
         )

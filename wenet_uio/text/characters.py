@@ -135,27 +135,38 @@ def visible(text: str) -> str:
 
 
 def _word_in_one_script(word: str, text: str) -> str:
-    counts = {script: len(pattern.findall(word)) for script, pattern in _OF_SCRIPT.items()}
+    """Return a word of a text, as `in_one_script` writes it."""
+    counts = _letters_by_script(word)
     scripts = [script for script, count in counts.items() if count]
     if len(scripts) != 2:
         return word
 
+    spellings = _spellings(word, scripts)
+    if len(spellings) < 2:
+        return next(iter(spellings.values()), word)
+
+    # Either script can write the word.
+    first, second = scripts
+    for votes in (counts, _letters_by_script(text)):
+        if votes[first] != votes[second]:
+            return spellings[max(scripts, key=votes.__getitem__)]
+
+    return word
+
+
+def _letters_by_script(text: str) -> dict[str, int]:
+    return {script: len(pattern.findall(text)) for script, pattern in _OF_SCRIPT.items()}
+
+
+def _spellings(word: str, scripts: list[str]) -> dict[str, str]:
+    """Return {script: the word in it} for those of two scripts that have all letters of the word."""
     spellings: dict[str, str] = {}
     for source, target in (scripts, scripts[::-1]):
         spelling = word.translate(_LOOKS_AS[source, target])
         if not _OF_SCRIPT[source].search(spelling):
             spellings[target] = spelling
 
-    if len(spellings) < 2:
-        return next(iter(spellings.values()), word)
-
-    # Either script can write the word.
-    for votes in (counts, {name: len(_OF_SCRIPT[name].findall(text)) for name in scripts}):
-        first, second = scripts
-        if votes[first] != votes[second]:
-            return spellings[first if votes[first] > votes[second] else second]
-
-    return word
+    return spellings
 
 
 def _first_of_invisible(text: str) -> Iterator[str]:
