@@ -100,13 +100,17 @@ def _check_place(corpus: Corpus, out: str, data_list: str) -> None:
         )
 
 
+def _kept_rows(corpus: Corpus, shard: int, lost: Lost) -> list[int]:
+    return [row for row in range(len(corpus.rows(shard))) if row not in lost[shard]]
+
+
 def _write_raw(corpus: RawCorpus, lost: Lost, out: str, *, mends: bool) -> Fixed:
     """Copy the lines of a raw list that are not lost, with mended texts."""
     fixed = Fixed()
     with open(corpus.data_list, "rb") as lines, written_aside(out) as file:
         for shard in range(corpus.num_shards):
             rows = corpus.rows(shard)
-            kept = [row for row in range(len(rows)) if row not in lost[shard]]
+            kept = _kept_rows(corpus, shard, lost)
             odd = odd_texts(corpus, shard, kept) if mends else {}
             for row in kept:
                 lines.seek(int(rows.audio_offset[row]))
@@ -125,7 +129,7 @@ def _write_shards(corpus: ShardCorpus, lost: Lost, out: str, *, mends: bool) -> 
     """List the shards without a loss and without an odd text, and copies of the others."""
     fixed, lines = Fixed(), []
     for shard in range(corpus.num_shards):
-        kept = [row for row in range(len(corpus.rows(shard))) if row not in lost[shard]]
+        kept = _kept_rows(corpus, shard, lost)
         if not kept:
             continue
 
