@@ -232,6 +232,32 @@ def test_changed_data_within_an_epoch_is_refused_unless_allowed(corpus: Path) ->
     assert status == 0, said
 
 
+def test_texts_that_changed_and_a_validation_set_that_shrank_are_named_on_resume(
+    corpus: Path,
+) -> None:
+    options = ["--override_config", "epoch_steps=4"]
+    status, said = train(corpus, "exp", *options, "max_epoch=1")
+    assert status == 0, said
+    status, said = train(corpus, "exp", *options, "max_epoch=2")
+    assert "changed since the run began: max_epoch" in said
+    assert "_data" not in said
+
+    texts = (corpus / "train.list").read_text()
+    changed = texts.replace('"txt": "a', '"txt": "b')
+    assert changed != texts
+    (corpus / "train.list").write_text(changed)
+    lines = (corpus / "cv.list").read_text().splitlines(keepends=True)
+    (corpus / "cv.list").write_text("".join(lines[1:]))
+    status, said = train(corpus, "exp", *options, "max_epoch=3")
+    assert status == 0, said
+    assert (
+        "changed since the run began: train_data train.list: texts, or other contents, of equal "
+        "length" in said
+    )
+    assert "changed since the run began: cv_data cv.list: 5 utterances and " in said
+    assert " -> 4 utterances and " in said
+
+
 def test_two_ranks_account_for_every_utterance_and_name_the_bad_ones(corpus: Path) -> None:
     with open(corpus / "train.list", "a") as file:
         file.write("no JSON\n")

@@ -204,12 +204,18 @@ class Loader:
         return self._left_out
 
     def data_record(self) -> dict[str, Any]:
-        """Return the data list, the number of its utterances, and their hours; of a mixture, those
-        of all sources.
+        """Return the data list, the number of its utterances, their hours, and the digests of the
+        index and of the contents; of a mixture, those of all sources.
         """
         corpus = self.corpus
         hours = round(corpus.total_seconds / 3600, 4)
-        return {"list": corpus.data_list, "utterances": corpus.num_samples, "hours": hours}
+        return {
+            "list": corpus.data_list,
+            "utterances": corpus.num_samples,
+            "hours": hours,
+            "digest": corpus.identity,
+            "contents": corpus.contents,
+        }
 
     def utterance_seconds(self) -> dict[str, float]:
         """Return the median, 95th percentile (`most`) and maximum (`longest`) of the lengths of

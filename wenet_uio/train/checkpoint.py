@@ -303,6 +303,27 @@ def changes_since(state: Mapping[str, Any], config: Config, seed: int) -> list[s
     return differences({**then, "seed": state["seed"]}, {**now, "seed": seed})
 
 
+def changed_lists(
+    before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """List the data lists whose records are not those of a state, as lines.
+
+    A list that was moved or packed in another way is no change.
+    """
+    changes: list[str] = []
+    for name, record in now.items():
+        old, numbers = before[name], ("utterances", "hours")
+        if old["digest"] != record["digest"]:
+            of_both = [
+                " and ".join(f"{each[key]} {key}" for key in numbers) for each in (old, record)
+            ]
+            what = " -> ".join(of_both) if of_both[0] != of_both[1] else "other utterances"
+            changes.append(f"{name} {record['list']}: {what}")
+        elif old["contents"] != record["contents"] and old["list"] == record["list"]:
+            changes.append(f"{name} {record['list']}: texts, or other contents, of equal length")
+    return changes
+
+
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
     """List the differences between two dumped configs, as `path: old -> new` lines."""
     changes: list[str] = []

@@ -41,7 +41,7 @@ class Loader(SizedBatches, Protocol):
         ...
 
     def data_record(self) -> dict[str, Any]:
-        """Return the data list, the number of its utterances, and their hours."""
+        """Return the data list, the number of its utterances, their hours, and digests."""
         ...
 
     def utterance_seconds(self) -> dict[str, float]:

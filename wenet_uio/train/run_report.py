@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wenet_uio.dataset.ledger import FIELDS
 from wenet_uio.files import read_lines, written_aside
 from wenet_uio.pages import data_uri, render
 from wenet_uio.run_files import FINAL_WEIGHTS, LEDGER, TRAIN_CONFIG, read_starts
@@ -83,7 +82,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
 
     events = _events(Path(tensorboard_dir or folder / "tensorboard"))
     series = _series(events)
-    bad = read_lines(folder / LEDGER, FIELDS)
+    bad = read_lines(folder / LEDGER, ("key", "reason", "detail"))
     page = render(
         "run",
         title=folder.resolve().name,

@@ -11,13 +11,14 @@ import sys
 import time
 from collections import Counter, deque
 from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
 from wenet_uio.run_files import TOO_LARGE
-from wenet_uio.train.checkpoint import RunFolder, changes_since
+from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.environment import environment
 from wenet_uio.train.metrics import Totals
@@ -125,6 +126,7 @@ class Trainer:
                 "progress": self.progress.state_dict(),
                 "tensorboard": self.reporter.mark(),
                 "config": shown_values(self.config.model_dump(mode="json")),
+                "lists": self._lists,
             }
             if self.average:
                 state["model_avg"] = self.average.state_dict()
@@ -145,7 +147,10 @@ class Trainer:
         self.engine.load_state_dict(state)
         self.train.load_state_dict(state["data"], allow_changes=allow_data_changes)
         starts_pass_over = self.train.state_dict()["position"] != state["data"]["position"]
-        for change in changes_since(state, self.config, seed):
+        changes = changes_since(state, self.config, seed)
+        if "lists" in state:  # those of earlier versions have none
+            changes += changed_lists(state["lists"], self._lists)
+        for change in changes:
             log.info("changed since the run began: %s", change)
 
         self.progress = Progress.from_state_dict(state["progress"])
@@ -156,6 +161,10 @@ class Trainer:
 
         self.written = state["tensorboard"]
         log.info("resuming after step %d, in epoch %d", self.progress.step, self.progress.epoch)
+
+    @cached_property
+    def _lists(self) -> dict[str, dict[str, Any]]:
+        return {"train_data": self.train.data_record(), "cv_data": self.cv.data_record()}
 
     def _train(self) -> bool:
         try:
@@ -194,9 +203,9 @@ class Trainer:
 
         if self.world.rank == 0:
             self.folder.open(self.config, resumed=resumed)
-            data = {"train_data": self.train.data_record(), "cv_data": self.cv.data_record()}
-            data["utterance_seconds"] = self.train.utterance_seconds()
-            self.folder.note_start(environment(self.world, self.progress.step + 1) | data)
+            seconds = {"utterance_seconds": self.train.utterance_seconds()}
+            start = environment(self.world, self.progress.step + 1)
+            self.folder.note_start(start | self._lists | seconds)
             self.reporter.open(self.progress.step + 1, self.written)
 
         self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)

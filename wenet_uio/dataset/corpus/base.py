@@ -77,6 +77,11 @@ class Corpus(ABC):
         return self.digest
 
     @property
+    @abstractmethod
+    def contents(self) -> str:
+        """Digest of what the list holds beyond what a plan depends on, such as its texts."""
+
+    @property
     def num_shards(self) -> int:
         """Number of shards."""
         return len(self.samples)
@@ -178,6 +183,11 @@ class StoredCorpus(Corpus):
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples."""
         return frozenset({"audio"})
+
+    @property
+    def contents(self) -> str:
+        """The digest of the index: no more is known."""
+        return self.digest
 
     def texts(self, ref: SampleRef) -> Texts:
         """Return the text of a sample."""

@@ -27,7 +27,7 @@ class LineFile:
         """
         self.path = path
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - open as long as this object
-        self._digest = digest
+        self.digest = digest
         self._checked, self._is_same = (size, mtime_ns), True
 
     def read(self, offset: int, size: int) -> bytes:
@@ -39,7 +39,7 @@ class LineFile:
         status = os.fstat(self._file.fileno())
         state = status.st_size, status.st_mtime_ns
         if state != self._checked:
-            self._is_same = digest_of(self.path) == self._digest
+            self._is_same = digest_of(self.path) == self.digest
             self._checked = state
 
         if not self._is_same:

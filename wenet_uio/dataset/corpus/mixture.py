@@ -111,6 +111,12 @@ class Mixture(Corpus):
         ).hexdigest()
 
     @property
+    def contents(self) -> str:
+        """Digest of those of all sources."""
+        parts = " ".join(source.corpus.contents for source in self.sources)
+        return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+
+    @property
     def entry_of(self) -> tuple[int, ...]:
         """Entry of each source; empty if every source is an entry of its own."""
         return tuple(source.entry for source in self.sources if source.entry is not None)
@@ -327,6 +333,11 @@ class MixedPass(Corpus):
             column[is_cut] = self._table_of_cut[name][place[is_cut]]
 
         return extremes
+
+    @property
+    def contents(self) -> str:
+        """That of the mixture."""
+        return self.mixture.contents
 
     @property
     def kinds(self) -> frozenset[Kind]:

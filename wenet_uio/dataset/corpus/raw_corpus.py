@@ -39,6 +39,11 @@ class LineCorpus(StoredCorpus):
             Summary(**meta["summary"]),
         )
 
+    @property
+    def contents(self) -> str:
+        """Digest of the lines."""
+        return self._lines.digest
+
     def rows(self, shard: int) -> Rows:
         """Return the index of one run of lines."""
         self._visits.add()

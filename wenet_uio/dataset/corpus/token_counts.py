@@ -50,6 +50,11 @@ class TokenCounted(Corpus):
         return self.corpus.identity
 
     @property
+    def contents(self) -> str:
+        """That of the corpus."""
+        return self.corpus.contents
+
+    @property
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples."""
         return self.corpus.kinds

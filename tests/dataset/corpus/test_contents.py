@@ -1,0 +1,57 @@
+"""The digest of the contents of a list changes with its texts, and with nothing else."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from tests.support.data.loading import TOKENIZER
+from tests.support.data.packing import pack
+from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.token_counts import TokenCounted
+from wenet_uio.prepare.sharding import ShardOptions
+
+
+def opened(data_list, form):
+    return open_list(str(data_list), form)
+
+
+def with_other_texts(lines):
+    """The same utterances with texts of the same length."""
+    return [replace(line, text=line.text.replace("a", "c")) for line in lines]
+
+
+def raw_list(folder, lines):
+    path = folder / "raw.list"
+    path.write_text("".join(line.to_json() + "\n" for line in lines))
+    return path
+
+
+def shard_list(folder, lines):
+    pack(lines, folder / "shards", str(folder / "shard.list"), ShardOptions(per_shard=4))
+    return folder / "shard.list"
+
+
+@pytest.mark.parametrize(("write", "form"), [(raw_list, "raw"), (shard_list, "shard")])
+def test_texts_of_equal_length_change_the_contents_and_not_the_digest(
+    make_utterances, tmp_path, write, form
+):
+    lines = make_utterances(12)
+    before = opened(write(tmp_path, lines), form)
+    contents = before.contents
+    after = opened(write(tmp_path, with_other_texts(lines)), form)
+    assert after.digest == before.digest
+    assert after.contents != contents
+
+
+@pytest.mark.parametrize("form", ["raw", "shard"])
+def test_a_list_that_is_opened_again_touched_or_wrapped_has_the_same_contents(make_lists, form):
+    path = make_lists(12, per_shard=4)[form]
+    corpus = opened(path, form)
+    os.utime(path)
+    assert opened(path, form).contents == corpus.contents
+    assert TokenCounted(corpus, TOKENIZER).contents == corpus.contents
+    mixture = Mixture("mixture", [Source(corpus, 1.0)], 12, False)
+    assert mixture.contents != corpus.contents
+    assert mixture.contents == Mixture("other", [Source(corpus, 1.0)], 6, False).contents
