@@ -152,3 +152,21 @@ def test_a_byte_without_a_matrix_is_named_and_wav_in_archives_is_read(tmp_path):
             audio_info(f"{tmp_path}/wav.ark:{byte}")
     with pytest.raises(AudioError, match=r"gone.ark:5: No such file"):
         audio_info(f"{tmp_path}/gone.ark:5")
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+@pytest.mark.parametrize("samples", [40, 400, 70_000])
+def test_audio_behind_the_mark_of_kaldiio_is_read(tmp_path, kind, samples):
+    """`AUDIO`, the number of bytes of the length, the length, the encoded audio."""
+    sound = np.arange(samples, dtype=np.int16)
+    encoded = io.BytesIO()
+    soundfile.write(encoded, sound, 8000, format=kind)
+    audio = encoded.getvalue()
+    width = -(-len(audio).bit_length() // 8)
+    entry = b"AUDIO" + bytes([width]) + len(audio).to_bytes(width, "little") + audio
+    (tmp_path / "a.ark").write_bytes(b"utt1 " + entry + b"utt2 " + entry)
+    for place in (5, 5 + len(entry) + 5):
+        path = f"{tmp_path}/a.ark:{place}"
+        assert audio_info(path).num_samples == samples
+        assert (read_audio(path)[0] == sound).all()
+        assert read_encoded(path) == audio

@@ -24,6 +24,8 @@ from wenet_uio.audio.decoders import FRAME_RATE, AudioError, AudioInfo, Excerpt
 
 KALDI = b"\0B"
 """First bytes of a Kaldi object in binary form."""
+KALDIIO = (b"AUDIO", b"NPY")
+"""Marks of encoded audio and of arrays of numpy in archives that kaldiio wrote."""
 KALDI_HEAD = 32
 """Bytes; more than the header of a Kaldi matrix has."""
 PLAIN = {"FM": "<f4", "DM": "<f8"}
@@ -261,8 +263,10 @@ def kaldi_features(encoded: memoryview | BinaryIO, start: int, end: int) -> Feat
     return FeatureDecoder(matrix.frames, matrix.dim, load)
 
 
-def end_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> int:
-    """Return the byte after an object of a Kaldi archive, which is a matrix or a wav.
+def extent_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> tuple[int, int]:
+    """Return the first byte of an object of a Kaldi archive, and the byte after it.
+
+    The object is a matrix, a wav, or an encoded file behind a mark of kaldiio and its length.
 
     Args:
         offset: byte at which the object begins.
@@ -273,9 +277,15 @@ def end_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> in
     """
     head = bytes_between(encoded, offset, min(size, offset + KALDI_HEAD))
     if head.startswith(KALDI):
-        return offset + KaldiMatrix.parse(head, size - offset).size
+        return offset, offset + KaldiMatrix.parse(head, size - offset).size
     if head.startswith(b"RIFF") and len(head) == KALDI_HEAD:
-        return min(size, offset + 8 + int.from_bytes(head[4:8], "little"))
+        return offset, min(size, offset + 8 + int.from_bytes(head[4:8], "little"))
+
+    mark = next((mark for mark in KALDIIO if head.startswith(mark)), None)
+    if mark is not None and len(head) == KALDI_HEAD:
+        first = len(mark) + 1 + head[len(mark)]
+        length = int.from_bytes(head[len(mark) + 1 : first], "little")
+        return offset + first, min(size, offset + first + length)
 
     raise AudioError(
         f"no Kaldi matrix in binary form at byte {offset} of {size}; make feats.scp again"
@@ -309,7 +319,7 @@ def encoded_size(path: str) -> int:
 
 def _extent(file: BinaryIO, offset: int) -> tuple[int, int]:
     """Return the first byte of an object of an archive, and the byte after the object."""
-    return offset, end_in_archive(file, offset, os.fstat(file.fileno()).st_size)
+    return extent_in_archive(file, offset, os.fstat(file.fileno()).st_size)
 
 
 def bytes_between(encoded: memoryview | BinaryIO, start: int, end: int) -> bytes:

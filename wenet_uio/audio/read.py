@@ -43,7 +43,7 @@ from wenet_uio.audio.features import (
     FeatureDecoder,
     Place,
     bytes_between,
-    end_in_archive,
+    extent_in_archive,
     features_of_array,
     kaldi_features,
     place_of,
@@ -286,10 +286,10 @@ def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
 def _open_in_archive(encoded: memoryview | BinaryIO, offset: int) -> Decoder:
     """Return a decoder for the object of a Kaldi archive at byte `offset`, a matrix or a wav."""
     size, _ = _size_and_head(encoded)
-    end = end_in_archive(encoded, offset, size)
-    if bytes_between(encoded, offset, offset + len(KALDI)) == KALDI:
-        return kaldi_features(encoded, offset, end)
-    return _open(memoryview(bytes_between(encoded, offset, end)))
+    first, end = extent_in_archive(encoded, offset, size)
+    if bytes_between(encoded, first, first + len(KALDI)) == KALDI:
+        return kaldi_features(encoded, first, end)
+    return _open(memoryview(bytes_between(encoded, first, end)))
 
 
 def _open(encoded: memoryview | BinaryIO) -> Decoder:

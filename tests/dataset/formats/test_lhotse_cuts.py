@@ -187,3 +187,27 @@ def test_shar_cuts_without_audio_and_audio_without_a_cut_are_reported(shar):
         ("other", "its audio is not in the tar of recordings"),
         ("b", f"no cut of {path} names it"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "fits"),
+    [
+        (0.0, 0.5, True),
+        (-0.05, 0.55, True),
+        (-0.3, 0.4, False),
+        (0.2, 0.9, False),
+        (0.6, 0.9, False),
+    ],
+)
+def test_a_supervision_that_reaches_outside_its_cut_is_named(
+    tmp_path, recordings, first, last, fits
+):
+    whole = cut(recordings["mono"], "whole")
+    part = cut(recordings["mono"], "part", start=0.25, duration=0.5)
+    part.supervisions[0] = replace(part.supervisions[0], start=first, duration=last - first)
+    corpus = open_cuts(tmp_path, [whole, part])
+    assert [utterance.key for utterance in everything(corpus)] == ["whole", "part"][: 1 + fits]
+    if not fits:
+        ((key, reason),) = corpus.bad
+        assert key == "part"
+        assert "a part of the text is not in the audio" in reason

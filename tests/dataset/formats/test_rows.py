@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.support.data.loading import loader
-from tests.support.data.parquet import AUDIO, write_parquet, write_table
+from tests.support.data.parquet import AUDIO, row_of, write_parquet, write_table
 from tests.support.data.tars import everything, wav
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
@@ -254,3 +254,12 @@ def test_importing_the_data_layer_imports_no_package_of_a_container():
         "import sys, wenet_uio.dataset, wenet_uio.dataset.open; sys.exit('pyarrow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_columns_of_times_cut_nothing_and_that_is_said(lines, tmp_path, caplog):
+    rows = [{**row_of(line), "start": 0.1, "end": 0.2} for line in lines[:3]]
+    write_table(tmp_path / "timed.parquet", rows, 2)
+    (tmp_path / "data.list").write_text(f"{tmp_path}/timed.parquet\n")
+    corpus = open_list(str(tmp_path / "data.list"), "shard")
+    assert [utterance.end for utterance in everything(corpus)] == [None] * 3
+    assert "the columns start and end are fields of the samples and cut nothing" in caplog.text

@@ -344,3 +344,22 @@ def test_a_text_without_a_dot_is_preferred_to_others(open_tar):
 def test_a_tar_that_says_audio_where_no_text_continues_its_name_has_no_samples(open_tar):
     with pytest.raises(ListError, match="no usable utterance"):
         open_tar([("a.near.wav", wav()), ("a.txt", "one")], key_ends="audio")
+
+
+def test_files_of_macos_beside_members_are_no_members(tmp_path):
+    members = [
+        (f"./{dot}a.{end}", data)
+        for end, data in (("wav", wav()), ("txt", b"x"))
+        for dot in ("._", "")
+    ]
+    write_tar(tmp_path / "a.tar", members)
+    (tmp_path / "a.list").write_text(f"{tmp_path}/a.tar\n")
+    corpus = open_list(str(tmp_path / "a.list"), "shard")
+    assert [utterance.key for utterance in everything(corpus)] == ["a"]
+    assert corpus.bad == []
+
+
+def test_a_name_that_begins_so_is_a_member_where_no_other_member_has_the_rest(tmp_path):
+    write_tar(tmp_path / "a.tar", [("._a.wav", wav()), ("._a.txt", b"x")])
+    (tmp_path / "a.list").write_text(f"{tmp_path}/a.tar\n")
+    assert open_list(str(tmp_path / "a.list"), "shard").num_samples == 1

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.audio.decoders import AudioError, AudioInfo
+from wenet_uio.audio.decoders import LENGTH_TOLERANCE, AudioError, AudioInfo
 from wenet_uio.dataset.formats.data_list import SKIP, RawLine, values_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import one_word
@@ -247,11 +247,26 @@ def _span(cut: Any, seconds: float) -> tuple[float, float | None]:
 
 
 def _text(cut: Any) -> str:
+    """Return the texts of the supervisions, in order of time.
+
+    Raises:
+        ListError: there is none, or a supervision reaches outside the cut.
+    """
     texts = [
         part.text for part in sorted(cut.supervisions, key=lambda part: part.start) if part.text
     ]
     if not texts:
         raise ListError("no supervision with a text")
+
+    for part in cut.supervisions:
+        if part.text and not (
+            part.start >= -LENGTH_TOLERANCE and part.end <= cut.duration + LENGTH_TOLERANCE
+        ):
+            raise ListError(
+                f"its supervision {part.id} is from {part.start:g} to {part.end:g} s of a cut of "
+                f"{cut.duration:g} s, so that a part of the text is not in the audio; cut at "
+                "supervisions, as by trim_to_supervisions"
+            )
 
     return " ".join(texts)
 

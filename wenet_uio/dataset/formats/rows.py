@@ -19,6 +19,7 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from wenet_uio.cli import warn_once
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import key_of_audio, one_word, without_query
@@ -32,6 +33,7 @@ AUDIO_COLUMNS = (
 """Names of a column of audio, or of the path of the audio, preferred ones first."""
 TEXT_COLUMNS = ("text", "txt", "sentence", "transcript", "transcription")
 """Names of a column of text, preferred ones first."""
+TIMES = {"start", "end"}
 KEY_COLUMNS = ("key", "id", "utt_id", "utterance")
 
 Columns = dict[str, Member]
@@ -77,6 +79,13 @@ def _sample(name: str, values: dict[str, Any], columns: Columns, layout: Layout)
     audio = audio_column(list(columns), layout.audio_field)
     if audio not in columns:
         raise ListError(f"no audio in its row (columns: {', '.join([*columns, *values])})")
+    if TIMES <= values.keys():
+        # Whether they are times in this audio, or in a recording that it was cut from, is not
+        # known.
+        warn_once(
+            f"{name.rpartition('_')[0]}: the columns start and end are fields of the samples and cut "
+            "nothing: the audio of a row is taken whole"
+        )
     line = line_of_row(name, audio, values, layout.text_field)
     return FoundSample(line, columns[audio], None)
 

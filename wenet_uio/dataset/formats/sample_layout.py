@@ -119,6 +119,7 @@ def find_samples(
         the samples, and (key, reason) of groups that are not a sample: audio or text is missing, or
         a field is double.
     """
+    members = _without_resource_forks(members)
     ways = ("last", "first", "audio") if layout.key_ends == "auto" else (layout.key_ends,)
     groups = max((list(_grouped(members, way)) for way in ways), key=_wholeness)
     samples, bad = [], []
@@ -132,6 +133,17 @@ def find_samples(
             bad.append((key.strip() or next(iter(fields.values())).name, str(error)))
 
     return samples, bad
+
+
+def _without_resource_forks(members: Sequence[Member]) -> Sequence[Member]:
+    """Leave out the member `._NAME` that tar of macOS writes for attributes of the member NAME."""
+    names = {member.name for member in members}
+
+    def is_fork(name: str) -> bool:
+        folder, slash, base = name.rpartition("/")
+        return base.startswith("._") and f"{folder}{slash}{base[2:]}" in names
+
+    return [member for member in members if not is_fork(member.name)]
 
 
 def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields, str]]:

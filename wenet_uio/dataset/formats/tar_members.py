@@ -189,14 +189,20 @@ def _damage_behind(data: mmap.mmap, end: int) -> str:
 def _without_links(headers: list[Member | Header], bad: list[tuple[str, str]]) -> list[Member]:
     """Return the members, with each link as a member that has the place of its target; links
     without a target go to `bad`.
+
+    A file that was named twice for `tar` is a file and a link to itself, which is left out.
     """
     by_name = {plain_name(item.name): item for item in headers}
+    by_name |= {item.name: item for item in headers if isinstance(item, Member)}
     members = []
     for item in headers:
         if isinstance(item, Member):
             members.append(item)
             continue
+
         target = _target(item, by_name)
+        if target is not None and target.name == plain_name(item.name):
+            continue
         if target is None:
             bad.append(
                 (
