@@ -1,15 +1,20 @@
 """States of the loader: what a state names, and which states are refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.support.data.loading import loader, same
+from tests.support.data.loading import TOKENIZER, FakeConfig, loader, same
 from wenet_uio.dataset.cursor import IN_EARLIER_STATES
+from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan import epoch_plan
 from wenet_uio.dataset.plan.identity import first_digest_of
 from wenet_uio.dataset.plan.pieces import PlannedBatch
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.labels import Tokenizer
 
 
 @pytest.fixture
@@ -212,3 +217,24 @@ def test_states_before_the_planner_had_a_version_are_taken_between_epochs(lists)
         ValueError, match=r"the planner of wenet_uio \(version 1, now \d+\) changed"
     ):
         other.load_state_dict(inside)
+
+
+def test_other_numbers_of_tokens_of_texts_of_equal_length_are_refused_inside_an_epoch(lists):
+    conf = {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 200, "batch_tokens": 9}}
+    words = Tokenizer(CharSplitter((), split_with_space=True), TOKENIZER.symbols)
+
+    def make():
+        return build_loader(
+            lists["raw"], "raw", FakeConfig(**conf), words, training=True, options=LoaderOptions()
+        )
+
+    one = make()
+    next(iter(one))
+    state = one.state_dict()
+    make().load_state_dict(state)
+    make().load_state_dict({name: value for name, value in state.items() if name != "counts"})
+    text = Path(lists["raw"]).read_text()
+    Path(lists["raw"]).write_text(text.replace('"abc"', '"a c"'))
+    with pytest.raises(ValueError, match=r"the numbers of tokens of .*raw.list changed since"):
+        make().load_state_dict(state)
+    make().load_state_dict(state, allow_changes=True)

@@ -251,6 +251,7 @@ class Cursor:
             "planner": self.division.planner,
             "corpus": self.corpus.digest,
             "measure": self.measure.digest(),
+            "counts": self.corpus.counts_digest,
             "partition": self.partition,
             "reshuffle": self.reshuffle,
         }
@@ -264,7 +265,8 @@ class Cursor:
         Raises:
             ValueError: what changed, and what to do about it; or the state is not one of this data.
         """
-        state = {**IN_EARLIER_STATES, "reshuffle": self.reshuffle, **state}
+        as_now = {"reshuffle": self.reshuffle, "counts": self.corpus.counts_digest}
+        state = {**IN_EARLIER_STATES, **as_now, **state}
         if "measure" in state and self.measure.has_digest(state["measure"]):
             state["measure"] = self.measure.digest()  # of an earlier version it may be another one
 
@@ -315,6 +317,7 @@ class Cursor:
         described = {
             "corpus": f"the data set {self.corpus.data_list}",
             "measure": "dataset_conf (batches, filters, speeds)",
+            "counts": f"the numbers of tokens of {self.corpus.data_list}",
             "partition": "partition",
             "reshuffle": "shuffle",
             "planner": f"the planner of wenet_uio (version {state['planner']}, now "

@@ -1,5 +1,6 @@
 """The digest of the contents of a list changes with its texts, and with nothing else."""
 
+import gzip
 import os
 from dataclasses import replace
 
@@ -7,6 +8,8 @@ import pytest
 
 from tests.support.data.loading import TOKENIZER
 from tests.support.data.packing import pack
+from tests.support.data.tars import wav, write_tar
+from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
@@ -55,3 +58,22 @@ def test_a_list_that_is_opened_again_touched_or_wrapped_has_the_same_contents(ma
     mixture = Mixture("mixture", [Source(corpus, 1.0)], 12, False)
     assert mixture.contents != corpus.contents
     assert mixture.contents == Mixture("other", [Source(corpus, 1.0)], 6, False).contents
+
+
+def test_a_packed_tar_with_other_texts_of_equal_length_changes_the_contents(tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    packed = tmp_path / "a.tar.gz"
+    (tmp_path / "data.list").write_text(f"{packed}\n")
+
+    def written(text):
+        write_tar(tmp_path / "a.tar", [("a.txt", text), ("a.wav", wav())])
+        packed.write_bytes(gzip.compress((tmp_path / "a.tar").read_bytes()))
+        build_index(str(tmp_path / "data.list"), "shard")
+        return opened(tmp_path / "data.list", "shard")
+
+    before = written("abc")
+    contents = before.contents
+    after = written("abd")
+    assert after.digest == before.digest
+    assert after.contents != contents
+    assert opened(tmp_path / "data.list", "shard").contents == after.contents

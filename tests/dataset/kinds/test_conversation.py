@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.data.loading import TOKENIZER, FakeConfig
-from tests.support.data.tars import wav
+from tests.support.data.tars import everything, wav
 from wenet_uio.bin.train import refuse_conversations
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.source import parse_source
@@ -90,6 +90,12 @@ def test_a_batch_has_texts_and_features_in_the_order_of_the_turns(audio_folder):
     assert texts == {"c0": "ab [audio] c [audio]", "c1": "[audio] abcab", "c2": "abc"}
     roles = {key: extra["roles"] for key, extra in zip(batch.keys, batch.extra, strict=True)}
     assert roles["c1"] == ["assistant", "user"]
+
+
+def test_a_byte_order_mark_before_a_turn_is_no_part_of_it(tmp_path):
+    path = write(tmp_path / "a.json", [[text("\ufeffone"), text("two")]])
+    (only,) = everything(ConversationCorpus(path, 0.08, "[audio]"))
+    assert only.turns == ("one", "two")
 
 
 def test_the_length_of_a_conversation_counts_audio_in_tokens(audio_folder):

@@ -27,6 +27,12 @@ def write(path, *lines):
     return str(path)
 
 
+@pytest.mark.parametrize("line", ["\ufeffone", {"text": "\ufeffone"}])
+def test_a_byte_order_mark_before_a_text_is_no_part_of_it(tmp_path, line):
+    (only,) = everything(TtsTextCorpus(write(tmp_path / "a.txt", line), 0.1))
+    assert (only.text, only.to_speak) == ("one", "one")
+
+
 def test_a_manifest_is_read_with_all_its_fields(tmp_path):
     path = write(
         tmp_path / "a.json",

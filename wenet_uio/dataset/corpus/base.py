@@ -82,6 +82,11 @@ class Corpus(ABC):
         """Digest of what the list holds beyond what a plan depends on, such as its texts."""
 
     @property
+    @abstractmethod
+    def counts_digest(self) -> str:
+        """Digest of the numbers of tokens that were counted; empty if the index has all lengths."""
+
+    @property
     def num_shards(self) -> int:
         """Number of shards."""
         return len(self.samples)
@@ -188,6 +193,11 @@ class StoredCorpus(Corpus):
     def contents(self) -> str:
         """The digest of the index: no more is known."""
         return self.digest
+
+    @property
+    def counts_digest(self) -> str:
+        """Empty: the index has all lengths."""
+        return ""
 
     def texts(self, ref: SampleRef) -> Texts:
         """Return the text of a sample."""

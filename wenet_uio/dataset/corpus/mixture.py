@@ -117,6 +117,14 @@ class Mixture(Corpus):
         return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
     @property
+    def counts_digest(self) -> str:
+        """Digest of the numbers of tokens of all sources; empty if none were counted."""
+        digests = [source.corpus.counts_digest for source in self.sources]
+        if not any(digests):
+            return ""
+        return hashlib.blake2b(repr(digests).encode(), digest_size=8).hexdigest()
+
+    @property
     def entry_of(self) -> tuple[int, ...]:
         """Entry of each source; empty if every source is an entry of its own."""
         return tuple(source.entry for source in self.sources if source.entry is not None)
@@ -338,6 +346,11 @@ class MixedPass(Corpus):
     def contents(self) -> str:
         """That of the mixture."""
         return self.mixture.contents
+
+    @property
+    def counts_digest(self) -> str:
+        """That of the mixture."""
+        return self.mixture.counts_digest
 
     @property
     def kinds(self) -> frozenset[Kind]:

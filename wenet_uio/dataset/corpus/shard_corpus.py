@@ -7,6 +7,7 @@ import json
 import os
 import weakref
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -83,9 +84,10 @@ class ShardCorpus(StoredCorpus):
         bad = [(key, reason) for key, reason in meta["bad"]]
         super().__init__(data_list, columns, bad, Summary(**meta["summary"]))
 
-    @property
+    @cached_property
     def contents(self) -> str:
-        """Digest of the first texts of up to SHARDS_COMPARED local shards.
+        """Digest of up to SHARDS_COMPARED shards: of the first texts of a local tar, and of the
+        version of a remote or packed one.
 
         All texts of a list that was packed again with other texts are rarely of equal length, and
         then the digest of the index tells.
@@ -93,8 +95,9 @@ class ShardCorpus(StoredCorpus):
         state = hashlib.blake2b(self.digest.encode(), digest_size=16)
         count = min(self.num_shards, SHARDS_COMPARED)
         for shard in {self.num_shards * part // count: None for part in range(count)}:
-            if objects.is_remote(self.files(shard).tar):
-                continue  # its version is a part of its index
+            if not self.files(shard).is_plain:
+                state.update(repr(self._version(shard)).encode())
+                continue
             for row in range(min(TEXTS_COMPARED, int(self.samples[shard]))):
                 try:
                     state.update(self.read(SampleRef(shard, row)).text.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,11 @@ class TokenCounted(Corpus):
         """That of the corpus."""
         return self.corpus.contents
 
+    @cached_property
+    def counts_digest(self) -> str:
+        """Digest of all counts: texts of equal length may have other numbers of tokens."""
+        return hashlib.blake2b(np.ascontiguousarray(self._counts).data, digest_size=8).hexdigest()
+
     @property
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples."""
@@ -102,16 +108,18 @@ class TokenCounted(Corpus):
 def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer) -> np.ndarray:
     """Return (samples,) tokens of each sample of the corpus, shard by shard."""
     path = Path(f"{corpus.data_list}.tokens-{tokenizer.digest}")
+    texts = {"corpus": corpus.digest, "contents": corpus.contents}
     with locked(corpus.data_list):
         for place in places_of(path):
             columns, meta = find_columns(place) or ({}, {})
-            if meta.get("corpus") == corpus.digest:
+            # Counts of earlier versions do not say of which texts they are.
+            if {"contents": texts["contents"], **meta} == texts:
                 return columns["tokens"]
 
         counts = np.fromiter(_count(corpus, tokenizer), np.uint32, corpus.num_samples)
         write_kept(
             places_of(path),
-            lambda file: write_columns(file, {"tokens": counts}, {"corpus": corpus.digest}),
+            lambda file: write_columns(file, {"tokens": counts}, texts),
         )
         return counts
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from wenet_uio.dataset.formats.data_list import values_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import one_word
+from wenet_uio.text.characters import without_mark
 
 
 class Turn(NamedTuple):
@@ -75,7 +76,7 @@ def _turn(number: int, turn: Any) -> Turn:
 
     role, kind = str(turn.get("from", "")), turn.get("type", "text")
     if kind == "text":
-        return Turn(role, turn["value"].strip())
+        return Turn(role, without_mark(turn["value"]).strip())
     if kind != "audio":
         raise ListError(f"turn {number}: type is text or audio, found {kind!r}")
 

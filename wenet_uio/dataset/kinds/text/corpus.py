@@ -32,6 +32,7 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import PairUtterance, SampleRef, TextUtterance
 from wenet_uio.files import digest_of, locked
+from wenet_uio.text.characters import without_mark
 
 
 class TextCorpus(LineCorpus):
@@ -106,7 +107,7 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
         try:
             of_file = [
                 line.strip()
-                for line in Path(path).read_text(encoding="utf-8-sig").splitlines()
+                for line in without_mark(Path(path).read_text(encoding="utf-8")).splitlines()
                 if line.strip()
             ]
         except (OSError, UnicodeDecodeError) as error:
@@ -125,7 +126,7 @@ def _text(lines: LineFile, offset: int, size: int) -> str:
 
 def _decoded(line: bytes) -> str:
     """Return the text of a line, without the byte order mark before the first line of a file."""
-    return line.decode("utf-8-sig").strip()
+    return without_mark(line.decode()).strip()
 
 
 def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:

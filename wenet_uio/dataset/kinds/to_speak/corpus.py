@@ -24,6 +24,7 @@ from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.kinds.to_speak.line import TtsText, is_manifest, parse_tts_text
 from wenet_uio.dataset.types import SampleRef, UtteranceToSpeak
+from wenet_uio.text.characters import without_mark
 
 PLANNED_RATE = 1000
 """Hz; the sample rate in the index. Lengths are planned in milliseconds."""
@@ -107,7 +108,7 @@ def speakers_of(paths: Sequence[str]) -> tuple[str, ...]:
     of_files: list[list[str]] = []
     for path in paths:
         try:
-            of_files.append(Path(path).read_text(encoding="utf-8-sig").split())
+            of_files.append(without_mark(Path(path).read_text(encoding="utf-8")).split())
         except (OSError, UnicodeDecodeError) as error:
             raise ListError(f"{path}: speakers cannot be read ({error})") from None
         if not of_files[-1]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from wenet_uio.dataset.formats.data_list import KEY, reason_to_skip, values_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import one_word
+from wenet_uio.text.characters import without_mark
 
 SPOKEN = ("tts_text_normalized", "tts_text")
 """Fields with the text that is spoken; the first one that a line has."""
@@ -70,14 +71,15 @@ def parse_tts_text(line: bytes, *, manifest: bool) -> TtsText:
 
 
 def _checked(text: Any, name: str) -> str:
-    if not isinstance(text, str) or not text.strip():
+    checked = without_mark(text).strip() if isinstance(text, str) else ""
+    if not checked:
         raise ListError(f"{name} must be a text, found {text!r}")
-    return text.strip()
+    return checked
 
 
 def _plain(line: bytes) -> str:
     try:
-        return line.decode("utf-8-sig")
+        return line.decode()
     except UnicodeDecodeError as error:
         raise ListError(
             f"not UTF-8 ({error.reason} at byte {error.start}); convert the file with iconv"
