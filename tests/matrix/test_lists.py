@@ -35,6 +35,7 @@ from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.manifests import convert_manifest
 from wenet_uio.prepare.sharding import ShardOptions
 
+PAGE = Path(__file__).parents[2] / "docs/concepts/nothing-silent.md"
 IN_THREAD = Executor(1, "threads")
 APPLE = b"\0\5\x16\7\0\2\0\0Mac OS X        "
 """First bytes of the file `._NAME` that macOS writes beside NAME."""
@@ -483,7 +484,7 @@ def table(results: list[tuple[str, str, str, str]]) -> str:
     for layout, tool in dict.fromkeys((layout, tool) for layout, _, tool, _ in results):
         row = (f"{marks[layout, tool, oddity]:7}" for oddity in ODDITIES)
         lines.append(f"{layout:10} {tool:17}" + " ".join(row))
-    return "\n".join(["a arrives, n named, others fail", *lines])
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def test_every_utterance_of_every_list_arrives_once_or_is_named(tmp_path, monkeypatch):
@@ -496,3 +497,4 @@ def test_every_utterance_of_every_list_arrives_once_or_is_named(tmp_path, monkey
     # What is only another way of writing the same arrives.
     harmless = {*ODDITIES} - {"spaces", "doubled", "empty", "missing"}
     assert [cell for cell in results if cell[1] in harmless and cell[3] != "arrives"] == []
+    assert table(results) in PAGE.read_text(encoding="utf-8")

@@ -69,3 +69,9 @@ def by_ffmpeg(data: bytes) -> np.ndarray:
         ["ffmpeg", "-v", "quiet", "-i", "-", *target], input=data, capture_output=True
     )
     return np.frombuffer(done.stdout, np.int16).astype(np.float32)
+
+
+def version() -> str:
+    """The version of FFmpeg, such as 5.1."""
+    printed = subprocess.run(["ffmpeg", "-version"], capture_output=True, text=True).stdout
+    return ".".join(printed.split()[2].split(".")[:2])
