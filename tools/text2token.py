@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from typing import cast
 
 from wenet_uio.cli import run
 from wenet_uio.text.symbols import WORD_START
@@ -62,8 +63,7 @@ def main() -> None:
         split_with_space=options.trans_type == "phn",
     )
     chars_per_token = options.nchar if options.trans_type == "char" else 1
-    assert isinstance(sys.stdout, io.TextIOWrapper)
-    sys.stdout.reconfigure(encoding="utf-8")
+    cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8")
 
     for _, line in numbered_lines(options.text):
         fields = line.split()

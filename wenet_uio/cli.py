@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO, cast
 
+from wenet_uio.printable import PrintableStream
 from wenet_uio.uris import ShownStream
 
 log = logging.getLogger(__name__)
@@ -56,16 +57,19 @@ def is_shared_memory_full(needed: int = 1 << 16) -> bool:
 def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
     """Call `main` and exit with its status (None is 0).
 
-    Everything that the process prints from now on is shown without passwords and signatures, stack
-    traces too. A ValueError or OSError is printed as one `error:` line; the exit status is 1, or
-    AGAIN after a StartAgainError.
+    Everything that the process prints from now on is shown without passwords and signatures, and
+    without commands for terminals, stack traces too. A ValueError or OSError is printed as one
+    `error:` line; the exit status is 1, or AGAIN after a StartAgainError.
 
     Args:
-        prints_data: standard output has texts of utterances, which are printed unchanged.
+        prints_data: standard output has texts of utterances, which are printed unchanged, unless
+            a terminal would obey characters of them.
     """
     sys.stderr = cast(TextIO, ShownStream(sys.stderr))
     if not prints_data:
         sys.stdout = cast(TextIO, ShownStream(sys.stdout))
+    elif sys.stdout.isatty():
+        sys.stdout = cast(TextIO, PrintableStream(sys.stdout))
 
     try:
         status = main()

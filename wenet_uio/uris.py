@@ -7,8 +7,9 @@ Data lists, indexes and the names of cached copies keep the true URI, because th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import Any
+
+from wenet_uio.printable import PrintableStream
 
 HIDDEN = "…"
 """Stands for what is not shown."""
@@ -87,23 +88,12 @@ def is_shown_form(uri: str) -> bool:
     return f"://{HIDDEN}@" in uri or uri.endswith(f"?{HIDDEN}")
 
 
-class ShownStream:
-    """Standard output or standard error, through which every text is `shown`: messages, logs and
-    stack traces.
+class ShownStream(PrintableStream):
+    """Standard output or standard error, through which every text is `shown` and `printable`:
+    messages, logs and stack traces.
     """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
 
     def write(self, text: str) -> int:
         """Write a text; its URIs must not be divided between two calls."""
-        self._stream.write(shown(text))
+        super().write(shown(text))
         return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Write several texts."""
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

@@ -79,7 +79,7 @@ def _sample(name: str, values: dict[str, Any], columns: Columns, layout: Layout)
     audio = audio_column(list(columns), layout.audio_field)
     if audio not in columns:
         raise ListError(f"no audio in its row (columns: {', '.join([*columns, *values])})")
-    if TIMES <= values.keys():
+    if values.keys() >= TIMES:
         # Whether they are times in this audio, or in a recording that it was cut from, is not
         # known.
         warn_once(
