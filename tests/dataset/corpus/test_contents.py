@@ -73,7 +73,7 @@ def test_a_packed_tar_with_other_texts_of_equal_length_changes_the_contents(tmp_
 
     before = written("abc")
     contents = before.contents
-    after = written("abd")
+    after = written("xyz")
     assert after.digest == before.digest
     assert after.contents != contents
     assert opened(tmp_path / "data.list", "shard").contents == after.contents
