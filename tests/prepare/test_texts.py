@@ -9,7 +9,7 @@ import pytest
 from tests.tools.test_data_tools import tool
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.kaldi_tables import read_utterances
-from wenet_uio.prepare.texts import TEXTS, normalised
+from wenet_uio.prepare.texts import TEXTS, normalised, tell_odd_texts
 
 ODD = {"a": "co\u00adop  it", "b": "cafe\u0301", "c": "s\u0430fe", "d": "plain"}
 
@@ -39,9 +39,9 @@ def test_clean_says_how_many_texts_it_mends(capsys):
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
-        ("keep", ["invisible characters", "decomposed letters", "look alike letters"]),
-        ("english", ["look alike letters"]),
-        ("mandarin", ["look alike letters"]),
+        ("keep", ["invisible characters", "decomposed letters", "look-alike letters"]),
+        ("english", ["look-alike letters"]),
+        ("mandarin", ["look-alike letters"]),
     ],
 )
 def test_what_is_odd_after_the_normalisation_is_said_with_its_cure(capsys, text, kinds):
@@ -67,6 +67,15 @@ def test_odd_texts_of_a_kaldi_directory_are_said_and_kept(tmp_path, capsys):
     assert first == (
         f"{tmp_path}/text: 1 texts with invisible characters: convert_manifest.py --text clean "
         "mends them (a: U+00AD SOFT HYPHEN)"
+    )
+
+
+def test_of_many_odd_texts_a_few_are_named_and_all_are_counted(capsys):
+    tell_odd_texts("a", ((f"u{number}", "co\u00adop") for number in range(5)))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("a: 5 texts with invisible characters: ")
+    assert line.endswith(
+        "(u0: U+00AD SOFT HYPHEN; u1: U+00AD SOFT HYPHEN; u2: U+00AD SOFT HYPHEN and 2 more)"
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.text.characters import clean, oddities
+from wenet_uio.text.characters import DECOMPOSED, INVISIBLE, LOOK_ALIKE, clean, oddities
 from wenet_uio.text.normalize import english, mandarin
 
 TEXTS: dict[str, Callable[[str], str]] = {
@@ -19,6 +19,12 @@ TEXTS: dict[str, Callable[[str], str]] = {
     "mandarin": mandarin,
 }
 """How transcripts are normalised, by the names of the option --text."""
+PLURALS = {
+    INVISIBLE: "invisible characters",
+    DECOMPOSED: "decomposed letters",
+    LOOK_ALIKE: "look-alike letters",
+}
+"""Kinds of odd characters in messages."""
 NAMED = 3
 """A message names this many utterances; it gives the number of all."""
 
@@ -57,14 +63,18 @@ def tell_odd_texts(
         where: what the message begins with, such as the file of the texts.
         mends: the option or command that mends them.
     """
-    keys_of: dict[str, list[str]] = defaultdict(list)
+    counts: Counter[str] = Counter()
+    first_of: dict[str, list[str]] = defaultdict(list)
     for key, text in texts:
-        for oddity in oddities(text):
-            keys_of[oddity.kind].append(f"{key}: {oddity.names}")
+        for kind, names in oddities(text):
+            counts[kind] += 1
+            if counts[kind] <= NAMED:
+                first_of[kind].append(f"{key}: {names}")
 
-    for kind, keys in keys_of.items():
+    for kind, count in counts.items():
+        others = f" and {count - NAMED} more" if count > NAMED else ""
         print(
-            f"{where}: {len(keys)} texts with {kind.replace('_', ' ')}s: {mends} mends them "
-            f"({listed(keys, NAMED, '; ')})",
+            f"{where}: {count} texts with {PLURALS[kind]}: {mends} mends them "
+            f"({'; '.join(first_of[kind])}{others})",
             file=sys.stderr,
         )

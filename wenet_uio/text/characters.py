@@ -103,7 +103,7 @@ def in_one_script(text: str) -> str:
     A word is changed if all its letters of one script have a twin in the other. It gets the script
     of most of its letters, or else that of most letters of the text; without a majority it stays.
     """
-    if text.isascii():
+    if sum(pattern.search(text) is not None for pattern in _OF_SCRIPT.values()) < 2:
         return text
     return _WORD.sub(lambda match: _word_in_one_script(match[0], text), text)
 
