@@ -16,7 +16,7 @@ lint() { # arguments: options of shellcheck
   ruff check . &&
     ruff format --check . &&
     codespell &&
-    shellcheck "$@" path.sh tools/*.sh tests/run.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh
+    shellcheck "$@" path.sh tools/*.sh tests/*.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh
 }
 
 unset PYTHONDONTWRITEBYTECODE # the processes of the tests would compile every module anew

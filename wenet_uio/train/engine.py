@@ -81,11 +81,6 @@ class Engine:
         self.cold = compiles(config, world.device)
         """True until the layers are compiled, if they are to be."""
 
-    @property
-    def exchanges_meanwhile(self) -> bool:
-        """True if the backward pass of the last micro-batch of a step exchanges the gradients."""
-        return True
-
     def connect(self) -> None:
         """Connect the model to the other ranks, and load the state from `load_state_dict`."""
         if self.cold:
@@ -221,16 +216,17 @@ class Engine:
         Returns:
             Sums of the losses of this rank, and the size of a batch that did not fit in memory.
         """
+        device, most_frames = self.world.device, self.config.join_micro_batches
+        passes = self._filled_up(self.size_limit.passes(micro_batches, number, device, most_frames))
+        self.settle_exchange(passes[0][0], of_all)
         seed_everything(self.seed, number, self.world.rank)
         set_clocks(self.model, number)
         views_weight = cr_weight(self.config, number)
-        device, most_frames = self.world.device, self.config.join_micro_batches
-        passes = self._filled_up(self.size_limit.passes(micro_batches, number, device, most_frames))
         losses = torch.zeros(len(self.names), dtype=torch.float64, device=device)
         too_large = None
 
         for pass_number, group in enumerate(passes, 1):
-            exchanges = pass_number == len(passes) and self.exchanges_meanwhile
+            exchanges = pass_number == len(passes)
             failure = None
             try:
                 with nullcontext() if exchanges else self.apart():
@@ -247,7 +243,8 @@ class Engine:
                 too_large = self.note(group, number, failure)
                 break
 
-        self.end_exchange(passes[0][0], of_all, broken_off=too_large is not None)
+        if too_large is not None:
+            self.complete_exchange()
         return losses, too_large
 
     def note(self, batches: Sequence[Batch], number: int, failure: Failure) -> TooLarge:
@@ -269,15 +266,16 @@ class Engine:
 
         return too_large
 
-    def end_exchange(
-        self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool
-    ) -> None:
-        """Complete the exchange of gradients after the micro-batches of a step.
+    def settle_exchange(self, batch: Batch, of_all: Mapping[str, torch.Tensor]) -> None:
+        """Bring the exchange of gradients into its final form, before the first step of a start.
 
         Args:
-            batch: one of the micro-batches.
-            broken_off: this rank ran out of memory.
+            batch: a micro-batch of the step.
+            of_all: utterances and tokens of the step on all ranks.
         """
+
+    def complete_exchange(self) -> None:
+        """Complete the exchange of gradients of a step in which this rank ran out of memory."""
 
     def start_over(self) -> None:
         """Discard the gradients of a step in which a rank ran out of memory."""

@@ -23,8 +23,12 @@ class DdpEngine(Engine):
 
     If a rank runs out of memory, all ranks repeat the step, and that rank splits its batch. The
     rank completes the exchange with zeros. In each step the hosts exchange one number, which tells
-    the other ranks. The first two steps exchange gradients after their backward passes, because the
-    buckets change until then.
+    the other ranks.
+
+    DDP changes its buckets after the first backward pass. With three or more ranks the place of a
+    gradient in its bucket decides the order in which its parts are added, and so its last bits. So
+    passes without utterances settle the buckets before the first step of each start: a resumed run
+    then takes the same bits as one that went on.
     """
 
     def wrap(self) -> None:
@@ -42,22 +46,18 @@ class DdpEngine(Engine):
         self.exchange = Exchange()
         self.synced.register_comm_hook(None, self.exchange.average)
 
-    @property
-    def exchanges_meanwhile(self) -> bool:
-        """False in the first steps, see above."""
-        return not isinstance(self.synced, DistributedDataParallel) or self.exchange.steady
+    def settle_exchange(self, batch: Batch, of_all: Mapping[str, torch.Tensor]) -> None:
+        """Exchange gradients of 0 until the buckets no longer change."""
+        if not isinstance(self.synced, DistributedDataParallel) or self.exchange.steady:
+            return
 
-    def end_exchange(
-        self, batch: Batch, of_all: Mapping[str, torch.Tensor], *, broken_off: bool
-    ) -> None:
-        """Complete the exchange of gradients.
-
-        In the first steps, an empty batch exchanges them. Zeros complete an exchange that was
-        broken off.
-        """
-        if not self.exchanges_meanwhile:
+        while not self.exchange.steady:
             self._backward(emptied(batch), of_all, last=True)
-        elif broken_off and isinstance(self.synced, DistributedDataParallel):
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def complete_exchange(self) -> None:
+        """Send zeros for the gradients that the other ranks wait for."""
+        if isinstance(self.synced, DistributedDataParallel):
             self.exchange.complete(self.world.device)
 
     def start_over(self) -> None:

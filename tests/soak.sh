@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# soak.sh MINUTES [--seed N] [--every SECONDS] [--folder FOLDER]: see tests/soak.py.
+cd "$(dirname "$0")/.."
+exec python -m tests.soak "$@"
