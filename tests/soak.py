@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +86,7 @@ class Run:
         return max(states, default=0)
 
     def start(self, ranks: int, **keys: int) -> subprocess.Popen:
-        """Start torchrun in a process group of its own; `keys` override the config."""
+        """Start torchrun; `keys` override the config."""
         overrides = {"max_epoch": NEVER, **keys}
         command = [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
@@ -112,7 +112,6 @@ class Run:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
             )
 
     def keep_state(self, phase: int) -> None:
@@ -146,12 +145,14 @@ def is_rank(process: psutil.Process) -> bool:
 class Faults:
     """What goes wrong in a run. Each method is one kind of fault."""
 
-    def __init__(self, run: Run, server: FaultyServer, shards: Path, seed: int) -> None:
+    def __init__(
+        self, run: Run, server: FaultyServer, shards: Path, seed: int, kinds: Sequence[str]
+    ) -> None:
+        """Faults of some kinds, drawn with `seed`; `shards` is the folder that the server serves."""
         self._run, self._server, self._shards = run, server, shards
         self._random = random.Random(seed)
         self.done: Counter[str] = Counter()
-        kinds = [name for name in vars(Faults) if not name.startswith("_") and name != "strike"]
-        self._order = self._drawn(kinds)
+        self._order = self._drawn(list(kinds))
 
     def _drawn(self, kinds: list[str]) -> Iterator[str]:
         """Yield kinds at random; each comes once before any comes again."""
@@ -216,7 +217,10 @@ class Faults:
                 continue  # it was replaced meanwhile
 
     def damaged_copy(self, process: subprocess.Popen) -> None:
-        """A byte of each copy in the cache is another one."""
+        """A byte of each copy in the cache is another one when the run starts again: processes
+        compare a copy when they open it.
+        """
+        ended(self._run, process)
         for path in (self._run.folder / "cache").rglob("*.tar"):
             data = bytearray(path.read_bytes())
             if data:
@@ -227,7 +231,7 @@ class Faults:
         """A run that is started again with other units is refused; with its own units it goes
         on.
         """
-        stopped(process)
+        stopped(self._run, process)
         units = self._run.folder / "units.txt"
         whole = units.read_text()
         units.write_text(whole.replace("a 2\nb 3", "b 2\na 3"))
@@ -257,7 +261,10 @@ class Faults:
             path.unlink(missing_ok=True)
 
 
-def stopped(process: subprocess.Popen) -> None:
+KINDS = [name for name in vars(Faults) if not name.startswith("_") and name != "strike"]
+
+
+def stopped(run: Run, process: subprocess.Popen) -> None:
     """Ask a training to save its state and stop, as managers of clusters do; then end what is left
     of it.
     """
@@ -266,14 +273,28 @@ def stopped(process: subprocess.Popen) -> None:
         process.wait(60)
     except subprocess.TimeoutExpired:
         print("a training did not stop within 60 s", flush=True)
-    with_rest(process)
+    ended(run, process)
 
 
-def with_rest(process: subprocess.Popen) -> None:
-    """End every process of a launcher's group."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def ended(run: Run, process: subprocess.Popen) -> None:
+    """Kill a launcher, and every process that works in the folder of the run: ranks have sessions
+    of their own.
+    """
+    process.kill()
     process.wait()
+    left = [other for other in psutil.process_iter() if works_in(other, run.folder)]
+    for other in left:
+        with suppress(psutil.NoSuchProcess):
+            other.kill()
+    psutil.wait_procs(left, 30)
+
+
+def works_in(process: psutil.Process, folder: Path) -> bool:
+    """Tell whether a folder is the working directory of a process."""
+    try:
+        return process.cwd() == str(folder)
+    except psutil.Error:
+        return False
 
 
 def disturbed(run: Run, faults: Faults, seconds: float, every: float) -> list[tuple[int, int]]:
@@ -284,7 +305,7 @@ def disturbed(run: Run, faults: Faults, seconds: float, every: float) -> list[tu
         process, strike = run.start(ranks), time.monotonic() + every
         while time.monotonic() < end:
             if process.poll() is not None:
-                with_rest(process)
+                ended(run, process)
                 process = run.start(ranks)
                 strike = max(strike, time.monotonic() + every / 2)
             if time.monotonic() >= strike:
@@ -293,7 +314,7 @@ def disturbed(run: Run, faults: Faults, seconds: float, every: float) -> list[tu
                 strike = time.monotonic() + every
             time.sleep(0.1)
 
-        stopped(process)
+        stopped(run, process)
         if run.step == (phases[-1][1] if phases else 0):
             # A phase of faults alone: it takes one step in peace.
             run.trained_to(ranks, max_steps=run.step + 1)
@@ -369,7 +390,7 @@ def packed(store: Path, folder: Path, utterances: int) -> None:
         pack(lines[:most], store, str(folder / "packed.list"), ShardOptions(name, per_shard=4))
 
 
-def soak(folder: Path, minutes: float, seed: int, every: float) -> int:
+def soak(folder: Path, minutes: float, seed: int, every: float, kinds: Sequence[str]) -> int:
     """Run both trainings; print what happened. Returns the exit status."""
     utterances, store, source = 22, folder / "store", folder / "source"
     store.mkdir()
@@ -382,7 +403,7 @@ def soak(folder: Path, minutes: float, seed: int, every: float) -> int:
         for one in (run, quiet):
             written(one.folder, utterances, store, server.url)
 
-        faults = Faults(run, server, store, seed)
+        faults = Faults(run, server, store, seed, kinds)
         phases = disturbed(run, faults, 60 * minutes, every)
         server.fault = None
         last = epoch_of(run) + 2
@@ -427,11 +448,14 @@ def main() -> int:
     parser.add_argument(
         "--every", type=float, default=60.0, help="seconds between faults (default: %(default)s)"
     )
+    parser.add_argument(
+        "--faults", nargs="+", choices=KINDS, default=KINDS, help="kinds of faults (default: all)"
+    )
     parser.add_argument("--folder", help="new folder that keeps both runs (default: none is kept)")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     with folder_of(arguments.folder) as folder:
-        return soak(folder, arguments.minutes, arguments.seed, arguments.every)
+        return soak(folder, arguments.minutes, arguments.seed, arguments.every, arguments.faults)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two minutes of `tests/soak.sh`: a run with a fault every few seconds ends as a quiet run."""
+"""A minute of faults of `tests/soak.sh`: a run with a fault every few seconds ends as a quiet run."""
 
 import subprocess
 from pathlib import Path
