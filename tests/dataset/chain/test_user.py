@@ -151,3 +151,43 @@ def test_an_operator_on_features_requires_features_in_the_workers(after):
     with pytest.raises(ValueError, match=f"comes after {after}, and needs feature_device: worker"):
         DatasetConf(feature_device="accelerator", **conf_with("Gain", after))
     DatasetConf(feature_device="accelerator", **conf_with("Gain", "resample"))
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """Returns a tensor of another shape, as a careless mean or slice does."""
+
+    field: str
+    shape: tuple[int, ...]
+
+    def __call__(self, example):
+        return replace(example, **{self.field: torch.zeros(self.shape)})
+
+
+@pytest.mark.parametrize(
+    ("after", "field", "shape", "message"),
+    [
+        (
+            "features",
+            "feats",
+            (40, 1),
+            r"features of shape \(40, 1\) for utt.*expected \(frames, 20\)",
+        ),
+        ("features", "feats", (40, 21), r"features of shape \(40, 21\)"),
+        ("spec_aug", "feats", (20,), r"features of shape \(20,\)"),
+        ("spec_aug", "feats", (1, 40, 20), r"features of shape \(1, 40, 20\)"),
+        (
+            "resample",
+            "waveform",
+            (1, 8000),
+            r"a waveform of shape \(1, 8000\).*expected \(samples,\)",
+        ),
+        ("decode", "waveform", (), r"a waveform of shape \(\)"),
+    ],
+)
+def test_a_wrong_shape_names_the_operator_and_the_utterance(
+    make_lists, after, field, shape, message
+):
+    conf = conf_with("Reshape", after=after, field=field, shape=shape)
+    with pytest.raises(OperatorError, match=rf"test_user:Reshape returned {message}"):
+        list(loader(make_lists(5)["raw"], "raw", conf=conf))

@@ -94,3 +94,18 @@ def test_a_region_of_oss_selects_signatures_of_version_4(monkeypatch):
     monkeypatch.setenv("OSS_REGION", "oss-cn-hangzhou")
     assert settings.oss_settings().region == "cn-hangzhou"
     assert settings.oss_settings().signature == "v4"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("5m", 300), ("1.5h", 5400), (" 2 ", 2)]
+)
+def test_the_deadline_has_units(text, seconds, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_DEADLINE", text)
+    assert settings.deadline() == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "m", "-5", "0", "inf", "nan", "5 minutes", "1d"])
+def test_a_deadline_that_is_no_time_is_refused_with_the_variable(monkeypatch, text):
+    monkeypatch.setenv("WENET_UIO_DEADLINE", text)
+    with pytest.raises(ValueError, match=f"WENET_UIO_DEADLINE is '{text}'; expected a time"):
+        settings.deadline()

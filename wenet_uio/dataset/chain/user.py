@@ -45,7 +45,30 @@ class UserOperator:
                 f"{self.use} returned {returned} for {example.key}; it must return an Example"
             )
 
+        self._check_shapes(example, changed)
         return changed
+
+    def _check_shapes(self, before: Example, after: Example) -> None:
+        """Check what later operators and padding rely on.
+
+        Raises:
+            OperatorError: a waveform is not (samples,), or features are not (frames, bins) with the
+                bins that they had.
+        """
+        waveform, feats = after.waveform, after.feats
+        if waveform is not None and waveform.ndim != 1:
+            raise OperatorError(
+                f"{self.use} returned a waveform of shape {tuple(waveform.shape)} for "
+                f"{before.key}; expected (samples,)"
+            )
+
+        bins = None if before.feats is None else before.feats.size(-1)
+        if feats is not None and (feats.ndim != 2 or bins not in (None, feats.size(1))):
+            expected = "(frames, bins)" if bins is None else f"(frames, {bins})"
+            raise OperatorError(
+                f"{self.use} returned features of shape {tuple(feats.shape)} for {before.key}; "
+                f"expected {expected}"
+            )
 
 
 def user_operator(conf: OperatorConf) -> UserOperator:

@@ -6,6 +6,7 @@ parent.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
@@ -15,6 +16,7 @@ from wenet_uio.uris import shown
 
 DEFAULT_DEADLINE = 300.0
 """Seconds."""
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 STORE_VARIABLES = {
     "s3": ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
@@ -60,8 +62,26 @@ def parse_bytes(text: str) -> int:
 
 
 def deadline() -> float:
-    """Return seconds without progress after which reading an object fails: WENET_UIO_DEADLINE."""
-    return float(os.environ.get("WENET_UIO_DEADLINE") or DEFAULT_DEADLINE)
+    """Return seconds without progress after which reading an object fails: WENET_UIO_DEADLINE, such
+    as 90, 90s, 5m or 1h.
+
+    Raises:
+        ValueError: the variable is no time.
+    """
+    text = os.environ.get("WENET_UIO_DEADLINE", "").strip()
+    if not text:
+        return DEFAULT_DEADLINE
+
+    number, unit = (text[:-1], text[-1]) if text[-1] in SECONDS else (text, "s")
+    try:
+        seconds = float(number) * SECONDS[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise ValueError(
+            f"the variable WENET_UIO_DEADLINE is {text!r}; expected a time such as 90, 90s, 5m or 1h"
+        )
+    return seconds
 
 
 def stall() -> float:

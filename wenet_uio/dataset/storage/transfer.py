@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -19,12 +20,20 @@ from wenet_uio.dataset.storage.versions import (
 )
 from wenet_uio.uris import shown
 
+log = logging.getLogger(__name__)
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between attempts."""
+FAILURES_TO_TELL = 4
+"""Failed attempts, about a second, after which a person is told what is waited for."""
 PROGRESS = 1 << 20
 """Bytes that must arrive within one deadline."""
 FINAL = (RefusedError, FileNotFoundError, PermissionError, DriverError)
 """Errors that another attempt would not change."""
+
+
+_told: set[str] = set()
+"""Servers whose silence was told in this process."""
 
 
 def version_of(uri: str, seconds: float | None = None) -> Version:
@@ -89,11 +98,18 @@ def _chunks(
             patience.wait(error)
 
 
+def _server_of(uri: str) -> str:
+    """Return the scheme and server, or bucket, of a URI."""
+    scheme, _, rest = shown(uri).partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
 class _Patience:
     """Back-off between attempts until a deadline; progress moves the deadline."""
 
     def __init__(self, uri: str, seconds: float | None = None) -> None:
         self._uri, self._backoff, self._bytes = uri, Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0
+        self._failures = 0
         self._seconds = deadline() if seconds is None else min(seconds, deadline())
         self._until = time.monotonic() + self._seconds
 
@@ -116,14 +132,29 @@ class _Patience:
         Raises:
             StorageError: the next attempt would be after the deadline.
         """
-        pause = max(
-            self._backoff.next_pause(), error.seconds if isinstance(error, BusyError) else 0.0
-        )
+        asked = error.seconds if isinstance(error, BusyError) else 0.0
+        pause = max(self._backoff.next_pause(), asked)
+        reason = " ".join(shown(error).split()) or type(error).__name__
+        if asked > self._seconds:
+            raise StorageError(
+                f"{shown(self._uri)}: the store asks to wait {asked:.0f} s, longer than "
+                f"WENET_UIO_DEADLINE ({self._seconds:g} s): {reason}"
+            ) from None
         if time.monotonic() + pause > self._until:
-            reason = " ".join(shown(error).split()) or type(error).__name__
             raise StorageError(
                 f"{shown(self._uri)}: no data received for {self._seconds:g} s "
                 f"(WENET_UIO_DEADLINE): {reason}"
             ) from None
 
+        self._failures += 1
+        server = _server_of(self._uri)
+        if self._failures >= FAILURES_TO_TELL and server not in _told:
+            _told.add(server)
+            log.warning(
+                "%s does not give what is asked for (%s); trying again for up to %g s "
+                "(WENET_UIO_DEADLINE)",
+                server,
+                reason,
+                self._seconds,
+            )
         time.sleep(pause)
