@@ -341,3 +341,27 @@ def test_every_cell_equals_ffmpegs_decoding_or_is_named(tmp_path, monkeypatch):
     page = PAGE.read_text(encoding="utf-8")
     if f"FFmpeg {version()}" in page:
         assert table(results) in page
+
+
+def test_a_check_of_one_list_with_every_damage_names_exactly_the_damaged(tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    lines, expected = [], set()
+    for name in OPTIONS:
+        whole = encoded(name, SECONDS)
+        if whole is None:
+            continue
+        for damage, damaged in DAMAGE.items():
+            key, data = f"{name}-{damage}", damaged(whole)
+            (tmp_path / key).mkdir()
+            if outcome(through_check, data, name, damage, tmp_path / key) == "named":
+                expected.add(key)
+
+            path = tmp_path / key / f"{KEY}-{name}"
+            lines.append(RawLine(key, str(path), "eins zwei drei"))
+
+    (tmp_path / "raw.list").write_text("".join(line.to_json() + "\n" for line in lines))
+    with opened_for_check(str(tmp_path / "raw.list"), "raw") as (corpus, not_indexed):
+        report = check_corpus(corpus, not_indexed, Reading())
+    usual = ("clipped", "other_rate", "duration", "characters_per_second")
+    assert {finding.key for finding in report.findings if finding.kind not in usual} == expected
+    assert 0 < len(expected) < len(lines)
