@@ -2,15 +2,15 @@
 
     bash tests/soak.sh MINUTES [--seed N] [--every SECONDS] [--folder FOLDER]
 
-A small model trains on shards from a server on loopback, on 3, then 2, then 5 ranks, and again.
-Faults are drawn at random: the kill of a rank, a data worker or the launcher; a full disk; a store
-that stalls, breaks off, answers nonsense or vanishes; files whose times are an hour off; a damaged
-copy in the cache; other units. After each end the same command is started again. A second run takes
-the same numbers of ranks at the same steps, without faults. Then:
+A small model trains on shards from a server on loopback, on 3, then 2, then 5 ranks. Faults are
+drawn at random: the kill of a rank, a data worker or the launcher; a full disk; a store that
+stalls, breaks off, answers nonsense or vanishes; files whose times are an hour off; a damaged copy
+in the cache; other units. After each end the same command is started again. A second run takes the
+same numbers of ranks at the same steps, without faults. Then:
 
 - the weights of both runs are equal in every bit;
 - the record of every epoch counts every utterance once as read, and none as bad;
-- an operator of the quiet run has seen every utterance equally often, to the last incomplete epoch.
+- an operator of the quiet run has seen every utterance once in each epoch.
 
 Exit status: 0 if all of this holds. The seed is printed; the same seed draws the same faults.
 """
@@ -46,7 +46,7 @@ from wenet_uio.prepare.sharding import ShardOptions
 
 ROOT = Path(__file__).parents[1]
 RANKS = (3, 2, 5)
-"""Ranks of the phases, in turns."""
+"""Ranks of the phases."""
 NEVER = 10**6
 """Epochs or steps that no run reaches."""
 STORE_SECONDS = 4.0
@@ -365,7 +365,7 @@ def differences(run: Run, quiet: Run, utterances: int, epochs: int) -> list[str]
     return problems
 
 
-def written(folder: Path, utterances: int, store: Path, url: str) -> None:
+def written(folder: Path, store: Path, url: str) -> None:
     """Write the folder of a run: lists, config and units."""
     folder.mkdir()
     write_corpus(
@@ -401,7 +401,7 @@ def soak(folder: Path, minutes: float, seed: int, every: float, kinds: Sequence[
         # Workers read ahead, and the operator would note keys of batches that are not trained.
         run, quiet = Run(folder / "disturbed", 1), Run(folder / "quiet", 0)
         for one in (run, quiet):
-            written(one.folder, utterances, store, server.url)
+            written(one.folder, store, server.url)
 
         faults = Faults(run, server, store, seed, kinds)
         phases = disturbed(run, faults, 60 * minutes, every)
