@@ -10,7 +10,7 @@ from tests.support.storage.servers import serving, serving_ftp, serving_s3
 from tests.support.storage.webhdfs_server import serving_webhdfs
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.transports import TRANSPORTS, transport
-from wenet_uio.dataset.storage.versions import ChangedError, Version
+from wenet_uio.dataset.storage.versions import ChangedError, RefusedError, Version
 
 DATA = bytes(range(256)) * 1024
 
@@ -91,3 +91,23 @@ def test_a_transport_notices_an_object_of_the_same_size_that_changed(url, folder
     os.utime(folder / "x.bin", (1_000_000_000, 1_000_000_000))
     with pytest.raises(ChangedError, match="changed"):
         list(transport(uri).chunks(uri, 0, 10, version))
+
+
+@pytest.mark.parametrize(
+    "without", [("SIZE",), ("MDTM",), ("SIZE", "MDTM"), ("SIZE", "MDTM", "REST")]
+)
+def test_an_ftp_server_without_a_command_is_read(folder, without, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(folder.parent / "cache"))
+    with serving_ftp(folder, without) as url:
+        assert objects.read_bytes(f"{url}/x.bin") == DATA
+        assert objects.read_bytes(f"{url}/empty") == b""
+        with pytest.raises(FileNotFoundError, match="none"):
+            objects.read_bytes(f"{url}/none")
+
+
+def test_an_ftp_server_without_ranges_is_refused_by_name_where_ranges_are_needed(folder):
+    with (
+        serving_ftp(folder, ("REST",)) as url,
+        pytest.raises(RefusedError, match=r"/x\.bin: 50[02]"),
+    ):
+        list(transport(url).chunks(f"{url}/x.bin", 5, 300, Version(None)))

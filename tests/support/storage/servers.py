@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import contextmanager
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -177,8 +177,8 @@ def away(server: FaultyServer, seconds: float, folder: Path):
 
 
 @contextmanager
-def serving_ftp(folder: Path):
-    """An FTP server of a folder; yields its URL."""
+def serving_ftp(folder: Path, without: Collection[str] = ()):
+    """An FTP server of a folder that lacks the commands `without`; yields its URL."""
     from pyftpdlib.authorizers import DummyAuthorizer
     from pyftpdlib.handlers import FTPHandler
     from pyftpdlib.servers import ThreadedFTPServer
@@ -186,7 +186,8 @@ def serving_ftp(folder: Path):
     authorizer = DummyAuthorizer()
     authorizer.add_user("speech", "secret word", str(folder), perm="elr")
     authorizer.add_anonymous(str(folder))
-    handler = type("Handler", (FTPHandler,), {"authorizer": authorizer})
+    commands = {name: made for name, made in FTPHandler.proto_cmds.items() if name not in without}
+    handler = type("Handler", (FTPHandler,), {"authorizer": authorizer, "proto_cmds": commands})
     server = ThreadedFTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"timeout": 0.05}, daemon=True)
     thread.start()

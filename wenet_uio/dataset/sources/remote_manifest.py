@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from pathlib import Path
 
 from wenet_uio.dataset.formats.data_list import AUDIO, values_of
@@ -12,11 +13,15 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import without_query
 from wenet_uio.dataset.storage import cache, objects
 from wenet_uio.files import written_aside
+from wenet_uio.uris import shown
 
 
 def local_manifest(path: str) -> str:
     """Return a raw list of the manifest at `path`: the manifest, or of a remote one a copy whose
     audio has absolute URIs.
+
+    Raises:
+        OSError: the manifest cannot be read. ListError: its gzip is damaged.
     """
     if not objects.is_remote(path):
         return path
@@ -27,11 +32,16 @@ def local_manifest(path: str) -> str:
         / "lists"
         / f"{digest}.{Path(without_query(path)).name.removesuffix('.gz')}"
     )
-    with (
-        objects.open_or_hold(path) as stored,
-        gzip.open(stored) if _is_gz(path) else stored as file,
-    ):
-        lines = b"".join(_with_absolute_audio(line, path) for line in file)
+    try:
+        with (
+            objects.open_or_hold(path) as stored,
+            gzip.open(stored) if _is_gz(path) else stored as file,
+        ):
+            lines = b"".join(_with_absolute_audio(line, path) for line in file)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ListError(
+            f"{shown(path)}: cut short or damaged ({error}); compress the manifest again"
+        ) from None
 
     copy.parent.mkdir(parents=True, exist_ok=True)
     if not copy.is_file() or copy.read_bytes() != lines:  # an equal copy keeps its index

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import ftplib
 import netrc
+import socket
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from wenet_uio.dataset.storage.settings import stall
-from wenet_uio.dataset.storage.versions import Version, check_version
+from wenet_uio.dataset.storage.versions import RefusedError, Version, check_version
 from wenet_uio.uris import shown
 
 CHUNK = 1 << 16
 """Bytes that are received at a time."""
+UNKNOWN_COMMAND = ("500", "501", "502", "504")
+"""Replies of servers that lack a command, or forbid it."""
 
 
 def find_version(uri: str) -> Version:
@@ -36,7 +39,7 @@ def read_chunks(
     ftp, path = _connect(uri)
     with closing(ftp):
         check_version(_stat(ftp, path, uri), version, uri)
-        with ftp.transfercmd(f"RETR {path}", rest=start or None) as connection:
+        with _retrieve(ftp, path, start, uri) as connection:
             bytes_left = None if end is None else end - start
             while bytes_left is None or bytes_left > 0:
                 chunk = connection.recv(CHUNK)[:bytes_left]
@@ -45,6 +48,20 @@ def read_chunks(
 
                 yield chunk
                 bytes_left = None if bytes_left is None else bytes_left - len(chunk)
+
+        if end is None:
+            # Without a length only this reply tells the end of the object from a cut connection.
+            ftp.voidresp()
+
+
+def _retrieve(ftp: ftplib.FTP, path: str, start: int, uri: str) -> socket.socket:
+    """Return the connection over which the server sends the object from byte `start` on."""
+    try:
+        return ftp.transfercmd(f"RETR {path}", rest=start or None)
+    except ftplib.error_perm as error:
+        if _is_missing(error):
+            raise FileNotFoundError(f"{shown(uri)}: {error}") from None
+        raise RefusedError(f"{shown(uri)}: {error}") from None
 
 
 def _connect(uri: str) -> tuple[ftplib.FTP, str]:
@@ -78,14 +95,23 @@ def _from_netrc(host: str) -> tuple[str, str]:
 
 
 def _stat(ftp: ftplib.FTP, path: str, uri: str) -> Version:
-    try:
-        size = ftp.size(path)
-    except ftplib.error_perm as error:
-        raise FileNotFoundError(f"{shown(uri)}: {error}") from None
+    """Return the version of an object, of what the server tells.
 
-    try:
-        changed = ftp.voidcmd(f"MDTM {path}").split()[-1]
-    except ftplib.error_perm:  # an old server without this command
-        changed = ""
+    Raises:
+        FileNotFoundError: there is no such object. A server with neither SIZE nor MDTM tells this
+            only when the object is read.
+    """
+    replies = {"SIZE": "", "MDTM": ""}
+    for command in replies:
+        try:
+            replies[command] = ftp.voidcmd(f"{command} {path}").split()[-1]
+        except ftplib.error_perm as error:
+            if _is_missing(error) and not replies["SIZE"]:
+                raise FileNotFoundError(f"{shown(uri)}: {error}") from None
 
-    return Version(size, changed)
+    size, changed = replies.values()
+    return Version(int(size) if size.isdecimal() else None, changed)
+
+
+def _is_missing(error: ftplib.error_perm) -> bool:
+    return not str(error).startswith(UNKNOWN_COMMAND)

@@ -225,7 +225,7 @@ def _check_range(response: requests.Response, start: int, end: int | None) -> No
 def _retry_after(response: requests.Response) -> float:
     """Return seconds that the server asks to wait, as a number or as a date; 0 if it does not tell."""
     told = response.headers.get("Retry-After", "")
-    if told.isdigit():
+    if told.isdecimal():
         return float(told)
 
     try:
