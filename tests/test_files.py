@@ -143,6 +143,9 @@ def test_a_kill_never_leaves_a_folder_of_two_exports(tmp_path, call):
     # The next export goes through, whatever the kill has left.
     write_new(folder)
     assert {file.read_text() for file in folder.glob("*.onnx")} == {"new"}
+    assert (folder / "notes.txt").read_text() == "former"
+    assert (folder / "sub").is_dir()
+    assert not [*tmp_path.glob(".*.former")]
 
 
 def test_files_get_the_permissions_of_the_umask(tmp_path):

@@ -5,6 +5,7 @@ files.
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import json
 import logging
@@ -92,6 +93,7 @@ def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterato
     Raises:
         OSError: writing fails, as on a full disk.
     """
+    _take_back_former(path, is_ours)
     new = temporary_of(path)
     former = new.with_suffix(".former")
     new.mkdir(parents=True)
@@ -106,11 +108,21 @@ def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterato
         new.rename(path)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
+        _take_back_former(path, is_ours)
         raise
 
-    if former.is_dir():
+    _take_back_former(path, is_ours)
+
+
+def _take_back_former(path: Path, is_ours: Callable[[Path], bool]) -> None:
+    """Bring what is not ours in replaced folders back to `path`: a kill may have come before."""
+    for former in path.parent.glob(f".{glob.escape(path.name)}.*.former"):
+        if not path.exists():
+            former.rename(path)
+            continue
+
         for file in former.iterdir():
-            if not is_ours(file):
+            if not is_ours(file) and not (path / file.name).exists():
                 file.rename(path / file.name)
         shutil.rmtree(former)
 

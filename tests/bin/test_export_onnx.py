@@ -278,8 +278,12 @@ def test_files_of_two_exports_are_refused_and_one_export_replaces_another(noise)
     folder = noise / "onnx/offline"
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
     (folder / "notes.txt").write_text("mine")
-    assert export(noise, "--runtimes", "wenet", "--chunk_size", 0).returncode == 0
-    assert sorted(path.name for path in folder.glob("*.onnx")) == FILES[:3]
+    (folder / "other.onnx").write_text("mine")
+    (folder / "model.onnx").write_text("of an export for sherpa")
+    done = export(noise, "--runtimes", "wenet", "--chunk_size", 0)
+    assert done.returncode == 0
+    assert "offline/model.onnx: of an earlier export, removed" in done.stderr
+    assert sorted(path.name for path in folder.glob("*.onnx")) == [*FILES[:3], "other.onnx"]
     assert (folder / "notes.txt").read_text() == "mine"
 
     write_model(noise, LETTERS, 16000, words=False, seed=1)

@@ -8,6 +8,7 @@ loaded together.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,10 +17,17 @@ from wenet_uio.files import folder_written_aside
 
 EXPORT_ID = "export_id"
 TOKENS = "tokens.txt"
+NAMES = {
+    TOKENS,
+    *("encoder.onnx", "ctc.onnx", "decoder.onnx", "model.onnx"),
+    *("whisper-encoder.onnx", "whisper-decoder.onnx"),
+}
+"""Files that exports write. Others in the folder are the user's."""
 
 
 def write_folder(path: Path, contents: Mapping[str, bytes], tokens: str | None) -> None:
-    """Write the files of an export in place of those of an earlier one.
+    """Write the files of an export in place of those of an earlier one, and say which of these have
+    no successor.
 
     Files of the user in the folder stay.
 
@@ -30,6 +38,11 @@ def write_folder(path: Path, contents: Mapping[str, bytes], tokens: str | None) 
     Raises:
         OSError: the folder cannot be written; the former one is as it was.
     """
+    gone = sorted(NAMES - {*contents, *([TOKENS] if tokens is not None else [])})
+    for name in gone:
+        if (path / name).exists():
+            print(f"{path / name}: of an earlier export, removed", file=sys.stderr)
+
     export_id = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
     with folder_written_aside(path, is_ours=_is_of_an_export) as folder:
         for name, content in contents.items():
@@ -39,7 +52,7 @@ def write_folder(path: Path, contents: Mapping[str, bytes], tokens: str | None) 
 
 
 def _is_of_an_export(file: Path) -> bool:
-    return file.suffix == ".onnx" or file.name == TOKENS
+    return file.name in NAMES
 
 
 def _stamped(content: bytes, export_id: str) -> bytes:
