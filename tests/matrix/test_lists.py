@@ -390,7 +390,8 @@ def through_check(layout: str, path: str, folder: Path) -> Arrived:
     with opened_for_check(path, "shard" if layout == "tar" else "raw") as (corpus, not_indexed):
         for finding in check_corpus(corpus, not_indexed, Reading()).findings:
             print(f"{finding.key}: {finding.kind}")
-    return through_loader(layout, path, folder)
+    with redirect_stdout(io.StringIO()):  # the check itself must name what is lost
+        return through_loader(layout, path, folder)
 
 
 def through_conversion(layout: str, path: str, folder: Path) -> Arrived:
@@ -432,22 +433,24 @@ TOOLS: dict[str, tuple[Tool, tuple[str, ...]]] = {
 """{name: (the tool, the layouts that it reads)}."""
 
 
-def is_named(spoken: Spoken, oddity: Oddity, output: str, place: str) -> bool:
-    """Whether what a tool printed names an utterance, or the whole list."""
+def is_named(spoken: Spoken, oddity: Oddity, output: str) -> bool:
+    """Whether what a tool printed names an utterance."""
     row_of_parquet = f"_{oddity.corpus.index(spoken):06d}:"
     names = (spoken.name, "_".join(spoken.name.split()), f"{spoken.name}-seg", row_of_parquet)
-    return any(name in output for name in names) or place in output
+    return any(name in output for name in names)
 
 
 def outcome(tool: Tool, layout: str, oddity: Oddity, folder: Path) -> str:
     path = LAYOUTS[layout](folder, oddity)
     printed = io.StringIO()
     arrived: Arrived = []
+    refused = ""
     try:
         with redirect_stdout(printed), redirect_stderr(printed):
             arrived = tool(layout, path, folder)
     except (ValueError, OSError) as error:
         printed.write(str(error))
+        refused = str(error)
 
     output = printed.getvalue()
     cut = 0.05 if layout == "segments" else 0.0
@@ -461,7 +464,9 @@ def outcome(tool: Tool, layout: str, oddity: Oddity, folder: Path) -> str:
     surplus = rest - expected
     if surplus:
         return f"changed: {dict(surplus)}; {output[-300:]}"
-    silent = [spoken.name for spoken in lost if not is_named(spoken, oddity, output, path)]
+    silent = [
+        spoken.name for spoken in lost if not (is_named(spoken, oddity, output) or path in refused)
+    ]
     if silent:
         return f"silent: {silent}; {output[-300:]}"
     return "named" if lost else "arrives"
