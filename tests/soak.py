@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,9 +121,14 @@ class Run:
 
     def trained_to(self, ranks: int, **keys: int) -> None:
         """Train without a fault to the end that the keys name."""
-        code = self.start(ranks, **keys).wait(600)
+        code = self.start(ranks, **keys).wait()
         if code:
-            raise SystemExit(f"the quiet run ended with {code}; see {self.folder}/log")
+            raise SystemExit(f"a run without faults ended with {code}; see {self.folder}/log")
+
+    def follow(self, phase: int, ranks: int, step: int) -> None:
+        """Train a phase without a fault to the step at which the other run ended it."""
+        self.trained_to(ranks, max_steps=step)
+        self.keep_state(phase)
 
 
 def family(process: subprocess.Popen) -> list[psutil.Process]:
@@ -297,10 +303,12 @@ def works_in(process: psutil.Process, folder: Path) -> bool:
         return False
 
 
-def disturbed(run: Run, faults: Faults, seconds: float, every: float) -> list[tuple[int, int]]:
-    """Train with faults; return (ranks, last step) of each phase."""
-    phases: list[tuple[int, int]] = []
-    for ranks in RANKS:
+def disturbed(
+    run: Run, faults: Faults, seconds: float, every: float
+) -> Iterator[tuple[int, int, int]]:
+    """Train with faults; yield (phase, ranks, last step) at the end of each phase."""
+    last_step = 0
+    for phase, ranks in enumerate(RANKS):
         end = time.monotonic() + seconds / len(RANKS)
         process, strike = run.start(ranks), time.monotonic() + every
         while time.monotonic() < end:
@@ -315,13 +323,13 @@ def disturbed(run: Run, faults: Faults, seconds: float, every: float) -> list[tu
             time.sleep(0.1)
 
         stopped(run, process)
-        if run.step == (phases[-1][1] if phases else 0):
+        if run.step == last_step:
             # A phase of faults alone: it takes one step in peace.
             run.trained_to(ranks, max_steps=run.step + 1)
-        run.keep_state(len(phases))
-        phases.append((ranks, run.step))
 
-    return phases
+        run.keep_state(phase)
+        last_step = run.step
+        yield phase, ranks, last_step
 
 
 def epoch_of(run: Run) -> int:
@@ -392,34 +400,41 @@ def packed(store: Path, folder: Path, utterances: int) -> None:
 
 def soak(folder: Path, minutes: float, seed: int, every: float, kinds: Sequence[str]) -> int:
     """Run both trainings; print what happened. Returns the exit status."""
-    utterances, store, source = 22, folder / "store", folder / "source"
+    utterances, source = 22, folder / "source"
+    store, quiet_store = folder / "store", folder / "quiet_store"
     store.mkdir()
     source.mkdir()
     write_corpus(source)
     packed(store, source, utterances)
-    with serving(store) as server:
+    shutil.copytree(store, quiet_store)
+
+    with (
+        serving(store) as server,
+        serving(quiet_store) as quiet_server,
+        ThreadPoolExecutor(1) as beside,
+    ):
         # Workers read ahead, and the operator would note keys of batches that are not trained.
         run, quiet = Run(folder / "disturbed", 1), Run(folder / "quiet", 0)
-        for one in (run, quiet):
-            written(one.folder, store, server.url)
+        written(run.folder, store, server.url)
+        written(quiet.folder, quiet_store, quiet_server.url)
+        config = yaml.safe_load((quiet.folder / "train.yaml").read_text())
+        config["dataset_conf"]["operators"] = [{"use": "tests.soak:Note", "after": "decode"}]
+        (quiet.folder / "train.yaml").write_text(yaml.safe_dump(config))
 
         faults = Faults(run, server, store, seed, kinds)
-        phases = disturbed(run, faults, 60 * minutes, every)
+        phases, followed = [], []
+        for phase in disturbed(run, faults, 60 * minutes, every):
+            phases.append(phase)
+            followed.append(beside.submit(quiet.follow, *phase))
         server.fault = None
         last = epoch_of(run) + 2
         run.trained_to(RANKS[-1], max_epoch=last)
-
-        operators = [{"use": "tests.soak:Note", "after": "decode"}]
-        config = yaml.safe_load((quiet.folder / "train.yaml").read_text())
-        config["dataset_conf"]["operators"] = operators
-        (quiet.folder / "train.yaml").write_text(yaml.safe_dump(config))
-        for number, (ranks, step) in enumerate(phases):
-            quiet.trained_to(ranks, max_steps=step)
-            quiet.keep_state(number)
+        for future in followed:
+            future.result()
         quiet.trained_to(RANKS[-1], max_epoch=last)
 
     problems = differences(run, quiet, utterances, last)
-    steps = ", ".join(f"{ranks} ranks to step {step}" for ranks, step in phases)
+    steps = ", ".join(f"{ranks} ranks to step {step}" for _, ranks, step in phases)
     print(f"{sum(faults.done.values())} faults ({dict(faults.done)}); {steps}")
     for problem in problems:
         print(f"error: {problem}")
