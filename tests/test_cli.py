@@ -1,6 +1,7 @@
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import namedtuple
@@ -8,17 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.cli import listed, run
+from wenet_uio.cli import run
 
-
-def test_all_of_a_few_items_are_listed():
-    assert listed(["a", "b"], 2) == "a, b"
-    assert listed([], 2) == ""
-
-
-def test_the_first_of_many_items_are_listed_and_the_others_counted():
-    assert listed(dict.fromkeys("abcd"), 2) == "a, b and 2 more"
-    assert listed(["a", "b", "c"], 1, "; ") == "a and 2 more"
+ROOT = Path(__file__).parents[1]
 
 
 def test_nothing_that_a_command_prints_has_a_password_or_signature(tmp_path):
@@ -89,3 +82,31 @@ def test_full_shared_memory_is_named_with_the_option_of_docker(capsys, monkeypat
     assert "error: x: No space left" in said_of(
         OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x"), capsys
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "tools/check_data.py",
+        "tools/make_raw_list.py",
+        "wenet_uio.bin.train",
+        "wenet_uio.bin.launch",
+    ],
+)
+def test_ctrl_c_while_a_command_imports_its_libraries_prints_nothing(command, tmp_path):
+    # The first import of torch or numpy, wherever it is, meets the signal.
+    (tmp_path / "torch.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    (tmp_path / "numpy.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    name = [command] if command.endswith(".py") else ["-m", command]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, *name, "--help"], env=environment, cwd=ROOT, capture_output=True
+    )
+    assert done.returncode in (130, -signal.SIGINT)
+    assert done.stdout == done.stderr == b""
+
+
+def test_an_error_while_a_command_imports_its_libraries_has_a_stack_trace(tmp_path):
+    script = "import wenet_uio.cli\nraise RuntimeError('odd')"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert "Traceback" in done.stderr

@@ -20,9 +20,11 @@ import json
 import os
 import sys
 
+from wenet_uio.cli import run
+
+# isort: split
 import torch
 
-from wenet_uio.cli import run
 from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.reader import BatchReader

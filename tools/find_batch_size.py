@@ -16,9 +16,11 @@ gets that limit. --memory is the memory of one rank, without its data workers.
 
 import argparse
 
+from wenet_uio.cli import run
+
+# isort: split
 import torch
 
-from wenet_uio.cli import run
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_filtered

@@ -12,9 +12,11 @@ import argparse
 import json
 import sys
 
+from wenet_uio.cli import run
+
+# isort: split
 import torch
 
-from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.dataset import build_loader

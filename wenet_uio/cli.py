@@ -1,57 +1,32 @@
-"""What all commands share: one-line errors, warnings that come once, and short lists of many
-findings.
+"""Run a command: one-line errors, exit statuses, and Ctrl-C without a stack trace.
+
+Commands alone import this module. It changes what an interrupt prints from then on, so that Ctrl-C
+is quiet while a command still imports its libraries.
 """
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
-import shutil
 import sys
-from collections.abc import Callable, Collection
-from functools import cache
-from itertools import islice
-from pathlib import Path
+from collections.abc import Callable
+from types import TracebackType
 from typing import TextIO, cast
 
+from wenet_uio.failures import AGAIN, NO_SHARED_MEMORY, StartAgainError, is_shared_memory_full
 from wenet_uio.printable import PrintableStream
 from wenet_uio.uris import ShownStream
 
-log = logging.getLogger(__name__)
 
-AGAIN = os.EX_TEMPFAIL
-"""Exit status 75: the same command continues if it is started again."""
-SHARED_MEMORY = "/dev/shm"
-"""File system through which processes share memory and semaphores."""
-NO_SHARED_MEMORY = (
-    f"{SHARED_MEMORY} is full, through which worker processes hand over their results: make it "
-    "larger (docker run "
-    "--shm-size 8g, or --ipc host), or use fewer workers, a lower --prefetch or smaller batches"
-)
+def _show_failure(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Show the stack trace of an error, and nothing for Ctrl-C."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
 
 
-class StartAgainError(ValueError):
-    """An expected failure that does not occur again if the same command is started again."""
-
-
-def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
-    """Return the first `most` items, followed by the number of the others: `a, b, c and 4 more`."""
-    first = separator.join(islice(items, most))
-    return f"{first} and {len(items) - most} more" if len(items) > most else first
-
-
-@cache
-def warn_once(message: str) -> None:
-    """Log a message that would otherwise come again and again, from each stream or each reading of
-    a file.
-    """
-    log.warning("%s", message)
-
-
-def is_shared_memory_full(needed: int = 1 << 16) -> bool:
-    """Tell whether less than `needed` bytes are free in the file system of shared memory."""
-    return Path(SHARED_MEMORY).is_dir() and shutil.disk_usage(SHARED_MEMORY).free < needed
+sys.excepthook = _show_failure
 
 
 def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:

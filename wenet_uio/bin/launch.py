@@ -27,8 +27,8 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import get_args_parser, run
 
-from wenet_uio.cli import AGAIN
 from wenet_uio.crashes import has_crashed
+from wenet_uio.failures import AGAIN
 from wenet_uio.train.distributed import LAUNCHER
 
 INTERVAL = 1.0

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wenet_uio.cli import warn_once
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.nemo_loader import data_of, without_null
 from wenet_uio.config.nemo_tokenizer import tokenizer_keys
 from wenet_uio.config.yaml_file import read_yaml
+from wenet_uio.messages import warn_once
 
 LOADERS = ("train_ds", "validation_ds", "test_ds")
 OTHER_NAMES = {"training_ds": "train_ds"}

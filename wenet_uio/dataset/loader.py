@@ -13,7 +13,6 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from wenet_uio.cli import warn_once
 from wenet_uio.dataset.cursor import Cursor, Work, works
 from wenet_uio.dataset.filled_batches import AllBatches, FilledBatches
 from wenet_uio.dataset.formats.errors import ListError
@@ -24,6 +23,7 @@ from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.storage.prefetch import Prefetch
 from wenet_uio.dataset.types import Batch, CollatedBatch, SampleRef
 from wenet_uio.dataset.workers import Workers
+from wenet_uio.messages import warn_once
 
 LEAST_BAD = 10
 """Bad samples that never stop a run, however small its corpus."""

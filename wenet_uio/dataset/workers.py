@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from wenet_uio.cli import NO_SHARED_MEMORY, is_shared_memory_full
 from wenet_uio.crashes import be_careful, described, has_crashed
 from wenet_uio.dataset.batch_memory import SharedMemoryError
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Batch
+from wenet_uio.failures import NO_SHARED_MEMORY, is_shared_memory_full
 
 DYING = 0.2
 """Seconds in which a process ends whose pipes are closed already."""

@@ -9,13 +9,13 @@ from functools import partial
 from typing import NamedTuple
 
 from wenet_uio.audio.encoding import encode_audio
-from wenet_uio.cli import listed
 from wenet_uio.crashes import careful
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import SampleRef, SkipSample
 from wenet_uio.diagnose.findings import LOSSES, SUSPECTS, Finding, Report
 from wenet_uio.diagnose.histogram import LogHistogram
 from wenet_uio.files import written_aside
+from wenet_uio.messages import listed
 from wenet_uio.pages import data_uri, render
 
 NAMED = 10

@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch.nn.functional import linear
 
-from wenet_uio.cli import warn_once
+from wenet_uio.messages import warn_once
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 """{name: type that autocast takes, or None}."""

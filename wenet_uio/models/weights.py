@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from wenet_uio.cli import listed
+from wenet_uio.messages import listed
 from wenet_uio.models.lora import is_lora
 
 NAMED = 3

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
-from wenet_uio.cli import listed
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
+from wenet_uio.messages import listed
 from wenet_uio.prepare.audio_headers import inside_audio, read_headers
 from wenet_uio.prepare.embedded import place_of, write_audio
 from wenet_uio.prepare.kaldi_tables import (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
-from wenet_uio.cli import listed
+from wenet_uio.messages import listed
 from wenet_uio.scoring.bootstrap import LEVEL, compare, interval
 from wenet_uio.scoring.wer import Counts, Pair, align
 from wenet_uio.scoring.words import WordRules, script_of

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from wenet_uio.cli import listed
+from wenet_uio.messages import listed
 from wenet_uio.options import add_options, option, values_of
 from wenet_uio.search.context_graph import ContextGraph, tokenize_phrases
 from wenet_uio.search.language_model import LanguageModel

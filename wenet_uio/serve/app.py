@@ -16,7 +16,7 @@ from aiohttp import web
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.cli import listed
+from wenet_uio.messages import listed
 from wenet_uio.search.live import LiveStream, advance
 from wenet_uio.serve.access import bearer, check_origin, check_token, is_allowed
 from wenet_uio.serve.engine import Engine

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage] # no __all__
 
-from wenet_uio.cli import AGAIN, StartAgainError
+from wenet_uio.failures import AGAIN, StartAgainError
 
 MOST_WORKERS = 8
 """Most data workers of a rank with `--num_workers auto`; more would mostly be idle."""

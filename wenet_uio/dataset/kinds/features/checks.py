@@ -6,13 +6,13 @@ from typing import get_args
 
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
-from wenet_uio.cli import warn_once
 from wenet_uio.config.dataset import DatasetConf, Place
 from wenet_uio.dataset.chain.waveform_augment import PLACES
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import AudioUtterance, SampleRef
+from wenet_uio.messages import warn_once
 
 _STEPS: tuple[Place, ...] = get_args(Place)
 WAVEFORM_PLACES: tuple[Place, ...] = tuple(
