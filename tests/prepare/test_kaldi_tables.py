@@ -69,7 +69,17 @@ def test_utterances_come_in_the_order_of_the_text(tables, capsys):
         *tables(wav_scp="a /a.wav\nb /b.wav\nc /c.wav\n", text="b  two words\na one\n")
     )
     assert lines == [RawLine("b", "/b.wav", "two words"), RawLine("a", "/a.wav", "one")]
-    assert "1 utterance(s) without text" in capsys.readouterr().err
+    told = "wav_scp: 1 utterance(s) without text in "
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("keys", [list("abcde"), list("edcba")])
+def test_the_first_utterances_without_text_are_named(tables, capsys, keys):
+    wav_scp = "".join(f"{key} /{key}.wav\n" for key in [*keys[:2], "x", *keys[2:]])
+    wav_scp, text = tables(wav_scp=wav_scp, text="x one\n")
+    assert [line.key for line in read_utterances(wav_scp, text)] == ["x"]
+    told = f"{wav_scp}: 5 utterance(s) without text in {text} are left out: {', '.join(keys[:3])}"
+    assert f"{told} and 2 more\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

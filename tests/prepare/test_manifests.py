@@ -5,9 +5,13 @@ from pathlib import Path
 import pytest
 import soundfile
 
+from tests.support.data.nemo_sets import convert
+from tests.support.data.tars import everything
+from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.executor import Executor
+from wenet_uio.prepare.extraction import extract, read_samples
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
 from wenet_uio.prepare.readers import READERS
 
@@ -135,6 +139,71 @@ def test_missing_audio_is_named_whatever_the_target(make_utterances, tmp_path, f
             str(tmp_path / "source"), form, str(tmp_path / "out.jsonl"), to, Executor()
         )
     assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("form", ["raw", "nemo", "tsv", "csv"])
+def test_a_missing_relative_path_is_named_in_the_folder_of_the_manifest(
+    tmp_path, monkeypatch, form
+):
+    folder, other = tmp_path / "set", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    row = {"audio_filepath": "wav/gone.wav", "text": "a", "duration": 1.0}
+    tables = {"tsv": "path\ttext\nwav/gone.wav\ta\n", "csv": "path,text\nwav/gone.wav,a\n"}
+    (folder / "source").write_text(tables.get(form, json.dumps(row) + "\n"))
+    monkeypatch.chdir(other)
+    with pytest.raises(ListError, match=f"not found: {folder}/wav/gone.wav$"):
+        convert_manifest("../set/source", form, "out", "raw", Executor())
+
+
+def test_a_missing_path_of_kaldi_is_named_in_the_working_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "wav.scp").write_text("a wav/gone.wav\n")
+    (folder / "text").write_text("a b\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ListError, match=f"not found: {tmp_path}/wav/gone.wav$"):
+        convert_manifest("set", "kaldi", "out", "raw", Executor())
+
+
+def test_a_manifest_of_tars_says_how_the_tars_are_read_and_unpacked(
+    make_utterances, tmp_path, monkeypatch
+):
+    lines = make_utterances(4)
+    WRITERS["nemo"](lines, str(tmp_path / "m.json"), Executor())
+    assert convert(tmp_path / "m.json", tmp_path / "set", shards=2) == 0
+    manifest = tmp_path / "set" / "tarred_audio_manifest.json"
+    target = str(tmp_path / "out.list")
+    with pytest.raises(ListError, match=r"4 audio file\(s\) not found: .*NeMo's tars") as raised:
+        convert_manifest(str(manifest), None, target, "raw", Executor())
+
+    assert f"`{tmp_path}/set/audio_{{0..511}}.tar`, a tab and `{manifest}`" in str(raised.value)
+    (tmp_path / "data.list").write_text(f"{tmp_path}/set/audio_{{0..1}}.tar\t{manifest}\n")
+    corpus = open_list(str(tmp_path / "data.list"), "shard")
+    assert (len(everything(corpus)), corpus.bad) == (4, [])
+
+    assert f"unpack each tar: tools/extract_shard.py TAR --to {tmp_path}/set" in str(raised.value)
+    for tar in (tmp_path / "set").glob("*.tar"):
+        for sample in read_samples(str(tar)):
+            extract(sample, tmp_path / "set")
+    assert convert_manifest(str(manifest), None, target, "raw", Executor()) == 4
+
+
+def test_a_manifest_without_shard_ids_in_a_folder_beside_the_tars_is_known_too(tmp_path):
+    manifest = tmp_path / "sharded_manifests" / "manifest_0.json"
+    manifest.parent.mkdir()
+    manifest.write_text(json.dumps({"audio_filepath": "a-sub1.wav", "text": "a"}) + "\n")
+    (tmp_path / "audio_0.tar").touch()
+    with pytest.raises(ListError, match="NeMo's tars") as raised:
+        convert_manifest(str(manifest), None, str(tmp_path / "out"), "raw", Executor())
+    assert "unpack" not in str(raised.value)  # an entry is a part of a member
+
+
+def test_a_manifest_of_files_has_no_word_of_tars(tmp_path):
+    (tmp_path / "m.json").write_text('{"audio_filepath": "gone.wav", "text": "a"}\n')
+    (tmp_path / "backup.tar").touch()
+    with pytest.raises(ListError, match="gone.wav$"):
+        convert_manifest(str(tmp_path / "m.json"), None, str(tmp_path / "out"), "raw", Executor())
 
 
 def test_a_wav_that_is_cut_short_is_named_where_its_length_is_needed(make_utterances, tmp_path):

@@ -131,8 +131,8 @@ def read_utterances(
 ) -> list[RawLine]:
     """Read utterances with audio and text, in the order of `text`.
 
-    Utterances that have audio but no text are left out; stderr says how many, and how many texts
-    have characters that nobody sees. With `utt2lang`, each has the field `language`.
+    Utterances that have audio but no text are left out; stderr counts them and names the first.
+    It also says how many texts have characters that nobody sees. With `utt2lang`, each has the field `language`.
 
     Raises:
         ListError: a text has no audio or no language; also the errors of `read_audio_lines`.
@@ -147,10 +147,12 @@ def read_utterances(
             "text or add the audio"
         )
 
-    silent = len(lines) - len(texts)
-    if silent:
+    if len(lines) > len(texts):
+        without_text = [key for key in lines if key not in texts]
         print(
-            f"{source}: {silent} utterance(s) without text in {text} are left out", file=sys.stderr
+            f"{source}: {len(without_text)} utterance(s) without text in {text} are left out: "
+            f"{listed(without_text, NAMED)}",
+            file=sys.stderr,
         )
 
     tell_odd_texts(text, texts.items())

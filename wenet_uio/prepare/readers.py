@@ -26,6 +26,8 @@ from wenet_uio.text.table import numbered_lines
 
 HUB_TABLE = "metadata.jsonl"
 """Name of the table that Hugging Face's folders of audio have."""
+RELATIVE_TO_FILE = frozenset({"raw", "nemo", "tsv", "csv"})
+"""Forms whose relative paths of audio may be relative to their file."""
 KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "language"}
 """Kaldi tables with one field of each utterance, by the name of the field in `RawLine.extra`."""
 
