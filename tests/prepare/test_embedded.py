@@ -11,6 +11,7 @@ from wenet_uio.executor import Executor
 from wenet_uio.prepare.corpus_parts import Recording
 from wenet_uio.prepare.embedded import read_parquet, with_audio, write_audio
 from wenet_uio.prepare.manifests import convert_manifest
+from wenet_uio.prepare.readers import READERS
 
 
 def test_audio_is_written_inside_its_folder_whatever_the_keys_are(tmp_path):
@@ -79,3 +80,30 @@ def test_the_column_of_several_columns_of_texts_is_named(tmp_path, capsys):
         assert line.text == text
     told = f"{tmp_path}/t.parquet: the column sentence has the texts; --text_field transcription takes another column\n"
     assert capsys.readouterr().out == told
+
+
+@pytest.mark.parametrize("form", ["raw", "nemo", "kaldi", "lhotse"])
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"offset": 0.1, "duration": 0.2},
+        {"start": 0.1, "end": 0.2},
+        {"start": 0.1},
+        {"begin": 0.1, "end": 0.2},
+        {"start_time": 0.1, "end_time": 0.2},
+    ],
+)
+def test_columns_of_times_cut_nothing_in_any_list_and_that_is_said(tmp_path, capsys, form, times):
+    if form == "lhotse":
+        pytest.importorskip("lhotse")
+    audio = {"bytes": wav(0.4), "path": "a.wav"}
+    write_table(tmp_path / "t.parquet", [{"audio": audio, "text": "a", **times}], 1)
+    target = str(tmp_path / {"kaldi": "kaldi", "lhotse": "o.jsonl.gz"}.get(form, "o.list"))
+    assert convert_manifest(str(tmp_path / "t.parquet"), None, target, form, Executor()) == 1
+
+    (line,) = READERS[form](target)
+    assert (line.start, line.end) == (0.0, None)
+    assert line.extra.get("duration", 0.4) == 0.4
+    told = capsys.readouterr().err
+    assert f"{' and '.join(times)} cut" in told
+    assert "nothing: the audio of a row is taken whole" in told

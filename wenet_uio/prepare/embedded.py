@@ -7,14 +7,15 @@ is the column `audio` of row 12 in row group 3.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.formats.rows import audio_column, line_of_row
+from wenet_uio.dataset.formats.rows import audio_column, line_of_row, times_of, uncut_note
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.dataset.storage import parquet_file
 from wenet_uio.dataset.storage.versions import StorageError
@@ -27,6 +28,8 @@ SUFFIX = ".parquet"
 PLACE = re.compile(rf"(.*(?i:{re.escape(SUFFIX)}))/(\d+)\.tar/(\d+)\.(.*)\.(\w+)")
 
 
+CUTTING = frozenset({"start", "end", "offset"})
+"""Fields with which a line of a list is a segment."""
 UNKNOWN = "wav"
 """Suffix of audio whose row states no path."""
 
@@ -40,6 +43,23 @@ class Place(NamedTuple):
     column: str
     suffix: str
     """Of the audio."""
+
+
+@dataclass
+class _Findings:
+    """What the rows of parquet files have, over all files."""
+
+    columns: set[str] = field(default_factory=set)
+    times: dict[str, None] = field(default_factory=dict)
+    """Columns that state times of segments, in their order."""
+    without_text: list[str] = field(default_factory=list)
+    """Place and reason of each row without a text."""
+
+    def tell(self, path: str) -> None:
+        """Print on stderr what is left out."""
+        if self.times:
+            print(uncut_note(path, self.times, are_fields=False), file=sys.stderr)
+        tell_left_out(f"{path}: rows without a text", self.without_text)
 
 
 def place_of(wav: str | Path) -> Place | None:
@@ -72,19 +92,18 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
 
     parts = _parts(files, Path(path))
     rows_with_audio: list[tuple[str, RawLine]] = []
-    without_text: list[str] = []
-    columns: set[str] = set()
+    findings = _Findings()
 
     for file, part in zip(files, parts, strict=True):
         extra = {"part": part} if part else {}
-        rows = _lines_of_file(file, text_field, without_text, columns)
+        rows = _lines_of_file(file, text_field, findings)
         rows_with_audio += [(wav, replace(line, extra=line.extra | extra)) for wav, line in rows]
 
-    if without_text and not rows_with_audio:
-        raise ListError(without_text[0])
+    if findings.without_text and not rows_with_audio:
+        raise ListError(findings.without_text[0])
 
-    tell_left_out(f"{path}: rows without a text", without_text)
-    tell_text_column(path, columns, text_field)
+    findings.tell(path)
+    tell_text_column(path, findings.columns, text_field)
     lines = with_distinct_keys([line for _, line in rows_with_audio])
     return [
         replace(line, wav=wav, is_named_by_audio=False)
@@ -119,12 +138,9 @@ def _part(file: Path, folder: Path) -> str | None:
 
 
 def _lines_of_file(
-    file: Path, text_field: str | None, bad: list[str], columns: set[str]
+    file: Path, text_field: str | None, findings: _Findings
 ) -> list[tuple[str, RawLine]]:
-    """Return the place of the audio and line of each row with a text.
-
-    `bad` gets the reasons of other rows, `columns` the names of the columns.
-    """
+    """Return the place of the audio and line of each row with a text; add to the findings."""
     lines = []
     with file.open("rb") as opened:
         try:
@@ -139,7 +155,7 @@ def _lines_of_file(
             )
 
         for part, rows in enumerate(groups):
-            columns.update(*rows[:1])
+            findings.columns.update(*rows[:1])
             for row, values in enumerate(rows):
                 place = f"{file.absolute()}/{part}.tar/{row:06d}.{audio}"
                 name = f"{file.stem}_{part}_{row:06d}"
@@ -148,13 +164,29 @@ def _lines_of_file(
                     if not line.text.strip():
                         raise ListError("its text is empty")
                 except ListError as error:
-                    bad.append(f"{file}: {name}: {error}")
+                    findings.without_text.append(f"{file}: {name}: {error}")
                     continue
 
+                times = times_of(values)
+                findings.times.update(dict.fromkeys(times))
+                line = _without_times(line, times)
                 suffix = line.wav.rpartition(".")[2].lower()
                 lines.append((f"{place}.{suffix if suffix in AUDIO_SUFFIXES else UNKNOWN}", line))
 
     return lines
+
+
+def _without_times(line: RawLine, times: Sequence[str]) -> RawLine:
+    """Return the line without fields that would cut its audio in a list.
+
+    A duration after a start is that of a segment, and need not be that of the audio.
+    """
+    extra = {
+        name: value
+        for name, value in line.extra.items()
+        if name not in CUTTING and not (name == "duration" and name in times)
+    }
+    return replace(line, extra=extra)
 
 
 def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]:

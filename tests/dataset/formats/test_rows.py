@@ -256,10 +256,52 @@ def test_importing_the_data_layer_imports_no_package_of_a_container():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_columns_of_times_cut_nothing_and_that_is_said(lines, tmp_path, caplog):
-    rows = [{**row_of(line), "start": 0.1, "end": 0.2} for line in lines[:3]]
-    write_table(tmp_path / "timed.parquet", rows, 2)
-    (tmp_path / "data.list").write_text(f"{tmp_path}/timed.parquet\n")
-    corpus = open_list(str(tmp_path / "data.list"), "shard")
-    assert [utterance.end for utterance in everything(corpus)] == [None] * 3
-    assert "the columns start and end are fields of the samples and cut nothing" in caplog.text
+def of_timed_rows(lines, folder, *times, rows_per_group=2):
+    """The corpus of a parquet file whose rows have columns of times."""
+    rows = [{**row_of(line), **columns} for line, columns in zip(lines, times, strict=False)]
+    write_table(folder / "timed.parquet", rows, rows_per_group)
+    (folder / "data.list").write_text(f"{folder}/timed.parquet\n")
+    return open_list(str(folder / "data.list"), "shard")
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [
+        ({"start": 0.1, "end": 0.2}, "columns start and end are fields of the samples and cut"),
+        ({"end": 0.2, "start": 0.1}, "columns end and start are fields of the samples and cut"),
+        ({"start": 0.1}, "column start is a field of the samples and cuts"),
+        ({"end": 0.2}, "column end is a field of the samples and cuts"),
+        ({"duration": 0.2, "offset": 0.1}, "columns offset and duration are fields of the"),
+        ({"begin": 0.1, "end": 0.2}, "columns begin and end are fields of the samples and cut"),
+        ({"start_time": "0.1", "end_time": "0.2"}, "columns start_time and end_time are fields"),
+        ({"start": 1, "end": 2, "duration": 1}, "columns start, end and duration are fields"),
+    ],
+)
+def test_columns_of_times_cut_nothing_and_that_is_said(lines, tmp_path, caplog, times, told):
+    corpus = of_timed_rows(lines, tmp_path, *[times] * 3)
+    assert [(sample.start, sample.end) for sample in everything(corpus)] == [(0.0, None)] * 3
+    messages = [message for message in caplog.messages if "taken whole" in message]
+    (message,) = messages  # once for the two row groups
+    assert message.startswith(f"{tmp_path}/timed.parquet: the {told} ")
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"start": None, "end": None},
+        {"start": float("nan"), "end": float("nan")},
+        {"offset": None, "duration": 2.0},
+        {"duration": 0.3},
+        {"start": "", "end_time": "2026-11-25T10:00:00"},
+    ],
+)
+def test_columns_without_a_time_are_not_told(lines, tmp_path, caplog, times):
+    corpus = of_timed_rows(lines, tmp_path, *[times] * 3)
+    assert len(everything(corpus)) == 3
+    assert "taken whole" not in caplog.text
+
+
+def test_times_of_a_later_row_only_are_told_too(lines, tmp_path, caplog):
+    nothing = {"start": None, "end": None}
+    of_timed_rows(lines, tmp_path, nothing, nothing, {"start": 0.1, "end": None})
+    assert "the column start is a field of the samples and cuts nothing" in caplog.text

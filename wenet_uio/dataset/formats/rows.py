@@ -15,7 +15,8 @@ other files.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping, Sequence
+import math
+from collections.abc import Collection, Container, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -33,7 +34,10 @@ AUDIO_COLUMNS = (
 """Names of a column of audio, or of the path of the audio, preferred ones first."""
 TEXT_COLUMNS = ("text", "txt", "sentence", "transcript", "transcription")
 """Names of a column of text, preferred ones first."""
-TIMES = {"start", "end"}
+STARTS = ("start", "offset", "begin", "start_time")
+"""Names of a column that may be the start of a segment."""
+ENDS = ("end", "end_time")
+"""Names of a column that may be the end of a segment."""
 KEY_COLUMNS = ("key", "id", "utt_id", "utterance")
 
 Columns = dict[str, Member]
@@ -57,13 +61,18 @@ def find_rows(
         rows.setdefault(number, {})[column] = member
 
     samples, bad = [], []
+    times: dict[str, None] = {}
     for number, columns in rows.items():
         name = f"{_name_of(part)}_{int(number):06d}"
         try:
             values = json.loads(read(columns.pop("json")))
             samples.append(_sample(name, values, columns, layout))
+            times.update(dict.fromkeys(times_of(values)))
         except (ListError, ValueError, KeyError) as error:
             bad.append((name, str(error)))
+
+    if times:
+        warn_once(uncut_note(str(PurePosixPath(without_query(part)).parent), times))
 
     lines = with_distinct_keys([sample.line for sample in samples])
     return [sample._replace(line=line) for sample, line in zip(samples, lines, strict=True)], bad
@@ -79,15 +88,47 @@ def _sample(name: str, values: dict[str, Any], columns: Columns, layout: Layout)
     audio = audio_column(list(columns), layout.audio_field)
     if audio not in columns:
         raise ListError(f"no audio in its row (columns: {', '.join([*columns, *values])})")
-    if values.keys() >= TIMES:
-        # Whether they are times in this audio, or in a recording that it was cut from, is not
-        # known.
-        warn_once(
-            f"{name.rpartition('_')[0]}: the columns start and end are fields of the samples and cut "
-            "nothing: the audio of a row is taken whole"
-        )
     line = line_of_row(name, audio, values, layout.text_field)
     return FoundSample(line, columns[audio], None)
+
+
+def times_of(values: Mapping[str, Any]) -> list[str]:
+    """Return the columns of a row that state times of a segment, in the order of the row."""
+    stated = [name for name in values if name in STARTS + ENDS and _is_time(values[name])]
+    if any(name in STARTS for name in stated) and _is_time(values.get("duration")):
+        stated.append("duration")
+    return stated
+
+
+def uncut_note(file: str, columns: Collection[str], are_fields: bool = True) -> str:
+    """Say that columns of times cut nothing.
+
+    Whether they are times in the audio of a row, or in a recording that it was cut from, is not
+    known.
+
+    Args:
+        are_fields: the samples keep them as fields.
+    """
+    *others, last = columns
+    if others:
+        named = f"columns {', '.join(others)} and {last}"
+        fate = "are fields of the samples and cut" if are_fields else "cut"
+    else:
+        named = f"column {last}"
+        fate = "is a field of the samples and cuts" if are_fields else "cuts"
+
+    return f"{file}: the {named} {fate} nothing: the audio of a row is taken whole"
+
+
+def _is_time(value: Any) -> bool:
+    """Tell whether a value is a number. Tables of pandas have NaN where there is none."""
+    if not isinstance(value, (int, float, str)) or isinstance(value, bool):
+        return False
+
+    try:
+        return math.isfinite(float(value))
+    except (ValueError, OverflowError):
+        return False
 
 
 def audio_column(columns: Sequence[str], audio_field: str | None) -> str | None:
