@@ -154,6 +154,38 @@ def test_links_stand_for_their_targets_and_broken_links_are_reported(tmp_path):
     assert "a link to /elsewhere/a.txt, which is not in the tar" in bad[0][1]
 
 
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+def test_links_in_a_circle_are_named_as_such(tmp_path, kind):
+    path = write(tmp_path / "a.tar", ["a.txt"])
+    ring = [f"ring{number}.txt" for number in range(50)]
+    with tarfile.open(path, "a") as tar:
+        for name, target in [
+            ("one.txt", "two.txt"),
+            ("two.txt", "one.txt"),
+            ("self.txt", "self.txt"),
+            ("into.txt", "one.txt"),
+            ("broken.txt", "lost.txt"),
+            ("lost.txt", "nowhere.txt"),
+            *zip(ring, [*ring[1:], "a.txt"], strict=True),
+        ]:
+            tar.addfile(link(name, target, kind))
+
+    members, bad = read_members(path)
+    reasons = dict(bad)
+    assert reasons["one.txt"] == "a link to two.txt, which leads back to this link"
+    assert reasons["two.txt"] == "a link to one.txt, which leads back to this link"
+    assert reasons["self.txt"] == "a link to self.txt, which leads back to this link"
+    circle = "behind which more than 40 links follow each other, or lead in a circle"
+    assert reasons["into.txt"] == f"a link to one.txt, {circle}"
+    broken = "a link to lost.txt, which leads to nowhere.txt, which is not in the tar"
+    assert reasons["broken.txt"] == broken
+    assert reasons["lost.txt"] == "a link to nowhere.txt, which is not in the tar"
+    # As in Linux, 40 links may follow each other.
+    assert [name for name in ring if name in reasons] == ring[:10]
+    assert reasons["ring0.txt"] == f"a link to ring1.txt, {circle}"
+    assert [member.name for member in members] == ["a.txt", *ring[10:]]
+
+
 def test_a_sparse_member_is_refused_by_name(tmp_path):
     path = write(tmp_path / "a.tar", ["a.txt"])
     with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as tar:

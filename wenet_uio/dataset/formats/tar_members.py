@@ -201,31 +201,35 @@ def _without_links(headers: list[Member | Header], bad: list[tuple[str, str]]) -
             continue
 
         target = _target(item, by_name)
-        if target is not None and target.name == plain_name(item.name):
-            continue
-        if target is None:
-            bad.append(
-                (
-                    plain_name(item.name),
-                    f"a link to {_printable(item.link)}, which is not in the tar",
-                )
-            )
-        else:
+        if isinstance(target, str):
+            bad.append((plain_name(item.name), f"a link to {_printable(item.link)}, {target}"))
+        elif target.name != plain_name(item.name):
             members.append(target._replace(name=plain_name(item.name), target=target.name))
 
     return members
 
 
-def _target(link: Header, by_name: dict[str, Member | Header]) -> Member | None:
-    """Return the member that a chain of links leads to; None if there is none."""
-    item: Member | Header | None = link
+def _target(link: Header, by_name: dict[str, Member | Header]) -> Member | str:
+    """Return the member that a chain of links leads to, or why it leads to none."""
+    item = link
     for _ in range(MOST_LINKS):
-        if not isinstance(item, Header):
-            break
         folder = posixpath.dirname(item.name) if item.kind == LINKS[1:] else ""
-        item = by_name.get(plain_name(posixpath.normpath(posixpath.join(folder, item.link))))
+        target = by_name.get(plain_name(posixpath.normpath(posixpath.join(folder, item.link))))
+        if isinstance(target, Member):
+            return target
+        if target is None:
+            return "which is not in the tar" if item is link else _lost_behind(item)
+        if target is link:
+            return "which leads back to this link"
 
-    return item if isinstance(item, Member) else None
+        item = target
+
+    return f"behind which more than {MOST_LINKS} links follow each other, or lead in a circle"
+
+
+def _lost_behind(last: Header) -> str:
+    """Describe a chain of links whose last one has no target."""
+    return f"which leads to {_printable(last.link)}, which is not in the tar"
 
 
 def plain_name(name: str) -> str:
