@@ -1,10 +1,15 @@
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import wenet_uio
+from tests.support.storage.servers import serving
+from wenet_uio.cli import warn_once
+from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.storage import settings
+from wenet_uio.prepare.list_making import make_shard_list
 
 
 @pytest.fixture(autouse=True)
@@ -109,3 +114,54 @@ def test_a_deadline_that_is_no_time_is_refused_with_the_variable(monkeypatch, te
     monkeypatch.setenv("WENET_UIO_DEADLINE", text)
     with pytest.raises(ValueError, match=f"WENET_UIO_DEADLINE is '{text}'; expected a time"):
         settings.deadline()
+
+
+@pytest.mark.parametrize("text", ["1e19", "1e300h", "100000001"])
+def test_a_deadline_beyond_years_is_capped_and_that_is_said(monkeypatch, caplog, text):
+    warn_once.cache_clear()
+    monkeypatch.setenv("WENET_UIO_DEADLINE", text)
+    assert settings.deadline() == settings.deadline() == 1e8
+    told = f"WENET_UIO_DEADLINE is '{text}', more than 1e+08 s; 1e+08 s (three years) are taken"
+    assert caplog.text.count(told) == 1
+
+
+def test_a_deadline_of_years_is_taken_as_it_is(monkeypatch, caplog):
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "1e8")
+    assert settings.deadline() == 1e8
+    assert not caplog.messages
+
+
+WRONG = {
+    "WENET_UIO_DEADLINE": ("soon", "WENET_UIO_DEADLINE is 'soon'; expected a time"),
+    "WENET_UIO_CACHE_BYTES": ("much", "WENET_UIO_CACHE_BYTES: 'much' is not a number of bytes"),
+}
+
+
+@pytest.mark.parametrize("variable", WRONG)
+@pytest.mark.parametrize("is_indexed", [True, False])
+@pytest.mark.parametrize("kind", ["raw", "shard"])
+def test_a_wrong_variable_is_named_when_a_remote_list_is_opened(
+    make_utterances, tmp_path, monkeypatch, variable, is_indexed, kind
+):
+    """Nothing of it is kept: with a valid variable, the list is whole again."""
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    (line,) = make_utterances(1)
+    (tmp_path / "a.wav").write_bytes(Path(line.wav).read_bytes())
+    make_shard_list([line], tmp_path, str(tmp_path / "local.list"))
+    (shard,) = tmp_path.glob("*.tar")
+    data_list = str(tmp_path / "data.list")
+
+    with serving(tmp_path) as server:
+        remote = replace(line, wav=f"{server.url}/a.wav").to_json()
+        Path(data_list).write_text(f"{remote if kind == 'raw' else f'{server.url}/{shard.name}'}\n")
+        if is_indexed:
+            open_list(data_list, kind)
+
+        value, told = WRONG[variable]
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(ValueError, match=told):
+            open_list(data_list, kind)
+
+        monkeypatch.delenv(variable)
+        corpus = open_list(data_list, kind)
+        assert (corpus.num_samples, corpus.bad) == (1, [])

@@ -33,6 +33,7 @@ from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.formats.list_file import DataList
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.settings import SettingError
 from wenet_uio.dataset.storage.transfer import version_of
 from wenet_uio.executor import Executor
 
@@ -147,6 +148,8 @@ def _check_answer(uri: str) -> None:
     """
     try:
         version_of(uri, RATE_SECONDS)
+    except SettingError:
+        raise
     except (OSError, ValueError) as error:
         raise AudioError(str(error)) from None
 
@@ -162,6 +165,8 @@ def _header_source(path: str) -> str | bytes:
 
     try:
         return objects.read_bytes(path)
+    except SettingError:  # the index would remember every utterance as bad
+        raise
     except (OSError, ValueError) as error:  # ValueError: no such transport, or not a URI
         raise AudioError(str(error)) from None
 

@@ -22,6 +22,7 @@ from wenet_uio.dataset.storage import cache, cache_space, containers
 from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles
 from wenet_uio.dataset.storage.driver_store import driver
+from wenet_uio.dataset.storage.settings import deadline
 from wenet_uio.dataset.storage.transfer import transfer, version_of
 from wenet_uio.dataset.storage.versions import NO_ROOM, DriverError, StorageError, Version
 from wenet_uio.uris import shown
@@ -239,12 +240,13 @@ def read_range(uri: str, start: int, end: int | None, version: Version) -> bytes
 
 
 def check_cache() -> None:
-    """Check that the cache can be used.
+    """Check that the cache can be used, and that the variables of storage are valid.
 
     Raises:
         OSError: the folder cannot be written.
-        ValueError: the maximum size is not a number of bytes.
+        ValueError: the maximum size is not a number of bytes, or the deadline is no time.
     """
+    deadline()
     root = cache.directory()
     try:
         root.mkdir(parents=True, exist_ok=True)

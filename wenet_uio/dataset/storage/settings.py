@@ -12,10 +12,13 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_uio.cli import warn_once
 from wenet_uio.uris import shown
 
 DEFAULT_DEADLINE = 300.0
 """Seconds."""
+MOST_DEADLINE = 1e8
+"""Seconds, about three years. Sockets refuse much longer times."""
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 STORE_VARIABLES = {
@@ -26,6 +29,10 @@ STORE_VARIABLES = {
 }
 """Scheme -> variables with the endpoint and credentials of the store. Drivers may use files and
 services as well."""
+
+
+class SettingError(ValueError):
+    """A variable holds no valid value. Every object is refused, so no sample is to blame."""
 
 
 def cache_folder() -> Path:
@@ -40,13 +47,13 @@ def cache_bytes() -> int | None:
     """Return the maximum size of the cache in bytes: WENET_UIO_CACHE_BYTES; None if it is not set.
 
     Raises:
-        ValueError: the variable does not hold a number of bytes.
+        SettingError: the variable does not hold a number of bytes.
     """
     limit = os.environ.get("WENET_UIO_CACHE_BYTES")
     try:
         return parse_bytes(limit) if limit else None
     except ValueError as error:
-        raise ValueError(f"WENET_UIO_CACHE_BYTES: {error}") from None
+        raise SettingError(f"WENET_UIO_CACHE_BYTES: {error}") from None
 
 
 def parse_bytes(text: str) -> int:
@@ -65,8 +72,10 @@ def deadline() -> float:
     """Return seconds without progress after which reading an object fails: WENET_UIO_DEADLINE, such
     as 90, 90s, 5m or 1h.
 
+    A longer time than MOST_DEADLINE counts as that, with a warning.
+
     Raises:
-        ValueError: the variable is no time.
+        SettingError: the variable is no time.
     """
     text = os.environ.get("WENET_UIO_DEADLINE", "").strip()
     if not text:
@@ -78,10 +87,17 @@ def deadline() -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise ValueError(
+        raise SettingError(
             f"the variable WENET_UIO_DEADLINE is {text!r}; expected a time such as 90, 90s, 5m or 1h"
         )
-    return seconds
+
+    if seconds > MOST_DEADLINE:
+        warn_once(
+            f"the variable WENET_UIO_DEADLINE is {text!r}, more than {MOST_DEADLINE:g} s; "
+            f"{MOST_DEADLINE:g} s (three years) are taken"
+        )
+
+    return min(seconds, MOST_DEADLINE)
 
 
 def stall() -> float:

@@ -33,7 +33,7 @@ FINAL = (RefusedError, FileNotFoundError, PermissionError, DriverError)
 
 
 _told: set[str] = set()
-"""Servers whose silence was told in this process."""
+"""Servers whose silence was told in this process, and that have not answered since."""
 
 
 def version_of(uri: str, seconds: float | None = None) -> Version:
@@ -51,11 +51,15 @@ def version_of(uri: str, seconds: float | None = None) -> Version:
     patience = _Patience(uri, seconds)
     while True:
         try:
-            return transport(uri).version(uri)
+            version = transport(uri).version(uri)
         except FINAL:
+            patience.answered()
             raise
         except Exception as error:  # drivers raise errors of any type when a connection breaks
             patience.wait(error)
+        else:
+            patience.answered()
+            return version
 
 
 def transfer(
@@ -89,13 +93,16 @@ def _chunks(
                     position += len(chunk)
                     yield chunk
             if end is None:
-                return
+                break
             if position < end:
                 raise ConnectionError(f"ended after {position} of {end} bytes")
         except FINAL:
+            patience.answered()
             raise
         except Exception as error:  # as above
             patience.wait(error)
+
+    patience.answered()
 
 
 def _server_of(uri: str) -> str:
@@ -109,7 +116,7 @@ class _Patience:
 
     def __init__(self, uri: str, seconds: float | None = None) -> None:
         self._uri, self._backoff, self._bytes = uri, Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0
-        self._failures = 0
+        self._failures, self._has_told = 0, False
         self._seconds = deadline() if seconds is None else min(seconds, deadline())
         self._until = time.monotonic() + self._seconds
 
@@ -123,8 +130,14 @@ class _Patience:
         if self._bytes >= PROGRESS:
             self._bytes, self._until = 0, time.monotonic() + self._seconds
             self._backoff.reset()
+            self.answered()
         elif time.monotonic() > self._until:
             raise ConnectionError(f"only {self._bytes} bytes arrived")
+
+    def answered(self) -> None:
+        """Note that the server answers, so that its next silence is told too."""
+        self._failures, self._has_told = 0, False
+        _told.discard(_server_of(self._uri))
 
     def wait(self, error: Exception) -> None:
         """Sleep before the next attempt.
@@ -135,26 +148,40 @@ class _Patience:
         asked = error.seconds if isinstance(error, BusyError) else 0.0
         pause = max(self._backoff.next_pause(), asked)
         reason = " ".join(shown(error).split()) or type(error).__name__
-        if asked > self._seconds:
+        left = self._until - time.monotonic()
+        if asked > max(left, 0.0):
             raise StorageError(
-                f"{shown(self._uri)}: the store asks to wait {asked:.0f} s, longer than "
-                f"WENET_UIO_DEADLINE ({self._seconds:g} s): {reason}"
+                f"{shown(self._uri)}: {self._too_long(asked, left)}: {reason}"
             ) from None
-        if time.monotonic() + pause > self._until:
+        if pause > left:
             raise StorageError(
                 f"{shown(self._uri)}: no data received for {self._seconds:g} s "
                 f"(WENET_UIO_DEADLINE): {reason}"
             ) from None
 
         self._failures += 1
-        server = _server_of(self._uri)
-        if self._failures >= FAILURES_TO_TELL and server not in _told:
-            _told.add(server)
-            log.warning(
-                "%s does not give what is asked for (%s); trying again for up to %g s "
-                "(WENET_UIO_DEADLINE)",
-                server,
-                reason,
-                self._seconds,
-            )
+        if self._failures >= FAILURES_TO_TELL and not self._has_told:
+            self._tell(reason)
         time.sleep(pause)
+
+    def _too_long(self, asked: float, left: float) -> str:
+        """Describe a wait that a store asks for."""
+        whole = f"WENET_UIO_DEADLINE ({self._seconds:g} s)"
+        limit = whole if asked > self._seconds else f"the {max(left, 0):.0f} s left of {whole}"
+        return f"the store asks to wait {asked:.0f} s, longer than {limit}"
+
+    def _tell(self, reason: str) -> None:
+        """Tell once for each silence of a server what is waited for."""
+        self._has_told = True
+        server = _server_of(self._uri)
+        if server in _told:
+            return
+
+        _told.add(server)
+        log.warning(
+            "%s does not give what is asked for (%s); trying again for up to %g s "
+            "(WENET_UIO_DEADLINE)",
+            server,
+            reason,
+            self._seconds,
+        )
