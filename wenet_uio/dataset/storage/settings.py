@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.cli import warn_once
+from wenet_uio.messages import warn_once
 from wenet_uio.uris import shown
 
 DEFAULT_DEADLINE = 300.0
