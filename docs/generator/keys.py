@@ -106,7 +106,7 @@ def meaning(section: type[BaseModel], name: str) -> str:
     the glossary.
 
     Raises:
-        KeyError: neither has the key.
+        ValueError: neither has the key.
     """
     for owner in section.__mro__:
         if (
@@ -115,7 +115,14 @@ def meaning(section: type[BaseModel], name: str) -> str:
             and name in (docs := field_docs(owner))
         ):
             return docs[name]
-    return MEANINGS.get(f"{section.__name__}.{name}") or MEANINGS[name]
+
+    text = MEANINGS.get(f"{section.__name__}.{name}") or MEANINGS.get(name)
+    if text is None:
+        raise ValueError(
+            f"{section.__name__}.{name} in {section.__module__} has no meaning for the manual: write "
+            "a docstring below the key"
+        )
+    return text
 
 
 def type_text(annotation: Any, metadata: Sequence[Any] = ()) -> str:

@@ -31,12 +31,12 @@ def edited_package(folder: Path, edits: Edits) -> Path:
 
 
 def run_with(package: Path, script: str, *arguments: str | Path) -> str:
-    """Run a script on the edited package; its output."""
+    """Run a script on the edited package, beside the tests and docs as they are; its output."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
     done = subprocess.run(
         command,
         cwd=package,
-        env=os.environ | {"PYTHONPATH": str(package)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(package), str(ROOT)))},
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,

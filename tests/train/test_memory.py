@@ -19,9 +19,10 @@ from tests.support.train.tiny import CPU, TinyModel, tiny_batch, tiny_config
 from tests.support.train.training_corpus import write_corpus
 from tests.train.test_engines import needs_deepspeed
 from wenet_uio.config.batch import BatchConf
+from wenet_uio.dataset.plan.policies import limiting_key
 from wenet_uio.failures import AGAIN, StartAgainError
 from wenet_uio.train.engine_ddp import DdpEngine
-from wenet_uio.train.memory import TooLarge, is_out_of_memory, knob
+from wenet_uio.train.memory import TooLarge, is_out_of_memory
 from wenet_uio.train.validation import validate
 
 ROOT = Path(__file__).parents[2]
@@ -217,7 +218,7 @@ def test_a_single_utterance_that_does_not_fit_ends_a_validation() -> None:
     ids=str,
 )
 def test_the_key_to_lower_is_named(conf: dict[str, Any], expected: str) -> None:
-    assert knob(BatchConf(**conf), frames=700, seconds=7.0) == expected
+    assert limiting_key(BatchConf(**conf), frames=700, seconds=7.0) == expected
 
 
 def test_all_ranks_repeat_a_step_in_which_one_ran_out_of_memory(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from wenet_uio.config.dataset import DatasetConf, Place
+from wenet_uio.config.dataset import DatasetConf, OperatorConf, Place
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.chain.augment import augmentations
 from wenet_uio.dataset.chain.deferred import Defer
@@ -28,7 +28,7 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.ctc_path import RequireCtcPath
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.formats.data_list import DataType
-from wenet_uio.dataset.kinds.features.checks import WAVEFORM_PLACES, check_features
+from wenet_uio.dataset.kinds.features.checks import STEPS, WAVEFORM_PLACES, check_features
 from wenet_uio.dataset.kinds.to_speak.example import require_speaker
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.open import open_for
@@ -155,34 +155,63 @@ def build_chain(
         ListError: a list of noise cannot be used.
     """
     augments = training and not defer_features
-    augment = augmentations(conf, training=augments)
-    features = (
-        (Defer.of(conf, training=training),)
-        if defer_features
-        else feature_operators(conf, training=training)
-    )
-    chain: dict[Place, tuple[Operator, ...]] = {
-        "decode": (),
-        "tokenize": (Tokenize(tokenizer, training),) if tokenizer else (),
-        "filter": (Filter(conf.filter_conf),) if training and tokenizer else (),
+    chain: dict[Place, tuple[Operator, ...]] = dict.fromkeys(STEPS, ())
+    chain |= _label_steps(conf, tokenizer, training=training)
+    if signal == "waveform":
+        chain |= _waveform_steps(conf, corpus, training=training)
+        chain["features"] = (
+            (Defer.of(conf, training=training),)
+            if defer_features
+            else feature_operators(conf, training=training)
+        )
+
+    chain |= _feature_augmentations(conf, training=augments)
+    for operator in conf.operators:
+        if _runs(operator, signal, training=training):
+            chain[operator.after] += (user_operator(operator),)
+
+    return _joined(chain, two_views=augments and conf.views.number == 2)
+
+
+def _label_steps(
+    conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool
+) -> dict[Place, tuple[Operator, ...]]:
+    """Return the steps that need the text alone; none without a tokenizer."""
+    if tokenizer is None:
+        return {}
+    return {
+        "tokenize": (Tokenize(tokenizer, training),),
+        "filter": (Filter(conf.filter_conf),) if training else (),
+    }
+
+
+def _waveform_steps(
+    conf: DatasetConf, corpus: Corpus | None, *, training: bool
+) -> dict[Place, tuple[Operator, ...]]:
+    """Return the steps from the decoded waveform to the one that features are computed from."""
+    return {
         "resample": (Resample(conf.resample_conf.resample_rate),),
         "speed_perturb": (SpeedPerturb(),) if training and conf.speed_perturb else (),
-        **waveform_augmentations(conf, corpus, training=training and signal == "waveform"),
-        "features": features,
+        **waveform_augmentations(conf, corpus, training=training),
+    }
+
+
+def _feature_augmentations(
+    conf: DatasetConf, *, training: bool
+) -> dict[Place, tuple[Operator, ...]]:
+    """Return the steps that change features in a worker."""
+    augment = augmentations(conf, training=training)
+    return {
         "spec_aug": (augment.spec_aug,) if augment.spec_aug else (),
         "spec_sub": (augment.spec_sub,) if augment.spec_sub else (),
         "spec_trim": (augment.spec_trim,) if augment.spec_trim else (),
     }
-    if signal == "features":
-        chain |= dict.fromkeys((*WAVEFORM_PLACES, "features"), ())
 
-    for operator in conf.operators:
-        if (training or operator.evaluation) and not (
-            signal == "features" and operator.after in WAVEFORM_PLACES
-        ):
-            chain[operator.after] += (user_operator(operator),)
 
-    return _joined(chain, two_views=augments and conf.views.number == 2)
+def _runs(operator: OperatorConf, signal: Signal, *, training: bool) -> bool:
+    """Tell whether an operator of the user belongs to a chain that begins with `signal`."""
+    needs_waveform = operator.after in WAVEFORM_PLACES
+    return (training or operator.evaluation) and not (signal == "features" and needs_waveform)
 
 
 def _joined(chain: dict[Place, tuple[Operator, ...]], *, two_views: bool) -> tuple[Operator, ...]:

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
-from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.frames import frame_count
+from wenet_uio.dataset.plan.policies import limiting_key
 from wenet_uio.dataset.types import Batch
 from wenet_uio.files import append_line, read_lines
 from wenet_uio.train.distributed import World
@@ -201,36 +200,9 @@ class SizeLimit:
         else:
             count = frame_count(self.conf)
             seconds = frames * count.shift / count.sample_rate
-            key = f"batch_conf.{knob(batch_conf, frames, seconds)}"
+            key = f"batch_conf.{limiting_key(batch_conf, frames, seconds)}"
 
         return f"{utterances} utterances of up to {frames} frames and {tokens} tokens: lower {key}"
-
-
-def knob(conf: BatchConf, frames: int, seconds: float) -> str:
-    """Return the key of batch_conf, with its value, that limits the size of a batch.
-
-    `frames` and `seconds` are those of the longest utterance of the batch.
-    """
-    if conf.batch_type == "static":
-        return f"batch_size (now {conf.batch_size or 'absent'})"
-    if conf.batch_type == "dynamic":
-        name = "max_frames_in_batch" if conf.batch_duration is None else "batch_duration"
-        return f"{name} (now {getattr(conf, name)})"
-
-    if conf.bucket_duration_bins is None:
-        name, unit = "bucket_batch_sizes", "frames"
-        ends, sizes = conf.bucket_boundaries, conf.bucket_batch_sizes
-        bucket = int(np.searchsorted(ends, frames, side="right"))
-    else:
-        name, unit = "bucket_batch_size", "seconds"
-        # An end of two numbers has a number of tokens beside the seconds.
-        ends = [end[0] if isinstance(end, tuple) else end for end in conf.bucket_duration_bins]
-        sizes = conf.bucket_batch_size
-        assert sizes is not None, "BatchConf checks that bins and sizes come together"
-        bucket = min(int(np.searchsorted(ends, seconds, side="left")), len(sizes) - 1)
-
-    length = f"up to {ends[bucket]}" if bucket < len(ends) else f"above {ends[-1]}"
-    return f"{name}[{bucket}] (now {sizes[bucket]}, for utterances of {length} {unit})"
 
 
 def _size(batches: Sequence[Batch]) -> tuple[int, int, int]:

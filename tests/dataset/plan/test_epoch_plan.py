@@ -21,9 +21,11 @@ from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.diagnose.plan_report import report_plan
 
+STATIC = BatchConf(batch_type="static", batch_size=7)
+DYNAMIC = BatchConf(batch_type="dynamic", max_frames_in_batch=6000)
 POLICIES = [
-    BatchConf(batch_type="static", batch_size=7),
-    BatchConf(batch_type="dynamic", max_frames_in_batch=6000),
+    STATIC,
+    DYNAMIC,
     BatchConf(batch_type="dynamic", max_frames_in_batch=6000, batch_target=2000),
     BatchConf(batch_type="bucket", bucket_boundaries=(300, 700), bucket_batch_sizes=(16, 8, 4)),
 ]
@@ -114,7 +116,7 @@ def test_any_change_of_world_size_reads_the_rest_once_in_equal_steps(corpus, pol
 
 
 def test_batches_do_not_depend_on_the_order_of_requests():
-    corpus, rule = IndexOnlyCorpus([40] * 40), measure(POLICIES[1])
+    corpus, rule = IndexOnlyCorpus([40] * 40), measure(DYNAMIC)
     forward, backward = (
         EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(4)) for _ in range(2)
     )
@@ -126,7 +128,7 @@ def test_batches_do_not_depend_on_the_order_of_requests():
 
 
 def test_every_rank_of_the_last_step_has_samples_if_there_are_enough():
-    corpus, rule = IndexOnlyCorpus([180]), measure(POLICIES[1])
+    corpus, rule = IndexOnlyCorpus([180]), measure(DYNAMIC)
     plan = EpochPlan(corpus, rule, seed=1, epoch=0, division=Division(1))
     world_size = plan.num_batches + 3
     assert plan.steps_from(0, world_size) == 1
@@ -134,7 +136,7 @@ def test_every_rank_of_the_last_step_has_samples_if_there_are_enough():
 
 
 def test_epochs_differ_in_order_and_in_batches_and_draw_speeds():
-    corpus, rule = IndexOnlyCorpus([30] * 40), measure(POLICIES[1])
+    corpus, rule = IndexOnlyCorpus([30] * 40), measure(DYNAMIC)
     first, second = (
         EpochPlan(corpus, rule, seed=1, epoch=epoch, division=Division(4)) for epoch in (0, 1)
     )
@@ -156,7 +158,7 @@ def test_the_sharding_of_a_small_corpus_does_not_change_its_batches():
     keys = []
     for counts in ([150], [60, 60, 30], [10] * 15):
         corpus = IndexOnlyCorpus(counts)
-        plan = EpochPlan(corpus, measure(POLICIES[1]), seed=1, epoch=0, division=Division(1))
+        plan = EpochPlan(corpus, measure(DYNAMIC), seed=1, epoch=0, division=Division(1))
         ends = np.concatenate([[0], np.cumsum(counts)])
         keys.append(
             [[ends[s] + r for s, r in samples_of(plan.batch(t))] for t in range(plan.num_batches)]
@@ -165,7 +167,7 @@ def test_the_sharding_of_a_small_corpus_does_not_change_its_batches():
 
 
 def test_there_are_no_batches_if_the_filters_keep_nothing():
-    rule = measure(POLICIES[1], filter_conf=FilterConf(min_length=5000, max_length=6000))
+    rule = measure(DYNAMIC, filter_conf=FilterConf(min_length=5000, max_length=6000))
     assert (
         EpochPlan(IndexOnlyCorpus([100]), rule, seed=1, epoch=0, division=Division(1)).num_batches
         == 0
@@ -173,7 +175,7 @@ def test_there_are_no_batches_if_the_filters_keep_nothing():
 
 
 def test_token_bounds_apply_while_planning_if_the_index_counts_tokens():
-    conf = DatasetConf(filter_conf=FilterConf(token_max_length=30), batch_conf=POLICIES[0])
+    conf = DatasetConf(filter_conf=FilterConf(token_max_length=30), batch_conf=STATIC)
     corpus = IndexOnlyCorpus([100])
     rule = measure_of(conf, training=True, text_length_is_tokens=True)
     too_long = int(np.count_nonzero(corpus.rows(0).text_length > 30))
@@ -201,7 +203,7 @@ def test_an_utterance_longer_than_a_batch_is_filtered_in_training_and_alone_in_e
 
 
 def test_a_report_accounts_for_every_utterance():
-    corpus, rule = IndexOnlyCorpus([40] * 40), measure(POLICIES[1])
+    corpus, rule = IndexOnlyCorpus([40] * 40), measure(DYNAMIC)
     report = report_plan(corpus, rule, seed=1, epoch=0, world_size=3)
     assert (report.lost, report.duplicated, report.over_bound) == (0, 0, 0)
     assert report.utterances + sum(report.filtered.values()) == 1600
@@ -271,7 +273,7 @@ def test_shards_ahead_of_a_small_corpus_come_in_the_order_of_their_first_use():
 
 
 def test_the_plan_of_another_epoch_equals_a_new_plan_and_shares_the_costs(monkeypatch):
-    corpus, rule = IndexOnlyCorpus([30] * 40), measure(POLICIES[1])
+    corpus, rule = IndexOnlyCorpus([30] * 40), measure(DYNAMIC)
     calls = []
     shard_units = type(rule).shard_units
     monkeypatch.setattr(
@@ -291,7 +293,7 @@ def test_the_plan_of_another_epoch_equals_a_new_plan_and_shares_the_costs(monkey
 
 def test_a_corpus_is_freed_with_its_plan():
     corpus = IndexOnlyCorpus([30] * 40)
-    plan = EpochPlan(corpus, measure(POLICIES[1]), seed=1, epoch=0, division=Division(4))
+    plan = EpochPlan(corpus, measure(DYNAMIC), seed=1, epoch=0, division=Division(4))
     plan.batch(0)
     reference = weakref.ref(corpus)
     del corpus, plan

@@ -14,16 +14,21 @@ from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
 from wenet_uio.dataset.plan import measure as measure_module
 from wenet_uio.dataset.plan.measure import measure_of
 
-POLICIES = [
+SUMMED = [
     BatchConf(batch_type="dynamic", batch_duration=21, batch_target=9),
     BatchConf(batch_type="static", batch_size=7),
     BatchConf(batch_type="dynamic", max_frames_in_batch=2100),
     BatchConf(batch_type="dynamic", batch_duration=21),
+]
+"""Policies whose units of whole shards follow from the table of shards."""
+LOOKED_INTO = [
     BatchConf(batch_type="bucket", bucket_boundaries=(300, 700), bucket_batch_sizes=(16, 8, 4)),
     BatchConf(
         batch_type="bucket", bucket_duration_bins=((2, 5), (20, 9)), bucket_batch_size=(8, 2)
     ),
 ]
+"""Policies that read the index of each sample."""
+POLICIES = SUMMED + LOOKED_INTO
 
 
 class EdgeCorpus(IndexOnlyCorpus):
@@ -86,7 +91,7 @@ def test_filtered_samples_are_counted_exactly_by_any_number_of_ranks(corpus, pol
     assert sum((rule.filtered(corpus, rank, ranks) for rank in range(ranks)), Counter()) == expected
 
 
-@given(corpora, st.sampled_from(POLICIES[4:]), bounds, st.sampled_from([1, 5, 1000]))
+@given(corpora, st.sampled_from(LOOKED_INTO), bounds, st.sampled_from([1, 5, 1000]))
 def test_units_of_shards_are_the_sums_of_their_samples(corpus, policy, bounds, at_once):
     rule = measure(policy, **bounds)
     rows = [corpus.run(shard) for shard in range(corpus.num_shards)]
@@ -100,7 +105,7 @@ def test_units_of_shards_are_the_sums_of_their_samples(corpus, policy, bounds, a
         assert rule.shard_units(corpus, slice(2, 7)).tolist() == expected[2:7]
 
 
-@pytest.mark.parametrize("policy", POLICIES[:4])
+@pytest.mark.parametrize("policy", SUMMED)
 def test_counting_reads_the_index_only_of_shards_that_a_filter_may_change(policy):
     corpus = EdgeCorpus([3] * 40, seed=3)
     seconds = [corpus.run(shard).seconds for shard in range(40)]

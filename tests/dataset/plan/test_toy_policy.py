@@ -6,8 +6,11 @@ wenet_uio/dataset/plan/README.md names.
 
 import json
 from dataclasses import replace
+from typing import get_args
 
 from tests.support.edited_package import edited_package, run_with
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.dataset.plan.policies import BATCH_TYPES
 
 POLICY = '''
 @dataclass(frozen=True)
@@ -23,22 +26,25 @@ class LettersPolicy(Policy):
         return np.maximum(lengths.tokens, 1).astype(np.int64)
 
 
-def _audio_policy_of('''
+BATCH_TYPES: '''
 EDITS = {
     "config/batch.py": [
         (
             'Literal["static", "dynamic", "bucket"] = "static"\n',
             'Literal["static", "dynamic", "bucket", "letters"] = "static"\n'
-            "    max_letters: Positive = 100\n",
+            "    max_letters: Positive = 100\n"
+            '    """letters: padded letters of a batch."""\n',
         )
     ],
     "dataset/plan/policies.py": [
-        ("\ndef _audio_policy_of(", POLICY),
+        ("\nBATCH_TYPES: ", POLICY),
         (
-            '    if conf.batch_type == "static":\n',
-            '    if conf.batch_type == "letters":\n'
-            "        return LettersPolicy(conf.max_letters)\n"
-            '    if conf.batch_type == "static":\n',
+            '    "static": BatchType(_static_policy_of, _static_limit),\n',
+            '    "static": BatchType(_static_policy_of, _static_limit),\n'
+            '    "letters": BatchType(\n'
+            "        lambda conf: LettersPolicy(conf.max_letters),\n"
+            '        lambda conf, frames, seconds: f"max_letters (now {conf.max_letters})",\n'
+            "    ),\n",
         ),
     ],
 }
@@ -57,6 +63,20 @@ for rank in range(2):
                           options=options)
     ranks.append([(batch.keys, batch.texts) for batch in loader])
 print(json.dumps(ranks))
+"""
+MEMORY = """
+import torch
+from tests.support.train.tiny import tiny_batch
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.train.memory import SizeLimit
+
+conf = DatasetConf(batch_conf={"batch_type": "letters", "max_letters": 40})
+print(SizeLimit(conf).refusal([tiny_batch([5, 3], 1)], 1, "out of memory"))
+"""
+MANUAL = """
+from docs.generator.keys import key_pages
+
+print(key_pages()["dataset_conf.md"])
 """
 
 
@@ -77,3 +97,22 @@ def test_it_bounds_its_batches_and_loses_nothing(tmp_path, make_utterances):
     costs = [len(texts) * max(map(len, texts)) for _, texts in batches if texts]
     assert max(costs) <= 40
     assert len({len(texts) for _, texts in batches}) > 1  # not a fixed number
+
+
+def test_a_batch_that_does_not_fit_in_memory_names_its_key(tmp_path):
+    package = edited_package(tmp_path / "package", EDITS)
+    refusal = run_with(package, MEMORY)
+    assert "lower batch_conf.max_letters (now 40) (out of memory)" in refusal
+
+
+def test_the_manual_has_its_key_and_its_name(tmp_path):
+    page = run_with(edited_package(tmp_path / "package", EDITS), MANUAL)
+    assert "| `batch_type` | static or dynamic or bucket or letters |" in page
+    assert (
+        "| `max_letters` | integer above 0 | `100` | letters: padded letters of a batch. |" in page
+    )
+
+
+def test_every_name_of_a_batch_type_has_a_policy():
+    names = get_args(BatchConf.model_fields["batch_type"].annotation)
+    assert set(names) == set(BATCH_TYPES)

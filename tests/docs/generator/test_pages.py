@@ -2,6 +2,7 @@
 
 import re
 import sys
+from typing import get_args
 
 import pytest
 
@@ -11,8 +12,10 @@ from docs.generator.keys import meaning, sections
 from docs.generator.markdown import escaped, paragraphs, table
 from docs.generator.pages import COMMANDS, KEYS, pages
 from wenet_uio.config.base import Section
+from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.config import Config
 from wenet_uio.config.dataset import ViewsConf
+from wenet_uio.config.encoder_kind import ENCODERS
 
 PYTHON = [path for path in command_files() if path.suffix == ".py"]
 
@@ -124,9 +127,11 @@ def test_the_glossary_has_no_word_that_no_key_needs():
 def test_a_key_has_its_type_its_bounds_and_its_default(made):
     batch = made[f"{KEYS}/dataset_conf.md"]
     assert "| `max_frames_in_batch` | integer above 0 | `12000` | dynamic: padded frames" in batch
-    assert '| `batch_type` | static or dynamic or bucket | `"static"` |' in batch
+    names = " or ".join(get_args(BatchConf.model_fields["batch_type"].annotation))
+    assert f'| `batch_type` | {names} | `"static"` |' in batch
     assert "| `speeds` | list of: number at least 0.5 and at most 2 | `[0.9, 1.0, 1.1]` |" in batch
-    assert "| `encoder` | `transformer` or `conformer` or" in made[f"{KEYS}/index.md"]
+    encoders = " or ".join(f"`{name}`" for name in ENCODERS)
+    assert f"| `encoder` | {encoders} |" in made[f"{KEYS}/index.md"]
     top, _, of_wenet = made[f"{KEYS}/index.md"].partition("## Keys of WeNet that change nothing")
     assert set(Config.model_fields) == set(re.findall(r"^\| `(\w+)` \|", top, re.MULTILINE))
     assert "| `dataset_conf.speaker_conf` | no model uses speakers |" in of_wenet
@@ -142,6 +147,21 @@ def test_an_option_has_its_value_and_its_default(made):
     fsdd = made[f"{COMMANDS}/recipes/fsdd.md"]
     assert "| `--config` | `VALUE` | `conf/train_conformer.yaml` |" in fsdd
     assert "## Options of train.sh" in fsdd.replace("\\", "")
+
+
+class Undocumented(Section):
+    """A section."""
+
+    kept: int = 0
+    """Number of kept words."""
+    lost: int = 0
+
+
+def test_a_key_without_a_meaning_is_named_with_its_class_and_what_to_write():
+    assert meaning(Undocumented, "kept") == "Number of kept words."
+    problem = r"Undocumented\.lost .*test_pages.*: write a docstring below the key"
+    with pytest.raises(ValueError, match=problem):
+        meaning(Undocumented, "lost")
 
 
 def test_no_page_names_a_folder_of_this_machine(made):

@@ -7,6 +7,7 @@ the same for all policies.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -308,11 +309,22 @@ class TextPolicy(Policy):
         return self.audio.table_units(samples, seconds, frames)
 
 
+@dataclass(frozen=True)
+class BatchType:
+    """What a `batch_type` of the yaml stands for."""
+
+    policy: Callable[[BatchConf], Policy]
+    """`policy(batch_conf)` returns the policy for samples with audio."""
+    limit: Callable[[BatchConf, int, float], str]
+    """`limit(batch_conf, frames, seconds)` names the key of batch_conf, with its value, that limits
+    a batch whose longest utterance is that long: what to lower if a batch does not fit in memory."""
+
+
 def policy_of(conf: BatchConf, views: int = 1) -> Policy:
     """Return the policy that `batch_conf` describes, for batches with this many views of each
     utterance with audio.
     """
-    policy = _audio_policy_of(conf)
+    policy = BATCH_TYPES[conf.batch_type].policy(conf)
     policy = policy if views == 1 else ViewsPolicy(policy, views)
     return (
         policy
@@ -321,25 +333,32 @@ def policy_of(conf: BatchConf, views: int = 1) -> Policy:
     )
 
 
-def _audio_policy_of(conf: BatchConf) -> Policy:
-    """Return the policy for samples with audio."""
-    if conf.batch_type == "static":
-        return StaticPolicy(conf.batch_size or DEFAULT_BATCH_SIZE)
+def limiting_key(conf: BatchConf, frames: int, seconds: float) -> str:
+    """Return the key of batch_conf, with its value, that limits the size of a batch with audio.
 
-    if conf.batch_type == "dynamic":
-        policy, unit = _dynamic_policy_of(conf)
-        return (
-            policy
-            if conf.batch_target is None
-            else TargetPolicy(policy, round(unit * conf.batch_target))
-        )
+    `frames` and `seconds` are those of the longest utterance of the batch.
+    """
+    return BATCH_TYPES[conf.batch_type].limit(conf, frames, seconds)
 
-    return duration_bucket_policy_of(conf) or BucketPolicy(
-        conf.bucket_boundaries, conf.bucket_batch_sizes
+
+def _static_policy_of(conf: BatchConf) -> Policy:
+    return StaticPolicy(conf.batch_size or DEFAULT_BATCH_SIZE)
+
+
+def _static_limit(conf: BatchConf, frames: int, seconds: float) -> str:
+    return f"batch_size (now {conf.batch_size or 'absent'})"
+
+
+def _dynamic_policy_of(conf: BatchConf) -> Policy:
+    policy, unit = _untargeted_policy_of(conf)
+    return (
+        policy
+        if conf.batch_target is None
+        else TargetPolicy(policy, round(unit * conf.batch_target))
     )
 
 
-def _dynamic_policy_of(conf: BatchConf) -> tuple[Policy, int]:
+def _untargeted_policy_of(conf: BatchConf) -> tuple[Policy, int]:
     """Return the policy of dynamic batches without a target, and its units per frame or second of
     the config.
     """
@@ -347,6 +366,34 @@ def _dynamic_policy_of(conf: BatchConf) -> tuple[Policy, int]:
         return FramesPolicy(conf.max_frames_in_batch), 1
     quadratic = None if conf.quadratic_duration is None else round(1000 * conf.quadratic_duration)
     return DurationPolicy(round(1000 * conf.batch_duration), quadratic, conf.batch_size), 1000
+
+
+def _dynamic_limit(conf: BatchConf, frames: int, seconds: float) -> str:
+    name = "max_frames_in_batch" if conf.batch_duration is None else "batch_duration"
+    return f"{name} (now {getattr(conf, name)})"
+
+
+def _bucket_policy_of(conf: BatchConf) -> Policy:
+    return duration_bucket_policy_of(conf) or BucketPolicy(
+        conf.bucket_boundaries, conf.bucket_batch_sizes
+    )
+
+
+def _bucket_limit(conf: BatchConf, frames: int, seconds: float) -> str:
+    if conf.bucket_duration_bins is None:
+        name, unit = "bucket_batch_sizes", "frames"
+        ends, sizes = conf.bucket_boundaries, conf.bucket_batch_sizes
+        bucket = int(np.searchsorted(ends, frames, side="right"))
+    else:
+        name, unit = "bucket_batch_size", "seconds"
+        # An end of two numbers has a number of tokens beside the seconds.
+        ends = [end[0] if isinstance(end, tuple) else end for end in conf.bucket_duration_bins]
+        sizes = conf.bucket_batch_size
+        assert sizes is not None, "BatchConf checks that bins and sizes come together"
+        bucket = min(int(np.searchsorted(ends, seconds, side="left")), len(sizes) - 1)
+
+    length = f"up to {ends[bucket]}" if bucket < len(ends) else f"above {ends[-1]}"
+    return f"{name}[{bucket}] (now {sizes[bucket]}, for utterances of {length} {unit})"
 
 
 def duration_bucket_policy_of(conf: BatchConf) -> DurationBucketPolicy | None:
@@ -365,3 +412,11 @@ def duration_bucket_policy_of(conf: BatchConf) -> DurationBucketPolicy | None:
         lenient=conf.bucket_choice == "lenient",
         max_tps=conf.max_tps,
     )
+
+
+BATCH_TYPES: dict[str, BatchType] = {
+    "static": BatchType(_static_policy_of, _static_limit),
+    "dynamic": BatchType(_dynamic_policy_of, _dynamic_limit),
+    "bucket": BatchType(_bucket_policy_of, _bucket_limit),
+}
+"""{value of batch_type: what it stands for}."""

@@ -14,9 +14,10 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import AudioUtterance, SampleRef
 from wenet_uio.messages import warn_once
 
-_STEPS: tuple[Place, ...] = get_args(Place)
+STEPS: tuple[Place, ...] = get_args(Place)
+"""Steps of the chain, in their order."""
 WAVEFORM_PLACES: tuple[Place, ...] = tuple(
-    step for step in _STEPS[: _STEPS.index("features")] if step not in ("tokenize", "filter")
+    step for step in STEPS[: STEPS.index("features")] if step not in ("tokenize", "filter")
 )
 """Steps of the chain after which a sample has a waveform; tokenize and filter leave it as it is."""
 
