@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Averages the best checkpoints of an experiment or takes its running average, decodes and scores the test sets, and adds the error rates to its
-# report.html and model card. By default it decodes with the greedy and the prefix beam search of CTC, with attention, and
-# with attention rescoring; a transducer with both greedy searches and attention rescoring.
+# report.html and model card. By default it decodes with the modes that the family of the model names for recipes and that
+# the model is trained for (decoding_defaults.py).
 #
 #   decode.sh --dir exp/conformer --average_num 5 --decode_modes "ctc_greedy_search attention_rescoring"
 #   decode.sh --dir exp/u2++ --result_dir exp/u2++/chunk16 --decode_options "--decoding_chunk_size 16"
@@ -13,11 +13,11 @@ dir=                      # experiment folder
 data_type=raw             # type of the data lists: raw or shard
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
 avg=best                  # best: the mean of average_num checkpoints; running: the running average (model_avg)
-decode_modes=auto         # separated by spaces; auto: those of the model
+decode_modes=auto         # separated by spaces; auto: those of the family that the model is trained for
 tests="test"              # parts of data/ to decode; with several, each has its own result folder
 result_dir=               # folder of the results; default: the experiment folder
 char=0                    # 1: character error rate (CER); 0: word error rate (WER)
-language=                 # ISO 639-1 code of the language, for the model card and for Whisper: en; several: en,zh
+language=                 # ISO 639-1 code for the model card, and for models that are told one language: en; several: en,zh
 ignored_words=            # file of words that scoring removes from references and hypotheses
 nproc=                    # decoding processes; default: one for each GPU, or one
 trust_code=true           # false: refuse operators that the train.yaml of the experiment names; they can be any code
@@ -31,18 +31,17 @@ require "$dir/train.yaml"
 config=$dir/train.yaml
 override=
 need_tokenizer
-if [[ $decode_modes != auto ]]; then
-  words "$decode_modes"
-elif [[ $(config_value model) == transducer ]]; then
-  WORDS=(ctc_greedy_search rnnt_greedy_search attention_rescoring)
-else
-  WORDS=(ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring)
-fi
+trusted=()
+if [[ $trust_code == true ]]; then trusted=(--trust_code); fi
+defaults=$(decoding_defaults.py "${trusted[@]}" "$config")
+mapfile -t defaults <<<"$defaults" # the modes, and the options of the family
+if [[ $decode_modes == auto ]]; then decode_modes=${defaults[0]}; fi
+words "$decode_modes"
 modes=("${WORDS[@]}")
 words "$decode_options"
 more=("${WORDS[@]}")
-if [[ $trust_code == true ]]; then more+=(--trust_code); fi
-if [[ $(config_value model) == whisper && $language =~ ^[a-z]+$ ]]; then more=(--language "$language" "${more[@]}"); fi
+more+=("${trusted[@]}")
+if [[ " ${defaults[1]-} " == *" language "* && $language =~ ^[a-z]+$ ]]; then more=(--language "$language" "${more[@]}"); fi
 case $avg in
   best) chosen=(--num "$average_num" --val_best) ;;
   running) chosen=(--running) ;;

@@ -82,8 +82,8 @@ def test_the_version_is_the_same_in_all_files():
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
 def test_files_and_links_of_the_pages_for_contributors_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
-    named = re.findall(r"\]\(([\w./]+)", text) + re.findall(
-        r"`([\w.]+/[\w./]*\w\.\w+|\w+\.md)`", text
+    named = re.findall(r"\]\(([\w./-]+)", text) + re.findall(
+        r"`([\w.]+/[\w./-]*\w\.\w+|\w+\.md)`", text
     )
     assert [
         path

@@ -34,6 +34,8 @@ CORPORA = (
     "hub5",
     "custom",
 )
+ELSEWHERE = {"espeak", "large"}
+"""Recipes whose corpora are made in tests of their own."""
 CLONE = """it's a "clone" * $HOME; {1..2} [ab] #1 & x"""
 
 
@@ -86,6 +88,13 @@ def listed_texts(recipe: Path, part: str, data_type: str) -> dict[str, str]:
                 if name.endswith(".txt")
             }
     return texts
+
+
+def test_every_recipe_has_a_miniature_of_its_corpus():
+    assert {path.parent.parent.name for path in ROOT.glob("examples/*/*/run.sh")} == {
+        *CORPORA,
+        *ELSEWHERE,
+    }
 
 
 @pytest.mark.parametrize("name", CORPORA)

@@ -5,7 +5,6 @@ decode.sh, export.sh.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 import soundfile
 
 from tests.support import preloaded
+from tests.support.models.tiny_paraformer import tiny_paraformer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -168,12 +168,13 @@ def arguments(tmp_path, monkeypatch):
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    (folder / "my * exp" / "train.yaml").touch()
-    path = f"{tmp_path / 'bin'}:{ROOT / 'tools'}:{os.environ['PATH']}"
+    (folder / "my * exp" / "train.yaml").write_text("output_dim: 9\n")
+    environment = preloaded.on_path()
+    path = f"{tmp_path / 'bin'}:{ROOT / 'tools'}:{environment['PATH']}"
+    environment |= {"PATH": path, "PYTHONPATH": str(ROOT)}
 
     def of(*command: str) -> list[str]:
         (folder / "arguments").unlink(missing_ok=True)
-        environment = os.environ | {"PATH": path}
         with (tmp_path / "messages").open("w") as messages:
             subprocess.run(
                 command,
@@ -223,20 +224,60 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
 
 
 @pytest.mark.parametrize(
-    ("model", "modes"),
+    ("config", "modes"),
     [
         (
-            "asr_model",
+            "model: asr_model",
             ["ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring"],
         ),
-        ("transducer", ["ctc_greedy_search", "rnnt_greedy_search", "attention_rescoring"]),
+        ("model_conf: {ctc_weight: 0}", ["attention"]),
+        ("model_conf: {ctc_weight: 1}", ["ctc_greedy_search", "ctc_prefix_beam_search"]),
+        ("model: transducer", ["rnnt_greedy_search"]),
+        (
+            "{model: transducer, model_conf: "
+            "{transducer_weight: 0.6, ctc_weight: 0.2, attention_weight: 0.2}}",
+            ["ctc_greedy_search", "rnnt_greedy_search", "attention_rescoring"],
+        ),
+        (
+            json.dumps(tiny_paraformer()),
+            ["ctc_greedy_search", "ctc_prefix_beam_search", "paraformer_greedy_search"],
+        ),
     ],
+    ids=["hybrid", "no CTC", "CTC", "transducer", "transducer with three losses", "paraformer"],
 )
-def test_without_decode_modes_a_model_is_decoded_with_its_own(arguments, tmp_path, model, modes):
-    (tmp_path / "it's a [1] folder" / "my * exp" / "train.yaml").write_text(f"model: {model}\n")
+def test_without_decode_modes_a_model_is_decoded_with_those_that_it_is_trained_for(
+    arguments, tmp_path, config, modes
+):
+    (tmp_path / "it's a [1] folder" / "my * exp" / "train.yaml").write_text(f"{config}\n")
     decoded = arguments("decode.sh", "--dir", "my * exp", "--tests", "'my test'")
     first = decoded.index("--modes") + 1
     assert decoded[first : decoded.index("--config", first)] == modes
+
+
+@pytest.mark.parametrize(
+    ("config", "language", "passed"),
+    [
+        ("model: whisper", "en", ["--language", "en"]),
+        ("model: whisper", "en,zh", []),
+        ("model: asr_model", "en", []),
+    ],
+)
+def test_the_language_is_passed_on_to_models_that_are_told_one(
+    arguments, tmp_path, config, language, passed
+):
+    (tmp_path / "it's a [1] folder" / "my * exp" / "train.yaml").write_text(f"{config}\n")
+    decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'", "--language", language)
+    decoded = arguments(*decode)
+    last = decoded.index("--trust_code")
+    assert decoded[decoded.index("--result_dir") + 2 : last] == passed
+
+
+def test_a_config_that_names_code_is_decoded_with_trust_only(arguments, tmp_path):
+    (tmp_path / "it's a [1] folder" / "my * exp" / "train.yaml").write_text("model: no_such:TOY\n")
+    decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'", "--trust_code", "false")
+    with pytest.raises(FileNotFoundError, match="arguments"):  # nothing was called
+        arguments(*decode)
+    assert "names code that would run: no_such:TOY" in (tmp_path / "messages").read_text()
 
 
 def test_the_running_average_is_decoded_by_avg_running(arguments, tmp_path):

@@ -49,3 +49,10 @@ ATTENTION_CTC_MODES = (
     ),
 )
 """Modes of every model with CTC and an attention decoder."""
+RECIPE_MODES = (
+    "ctc_greedy_search",
+    "ctc_prefix_beam_search",
+    "attention",
+    "attention_rescoring",
+)
+"""Modes of a recipe with such a model, if it names none."""

@@ -28,6 +28,8 @@ FAMILIES: dict[str, str] = {
 _VOCABULARY = Loaded("wenet_uio.models.vocabulary:vocabulary_of")
 _ENCODE = Loaded("wenet_uio.search.encoding:encode_in_chunks")
 _PROMPTS = Loaded("wenet_uio.search.prompts:sos_prompts")
+MODEL_KEYS = ("ctc_weight", "ignore_id", "lsm_weight", "length_normalized_loss")
+"""Keys of `model_conf` that the losses of every model read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,8 @@ class Family:
     name: str
     """Name in a train.yaml that is written; messages use it too."""
     section: type[ModelKeys]
-    """Class of `model_conf`."""
+    """Class of `model_conf`. It has the key ctc_weight; of a model that can be trained, also
+    ignore_id, lsm_weight and length_normalized_loss."""
     build: Loaded
     """`build(config, encoder, vocabulary)` returns the untrained model, a
     wenet_uio.models.speech_model.SpeechModel."""
@@ -74,6 +77,9 @@ class Family:
     # Decoding.
     modes: tuple[DecodeMode, ...]
     """Decode modes of a model whose parts are all trained."""
+    recipe_modes: tuple[str, ...] = ()
+    """Names of the modes of a recipe that names none, in the order of its table of error rates;
+    default: all modes."""
     usual_mode: str = "ctc_prefix_beam_search"
     """Mode of a model that is trained for it, if the user names none."""
     usual_scored_mode: str = "ctc_prefix_beam_search"
@@ -105,10 +111,34 @@ class Family:
     """{name on the command line: layout} of models of other packages that become one of this
     family."""
 
+    def __post_init__(self) -> None:
+        # ModelKeys states these keys for type checkers only, so a section may lack them.
+        keys = ("ctc_weight",) if self.training_obstacle else MODEL_KEYS
+        missing = [key for key in keys if key not in self.section.model_fields]
+        if missing:
+            raise ValueError(
+                f"family {self.name}: its section {self.section.__name__} has no "
+                f"{' and no '.join(missing)}: derive it from CtcAttentionConf or HybridConf of "
+                "wenet_uio/config/model.py, or state the keys"
+            )
+
     @property
     def modes_by_name(self) -> dict[str, DecodeMode]:
         """Return {name: decode mode}."""
         return {mode.name: mode for mode in self.modes}
+
+    def modes_of_recipes(self, conf: ModelKeys) -> list[str]:
+        """Return the recipe_modes that a model with this `model_conf` is trained for.
+
+        A weight that is no key of the section is that of a part which every model of the family has.
+        """
+        weights = {"attention_weight": conf.decoder_weight}
+
+        def is_trained(mode: DecodeMode) -> bool:
+            return all(weights.get(name, getattr(conf, name, 1.0)) > 0 for name in mode.needs)
+
+        names = self.recipe_modes or tuple(mode.name for mode in self.modes)
+        return [name for name in names if is_trained(self.modes_by_name[name])]
 
 
 TASKS = ("transcribe", "translate")

@@ -84,7 +84,11 @@ class CmvnConf(Section):
 
 
 class ModelKeys(Section):
-    """What every family has in `model_conf`."""
+    """What every family has in `model_conf`.
+
+    A section that extends this class states the keys below itself. Extend CtcAttentionConf or
+    HybridConf for an ASRModel, which reads more keys.
+    """
 
     stacked_frames: ClassVar[int] = 1
     """Feature frames in one input frame of the encoder."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES
+from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES, RECIPE_MODES
 from wenet_uio.config.family import Family
 from wenet_uio.config.named_code import Loaded
 from wenet_uio.families.ctl.conf import CtlConf, check_chunks
@@ -15,4 +15,5 @@ CTL = Family(
     inter_ctc=False,
     views_obstacle="ctl_model compares passes of one view; use asr_model",
     modes=ATTENTION_CTC_MODES,
+    recipe_modes=RECIPE_MODES,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES
+from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES, RECIPE_MODES
 from wenet_uio.config.family import Family
 from wenet_uio.config.model import CtcAttentionConf
 from wenet_uio.config.named_code import Loaded
@@ -13,6 +13,7 @@ HYBRID = Family(
     section=ModelConf,
     build=Loaded("wenet_uio.families.hybrid.model:build"),
     modes=ATTENTION_CTC_MODES,
+    recipe_modes=RECIPE_MODES,
 )
 FIRERED = Family(
     name="firered",
@@ -20,5 +21,6 @@ FIRERED = Family(
     build=Loaded("wenet_uio.families.hybrid.model:build"),
     wenet_labels={"sos": "<sos>", "eos": "<eos>"},
     modes=ATTENTION_CTC_MODES,
+    recipe_modes=RECIPE_MODES,
 )
 """FireRedASR. WeNet has a name of its own for it."""

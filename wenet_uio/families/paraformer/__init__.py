@@ -45,6 +45,7 @@ PARAFORMER = Family(
             _NO_PARAFORMER,
         ),
     ),
+    recipe_modes=("ctc_greedy_search", "ctc_prefix_beam_search", "paraformer_greedy_search"),
     usual_mode="paraformer_greedy_search",
     usual_scored_mode="paraformer_greedy_search",
     lacks={"attention_weight": _AT_ONCE, "transducer_weight": _AT_ONCE},

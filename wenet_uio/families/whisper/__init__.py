@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wenet_uio.config.checkpoint_layout import CheckpointLayout
-from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES
+from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES, RECIPE_MODES
 from wenet_uio.config.family import Family
 from wenet_uio.config.model import CtcAttentionConf
 from wenet_uio.config.named_code import Loaded
@@ -16,6 +16,7 @@ WHISPER = Family(
     vocabulary=Loaded(f"{_FOLDER}.model:vocabulary"),
     special_tokens=Loaded(f"{_FOLDER}.tokenizer:special_tokens_in"),
     modes=ATTENTION_CTC_MODES,
+    recipe_modes=RECIPE_MODES,
     options=("language", "task", "timestamps"),
     check_search=Loaded(f"{_FOLDER}.prompts:check_search"),
     prompts=Loaded(f"{_FOLDER}.prompts:prompts"),
