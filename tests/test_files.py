@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from wenet_uio.files import (
+    MARK,
+    MARK_TEXT,
     append_line,
     digest_of,
     folder_written_aside,
@@ -140,12 +142,63 @@ def test_a_kill_never_leaves_a_folder_of_two_exports(tmp_path, call):
         assert models in ({"former"}, {"new"})
         assert len(list(folder.glob("*.onnx"))) == (3 if models == {"former"} else 2)
 
-    # The next export goes through, whatever the kill has left.
+    # The next export goes through, whatever the kill has left, and removes it.
     write_new(folder)
     assert {file.read_text() for file in folder.glob("*.onnx")} == {"new"}
     assert (folder / "notes.txt").read_text() == "former"
     assert (folder / "sub").is_dir()
     assert not [*tmp_path.glob(".*.former")]
+    assert not (folder / MARK).exists()
+    for unfinished in tmp_path.glob(".*.tmp"):  # killed before it was marked: nothing is in it
+        assert {file.name: file.stat().st_size for file in unfinished.iterdir()} in ({}, {MARK: 0})
+
+
+def test_unfinished_folders_of_killed_processes_are_removed_and_named(tmp_path, caplog):
+    child = os.fork()
+    if not child:
+        with folder_written_aside(tmp_path / "x", is_ours=lambda file: True) as folder:
+            (folder / "a.onnx").write_text("half")
+            os._exit(9)
+
+    os.waitpid(child, 0)
+    (unfinished,) = tmp_path.iterdir()
+    assert sorted(file.name for file in unfinished.iterdir()) == [MARK, "a.onnx"]
+    write_new(tmp_path / "y")
+    assert unfinished.is_dir()  # of another place
+    write_new(tmp_path / "x")
+    assert sorted(os.listdir(tmp_path)) == ["x", "y"]
+    assert f"{unfinished}: an unfinished folder of a killed process, removed" in caplog.text
+
+
+def test_a_folder_that_another_process_is_writing_stays(tmp_path):
+    with folder_written_aside(tmp_path / "x", is_ours=lambda file: True) as folder:
+        (folder / "a.onnx").write_text("slower")
+        write_new(tmp_path / "x")
+        assert folder.is_dir()
+    assert (tmp_path / "x" / "a.onnx").read_text() == "slower"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_hidden_folders_of_the_user_stay(tmp_path):
+    mine = {
+        ".x.0123456789ab.tmp": "other.onnx",  # the name of ours without the mark
+        ".x.123456789abc.tmp": MARK,  # a file of the name of the mark
+        ".x.backup.tmp": "a.onnx",
+        ".x.mine.former": "notes.txt",
+        ".y.0123456789ab.former": "notes.txt",
+    }
+    for folder, file in mine.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_text("mine")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / MARK).write_bytes(MARK_TEXT)
+    (tmp_path / ".x.23456789abcd.tmp").symlink_to(elsewhere)
+
+    write_new(tmp_path / "x")
+    for folder, file in mine.items():
+        assert (tmp_path / folder / file).read_text() == "mine"
+    assert (tmp_path / ".x.23456789abcd.tmp" / MARK).is_file()
 
 
 def test_files_get_the_permissions_of_the_umask(tmp_path):

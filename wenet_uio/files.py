@@ -22,6 +22,14 @@ from wenet_uio.uris import shown
 
 log = logging.getLogger(__name__)
 
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+"""Names by `temporary_of`."""
+FORMER = re.compile(r"\..+\.[0-9a-f]{12}\.former")
+"""Names of folders that `folder_written_aside` replaces."""
+MARK = ".unfinished"
+"""File in a folder that is being written. Its process holds a lock on it."""
+MARK_TEXT = b"wenet_uio writes this folder\n"
+
 
 @overload
 def written_aside(
@@ -76,7 +84,7 @@ def temporary_of(path: Path) -> Path:
 
 def is_temporary(path: Path) -> bool:
     """Tell whether a path is a file or link that was left when its process was killed."""
-    return not path.is_dir() and re.fullmatch(r"\..+\.[0-9a-f]{12}\.tmp", path.name) is not None
+    return not path.is_dir() and TEMPORARY.fullmatch(path.name) is not None
 
 
 @contextmanager
@@ -85,7 +93,8 @@ def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterato
     raises.
 
     A kill leaves the former folder, the new one, or none, but no mixture of their files. What else
-    lies in the former folder moves to the new one.
+    lies in the former folder moves to the new one. Unfinished folders of killed processes are
+    removed first, with a warning that names them.
 
     Args:
         is_ours: tells whether a file or folder in the former folder belongs to what is replaced.
@@ -93,19 +102,27 @@ def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterato
     Raises:
         OSError: writing fails, as on a full disk.
     """
+    _remove_unfinished(path)
     _take_back_former(path, is_ours)
     new = temporary_of(path)
     former = new.with_suffix(".former")
     new.mkdir(parents=True)
     try:
-        yield new
-        for file in new.iterdir():
-            with open(file, "rb") as written:
-                os.fsync(written.fileno())
+        with open(new / MARK, "xb") as mark:
+            # Another process takes a folder with this text and without a lock for a leftover.
+            lock(mark)
+            mark.write(MARK_TEXT)
+            mark.flush()
+            yield new
+            for file in new.iterdir():
+                with open(file, "rb") as written:
+                    os.fsync(written.fileno())
 
-        if path.is_dir():
-            path.rename(former)
-        new.rename(path)
+            if path.is_dir():
+                path.rename(former)
+            new.rename(path)
+            # A mark that a kill leaves here is not taken over by the next export.
+            (path / MARK).unlink()
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         _take_back_former(path, is_ours)
@@ -114,15 +131,31 @@ def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterato
     _take_back_former(path, is_ours)
 
 
+def _remove_unfinished(path: Path) -> None:
+    """Remove the folders that killed calls of `folder_written_aside` left beside `path`."""
+    for folder in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        mark = folder / MARK
+        if not TEMPORARY.fullmatch(folder.name) or folder.is_symlink() or not mark.is_file():
+            continue
+
+        with open(mark, "rb") as file:
+            is_ours = file.read(len(MARK_TEXT) + 1) == MARK_TEXT
+            if is_ours and lock(file, wait=False):
+                shutil.rmtree(folder)
+                log.warning("%s: an unfinished folder of a killed process, removed", folder)
+
+
 def _take_back_former(path: Path, is_ours: Callable[[Path], bool]) -> None:
     """Bring what is not ours in replaced folders back to `path`: a kill may have come before."""
     for former in path.parent.glob(f".{glob.escape(path.name)}.*.former"):
+        if not FORMER.fullmatch(former.name):
+            continue
         if not path.exists():
             former.rename(path)
             continue
 
         for file in former.iterdir():
-            if not is_ours(file) and not (path / file.name).exists():
+            if file.name != MARK and not is_ours(file) and not (path / file.name).exists():
                 file.rename(path / file.name)
         shutil.rmtree(former)
 
