@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from itertools import islice
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -291,6 +292,58 @@ def test_files_of_two_exports_are_refused_and_one_export_replaces_another(noise)
     (folder / "encoder.onnx").write_bytes(first["encoder.onnx"])
     with pytest.raises(ValueError, match=r"files of different exports .*: export again"):
         wenet_uio.load_model(folder)
+
+
+def test_folders_of_an_older_export_beside_a_new_one_are_told_and_not_loaded_together(noise):
+    """streaming/ of other weights stays, since this export asks for no streaming model."""
+    assert export(noise, "--runtimes", "wenet").returncode == 0
+    onnx = noise / "onnx"
+    assert wenet_uio.load_model(onnx).modes  # four folders of one export
+
+    again = export(noise, "--runtimes", "wenet", "--chunk_size", 0)
+    told = (
+        f"warning: {onnx}/streaming, {onnx}/streaming_int8: of an earlier export with {{}} weights, "
+        "and not replaced; remove what is not needed\n"
+    )
+    assert (again.returncode, again.stderr) == (0, told.format("the same"))
+    assert wenet_uio.load_model(onnx).modes
+
+    write_model(noise, LETTERS, 16000, words=False, seed=1)
+    newer = export(noise, "--runtimes", "wenet", "--chunk_size", 0)
+    assert (newer.returncode, newer.stderr) == (0, told.format("other"))
+    with pytest.raises(
+        ValueError,
+        match=r"onnx: folders of different models \(weights_id: offline \w{16}, streaming \w{16}, ",
+    ):
+        wenet_uio.load_model(onnx)
+    assert wenet_uio.load_model(onnx / "offline").modes  # a folder that is named
+
+    for name in ("streaming", "streaming_int8"):
+        shutil.rmtree(onnx / name)
+    assert wenet_uio.load_model(onnx).modes
+    complete = export(noise, "--runtimes", "wenet")
+    assert (complete.returncode, complete.stderr) == (0, "")
+
+
+def test_an_older_folder_is_told_of_too_if_the_new_streaming_model_is_refused(noise):
+    onnx = noise / "onnx"
+    assert export(noise, "--runtimes", "sherpa").returncode == 0
+    (onnx / "streaming" / "model.onnx").write_bytes(b"damaged")
+    write_model(noise, LETTERS, 16000, words=False, seed=1, streaming=False)
+    done = export(noise, "--runtimes", "sherpa")
+    assert "no streaming model" in done.stdout
+    assert f"{onnx}/streaming/model.onnx cannot be read" in done.stderr
+    assert f"warning: {onnx}/streaming, {onnx}/streaming_int8: of an earlier export with other" in (
+        done.stderr
+    )
+
+
+def test_folders_of_the_user_beside_an_export_are_not_told_of(noise):
+    mine = noise / "onnx" / "streaming"
+    mine.mkdir(parents=True)
+    (mine / "notes.txt").write_text("mine")
+    done = export(noise, "--runtimes", "wenet", "--chunk_size", 0)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_model_beyond_the_tolerance_is_not_written(noise):

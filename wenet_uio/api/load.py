@@ -8,6 +8,7 @@ import torch
 
 from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.export.exported import ExportedModel, WenetOnnx
+from wenet_uio.export.folder import FOLDERS, require_same_weights
 from wenet_uio.export.onnx_files import require_onnx
 from wenet_uio.export.torchscript import from_torchscript
 from wenet_uio.models import build_model
@@ -18,7 +19,6 @@ from wenet_uio.search.recogniser import CHECKPOINTS, Recogniser, load_model_conf
 from wenet_uio.text.tokenizer import build_tokenizer
 
 TORCHSCRIPT = "final.zip"
-ONNX_FOLDERS = ("offline", "streaming", "offline_int8", "streaming_int8")
 
 
 def load_model(
@@ -43,8 +43,8 @@ def load_model(
 
     Raises:
         OSError: a file does not exist.
-        ValueError: the config is wrong or names operators that are not trusted, or the weights are
-            those of another model.
+        ValueError: the config is wrong or names operators that are not trusted, the weights are
+            those of another model, or the folders of an export are of different models.
     """
     path = Path(path)
     if checkpoint is None:
@@ -124,17 +124,24 @@ class RunnableExport(ExportedModel):
 def _export_at(path: Path) -> Path | None:
     """Return the zip file, or the folder with ONNX files, that `path` names; a folder with a
     checkpoint is no export.
+
+    Raises:
+        ValueError: `path` has folders with ONNX files of different models.
     """
     if path.is_file():
         return path if path.suffix == ".zip" else None
     if any((path / name).is_file() for name in CHECKPOINTS):
         return None
 
-    folders = [path, *(path / name for name in ONNX_FOLDERS)]
-    if folder_of_onnx := next(
-        (folder for folder in folders if (folder / WenetOnnx.NAMES[0]).is_file()), None
-    ):
-        return folder_of_onnx
+    folders = [
+        folder
+        for folder in (path, *(path / name for name in FOLDERS))
+        if (folder / WenetOnnx.NAMES[0]).is_file()
+    ]
+    if folders:
+        if folders[0] != path:  # a folder that is named is taken, whatever lies beside it
+            require_same_weights(folders)
+        return folders[0]
 
     return path / TORCHSCRIPT if (path / TORCHSCRIPT).is_file() else None
 

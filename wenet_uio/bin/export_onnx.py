@@ -39,7 +39,7 @@ from wenet_uio.export.command import (
     streaming_chunks,
 )
 from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
-from wenet_uio.export.folder import write_folder
+from wenet_uio.export.folder import older_folders_told, write_folder
 from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
 from wenet_uio.export.onnx_graphs import (
     OFFLINE,
@@ -103,6 +103,17 @@ def main() -> None:
     arguments = parse_arguments()
     require_onnx()
     trained = load_trained(arguments)
+    with older_folders_told(Path(arguments.output_dir), trained.weights_id):
+        export_all(trained)
+
+
+def export_all(trained: Trained) -> None:
+    """Export, check and write all folders of a model.
+
+    Raises:
+        ValueError: the model or the options do not fit, or a model differs by more than the limits.
+    """
+    arguments = trained.arguments
     of_family = trained.model.family.sherpa
     if of_family is not None:
         export_for_sherpa(trained, of_family(trained))
@@ -155,7 +166,7 @@ def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
                 trained.tokenizer.detokenize,
             )
         )
-        write_folder(path, contents, parts.tokens)
+        write_folder(path, contents, parts.tokens, trained.weights_id)
 
     print(f"only for sherpa-onnx, without streaming: {parts.no_wenet}; {parts.no_chunks}")
 
@@ -195,7 +206,7 @@ def export_ctc_for_sherpa(trained: Trained, parts: CtcExport) -> None:
                 )
             )
             tokens = tokens_file(trained.tokenizer, model.blank)
-            write_folder(path, {"model.onnx": content}, tokens)
+            write_folder(path, {"model.onnx": content}, tokens, trained.weights_id)
 
     print(f"only for sherpa-onnx{f'; no streaming model: {reason}' if reason else ''}")
 
@@ -254,6 +265,7 @@ def export(trained: Trained, chunks: Chunks, folder: str) -> None:
             path,
             contents,
             tokens_file(trained.tokenizer, model.blank) if "sherpa" in arguments.runtimes else None,
+            trained.weights_id,
         )
 
 

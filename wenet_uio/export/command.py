@@ -8,6 +8,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -16,6 +17,7 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
 from wenet_uio.export.onnx_graphs import Chunks
+from wenet_uio.files import digest_of
 from wenet_uio.models import build_trained
 from wenet_uio.models.asr_model import ASRModel, with_attention
 from wenet_uio.models.chunks import fitting_chunk
@@ -108,6 +110,11 @@ class Trained:
             ValueError: it has none.
         """
         return with_attention(self.model)
+
+    @cached_property
+    def weights_id(self) -> str:
+        """Identifies the weights: a digest of the checkpoint."""
+        return digest_of(self.arguments.checkpoint)[:16]
 
     def limits(self, int8: bool) -> Limits:
         """Return accepted differences between an export and the checkpoint."""
