@@ -133,17 +133,29 @@ def _export_at(path: Path) -> Path | None:
     if any((path / name).is_file() for name in CHECKPOINTS):
         return None
 
-    folders = [
-        folder
-        for folder in (path, *(path / name for name in FOLDERS))
-        if (folder / WenetOnnx.NAMES[0]).is_file()
-    ]
-    if folders:
-        if folders[0] != path:  # a folder that is named is taken, whatever lies beside it
-            require_same_weights(folders)
-        return folders[0]
+    onnx_folder = _onnx_folder_at(path)
+    if onnx_folder is not None:
+        return onnx_folder
 
     return path / TORCHSCRIPT if (path / TORCHSCRIPT).is_file() else None
+
+
+def _onnx_folder_at(path: Path) -> Path | None:
+    """Return the folder with ONNX files that `path` is or contains.
+
+    Raises:
+        ValueError: it contains several, of different models.
+    """
+    encoder = WenetOnnx.NAMES[0]
+    if (path / encoder).is_file():
+        return path
+
+    folders = [path / name for name in FOLDERS if (path / name / encoder).is_file()]
+    if not folders:
+        return None
+
+    require_same_weights(folders)
+    return folders[0]
 
 
 def _run_of(export: Path) -> Path:
