@@ -3,7 +3,11 @@
 Each cell is a corpus of three recordings, written in one layout with one oddity, that enters by one
 tool. `arrives`: each recording comes out once, with its text. `named`: one that does not is named
 by key, file or line, and all others arrive; or the whole list is refused by name. Any other cell
-fails the test. The table is printed: `pytest -s tests/matrix`.
+fails the test. An oddity that a layout cannot have writes the files of the plain cell: such cells
+are no trials, and are not counted. The table is printed: `pytest -s tests/matrix`.
+
+The tool `loader` reads through the corpus; for one cell in LOADER_CELLS it is the loader of
+training, with a worker process and its list of bad samples.
 """
 
 from __future__ import annotations
@@ -22,21 +26,30 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+from tests.support.data.loading import FakeConfig
 from tests.support.data.parquet import write_table
 from tests.support.data.tars import wav
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.ledger import Ledger
+from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.executor import Executor
+from wenet_uio.files import read_lines
 from wenet_uio.prepare.kaldi_tables import read_utterances
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.manifests import convert_manifest
 from wenet_uio.prepare.sharding import ShardOptions
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/nothing-silent.md"
+SAME_AS_PLAIN = "-"
+"""Outcome of a cell whose files are those of the plain cell."""
+LOADER_CELLS = 5
+"""Of so many cells of the tool `loader`, one has a worker process."""
 IN_THREAD = Executor(1, "threads")
 APPLE = b"\0\5\x16\7\0\2\0\0Mac OS X        "
 """First bytes of the file `._NAME` that macOS writes beside NAME."""
@@ -378,11 +391,34 @@ def of_corpus(corpus: Any) -> Arrived:
     return read
 
 
-def through_loader(layout: str, path: str, folder: Path) -> Arrived:
+def opened_by(layout: str, path: str) -> tuple[Any, ...]:
+    """What `open_list` takes: the list, its type and perhaps its layout."""
     if layout in SOURCES:
         (opened,) = parse_source(SOURCES[layout](path)).lists()
-        return of_corpus(open_list(*opened))
-    return of_corpus(open_list(path, "shard" if layout == "tar" else "raw"))
+        return tuple(opened)
+    return path, "shard" if layout == "tar" else "raw"
+
+
+def through_corpus(layout: str, path: str, folder: Path) -> Arrived:
+    return of_corpus(open_list(*opened_by(layout, path)))
+
+
+def through_loader(layout: str, path: str, folder: Path) -> Arrived:
+    """A worker process reads; the list of bad samples names what does not arrive."""
+    data_list, data_type, *_ = opened_by(layout, path)
+    ledger = Ledger(folder / "bad_samples.jsonl")
+    loader = build_loader(
+        data_list,
+        data_type,
+        FakeConfig(batch_conf={"batch_type": "static", "batch_size": 1}),
+        None,
+        training=False,
+        options=LoaderOptions(rank=0, world_size=1, num_workers=1, ledger=ledger),
+    )
+    arrived = [(batch.seconds, batch.texts[0].strip()) for batch in loader]
+    for line in read_lines(ledger.path):
+        print(f"{line['key']}: {line['reason']}, {line['detail']}")
+    return arrived
 
 
 def through_check(layout: str, path: str, folder: Path) -> Arrived:
@@ -391,7 +427,7 @@ def through_check(layout: str, path: str, folder: Path) -> Arrived:
         for finding in check_corpus(corpus, not_indexed, Reading()).findings:
             print(f"{finding.key}: {finding.kind}")
     with redirect_stdout(io.StringIO()):  # the check itself must name what is lost
-        return through_loader(layout, path, folder)
+        return through_corpus(layout, path, folder)
 
 
 def through_conversion(layout: str, path: str, folder: Path) -> Arrived:
@@ -421,7 +457,7 @@ def through_packing(layout: str, path: str, folder: Path) -> Arrived:
 
 Tool = Callable[[str, str, Path], Arrived]
 TOOLS: dict[str, tuple[Tool, tuple[str, ...]]] = {
-    "loader": (through_loader, ("raw", "nemo", "tar", "nemo tar", "parquet", "lhotse")),
+    "loader": (through_corpus, ("raw", "nemo", "tar", "nemo tar", "parquet", "lhotse")),
     "check_data": (through_check, ("raw", "tar")),
     "convert_manifest": (
         through_conversion,
@@ -440,8 +476,7 @@ def is_named(spoken: Spoken, oddity: Oddity, output: str) -> bool:
     return any(name in output for name in names)
 
 
-def outcome(tool: Tool, layout: str, oddity: Oddity, folder: Path) -> str:
-    path = LAYOUTS[layout](folder, oddity)
+def outcome(tool: Tool, layout: str, oddity: Oddity, path: str, folder: Path) -> str:
     printed = io.StringIO()
     arrived: Arrived = []
     refused = ""
@@ -472,15 +507,47 @@ def outcome(tool: Tool, layout: str, oddity: Oddity, folder: Path) -> str:
     return "named" if lost else "arrives"
 
 
+def content_of(folder: Path) -> dict[str, tuple[bool, bytes]]:
+    """The files below a folder: whether each is a link, and its content without the folder's name."""
+    return {
+        str(file.relative_to(folder)): (
+            file.is_symlink(),
+            file.read_bytes().replace(str(folder).encode(), b"FOLDER"),
+        )
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def is_read_by_worker(layout: str, title: str) -> bool:
+    """Whether the loader of training reads a cell: every fifth, so that each layout and each oddity
+    has its turn.
+    """
+    number = list(LAYOUTS).index(layout) + list(ODDITIES).index(title)
+    return number % LOADER_CELLS == 0
+
+
 def cells(folder: Path) -> Iterator[tuple[str, str, str, str]]:
-    for layout in LAYOUTS:
+    for layout, write in LAYOUTS.items():
+        plain: dict[str, tuple[bool, bytes]] = {}
         for title, oddity in ODDITIES.items():
             for name, (tool, layouts) in TOOLS.items():
                 if layout not in layouts:
                     continue
+
                 place = folder / f"{layout}-{title}-{name}".replace(" ", "-")
                 place.mkdir()
-                yield layout, title, name, outcome(tool, layout, oddity, place)
+                path = write(place, oddity)
+                content = content_of(place)
+                if title == "plain":
+                    plain = content
+                elif content == plain:
+                    yield layout, title, name, SAME_AS_PLAIN
+                    continue
+
+                if name == "loader" and is_read_by_worker(layout, title):
+                    tool = through_loader
+                yield layout, title, name, outcome(tool, layout, oddity, path, place)
 
 
 def table(results: list[tuple[str, str, str, str]]) -> str:
@@ -497,10 +564,43 @@ def test_every_utterance_of_every_list_arrives_once_or_is_named(tmp_path, monkey
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
     results = list(cells(tmp_path))
     print(table(results))
-    assert len(results) >= 300
-    assert [cell for cell in results if cell[3] not in ("arrives", "named")] == []
+    trials = [cell for cell in results if cell[3] != SAME_AS_PLAIN]
+    assert len(trials) >= 300
+    assert [cell for cell in trials if cell[3] not in ("arrives", "named")] == []
 
     # What is only another way of writing the same arrives.
     harmless = {*ODDITIES} - {"spaces", "doubled", "empty", "missing"}
-    assert [cell for cell in results if cell[1] in harmless and cell[3] != "arrives"] == []
-    assert indent(table(results), "    ") in PAGE.read_text(encoding="utf-8")
+    assert [cell for cell in trials if cell[1] in harmless and cell[3] != "arrives"] == []
+
+    page = PAGE.read_text(encoding="utf-8")
+    assert indent(table(results), "    ") in page
+    assert f"{len(trials)} cells" in page
+
+
+def test_a_cell_with_the_files_of_the_plain_cell_is_no_trial(tmp_path):
+    """A tar has no links to audio in other folders, and parquet no lines."""
+    contents = {}
+    for layout, title in [("tar", "plain"), ("tar", "links"), ("raw", "plain"), ("raw", "links")]:
+        place = tmp_path / f"{layout}-{title}"
+        place.mkdir()
+        LAYOUTS[layout](place, ODDITIES[title])
+        contents[layout, title] = content_of(place)
+
+    assert contents["tar", "plain"] == contents["tar", "links"]
+    assert contents["raw", "plain"] != contents["raw", "links"]
+
+
+def test_the_loader_of_training_reads_cells_of_every_layout_and_most_oddities():
+    read = [
+        (layout, title)
+        for layout in TOOLS["loader"][1]
+        for title in ODDITIES
+        if is_read_by_worker(layout, title)
+    ]
+    assert {layout for layout, _ in read} == {*TOOLS["loader"][1]}
+    assert {"missing", "empty", "doubled", "spaces"} <= {title for _, title in read}
+
+
+def test_the_prose_of_the_page_has_at_most_100_columns():
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > 100 and not line.startswith("    ")] == []
