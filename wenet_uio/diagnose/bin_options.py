@@ -14,7 +14,7 @@ import yaml
 from wenet_uio.config import Config, load_config, parse_config
 from wenet_uio.config.base import parse
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.config.nemo_tokenizer import MODEL
+from wenet_uio.config.nemo.tokenizer import MODEL
 from wenet_uio.messages import warn_once
 
 NOT_NEEDED = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo_batches import list_of, sizes_of_buckets
+from wenet_uio.config.nemo.batches import list_of, sizes_of_buckets
 from wenet_uio.config.source import SOURCES as SOURCE_TYPES
 from wenet_uio.config.source import source_type
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo_loader import data_of, without_null
-from wenet_uio.config.nemo_tokenizer import tokenizer_keys
+from wenet_uio.config.nemo.loader import data_of, without_null
+from wenet_uio.config.nemo.tokenizer import tokenizer_keys
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.messages import warn_once
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo_batches import BATCHES, FILTERS, batch_conf_of, filters_of
-from wenet_uio.config.nemo_sources import SOURCES, is_text, sources_of
-from wenet_uio.config.nemo_speech import SPEECH, with_text_data
+from wenet_uio.config.nemo.batches import BATCHES, FILTERS, batch_conf_of, filters_of
+from wenet_uio.config.nemo.sources import SOURCES, is_text, sources_of
+from wenet_uio.config.nemo.speech import SPEECH, with_text_data
 
 PER_BATCH = {"round_robin": "round_robin", "randomized_round_robin": "weighted", "zip": "zip"}
 """{sampler_fusion of NeMo: per_batch}."""

@@ -1,0 +1,219 @@
+"""References inside a yaml, `${model.sample_rate}`, as OmegaConf resolves them in NeMo's files.
+
+A reference to a key that does not exist is no error by itself, because many keys of a file are not
+read. It becomes an `Unresolved`, and reading the key is the error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wenet_uio.config.base import ConfigError
+from wenet_uio.config.yaml_file import parse_yaml
+
+MISSING = "???"
+"""A value that OmegaConf's users must give."""
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+RESOLVER = re.compile(r"\s*([A-Za-z_][\w.]*)\s*:(.*)", re.DOTALL)
+STEP = re.compile(r"\[\s*['\"]?([^\]'\"]+)['\"]?\s*\]|([^.\[\]]+)")
+MOST_STEPS = 100
+"""References of references that are followed; more are a loop."""
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unresolved:
+    """A value with a reference that cannot be resolved."""
+
+    text: str
+    """The value as it stands in the yaml."""
+    problem: str
+
+
+class _CannotResolveError(Exception):
+    """A reference leads nowhere."""
+
+
+def with_references(values: dict[str, Any], aliases: Callable[[Path], Path]) -> dict[str, Any]:
+    """Return a yaml with the values that its references name.
+
+    Supported are `${a.b}`, `${a[0]}`, `${.sibling}`, `${..key_of_the_section_above}`, references in
+    references and in texts, `\\${` for a text `${`, and the resolvers oc.env, env, oc.decode,
+    oc.select and oc.deprecated.
+
+    Args:
+        values: content of the yaml; it is not changed.
+        aliases: returns the path of a key in `values` of a path that a reference names.
+    """
+    return _Resolver(values, aliases).resolved((), values, 0)
+
+
+def unresolved_in(value: Any, path: Path = ()) -> Iterator[tuple[str, Unresolved]]:
+    """Yield each Unresolved in a value, with its dotted path."""
+    if isinstance(value, Unresolved):
+        yield ".".join(path), value
+    for key, part in _parts(value):
+        yield from unresolved_in(part, (*path, key))
+
+
+def missing_in(value: Any, path: Path = ()) -> Iterator[str]:
+    """Yield the dotted path of each MISSING in a value."""
+    if value == MISSING:
+        yield ".".join(path)
+    for key, part in _parts(value):
+        yield from missing_in(part, (*path, key))
+
+
+def refuse_unresolved(value: Any, where: str) -> None:
+    """Raise a ConfigError if a value has references that cannot be resolved."""
+    problems = [f"{key}: {bad.text}: {bad.problem}" for key, bad in unresolved_in(value)]
+    if problems:
+        raise ConfigError(f"{where}: " + "; ".join(problem.lstrip(": ") for problem in problems))
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((str(key), part) for key, part in value.items())
+    elif isinstance(value, list):
+        yield from ((str(number), part) for number, part in enumerate(value))
+
+
+@dataclass(frozen=True)
+class _Resolver:
+    values: dict[str, Any]
+    aliases: Callable[[Path], Path]
+
+    def resolved(self, path: Path, value: Any, depth: int) -> Any:
+        """Return a value at `path` with its references resolved."""
+        if isinstance(value, dict):
+            return {
+                key: self.resolved((*path, str(key)), part, depth) for key, part in value.items()
+            }
+        if isinstance(value, list):
+            return [
+                self.resolved((*path, str(number)), part, depth)
+                for number, part in enumerate(value)
+            ]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+
+        try:
+            return self._text(value, path, depth)
+        except _CannotResolveError as problem:
+            return Unresolved(value, str(problem))
+
+    def _text(self, text: str, path: Path, depth: int) -> Any:
+        """Return the value of a text: of any type if the text is one reference."""
+        if depth > MOST_STEPS:
+            raise _CannotResolveError("the references lead back to themselves")
+
+        parts = [
+            self._reference(part, path, depth) if is_reference else part
+            for part, is_reference in _split(text)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        if bad := next((part for part in parts if isinstance(part, Unresolved)), None):
+            raise _CannotResolveError(bad.problem)
+        if MISSING in parts:
+            return MISSING
+
+        return "".join(map(str, parts))
+
+    def _reference(self, inside: str, path: Path, depth: int) -> Any:
+        """Return what stands for `${inside}` in the value at `path`."""
+        name = str(self._text(inside, path, depth + 1)) if "${" in inside else inside
+        if call := RESOLVER.fullmatch(name):
+            return self._call(call[1], call[2].strip(), path, depth)
+
+        target = self._target(name.strip(), path)
+        return self.resolved(target, self._value(target, name), depth + 1)
+
+    def _target(self, name: str, path: Path) -> Path:
+        """Return the path of a key that a reference names, relative to the value at `path`."""
+        dots = len(name) - len(name.lstrip("."))
+        steps = tuple((match[1] or match[2]).strip() for match in STEP.finditer(name[dots:]))
+        return (*path[: len(path) - dots], *steps) if dots else self.aliases(steps)
+
+    def _value(self, target: Path, name: str) -> Any:
+        value: Any = self.values
+        for step in target:
+            if isinstance(value, dict) and step in value:
+                value = value[step]
+            elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+                value = value[int(step)]
+            else:
+                raise _CannotResolveError(f"the file has no key {name}; write the value itself")
+
+        return value
+
+    def _call(self, resolver: str, arguments: str, path: Path, depth: int) -> Any:
+        """Return the value of `${resolver:arguments}`."""
+        if resolver in ("oc.env", "env"):
+            return _environment(arguments)
+        if resolver == "oc.decode":
+            return parse_yaml(arguments, "oc.decode")
+        if resolver in ("oc.select", "oc.deprecated"):
+            name, comma, default = arguments.partition(",")
+            try:
+                return self._reference(name.strip(), path, depth)
+            except _CannotResolveError:
+                if resolver == "oc.select":
+                    return parse_yaml(default, "oc.select") if comma else None
+                raise
+
+        raise _CannotResolveError(
+            f"the resolver {resolver} is unknown; known: oc.env, oc.select, oc.decode; write the "
+            "value itself"
+        )
+
+
+def _environment(arguments: str) -> Any:
+    """Return a variable of the environment; numbers and true, false and null as such."""
+    name, comma, default = (part.strip() for part in arguments.partition(","))
+    text = os.environ.get(name, default if comma else None)
+    if text is None:
+        raise _CannotResolveError(f"the variable {name} is not set; set it, or write the value")
+
+    is_plain = NUMBER.fullmatch(text) or text in ("true", "false", "null")
+    return parse_yaml(text, name) if is_plain else text.strip("'\"")
+
+
+def _split(text: str) -> list[tuple[str, bool]]:
+    """Cut a text into (part, whether it is the inside of a reference)."""
+    parts: list[tuple[str, bool]] = []
+    literal, position = "", 0
+    while position < len(text):
+        if text.startswith("\\${", position):
+            literal, position = literal + "${", position + 3
+        elif text.startswith("${", position):
+            end = _end_of_reference(text, position)
+            parts += [(literal, False)] if literal else []
+            parts.append((text[position + 2 : end], True))
+            literal, position = "", end + 1
+        else:
+            literal, position = literal + text[position], position + 1
+
+    return parts + ([(literal, False)] if literal else [])
+
+
+def _end_of_reference(text: str, start: int) -> int:
+    """Return the position of the brace that closes the reference at `start`."""
+    depth, position = 0, start
+    while position < len(text):
+        if text.startswith("${", position):
+            depth, position = depth + 1, position + 1
+        elif text[position] == "{":
+            depth += 1
+        elif text[position] == "}":
+            depth -= 1
+            if not depth:
+                return position
+        position += 1
+
+    raise _CannotResolveError("the reference has no closing brace")
