@@ -51,8 +51,11 @@ def room_of(name: str, path: Path) -> str:
     package of its own.
 
     All encoders are one package; their `exchange` with other tools is another, above them. All
-    families are one package, above the core. All kinds of samples are one package.
+    families are one package, above the core. All kinds of samples are one package. The config and
+    its folder for NeMo's files are one package.
     """
+    if name.startswith("wenet_uio.config"):
+        return "wenet_uio.config"
     if name.startswith("wenet_uio.dataset.kinds"):
         return "wenet_uio.dataset.kinds"
     if name.startswith("wenet_uio.families"):

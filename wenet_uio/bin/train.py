@@ -69,7 +69,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--train_data", help="data list of the training set (default: `data` of the config)"
     )
-    parser.add_argument("--cv_data", required=True, help="data list of the validation set")
+    parser.add_argument(
+        "--cv_data", help="data list of the validation set (default: `cv_data` of the config)"
+    )
     parser.add_argument(
         "--model_dir", required=True, help="folder of the run; a run resumes from its newest state"
     )
@@ -286,9 +288,15 @@ def build_loaders(
         ValueError, OSError: a data list is missing, cannot be read, or has no utterance left after
             filtering.
     """
-    train_data = args.train_data or config.data
-    if train_data is None:
-        raise ValueError(f"--train_data is needed: {args.config} has no `data`")
+    train_data, cv_data = args.train_data or config.data, args.cv_data or config.cv_data
+    for option, data, keys in (
+        ("train_data", train_data, "`data` and no model.train_ds.manifest_filepath"),
+        ("cv_data", cv_data, "`cv_data` and no model.validation_ds.manifest_filepath"),
+    ):
+        if data is None:
+            raise ValueError(f"--{option} is needed: {args.config} has no {keys}")
+    assert train_data is not None
+    assert cv_data is not None
 
     options = LoaderOptions(
         rank=world.rank,
@@ -307,7 +315,7 @@ def build_loaders(
         build_loader(
             data_list, args.data_type, config, tokenizer, training=training, options=options
         )
-        for data_list, training in ((train_data, True), (args.cv_data, False))
+        for data_list, training in ((train_data, True), (cv_data, False))
     )
     for loader in (train, cv):
         if not len(loader):

@@ -63,6 +63,8 @@ class Config(TrainKeys):
     data: str | MixtureConf | None = None
     """Training data: a data list, a yaml file of sources, or the sources. --train_data overrides
     this key."""
+    cv_data: str | MixtureConf | None = None
+    """Validation data, as `data`. --cv_data overrides this key."""
     text_weight: float = Field(default=1.0, ge=0)
     """Weight of the decoder's loss on text without audio. It is not in model_conf: WeNet passes
     every key of that section to its model."""

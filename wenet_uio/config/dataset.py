@@ -257,6 +257,8 @@ class DatasetConf(AugmentationKeys):
     language_conf: LanguageConf = LanguageConf(limited_langs=("zh", "en"))
     shuffle: bool = True
     """False: all epochs have the same order."""
+    seed: int | None = None
+    """Seed of the order of the data and of augmentation; null: that of the run, --seed."""
     shuffle_conf: ShuffleConf = ShuffleConf()
     list_shuffle: bool = True
     """Accepted for compatibility and ignored, and so is `sort`."""

@@ -10,16 +10,20 @@ from typing import Any
 import yaml
 from pydantic import create_model
 
+from wenet_uio.cli import warn_once
 from wenet_uio.config.base import ConfigError, parse
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
 from wenet_uio.config.ctc_losses import check_ctc_losses, refuse_derived, with_views
 from wenet_uio.config.named_code import is_third_party
 from wenet_uio.config.named_files import locate_files
-from wenet_uio.config.nemo import from_nemo, renamed
+from wenet_uio.config.nemo.changes import Converted, keys_given, with_overrides
+from wenet_uio.config.nemo.convert import from_nemo
+from wenet_uio.config.nemo.layout import laid_out
+from wenet_uio.config.overrides import parse_overrides
 from wenet_uio.config.parts import check_parts, with_own_parts
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
-from wenet_uio.config.yaml_file import parse_yaml, read_yaml
+from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown_values
 
@@ -30,7 +34,12 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     Raises:
         ConfigError: one message that names every unknown key, wrong type and impossible value.
     """
-    return _checked(from_wenet(from_nemo(values, where), where), where)
+    notes: list[str] = []
+    values = from_wenet(from_nemo(values, where, notes), where)
+    for note in notes:
+        warn_once(note)
+
+    return _checked(values, where)
 
 
 def _checked(values: dict[str, Any], where: str) -> Config:
@@ -93,15 +102,25 @@ def load_config(
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
 
-    values = from_wenet(values, str(path))
-    # WeNet writes model_dir; a model of WeNet may be trained further here
-    if of_model or values.get("model_dir"):
-        add_last_id(values, str(path))
+    changes = parse_overrides(overrides)
 
-    locate_files(values, Path(path), of_model=of_model)
-    if overrides := list(overrides):
-        for override in overrides:
-            _override(values, override)
+    def converted(layout: dict[str, Any]) -> Converted:
+        notes: list[str] = []
+        ours = from_nemo(layout, str(path), notes, given=keys_given(changes), of_model=of_model)
+        ours = from_wenet(ours, str(path))
+        # WeNet writes model_dir; a model of WeNet may be trained further here
+        if of_model or ours.get("model_dir"):
+            add_last_id(ours, str(path))
+
+        locate_files(ours, Path(path), of_model=of_model)
+        return Converted(ours, notes)
+
+    changed = with_overrides(laid_out(values, str(path)), changes, converted)
+    for note in changed.notes:
+        warn_once(note)
+
+    values = changed.values
+    if changes:
         values = from_wenet(values, str(path))  # an override may have a key of WeNet
 
     named = [str(values[key]) for key in ("encoder", "model") if is_third_party(values.get(key))]
@@ -111,7 +130,7 @@ def load_config(
             "the author of the model, add --trust_code"
         )
 
-    return _checked(from_nemo(values, str(path)), str(path))
+    return _checked(values, str(path))
 
 
 def save_config(config: Config, path: str | Path) -> None:
@@ -125,25 +144,3 @@ def save_config(config: Config, path: str | Path) -> None:
     text = yaml.safe_dump(shown_values(to_wenet(config)), sort_keys=False, allow_unicode=True)
     with written_aside(path, "w") as file:
         file.write(text)
-
-
-def _override(values: dict[str, Any], override: str) -> None:
-    """Set the value that an override names, in place."""
-    dotted, equals, text = override.partition("=")
-    if not equals or " " in dotted.strip():  # "key value" is WeNet's form
-        dotted, equals, text = override.strip().partition(" ")
-    if not equals:
-        raise ConfigError(f"--override_config {override}: expected key.subkey=value")
-
-    *parents, last = renamed(dotted.strip()).split(".")
-    for parent in parents:
-        values = values.setdefault(parent, {})
-        if not isinstance(values, dict):
-            raise ConfigError(f"--override_config {override}: {parent} is a value, not a section")
-
-    try:
-        values[last] = parse_yaml(text, last)
-    except ConfigError:
-        raise ConfigError(
-            f"--override_config {override}: the value is not yaml; write a text as {last}='text'"
-        ) from None

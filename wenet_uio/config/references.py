@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,9 @@ class _CannotResolveError(Exception):
     """A reference leads nowhere."""
 
 
-def with_references(values: dict[str, Any], aliases: Callable[[Path], Path]) -> dict[str, Any]:
+def with_references(
+    values: dict[str, Any], targets: Callable[[Path], Sequence[Path]]
+) -> dict[str, Any]:
     """Return a yaml with the values that its references name.
 
     Supported are `${a.b}`, `${a[0]}`, `${.sibling}`, `${..key_of_the_section_above}`, references in
@@ -48,9 +50,10 @@ def with_references(values: dict[str, Any], aliases: Callable[[Path], Path]) -> 
 
     Args:
         values: content of the yaml; it is not changed.
-        aliases: returns the path of a key in `values` of a path that a reference names.
+        targets: returns the paths in `values` that the path in a reference may mean; the first that
+            exists is taken.
     """
-    return _Resolver(values, aliases).resolved((), values, 0)
+    return _Resolver(values, targets).resolved((), values, 0)
 
 
 def unresolved_in(value: Any, path: Path = ()) -> Iterator[tuple[str, Unresolved]]:
@@ -86,7 +89,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 @dataclass(frozen=True)
 class _Resolver:
     values: dict[str, Any]
-    aliases: Callable[[Path], Path]
+    targets: Callable[[Path], Sequence[Path]]
 
     def resolved(self, path: Path, value: Any, depth: int) -> Any:
         """Return a value at `path` with its references resolved."""
@@ -131,24 +134,32 @@ class _Resolver:
         if call := RESOLVER.fullmatch(name):
             return self._call(call[1], call[2].strip(), path, depth)
 
-        target = self._target(name.strip(), path)
-        return self.resolved(target, self._value(target, name), depth + 1)
+        target, value = self._target(name.strip(), path)
+        return self.resolved(target, value, depth + 1)
 
-    def _target(self, name: str, path: Path) -> Path:
-        """Return the path of a key that a reference names, relative to the value at `path`."""
+    def _target(self, name: str, path: Path) -> tuple[Path, Any]:
+        """Return the path and the value of a key that a reference in the value at `path` names."""
         dots = len(name) - len(name.lstrip("."))
         steps = tuple((match[1] or match[2]).strip() for match in STEP.finditer(name[dots:]))
-        return (*path[: len(path) - dots], *steps) if dots else self.aliases(steps)
+        named = (*path[: max(0, len(path) - dots)], *steps) if dots else steps
+        for target in self.targets(named) if named else ():
+            try:
+                return target, self._value(target)
+            except LookupError:
+                continue
 
-    def _value(self, target: Path, name: str) -> Any:
+        raise _CannotResolveError(f"the file has no key {name}; write the value itself")
+
+    def _value(self, target: Path) -> Any:
+        """Return the value at a path; LookupError if there is none."""
         value: Any = self.values
         for step in target:
-            if isinstance(value, dict) and step in value:
-                value = value[step]
-            elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            if isinstance(value, list) and step.isdecimal():
                 value = value[int(step)]
+            elif isinstance(value, dict):
+                value = value[step]
             else:
-                raise _CannotResolveError(f"the file has no key {name}; write the value itself")
+                raise LookupError(step)
 
         return value
 

@@ -96,6 +96,8 @@ def build_loader(
     reader = BatchReader(corpus, conf, chains, keep_int16=keep_int16, collate=options.collate)
     if not training:
         options = replace(options, epoch_steps=None)
+    if conf.seed is not None:
+        options = replace(options, seed=conf.seed)
 
     cursor = Cursor(
         corpus,

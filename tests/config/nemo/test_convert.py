@@ -227,7 +227,7 @@ def test_settings_without_an_equal_are_one_line_that_says_what_to_write(section,
 def test_a_model_of_nemo_is_no_model_of_this_project():
     with pytest.raises(
         ConfigError,
-        match=re.escape("a model of NeMo (encoder) is not read; write `model: asr_model`"),
+        match=re.escape("the architecture of NeMo (encoder) is not read; write at the top"),
     ):
         parse_config({"model": {"train_ds": AUDIO, "encoder": {}}}, "t.yaml")
     with pytest.raises(ConfigError, match="data and train_ds both name training data"):

@@ -15,7 +15,7 @@ import yaml
 
 from tools import convert_to_tarred
 from wenet_uio.config import ConfigError, load_config
-from wenet_uio.config.nemo import convert as settings
+from wenet_uio.config import load as loading
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.patterns import expand
@@ -53,7 +53,7 @@ def answer_of(nemo_examples, tmp_path, monkeypatch, commands):
     then the notes.
     """
     notes: list[str] = []
-    monkeypatch.setattr(settings, "warn_once", notes.append)
+    monkeypatch.setattr(loading, "warn_once", notes.append)
 
     def config_of(content: object, overrides: list[str]) -> str:
         (tmp_path / "train.yaml").write_text(yaml.safe_dump(content))

@@ -43,7 +43,7 @@ def test_a_single_tokenizer_of_nemo_is_the_sentencepiece_model_in_its_folder(tmp
     ("section", "said"),
     [
         (
-            {"type": "wpe", "dir": "tok"},
+            {"type": "yttm", "dir": "tok"},
             "tokenizer: expected type: bpe and dir, the folder of tokenizer.model",
         ),
         ({"type": "agg"}, "tokenizer.langs: expected a tokenizer for each language, found None"),

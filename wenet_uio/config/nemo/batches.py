@@ -32,6 +32,8 @@ BATCHES = (
     "bucketing_strategy",
     "bucketing_batch_size",
     "bucketing_weights",
+    "bucketing_2d_strict_mode",
+    "measure_total_length",
 )
 """Keys that say how a loader makes batches."""
 ORDERS = {"synced_randomized": "synced", "fixed_order": "rising", "fully_randomized": "random"}

@@ -1,149 +1,236 @@
-"""NeMo's loader settings, `model.train_ds`, as keys of Config: `data`, `dataset_conf` and the
-length of an epoch.
+"""A configuration of NeMo as keys of Config: `data`, `cv_data`, `dataset_conf`, tokenizer, optimizer
+and the length of the run.
 
-Every key of NeMo's data-set document is read, or the log says in one line why it is not needed, or
-a ConfigError says in one line what to write instead.
+Every key of NeMo's data sections and trainer is read, or the log says in one line why it is not
+needed or what is done instead, or a ConfigError says in one line what to write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo.loader import data_of, without_null
+from wenet_uio.config.nemo.augment import KEYS as AUGMENTATIONS
+from wenet_uio.config.nemo.augment import augmentations
+from wenet_uio.config.nemo.keys import refuse_missing
+from wenet_uio.config.nemo.layout import (
+    LOADERS,
+    MODEL,
+    OF_FILE,
+    SHARED,
+    laid_out,
+    targets,
+)
+from wenet_uio.config.nemo.loader import OTHERS, agreed, data_of, without_null
+from wenet_uio.config.nemo.model import OWN_PARTS, check_model
+from wenet_uio.config.nemo.optim import optim_keys
 from wenet_uio.config.nemo.tokenizer import tokenizer_keys
-from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.messages import warn_once
+from wenet_uio.config.nemo.trainer import trainer_keys
+from wenet_uio.config.nemo.validation import validation_data
+from wenet_uio.config.references import refuse_unresolved, with_references
 
-LOADERS = ("train_ds", "validation_ds", "test_ds")
-OTHER_NAMES = {"training_ds": "train_ds"}
+OF_RUN = {
+    "exp_manager": "the folder of a run is train.py --model_dir, and a run saves every epoch and "
+    "resumes by itself",
+    "hydra": "--override_config changes keys of the yaml",
+    "init_strict": "--checkpoint and --enc_init of train.py name what is loaded",
+}
+"""{key at the top of NeMo's files: what is done instead}."""
+RANDOM_SEEDS = ("trng", "randomized")
+"""Values of NeMo's `seed` that differ in every run."""
+OF_RUN_KEYS = ("shuffle", "seed", "sample_rate")
+"""Keys that all loaders share."""
+VARIABLES = (
+    "sample_rate",
+    "labels",
+    "dropout",
+    "repeat",
+    "separable",
+    "kernel_size_factor",
+    "timesteps",
+    "num_classes",
+    "model_defaults",
+)
+"""Keys at the top of NeMo's files that other keys refer to."""
 
 
-def from_nemo(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert `train_ds` and `trainer` of NeMo, at the top of a yaml or under `model`, to keys of
-    Config.
-
-    The log has a line for each key that is not needed.
+def from_nemo(
+    values: dict[str, Any],
+    where: str,
+    notes: list[str],
+    *,
+    given: Collection[str] = (),
+    of_model: bool = False,
+) -> dict[str, Any]:
+    """Convert the sections of NeMo in a yaml to keys of Config; other keys stay.
 
     Args:
         values: content of the yaml; it is not changed.
         where: beginning of messages, such as the path of the yaml.
+        notes: gets a line for each key that is not needed.
+        given: keys of Config that overrides give, so that a section of NeMo is not needed for them.
+        of_model: the yaml belongs to a trained model, which may be a stranger's: references stay
+            as they are, so that the yaml reads no variable of the environment.
 
     Raises:
         ConfigError: a setting has no equal here; the message says what to write.
     """
-    values, notes = _without_model(values, where), []
-    trainer, loaders = (
-        values.pop("trainer", None) or {},
-        {name: values.pop(name, None) for name in LOADERS},
-    )
-    _add_trainer(values, trainer, where, notes)
-    for name in LOADERS[1:]:
-        if loaders[name]:
-            notes.append(f"{where}: {name}: not read; give the data to train.py as --cv_data")
+    layout = laid_out(values, where)
+    if not of_model:
+        layout = with_references(layout, targets)
 
+    model = layout.pop(MODEL, {})
+    of_file = {key: layout.pop(key) for key in OF_FILE if key in layout} if is_nemo(layout) else {}
+    loaders = {name: layout.pop(name, None) for name in LOADERS}
+    if model or of_file or any(loaders.values()):
+        layout = {key: value for key, value in layout.items() if key not in VARIABLES}
+
+    _note_keys_of_file(of_file, where, notes)
+    _leave_out_given(layout, given, where, notes)
+    if isinstance(layout.get("tokenizer"), dict):
+        section = layout.pop("tokenizer")
+        layout |= tokenizer_keys(section, f"{where}: tokenizer", notes)
+
+    rate = model.get("sample_rate")
     if loaders["train_ds"]:
-        _add_loader(values, _opened(loaders["train_ds"], where), where, notes)
+        _add_loader(layout, _with_rate(loaders["train_ds"], rate), where, notes)
+    if loaders["validation_ds"]:
+        _add_validation(layout, loaders["validation_ds"], where, notes)
+    if loaders["test_ds"]:
+        notes.append(f"{where}: test_ds: not read; give the data to recognize.py as --test_data")
 
-    for note in notes:
-        warn_once(note)
+    _add_run(layout, of_file, where, notes)
+    has_encoder = any(part in layout or part in given for part in OWN_PARTS)
+    check_model(model, f"{where}: model", notes, has_encoder=has_encoder)
+    refuse_unresolved(layout, where)
 
-    return values
-
-
-def renamed(key: str) -> str:
-    """Return the dotted key of an override of NeMo without `+` and `model.`; other keys stay as
-    they are.
-    """
-    bare = key.lstrip("+")
-    name = bare.removeprefix("model.").partition(".")[0]
-    return bare.removeprefix("model.") if name in (*LOADERS, *OTHER_NAMES, "tokenizer") else bare
+    return layout
 
 
-def _without_model(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the yaml with the loaders of `model` at its top, under their first names."""
-    model = values.get("model")
-    if isinstance(model, dict):
-        if others := sorted(set(model) - {*LOADERS, *OTHER_NAMES, "tokenizer"}):
-            raise ConfigError(
-                f"{where}: model: a model of NeMo ({', '.join(others)}) is not read; write `model: "
-                "asr_model` with "
-                "encoder_conf, and train_ds at the top"
-            )
-        values = {**{key: value for key, value in values.items() if key != "model"}, **model}
-
-    if isinstance(values.get("tokenizer"), dict):
-        values = {**values, **tokenizer_keys(values["tokenizer"], f"{where}: tokenizer")}
-
-    return {OTHER_NAMES.get(key, key): value for key, value in values.items()}
-
-
-def _opened(section: Any, where: str) -> dict[str, Any]:
-    """Return the keys of a loader that are not null; `section` may be the path of a yaml with them."""
-    if isinstance(section, str):
-        where, section = section, read_yaml(section)
-    if isinstance(section, list):
-        section = {"input_cfg": section}
-
-    if not isinstance(section, dict):
-        raise ConfigError(
-            f"{where}: train_ds: expected keys of NeMo's loader or the path of a yaml, found "
-            f"{section!r}"
-        )
-
-    section = _without_model(section, where)
-    return without_null(section.get("train_ds", section))
-
-
-def _add_trainer(
-    values: dict[str, Any], trainer: Mapping[str, Any], where: str, notes: list[str]
+def _leave_out_given(
+    layout: dict[str, Any], given: Collection[str], where: str, notes: list[str]
 ) -> None:
-    """Add the lengths of an epoch and of the run, in place."""
-    for key, value in trainer.items():
-        if key == "limit_train_batches" and isinstance(value, int):
-            values["epoch_steps"] = value
-        elif key == "max_steps":
-            values["max_steps"] = value
-        else:
+    """Remove tokenizer and optimizer of NeMo, in place, if overrides name those of this project."""
+    for key in SHARED:
+        if key in given and isinstance(layout.get(key), dict):
+            del layout[key]
             notes.append(
-                f"{where}: trainer.{key}: not needed here, because train.py has no trainer of "
-                "Lightning"
+                f"{where}: {key}: the section of NeMo is not read: an override gives {key}"
             )
+
+
+def is_nemo(layout: Mapping[str, Any]) -> bool:
+    """Tell whether a layout has a section that only NeMo's files have."""
+    return any(key in layout for key in (*LOADERS, MODEL, "trainer", "exp_manager"))
+
+
+def _with_rate(section: dict[str, Any], rate: Any) -> dict[str, Any]:
+    """Return a loader with the sample rate of `model`, unless it states its own."""
+    if rate is None or section.get("sample_rate") is not None:
+        return section
+    return {**section, "sample_rate": rate}
+
+
+def _note_keys_of_file(of_file: Mapping[str, Any], where: str, notes: list[str]) -> None:
+    """Note keys at the top of the file.
+
+    Raises:
+        ConfigError: the file starts from weights of NeMo.
+    """
+    for key, value in of_file.items():
+        if key.startswith("init_from") and value is not None:
+            raise ConfigError(
+                f"{where}: {key}: weights of NeMo are not read; write {key}: null, and give weights "
+                "of a model of this project to train.py as --checkpoint"
+            )
+        if key in OF_RUN and value is not None:
+            notes.append(f"{where}: {key}: not read here: {OF_RUN[key]}")
+
+
+def _add_run(
+    values: dict[str, Any], of_file: Mapping[str, Any], where: str, notes: list[str]
+) -> None:
+    """Add the length of epoch and run, the arithmetic, optimizer and schedule, in place."""
+    trainer = of_file.get("trainer")
+    if trainer:
+        keys = trainer_keys(trainer, f"{where}: trainer")
+        _add_keys(values, keys.values, f"{where}: trainer")
+        notes += keys.notes
+
+    if isinstance(values.get("optim"), dict):
+        section, steps = values.pop("optim"), _run_steps(values)
+        _add_keys(values, optim_keys(section, steps, f"{where}: optim", notes), f"{where}: optim")
+
+
+def _run_steps(values: Mapping[str, Any]) -> int | None:
+    """Return the optimizer steps of the run; None if they depend on the data."""
+    if values.get("max_steps"):
+        return values["max_steps"]
+    if values.get("epoch_steps") and values.get("max_epoch"):
+        return values["epoch_steps"] * values["max_epoch"]
+    return None
+
+
+def _add_keys(values: dict[str, Any], keys: Mapping[str, Any], where: str) -> None:
+    """Add keys in place.
+
+    Raises:
+        ConfigError: the yaml states another value for one of them.
+    """
+    for key, value in keys.items():
+        if key in values and values[key] != value:
+            raise ConfigError(
+                f"{where}: is {key}: {value} here, and the yaml has {key}: {values[key]}; remove one "
+                "of them"
+            )
+        values[key] = value
 
 
 def _add_loader(
     values: dict[str, Any], section: dict[str, Any], where: str, notes: list[str]
 ) -> None:
     """Add `data` and the keys of `dataset_conf`, in place."""
-    if values.get("data"):
-        raise ConfigError(f"{where}: data and train_ds both name training data: give one of them")
-
-    where = f"{where}: train_ds"
+    section, where = without_null(section), f"{where}: train_ds"
     if values.get("tokenizer") == "aggregate" and "lang_field" in section:
-        section = dict(section)
         values["tokenizer_conf"] = {
             **(values.get("tokenizer_conf") or {}),
             "lang_field": section.pop("lang_field"),
         }
 
     data = data_of(section, where, notes)
-    dataset = {**(values.get("dataset_conf") or {}), **_dataset_keys(section, where)}
+    dataset = {**(values.get("dataset_conf") or {}), **_dataset_keys(section, where, notes)}
     for name in ("filter_conf", "batch_conf"):
         if conf := data.pop(name, None):
             dataset[name] = {**(dataset.get(name) or {}), **conf}
 
     if data["sources"]:
+        if values.get("data"):
+            raise ConfigError(
+                f"{where}: data and train_ds both name training data: give one of them"
+            )
         values["data"] = data
 
     values["dataset_conf"] = dataset
 
 
-def _dataset_keys(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _dataset_keys(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return keys at the top of `dataset_conf`."""
-    keys = {"shuffle": section["shuffle"]} if "shuffle" in section else {}
-    if "sample_rate" in section:
-        keys["resample_conf"] = {"resample_rate": section["sample_rate"]}
+    of_run = {key: section[key] for key in (*OTHERS, *AUGMENTATIONS) if key in section}
+    refuse_missing(of_run, where, "model.train_ds")
+    keys = augmentations(section, where)
+    shuffle, seed, rate = (agreed(section, name, where) for name in OF_RUN_KEYS)
+    if shuffle is not None:
+        keys["shuffle"] = shuffle
+    if rate is not None:
+        keys["resample_conf"] = {"resample_rate": rate}
+    if seed in RANDOM_SEEDS:
+        notes.append(
+            f"{where}.seed: {seed} is not read here: the order follows train.py --seed; give "
+            "another number for another order"
+        )
+    elif seed is not None:
+        keys["seed"] = seed
 
     strategy = section.get("tarred_shard_strategy", "scatter")
     if strategy not in ("scatter", "replicate"):
@@ -152,3 +239,24 @@ def _dataset_keys(section: Mapping[str, Any], where: str) -> dict[str, Any]:
         )
 
     return keys if strategy == "scatter" else {**keys, "partition": False}
+
+
+def _add_validation(
+    values: dict[str, Any], section: dict[str, Any], where: str, notes: list[str]
+) -> None:
+    """Add `cv_data`, in place, unless the yaml has it."""
+    data = validation_data(without_null(section), f"{where}: validation_ds", notes)
+    if data and values.get("cv_data"):
+        raise ConfigError(
+            f"{where}: cv_data and validation_ds both name validation data: give one of them"
+        )
+    if data:
+        values["cv_data"] = data
+
+    rate, conf = section.get("sample_rate"), (values.get("dataset_conf") or {})
+    of_training = (conf.get("resample_conf") or {}).get("resample_rate")
+    if isinstance(rate, int) and of_training not in (None, rate):
+        raise ConfigError(
+            f"{where}: validation_ds.sample_rate: {rate}, and {of_training} in training; all audio "
+            "is resampled to one rate: write it once"
+        )

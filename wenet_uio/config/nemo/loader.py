@@ -4,57 +4,29 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
+from wenet_uio.config.nemo.augment import KEYS as AUGMENTATIONS
 from wenet_uio.config.nemo.batches import BATCHES, FILTERS, batch_conf_of, filters_of
-from wenet_uio.config.nemo.sources import SOURCES, is_text, sources_of
+from wenet_uio.config.nemo.keys import INSTEAD, NOT_NEEDED, check_keys, refuse_missing
+from wenet_uio.config.nemo.sources import SOURCES, is_text, named_paths, sources_of
 from wenet_uio.config.nemo.speech import SPEECH, with_text_data
 
 PER_BATCH = {"round_robin": "round_robin", "randomized_round_robin": "weighted", "zip": "zip"}
 """{sampler_fusion of NeMo: per_batch}."""
-SORTED = "the plan sorts all utterances by length before it cuts batches"
-SHUFFLED = "the plan shuffles the whole corpus and needs no buffer"
-PLANNED = "the plan gives every rank its own batches, every epoch another order, and every run of one seed the same"
-NOT_NEEDED = {
-    "use_lhotse": "there is one loader",
-    "use_multimodal_sampling": "text without audio is measured in tokens, audio in seconds",
-    "use_multimodal_dataloading": "text without audio is measured in tokens, audio in seconds",
-    "measure_total_length": "the tokens of both texts of a pair count",
-    "num_buckets": SORTED,
-    "num_cuts_for_bins_estimate": SORTED,
-    "bucket_buffer_size": SORTED,
-    "concurrent_bucketing": SORTED,
-    "shuffle_buffer_size": SHUFFLED,
-    "shuffle_n": SHUFFLED,
-    "shard_seed": PLANNED,
-    "seed": "the seed is an option of train.py: --seed",
-    "num_workers": "the number of workers is an option of train.py: --num_workers",
-    "pin_memory": "the loader decides it",
-    "defer_setup": "the first rank of a node indexes the data while the others wait",
-    "lang_field": "every field of a line stays with its sample",
-    "prompt_format": "model: whisper makes its prompt of the fields source_lang or lang, "
-    "target_lang and task, and "
-    "other models have none; write what a language model is to read into the texts",
-    "force_finite": "an epoch is one pass",
-    "metadata_only": "batches are planned from the index, without audio",
-    "max_open_streams": "the plan bounds the number of open tars",
-    "tarred_random_access": "the index makes every tar accessible at random",
-    "drop_last": "an epoch has every utterance once",
-}
-"""{key of NeMo without effect here: because …}."""
 OTHERS = (
     "shuffle",
-    "token_equivalent_duration",
+    "seed",
     "sample_rate",
     "tarred_shard_strategy",
     "multi_config",
     "sampler_fusion",
     "sampler_weights",
 )
-KNOWN = (*SOURCES, *SPEECH, *FILTERS, *BATCHES, *NOT_NEEDED, *OTHERS)
+"""Keys of the whole run."""
+KNOWN = (*SOURCES, *SPEECH, *FILTERS, *BATCHES, *AUGMENTATIONS, *OTHERS)
 
 
 def data_of(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
@@ -82,9 +54,37 @@ def without_null(section: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(key, key): value for key, value in section.items() if value is not None}
 
 
+def agreed(section: Mapping[str, Any], key: str, where: str) -> Any:
+    """Return a value that all loaders of a section share; None if none states it.
+
+    Raises:
+        ConfigError: two loaders state two values.
+    """
+    loaders = [section, *_loaders(section).values()] if section.get("multi_config") else [section]
+    values = [loader[key] for loader in loaders if loader.get(key) is not None]
+    if any(value != values[0] for value in values):
+        raise ConfigError(
+            f"{where}.{key}: applies to the whole run, and is {values[0]} in one loader and "
+            f"{values[-1]} in another; give one value"
+        )
+
+    return values[0] if values else None
+
+
+def _loaders(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the loaders of a section with `multi_config`."""
+    return {
+        key: value
+        for key, value in section.items()
+        if isinstance(value, dict) and key not in (*KNOWN, *NOT_NEEDED, *INSTEAD)
+    }
+
+
 def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return `data` of one loader, with its `filter_conf` and `batch_conf`."""
-    _check_keys(section, where, notes)
+    section = check_keys(section, KNOWN, where, notes)
+    section = named_paths(section, where, notes)
+    refuse_missing(section, where, "model.train_ds")
     sources = sources_of(section, where)
     batch = batch_conf_of(section, where, notes, text_only=is_text(sources))
     keys = {
@@ -102,11 +102,7 @@ def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     """Return `data` of several loaders: a group for each, with batches of its own; their filters
     together.
     """
-    loaders = {
-        key: value
-        for key, value in section.items()
-        if isinstance(value, dict) and key not in OTHERS
-    }
+    loaders = _loaders(section)
     if not loaders:
         raise ConfigError(
             f"{where}.multi_config: give the keys of each loader in a section, such as audio: and "
@@ -114,6 +110,11 @@ def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
         )
 
     common = _common(section, loaders, where, notes)
+    if changes := [key for key in AUGMENTATIONS if any(key in part for part in loaders.values())]:
+        raise ConfigError(
+            f"{where}: {changes[0]} applies to the whole run; write it beside multi_config"
+        )
+
     per_batch, weights = _fusion(section, list(loaders), where)
     groups: list[dict[str, Any]] = []
     filters: dict[str, Any] = {}
@@ -135,8 +136,7 @@ def _common(
     common = {
         key: value for key, value in section.items() if key not in loaders and key not in OTHERS
     }
-    _check_keys(common, where, notes)
-    return {key: value for key, value in common.items() if key not in NOT_NEEDED}
+    return check_keys(common, KNOWN, where, notes)
 
 
 def _fusion(
@@ -195,18 +195,3 @@ def _add_filters(filters: dict[str, Any], of_loader: Mapping[str, Any], where: s
                 f"loader and {value} here; "
                 "give both the wider bound"
             )
-
-
-def _check_keys(section: Mapping[str, Any], where: str, notes: list[str]) -> None:
-    """Note each key that is not needed.
-
-    Raises:
-        ConfigError: a key is unknown.
-    """
-    for key in section:
-        if key in NOT_NEEDED:
-            notes.append(f"{where}.{key}: not needed here, because {NOT_NEEDED[key]}")
-        elif key not in KNOWN:
-            near = difflib.get_close_matches(key, KNOWN, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(KNOWN))
-            raise ConfigError(f"{where}.{key}: unknown key; {hint}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.nemo.batches import list_of, sizes_of_buckets
+from wenet_uio.config.references import MISSING
 from wenet_uio.config.source import SOURCES as SOURCE_TYPES
 from wenet_uio.config.source import source_type
 
@@ -21,6 +22,34 @@ SOURCES = (
     "token_equivalent_duration",
 )
 """Keys that name data."""
+PATHS = ("cuts_path", "shar_path", "manifest_filepath", "tarred_audio_filepaths")
+"""Keys whose values are paths."""
+
+
+def named_paths(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+    """Return a loader without the paths that are still to be given, which is no error: the data may
+    be an option of train.py.
+    """
+    open_keys = [
+        key for key in PATHS if key in section and MISSING in list(_paths_in(section[key]))
+    ]
+    if open_keys:
+        name = where.rpartition(" ")[2]
+        notes.append(
+            f"{where}.{open_keys[0]}: {MISSING}: give the path, --override_config "
+            f"++model.{name}.{open_keys[0]}=PATH, or the data as an option of train.py"
+        )
+
+    return {key: value for key, value in section.items() if key not in open_keys}
+
+
+def _paths_in(value: Any) -> Iterator[Any]:
+    """Yield the paths of a value of PATHS, in lists of any depth."""
+    if isinstance(value, list):
+        for part in value:
+            yield from _paths_in(part)
+    else:
+        yield value
 
 
 def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
+from wenet_uio.config.nemo.keys import refuse_missing
 
 SAMPLING = (
     "asr_tts_sampling_technique",
@@ -97,6 +98,7 @@ def _check(text: Any, where: str, notes: list[str]) -> None:
     if unknown := sorted(set(text) - set(known)):
         raise ConfigError(f"{where}.{unknown[0]}: unknown key; known: {', '.join(known)}")
 
+    refuse_missing(text, where, "model.train_ds.text_data")
     notes.append(
         f"{where}: an operator must speak these texts; name it in dataset_conf.operators with "
         "after: decode"

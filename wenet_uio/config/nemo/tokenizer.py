@@ -1,5 +1,5 @@
-"""NeMo's `model.tokenizer` as `tokenizer` and `tokenizer_conf`: sentencepiece models, one or one
-for each language.
+"""NeMo's `model.tokenizer` as `tokenizer` and `tokenizer_conf`: the folder of a sentencepiece model
+or of word pieces, or one for each language.
 """
 
 from __future__ import annotations
@@ -8,50 +8,84 @@ from collections.abc import Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
+from wenet_uio.config.nemo.keys import refuse_missing
+from wenet_uio.config.references import refuse_unresolved
 
 MODEL = "tokenizer.model"
 """File of a sentencepiece model in NeMo's folder of a tokenizer."""
+WORD_PIECES = "vocab.txt"
+"""File of word pieces in NeMo's folder of a tokenizer."""
+TYPES = {"bpe": ("sentencepiece", MODEL), "wpe": ("huggingface", WORD_PIECES)}
+"""{type of NeMo: (tokenizer, file in the folder)}."""
+NEUTRAL = ("update_tokenizer", "hf_kwargs", "custom_tokenizer")
+"""Keys that change nothing if they are off."""
 
 
-def tokenizer_keys(section: Any, where: str) -> dict[str, Any]:
-    """Return the keys of Config for a tokenizer of NeMo: `{type: bpe, dir: D}` or `{type: agg,
-    langs: {en: {…}, …}}`.
+def tokenizer_keys(section: Any, where: str, notes: list[str]) -> dict[str, Any]:
+    """Return the keys of Config for a tokenizer of NeMo: `{type: bpe, dir: D}`, `{type: wpe, dir:
+    D}`, or `{type: agg, langs: {en: {…}, …}}`.
+
+    Args:
+        section: keys of the tokenizer.
+        where: beginning of messages.
+        notes: gets a line if the section names no tokenizer.
 
     Raises:
-        ConfigError: the tokenizer is no sentencepiece model; the message says what to write.
+        ConfigError: the tokenizer has no equal here; the message says what to write.
     """
     if not isinstance(section, Mapping):
         raise ConfigError(
             f"{where}: expected type and dir, or type: agg and langs, found {section!r}"
         )
 
+    refuse_unresolved(section, where)
+    section = _without_neutral(section, where)
     if section.get("type") != "agg":
-        return {
-            "tokenizer": "sentencepiece",
-            "tokenizer_conf": {"model_path": _model(section, where)},
-        }
+        if "dir" in section and section["dir"] is None:
+            notes.append(
+                f"{where}.dir: null, the tokenizer of a model of NeMo, which is not read; write "
+                "tokenizer and tokenizer_conf"
+            )
+            return {}
+        return _of_folder(section, where, "model.tokenizer")
 
     langs = section.get("langs")
     if not isinstance(langs, Mapping) or not langs:
         raise ConfigError(f"{where}.langs: expected a tokenizer for each language, found {langs!r}")
 
-    models = {
-        str(language): {
-            "tokenizer": "sentencepiece",
-            "model_path": _model(part, f"{where}.langs.{language}"),
-        }
-        for language, part in langs.items()
-    }
-    return {"tokenizer": "aggregate", "tokenizer_conf": {"languages": models}}
+    languages = {}
+    for language, part in langs.items():
+        name = f"langs.{language}"
+        keys = _of_folder(part, f"{where}.{name}", f"model.tokenizer.{name}")
+        languages[str(language)] = {"tokenizer": keys["tokenizer"], **keys["tokenizer_conf"]}
+
+    return {"tokenizer": "aggregate", "tokenizer_conf": {"languages": languages}}
 
 
-def _model(section: Any, where: str) -> str:
-    kind = section.get("type") if isinstance(section, Mapping) else None
-    if kind != "bpe" or not isinstance(section.get("dir"), str):
+def _without_neutral(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a section without keys that are off."""
+    if on := [key for key in NEUTRAL if section.get(key)]:
         raise ConfigError(
-            f"{where}: expected type: bpe and dir, the folder of {MODEL}, found {section!r}; for "
-            "another tokenizer "
-            "write tokenizer and tokenizer_conf"
+            f"{where}.{on[0]}: has no equal here; remove it, or write tokenizer and tokenizer_conf"
+        )
+    return {key: value for key, value in section.items() if key not in NEUTRAL}
+
+
+def _of_folder(section: Any, where: str, prefix: str) -> dict[str, Any]:
+    """Return the keys of Config for a tokenizer in one folder."""
+    if isinstance(section, Mapping):
+        refuse_missing(section, where, prefix)
+    kind = section.get("type") if isinstance(section, Mapping) else None
+    if kind not in TYPES or not isinstance(section.get("dir"), str):
+        files = " or ".join(
+            f"type: {name} and dir, the folder of {TYPES[name][1]}" for name in TYPES
+        )
+        raise ConfigError(
+            f"{where}: expected {files}, found {section!r}; for another tokenizer write tokenizer "
+            "and tokenizer_conf"
         )
 
-    return f"{section['dir'].rstrip('/')}/{MODEL}"
+    tokenizer, file = TYPES[kind]
+    folder = section["dir"]
+    path = folder if folder.endswith(file) else f"{folder.rstrip('/')}/{file}"
+    return {"tokenizer": tokenizer, "tokenizer_conf": {"model_path": path}}

@@ -1,0 +1,135 @@
+"""Changes of audio in NeMo's loaders, `augmentor` and Lhotse's options, as keys of dataset_conf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wenet_uio.config.base import ConfigError
+from wenet_uio.config.references import MISSING
+
+KEYS = (
+    "augmentor",
+    "perturb_speed",
+    "noise_path",
+    "noise_snr",
+    "noise_mix_prob",
+    "rir_enabled",
+    "rir_prob",
+    "channel_selector",
+)
+"""Keys of a loader that `augmentations` reads."""
+RATES = 5
+"""Speeds that NeMo draws from, if a perturbation of speed states no number."""
+ANSWERS = {
+    "white_noise": "its level is absolute, noise here has a ratio to the utterance; write "
+    "dataset_conf.noise_conf: {made: [white], snr: [20, 50], prob: 1.0}",
+    "shift": "features of shifted audio differ little; remove it",
+    "time_stretch": "write dataset_conf.speed_perturb: true",
+    "transcode_aug": "write dataset_conf.codec_conf: {codecs: [mulaw, opus]}",
+    "rir_noise_aug": "write dataset_conf.reverb_conf and noise_conf",
+    "silence": "no silence is added; remove it",
+    "random_noise": "write dataset_conf.noise_conf",
+    "random_segment": "no segments are drawn; remove it",
+}
+"""{name of an augmentation of NeMo without an equal: what to write}."""
+
+
+def augmentations(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return keys of dataset_conf for the changes of audio that a loader states.
+
+    Raises:
+        ConfigError: a change has no equal here; the message says what to write.
+    """
+    keys: dict[str, Any] = {}
+    if section.get("perturb_speed"):
+        keys["speed_perturb"] = True
+    if "noise_path" in section:
+        keys["noise_conf"] = {
+            "data_list": _path(section["noise_path"], f"{where}.noise_path"),
+            "snr": list(section.get("noise_snr", (10.0, 20.0))),
+            "prob": section.get("noise_mix_prob", 0.5),
+        }
+    if section.get("rir_enabled"):
+        keys["reverb_conf"] = {"prob": section.get("rir_prob", 0.5)}
+    if "channel_selector" in section:
+        keys["singal_channel_conf"] = {"channel": _channel(section["channel_selector"], where)}
+
+    for name, conf in (section.get("augmentor") or {}).items():
+        keys |= _of_augmentor(name, conf, f"{where}.augmentor.{name}")
+
+    return keys
+
+
+def _of_augmentor(name: str, conf: Any, where: str) -> dict[str, Any]:
+    readers: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
+        "noise": _noise,
+        "impulse": _impulse,
+        "speed": _speed,
+        "gain": _gain,
+    }
+    if name not in readers:
+        advice = ANSWERS.get(name, f"known: {', '.join((*readers, *ANSWERS))}")
+        raise ConfigError(f"{where}: has no equal here: {advice}")
+    if not isinstance(conf, Mapping):
+        raise ConfigError(f"{where}: expected keys of an augmentation, found {conf!r}")
+
+    return readers[name](conf, where)
+
+
+def _noise(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
+    return {
+        "noise_conf": {
+            "data_list": _path(conf.get("manifest_path"), f"{where}.manifest_path"),
+            "snr": [conf.get("min_snr_db", 10), conf.get("max_snr_db", 50)],
+            "prob": conf.get("prob", 1.0),
+        }
+    }
+
+
+def _impulse(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
+    path = _path(conf.get("manifest_path"), f"{where}.manifest_path")
+    return {"reverb_conf": {"data_list": path, "prob": conf.get("prob", 1.0)}}
+
+
+def _speed(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return speeds of which one is drawn: the first one, 1.0, as often as NeMo changes nothing."""
+    slowest, fastest = conf.get("min_speed_rate", 0.9), conf.get("max_speed_rate", 1.1)
+    count, share = conf.get("num_rates", RATES), conf.get("prob", 1.0)
+    plain = count * (1 - share) / share if share > 0 else -1
+    if count < 1 or plain < 0 or abs(plain - round(plain)) > 1e-6:
+        raise ConfigError(
+            f"{where}: prob {share} with num_rates {count} has no equal here; write "
+            "dataset_conf.speed_perturb: true and speed_perturb_conf: {speeds: [0.9, 1.0, 1.1]}"
+        )
+
+    step = (fastest - slowest) / max(1, count - 1)
+    rates = [round(slowest + number * step, 6) for number in range(count)]
+    return {
+        "speed_perturb": True,
+        "speed_perturb_conf": {"speeds": [1.0] * round(plain) + rates},
+    }
+
+
+def _gain(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
+    decibels = [conf.get("min_gain_dbfs", -10), conf.get("max_gain_dbfs", 10)]
+    return {"gain_conf": {"gain": decibels, "prob": conf.get("prob", 1.0)}}
+
+
+def _path(path: Any, where: str) -> str:
+    """Return the path of a list of recordings."""
+    if isinstance(path, Mapping):
+        path = path.get("manifest_filepath")
+    if not isinstance(path, str) or path == MISSING:
+        raise ConfigError(f"{where}: expected the path of a list of recordings, found {path!r}")
+
+    return path
+
+
+def _channel(selector: Any, where: str) -> Any:
+    if selector == "average":
+        return "mix"
+    if isinstance(selector, int) and not isinstance(selector, bool):
+        return selector
+
+    raise ConfigError(f"{where}.channel_selector: expected a number or average, found {selector!r}")

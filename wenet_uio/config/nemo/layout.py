@@ -1,0 +1,155 @@
+"""Where the sections of NeMo stand: `model.train_ds`, `train_ds` or `training_ds`, under one path.
+
+A yaml may have them at the top or under `model`, and an override may name them in either form. The
+layout has loaders, tokenizer and optimizer at the top, and what else `model` of NeMo holds under a
+key of its own, because `model` of this project is the name of a family.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wenet_uio.config.base import ConfigError
+from wenet_uio.config.overrides import Override, merged
+from wenet_uio.config.yaml_file import read_yaml
+
+LOADERS = ("train_ds", "validation_ds", "test_ds")
+OTHER_NAMES = {"training_ds": "train_ds", "val_ds": "validation_ds", "dev_ds": "validation_ds"}
+"""{other name of a section: its name}."""
+MODEL = "model of NeMo"
+"""Key of the layout with what `model` of NeMo holds besides data, tokenizer and optimizer."""
+SHARED = ("tokenizer", "optim")
+"""Sections of NeMo whose names are keys of Config too. Here they are texts, in NeMo mappings."""
+OF_FILE = (
+    "trainer",
+    "exp_manager",
+    "hydra",
+    "name",
+    "mode",
+    "do_training",
+    "do_testing",
+    "init_from_nemo_model",
+    "init_from_pretrained_model",
+    "init_from_ptl_ckpt",
+    "init_strict",
+)
+"""Keys at the top of NeMo's files."""
+
+
+def is_nemo_path(path: tuple[str, ...]) -> bool:
+    """Tell whether a path belongs to NeMo's part of a config, rather than to a key of Config."""
+    first, inside = path[0], len(path) > 1
+    if first in (*LOADERS, *OTHER_NAMES, *OF_FILE):
+        return True
+    if first == "data":
+        return inside and path[1] in (*LOADERS, *OTHER_NAMES)
+    return inside and first in ("model", *SHARED)
+
+
+def canonical(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path of a key in the layout."""
+    if path[0] in ("model", "data") and len(path) > 1:
+        name = OTHER_NAMES.get(path[1], path[1])
+        if name in (*LOADERS, *SHARED):
+            return (name, *path[2:])
+        if path[0] == "model":
+            return (MODEL, *path[1:])
+    return (OTHER_NAMES.get(path[0], path[0]), *path[1:])
+
+
+def targets(path: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return the paths in the layout that a reference may mean; the first that exists is taken.
+
+    A loader may refer to a key beside it, `${..sample_rate}`, which `model` held.
+    """
+    return [canonical(path), canonical(("model", *path))]
+
+
+def laid_out(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the content of a yaml in the layout. Loaders that are named by the path of a yaml are
+    read.
+
+    Raises:
+        ConfigError: a key stands at the top and under `model` with two values, or a loader is no
+            mapping.
+    """
+    layout: dict[str, Any] = {}
+    model, data = values.get("model"), values.get("data")
+    for key, value in values.items():
+        if key == "model" and isinstance(model, dict):
+            names = [name for name in model if canonical((key, str(name)))[0] == MODEL]
+            layout[MODEL] = {name: model[name] for name in names}
+        elif not (key == "data" and _holds_loaders(data)):
+            _add(layout, OTHER_NAMES.get(key, key), value, where)
+
+    for key, section in (("model", model), ("data", data)):
+        if isinstance(section, dict):
+            for name, part in section.items():
+                path = canonical((key, str(name)))
+                if path[0] not in (key, MODEL):
+                    _add(layout, path[0], part, f"{where}: {key}")
+
+    return {
+        key: opened(value, f"{where}: {key}") if key in LOADERS else value
+        for key, value in layout.items()
+    }
+
+
+def _holds_loaders(data: Any) -> bool:
+    return isinstance(data, dict) and any(
+        canonical(("data", str(name)))[0] != "data" for name in data
+    )
+
+
+def _add(layout: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Add a section to the layout, in place; two sections of one name join."""
+    old = layout.get(key)
+    if old is None or value is None or old == value:
+        layout[key] = value if old is None else old
+        return
+
+    if key in SHARED and isinstance(value, dict) != isinstance(old, dict):
+        # A section of this project beside that of NeMo is the one that was written for it
+        layout[key] = old if isinstance(value, dict) else value
+        return
+
+    if not (isinstance(old, dict) and isinstance(value, dict)):
+        raise ConfigError(
+            f"{where}: {key} stands there twice, as {old!r} and as {value!r}; remove one of them"
+        )
+    if twice := sorted(name for name in old.keys() & value.keys() if old[name] != value[name]):
+        raise ConfigError(
+            f"{where}: {key}.{twice[0]} stands there twice, as {old[twice[0]]!r} and as "
+            f"{value[twice[0]]!r}; remove one of them"
+        )
+
+    layout[key] = merged(old, value)
+
+
+def opened(section: Any, where: str) -> Any:
+    """Return the keys of a loader; `section` may be the path of a yaml with them, or a list of
+    sources.
+    """
+    if isinstance(section, str) and "${" not in section:
+        name = where.rpartition(" ")[2]
+        where, section = section, read_yaml(section)
+        if isinstance(section, dict):
+            content = laid_out(section, where)
+            section = content.get(name, section)
+
+    if isinstance(section, list):
+        section = {"input_cfg": section}
+    if section is not None and not isinstance(section, dict):
+        raise ConfigError(
+            f"{where}: expected keys of NeMo's loader or the path of a yaml, found {section!r}"
+        )
+
+    return section
+
+
+def placed(override: Override) -> Override:
+    """Return an override of NeMo's part at its path in the layout."""
+    path, value = canonical(override.path), override.value
+    if len(path) == 1 and path[0] in LOADERS and not override.removes:
+        value = opened(value, f"--override_config {override.text}: {path[0]}")
+    return Override(override.text, path, value, override.removes)

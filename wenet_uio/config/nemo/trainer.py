@@ -1,0 +1,301 @@
+"""`trainer` of NeMo, the settings of Lightning's Trainer, as keys of Config."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wenet_uio.config.base import ConfigError
+
+ENDLESS = 1_000_000_000
+"""`max_epoch` of a run that ends by its steps."""
+NO_CLIPPING = 1e9
+"""`grad_clip` of a run without a bound on its gradients."""
+PRECISIONS = {
+    "32": "fp32",
+    "32-true": "fp32",
+    "16": "fp16",
+    "16-mixed": "fp16",
+    "bf16": "bf16",
+    "bf16-mixed": "bf16",
+}
+"""{precision of Lightning: dtype}."""
+STRATEGIES = {"ddp": "torch_ddp", "fsdp": "torch_fsdp", "deepspeed": "deepspeed"}
+"""{beginning of a strategy of Lightning, in small letters: train_engine}."""
+_LAUNCH = (
+    "the launcher starts the processes: python -m wenet_uio.bin.launch --nnodes N "
+    "--nproc_per_node N -m wenet_uio.bin.train"
+)
+NOT_NEEDED = {
+    "enable_progress_bar": "the log and TensorBoard show the progress",
+    "progress_bar_refresh_rate": "the log and TensorBoard show the progress",
+    "num_sanity_val_steps": "the data is checked when its index is made",
+    "enable_checkpointing": "every epoch is saved; see save_interval, keep_last and keep_best",
+    "checkpoint_callback": "every epoch is saved; see save_interval, keep_last and keep_best",
+    "enable_model_summary": "train.py --print_model prints the model",
+    "logger": "TensorBoard's files are always written",
+    "benchmark": "lengths differ in each batch",
+    "deterministic": "one seed gives the same run",
+    "use_distributed_sampler": "the plan gives every rank its own batches",
+    "replace_sampler_ddp": "the plan gives every rank its own batches",
+    "reload_dataloaders_every_n_epochs": "every epoch is planned anew",
+    "amp_backend": "PyTorch has mixed precision itself",
+    "amp_level": "PyTorch has mixed precision itself",
+    "min_epochs": "nothing ends a run before max_epoch and max_steps, unless patience is set",
+    "min_steps": "nothing ends a run before max_epoch and max_steps, unless patience is set",
+    "callbacks": "a run saves, averages and stops by keys of train.yaml",
+    "plugins": "train_engine selects the engine",
+    "default_root_dir": "the folder of a run is train.py --model_dir",
+    "weights_save_path": "the folder of a run is train.py --model_dir",
+    "profiler": "tools/profile_data.py measures the data",
+    "resume_from_checkpoint": "a run resumes from its own newest state",
+    "inference_mode": "validation computes no gradients",
+}
+"""{key: why it is not needed}."""
+OTHERWISE = {
+    "accelerator": "the device is an option of train.py: --device",
+    "devices": _LAUNCH,
+    "gpus": _LAUNCH,
+    "num_nodes": _LAUNCH,
+    "sync_batchnorm": "statistics of batch normalisation are those of each rank; "
+    "encoder_conf.cnn_module_norm: layer_norm has none",
+    "limit_val_batches": "every validation reads all of its data; give a shorter list as --cv_data",
+    "limit_test_batches": "recognize.py reads all of its data",
+    "check_val_every_n_epoch": "a validation follows every epoch; epoch_steps sets its length",
+}
+"""{key: what is done instead}."""
+OFF: dict[str, tuple[Any, ...]] = {
+    "sync_batchnorm": (False, None),
+    "limit_val_batches": (1.0, None),
+    "limit_test_batches": (1.0, None),
+    "check_val_every_n_epoch": (1, None),
+    "fast_dev_run": (False, None),
+    "overfit_batches": (0, 0.0, None),
+    "detect_anomaly": (False, None),
+    "max_time": (None,),
+    "gradient_clip_algorithm": ("norm", None),
+    "limit_predict_batches": (1.0, None),
+    "barebones": (False, None),
+    "truncated_bptt_steps": (None,),
+    "auto_lr_find": (False, None),
+    "auto_scale_batch_size": (False, None),
+}
+"""{key: values that change nothing}."""
+INSTEAD = {
+    "fast_dev_run": "write max_steps: 1",
+    "overfit_batches": "give a short list as --train_data",
+    "detect_anomaly": "steps with infinite gradients are skipped and counted, see "
+    "max_nonfinite_steps; remove the key",
+    "max_time": "write max_steps; a run that gets SIGTERM saves its state",
+    "gradient_clip_algorithm": "gradients are bounded by their norm; write norm",
+    "limit_predict_batches": "give a shorter list to recognize.py",
+    "barebones": "remove the key",
+    "truncated_bptt_steps": "remove the key",
+    "auto_lr_find": "write optim_conf.lr",
+    "auto_scale_batch_size": "tools/find_batch_size.py finds the batch size",
+}
+"""{key that changes a run here with no value: what to write}."""
+LENGTHS = (
+    "max_steps",
+    "max_epochs",
+    "limit_train_batches",
+    "val_check_interval",
+    "accumulate_grad_batches",
+)
+OTHERS = ("gradient_clip_val", "precision", "strategy", "log_every_n_steps")
+KNOWN = (*LENGTHS, *OTHERS, *NOT_NEEDED, *OTHERWISE, *OFF)
+
+
+@dataclass
+class TrainerKeys:
+    """What `trainer` says."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    """Keys of Config."""
+    notes: list[str] = field(default_factory=list)
+
+
+def trainer_keys(trainer: Any, where: str) -> TrainerKeys:
+    """Return the keys of Config for `trainer` of NeMo.
+
+    Raises:
+        ConfigError: a key is unknown, or a value has no equal here; the message says what to write.
+    """
+    if not isinstance(trainer, Mapping):
+        raise ConfigError(f"{where}: expected keys of Lightning's Trainer, found {trainer!r}")
+
+    keys = TrainerKeys()
+    for key, value in trainer.items():
+        _note(str(key), value, where, keys.notes)
+
+    keys.values |= _lengths(trainer, where, keys.notes)
+    keys.values |= _arithmetic(trainer, where)
+    return keys
+
+
+def _note(key: str, value: Any, where: str, notes: list[str]) -> None:
+    """Note a key that has no equal; refuse one that is unknown or would change the run."""
+    if key not in KNOWN:
+        near = difflib.get_close_matches(key, KNOWN, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else "remove it"
+        raise ConfigError(f"{where}.{key}: unknown key; {hint}")
+
+    if key in OFF and any(value is off or value == off for off in OFF[key]):
+        return
+    if key in INSTEAD:
+        raise ConfigError(f"{where}.{key}: {value!r} has no equal here; {INSTEAD[key]}")
+    if key in NOT_NEEDED:
+        notes.append(f"{where}.{key}: not needed here, because {NOT_NEEDED[key]}")
+    elif key in OTHERWISE:
+        notes.append(f"{where}.{key}: not read here: {OTHERWISE[key]}")
+
+
+def _lengths(trainer: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+    """Return the length of an epoch and of the run, and batches of a step."""
+    values: dict[str, Any] = {}
+    joined = _number(trainer, "accumulate_grad_batches", where) or 1
+    if trainer.get("accumulate_grad_batches") is not None:
+        values["accum_grad"] = joined
+
+    epoch_batches = _epoch_batches(trainer, where)
+    if epoch_batches is not None:
+        values["epoch_steps"] = -(-epoch_batches // joined)
+        if epoch_batches % joined:
+            notes.append(
+                f"{where}: {epoch_batches} batches are no multiple of accumulate_grad_batches "
+                f"{joined}: an epoch has {values['epoch_steps'] * joined} batches"
+            )
+
+    steps = _endless_or_number(trainer, "max_steps", where)
+    epochs = _endless_or_number(trainer, "max_epochs", where)
+    if steps is None and epochs is None and {"max_steps", "max_epochs"} & trainer.keys():
+        if trainer.get("max_epochs", 1) is None or trainer.get("max_epochs") == -1:
+            raise ConfigError(
+                f"{where}.max_epochs: {trainer['max_epochs']!r} without max_steps never ends; write "
+                "max_epochs or max_steps"
+            )
+    if steps is not None:
+        values |= {"max_steps": steps, "max_epoch": ENDLESS}
+    if epochs is not None:
+        values["max_epoch"] = epochs * _validations_of_epoch(trainer, where)
+
+    return values
+
+
+def _epoch_batches(trainer: Mapping[str, Any], where: str) -> int | None:
+    """Return batches of a rank between two validations; None: one pass over the data."""
+    limit = _count_or_share(trainer, "limit_train_batches", None, where)
+    return _count_or_share(trainer, "val_check_interval", limit, where)
+
+
+def _count_or_share(
+    trainer: Mapping[str, Any], key: str, whole: int | None, where: str
+) -> int | None:
+    """Return a number of batches that Lightning takes as a number or as a share of `whole`."""
+    value = trainer.get(key)
+    if value is None or (isinstance(value, float) and value == 1.0):
+        return whole
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise ConfigError(f"{where}.{key}: expected a number of batches above 0, found {value!r}")
+    if isinstance(value, float) and value < 1:
+        if whole is not None:
+            return max(1, int(whole * value))
+        raise ConfigError(
+            f"{where}.{key}: {value!r} is a share of an epoch, whose length is not known yet; "
+            f"write a number of batches, {key}: 1000; tools/plan_report.py prints those of an epoch"
+        )
+    if value != int(value):
+        raise ConfigError(f"{where}.{key}: expected a whole number of batches, found {value!r}")
+
+    return int(value)
+
+
+def _validations_of_epoch(trainer: Mapping[str, Any], where: str) -> int:
+    """Return how many validations an epoch of NeMo has; an epoch here ends with its validation."""
+    interval = trainer.get("val_check_interval")
+    if interval is None or (isinstance(interval, float) and interval == 1.0):
+        return 1
+
+    limit = _count_or_share(trainer, "limit_train_batches", None, where)
+    batches = _epoch_batches(trainer, where)
+    if limit is None or batches is None or limit % batches:
+        raise ConfigError(
+            f"{where}.val_check_interval: an epoch here ends with its validation, so max_epochs "
+            f"{trainer['max_epochs']} would be another number of passes; write max_steps and "
+            "max_epochs: -1, or val_check_interval: 1.0"
+        )
+
+    return limit // batches
+
+
+def _endless_or_number(trainer: Mapping[str, Any], key: str, where: str) -> int | None:
+    return None if trainer.get(key) == -1 else _number(trainer, key, where)
+
+
+def _number(trainer: Mapping[str, Any], key: str, where: str) -> int | None:
+    """Return a whole number above 0; None if the key is absent or null."""
+    value = trainer.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+        raise ConfigError(f"{where}.{key}: expected a whole number, found {value!r}")
+    if value <= 0:
+        raise ConfigError(f"{where}.{key}: expected a number above 0, found {value!r}")
+
+    return int(value)
+
+
+def _arithmetic(trainer: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return keys of gradients, precision, engine and log."""
+    readers: dict[str, Callable[[Any, str], dict[str, Any]]] = {
+        "gradient_clip_val": _clipping,
+        "precision": _precision,
+        "strategy": _strategy,
+    }
+    values: dict[str, Any] = {}
+    for key, read in readers.items():
+        if key in trainer:
+            values |= read(trainer[key], f"{where}.{key}")
+
+    interval = _number(trainer, "log_every_n_steps", where)
+    return values if interval is None else {**values, "log_interval": interval}
+
+
+def _clipping(value: Any, where: str) -> dict[str, Any]:
+    if value is None or value == 0:
+        return {"grad_clip": NO_CLIPPING}
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+        raise ConfigError(f"{where}: expected a norm, found {value!r}")
+
+    return {"grad_clip": float(value)}
+
+
+def _precision(value: Any, where: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if str(value) not in PRECISIONS:
+        raise ConfigError(
+            f"{where}: {value!r} has no equal here, because weights stay fp32; write one of "
+            f"{', '.join(PRECISIONS)}"
+        )
+
+    return {"dtype": PRECISIONS[str(value)]}
+
+
+def _strategy(value: Any, where: str) -> dict[str, Any]:
+    """Return the engine; `value` is a name of Lightning, or a mapping with the class."""
+    named = value.get("_target_") if isinstance(value, Mapping) else value
+    name = str(named or "auto").rpartition(".")[2].lower()
+    if name in ("auto", "none"):
+        return {}
+
+    engine = next((ours for start, ours in STRATEGIES.items() if name.startswith(start)), None)
+    if engine is None:
+        raise ConfigError(
+            f"{where}: {named!r} has no equal here; write train_engine: torch_ddp, torch_fsdp or "
+            "deepspeed instead"
+        )
+
+    return {"train_engine": engine}

@@ -1,0 +1,57 @@
+"""`validation_ds` of NeMo as `cv_data`, the validation data of train.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wenet_uio.config.nemo.batches import BATCHES, FILTERS
+from wenet_uio.config.nemo.keys import check_keys, refuse_missing
+from wenet_uio.config.nemo.loader import KNOWN
+from wenet_uio.config.nemo.sources import named_paths, sources_of
+
+
+def validation_data(
+    section: Mapping[str, Any], where: str, notes: list[str]
+) -> dict[str, Any] | None:
+    """Return the sources of a loader for validation; None if it names no data.
+
+    Validation reads every utterance once, in batches like those of training.
+
+    Args:
+        section: keys of the loader; none is null.
+        where: beginning of messages.
+        notes: gets a line for each key that is not needed.
+
+    Raises:
+        ConfigError: a key is unknown, or the data cannot be read.
+    """
+    datasets = section.get("datasets")
+    common = {key: value for key, value in section.items() if key != "datasets"}
+    parts = datasets.values() if isinstance(datasets, Mapping) else [{}]
+    sources: list[dict[str, Any]] = []
+
+    for part in parts:
+        loader = check_keys({**common, **part}, KNOWN, where, notes)
+        loader = named_paths(loader, where, notes)
+        sources += sources_of(_without_batches(loader, where, notes), where)
+
+    return {"sources": sources} if sources else None
+
+
+def _without_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+    """Return a loader without filters and sizes of batches, and note them."""
+    if batches := [key for key in BATCHES if key in section]:
+        notes.append(
+            f"{where}: {', '.join(batches)}: not read here: validation has batches like those of "
+            "training, dataset_conf.batch_conf"
+        )
+    if filters := [key for key in FILTERS if key in section]:
+        notes.append(
+            f"{where}: {', '.join(filters)}: not read here: validation reads every utterance; give "
+            "a shorter list as --cv_data"
+        )
+
+    rest = {key: value for key, value in section.items() if key not in (*BATCHES, *FILTERS)}
+    refuse_missing(rest, where, "model.validation_ds")
+    return rest
