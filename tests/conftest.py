@@ -107,6 +107,15 @@ def nemo_examples() -> Path:
     return _folder("WENET_UIO_NEMO_EXAMPLES")
 
 
+@pytest.fixture(scope="session")
+def nemo_train_ds(nemo_examples: Path) -> Path:
+    """Folder of the data sections in NeMo's published configurations, beside its examples."""
+    folder = nemo_examples.parent / "nemo_train_ds"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} does not exist")
+    return folder
+
+
 @cache
 def _tones(count: int, rate: int, channels: int) -> list[bytes]:
     """wav files of the utterances of `make_utterances`."""

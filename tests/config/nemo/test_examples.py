@@ -108,7 +108,7 @@ def answer_of(nemo_examples, tmp_path, monkeypatch, commands):
 
 def overrides_in(text: str) -> list[str]:
     """The overrides of NeMo's command lines in an example; a value may go on in the next line."""
-    joined = re.sub(r",\n", ",", text).replace("=...", "=data.json")
+    joined = re.sub(r",\n", ",", text).replace("=...", "=data.json").replace("$RSEED", "7")
     found = (
         re.split(r"\s+(?=\+\+)", line.partition(" #")[0].strip()) for line in joined.splitlines()
     )

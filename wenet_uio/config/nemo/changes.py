@@ -63,22 +63,26 @@ def _in_order(
     """Set overrides one after the other: runs of NeMo's on the layout, others on its conversion."""
     converted: Converted | None = None
     for is_nemo, run in groupby(changes, lambda change: is_nemo_path(change.path)):
-        if not is_nemo:
-            converted = converted or convert(layout)
+        if is_nemo:
+            earlier = convert(layout) if converted else None
             for change in run:
-                apply_override(converted.values, change)
+                apply_override(layout, _as_given(placed(change)), merges=True)
+            if converted and earlier:
+                converted = _followed(converted, earlier, convert(layout))
             continue
 
-        earlier = convert(layout) if converted else None
+        converted = converted or convert(layout)
         for change in run:
-            apply_override(layout, _as_given(placed(change)), merges=True)
-        if converted and earlier:
-            later = convert(layout)
-            for path, value in _differences(earlier.values, later.values):
-                _set(converted.values, path, value)
-            converted = Converted(converted.values, later.notes)
+            apply_override(converted.values, change)
 
     return converted or convert(layout)
+
+
+def _followed(converted: Converted, earlier: Converted, later: Converted) -> Converted:
+    """Set what differs between two conversions."""
+    for path, value in _differences(earlier.values, later.values):
+        _set(converted.values, path, value)
+    return Converted(converted.values, later.notes)
 
 
 def _as_given(change: Override) -> Override:

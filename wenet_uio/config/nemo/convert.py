@@ -80,32 +80,33 @@ def from_nemo(
     if not of_model:
         layout = with_references(layout, targets)
 
+    of_file = _taken_keys_of_file(layout, where, notes)
     model = layout.pop(MODEL, {})
-    of_file = {key: layout.pop(key) for key in OF_FILE if key in layout} if is_nemo(layout) else {}
     loaders = {name: layout.pop(name, None) for name in LOADERS}
-    if model or of_file or any(loaders.values()):
-        layout = {key: value for key, value in layout.items() if key not in VARIABLES}
-
-    _note_keys_of_file(of_file, where, notes)
     _leave_out_given(layout, given, where, notes)
     if isinstance(layout.get("tokenizer"), dict):
         section = layout.pop("tokenizer")
         layout |= tokenizer_keys(section, f"{where}: tokenizer", notes)
 
-    rate = model.get("sample_rate")
-    if loaders["train_ds"]:
-        _add_loader(layout, _with_rate(loaders["train_ds"], rate), where, notes)
-    if loaders["validation_ds"]:
-        _add_validation(layout, loaders["validation_ds"], where, notes)
-    if loaders["test_ds"]:
-        notes.append(f"{where}: test_ds: not read; give the data to recognize.py as --test_data")
-
+    _add_loaders(layout, loaders, model.get("sample_rate"), where, notes)
     _add_run(layout, of_file, where, notes)
     has_encoder = any(part in layout or part in given for part in OWN_PARTS)
     check_model(model, f"{where}: model", notes, has_encoder=has_encoder)
     refuse_unresolved(layout, where)
 
     return layout
+
+
+def _add_loaders(
+    values: dict[str, Any], loaders: Mapping[str, Any], rate: Any, where: str, notes: list[str]
+) -> None:
+    """Add the data and its settings, in place; `rate` is the sample rate of `model`."""
+    if section := loaders["train_ds"]:
+        _add_loader(values, _with_rate(section, rate), where, notes)
+    if section := loaders["validation_ds"]:
+        _add_validation(values, section, where, notes)
+    if loaders["test_ds"]:
+        notes.append(f"{where}: test_ds: not read; give the data to recognize.py as --test_data")
 
 
 def _leave_out_given(
@@ -132,12 +133,16 @@ def _with_rate(section: dict[str, Any], rate: Any) -> dict[str, Any]:
     return {**section, "sample_rate": rate}
 
 
-def _note_keys_of_file(of_file: Mapping[str, Any], where: str, notes: list[str]) -> None:
-    """Note keys at the top of the file.
+def _taken_keys_of_file(layout: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+    """Remove the keys at the top of a file of NeMo, in place, and note those that are not read.
 
     Raises:
         ConfigError: the file starts from weights of NeMo.
     """
+    if not is_nemo(layout):
+        return {}
+
+    of_file = {key: layout.pop(key) for key in (*OF_FILE, *VARIABLES) if key in layout}
     for key, value in of_file.items():
         if key.startswith("init_from") and value is not None:
             raise ConfigError(
@@ -146,6 +151,8 @@ def _note_keys_of_file(of_file: Mapping[str, Any], where: str, notes: list[str])
             )
         if key in OF_RUN and value is not None:
             notes.append(f"{where}: {key}: not read here: {OF_RUN[key]}")
+
+    return of_file
 
 
 def _add_run(

@@ -53,6 +53,8 @@ NOT_NEEDED = {
     "return_language_id": "every field of a line stays with its sample",
     "val_loss_idx": "all validation data counts for the validation loss",
     "test_loss_idx": "recognize.py scores the data that it gets",
+    "use_start_end_token": "an attention decoder adds <sos> and <eos> itself; labels of CTC and of a "
+    "transducer have neither",
     "load_audio": "audio is always read",
     "int_values": "audio is read as numbers between -1 and 1",
     "max_utts": "a shorter list has fewer utterances",
@@ -179,24 +181,25 @@ def check_keys(
     readable = set(known)
     kept: dict[str, Any] = {}
     for key, value in section.items():
-        if key in OFF and not isinstance(value, Unresolved) and value in OFF[key]:
+        if _is_off(key, value):
             continue
-        if key == "use_start_end_token":
-            notes.append(f"{where}.{key}: not needed here, because {START_END}")
-        elif key in NOT_NEEDED:
+        if key in NOT_NEEDED:
             notes.append(f"{where}.{key}: not needed here, because {NOT_NEEDED[key]}")
-        elif key in INSTEAD:
-            raise ConfigError(f"{where}.{key}: {INSTEAD[key]}")
-        elif key not in readable:
-            raise ConfigError(f"{where}.{key}: unknown key; {_hint(key, readable)}")
-        else:
+        elif key in readable:
             kept[key] = value
+        else:
+            raise ConfigError(f"{where}.{key}: {INSTEAD.get(key) or _hint(key, readable)}")
 
     for key, value in kept.items():
         if isinstance(value, Unresolved):
             raise ConfigError(f"{where}.{key}: {value.text}: {value.problem}")
 
     return kept
+
+
+def _is_off(key: str, value: Any) -> bool:
+    """Tell whether a value changes nothing. A number is no truth: 0 is not false."""
+    return any(value == off and type(value) is type(off) for off in OFF.get(key, ()))
 
 
 def refuse_missing(section: Mapping[str, Any], where: str, prefix: str) -> None:
@@ -219,4 +222,5 @@ def refuse_missing(section: Mapping[str, Any], where: str, prefix: str) -> None:
 def _hint(key: str, readable: set[str]) -> str:
     names = readable | set(NOT_NEEDED) | set(OFF)
     near = difflib.get_close_matches(key, sorted(names), n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(readable))
+    near_or_all = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(readable))
+    return f"unknown key; {near_or_all}"

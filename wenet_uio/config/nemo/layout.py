@@ -7,6 +7,7 @@ key of its own, because `model` of this project is the name of a family.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
@@ -38,23 +39,25 @@ OF_FILE = (
 
 def is_nemo_path(path: tuple[str, ...]) -> bool:
     """Tell whether a path belongs to NeMo's part of a config, rather than to a key of Config."""
-    first, inside = path[0], len(path) > 1
+    first, *rest = path
+    inside = bool(rest)
     if first in (*LOADERS, *OTHER_NAMES, *OF_FILE):
         return True
     if first == "data":
-        return inside and path[1] in (*LOADERS, *OTHER_NAMES)
+        return inside and rest[0] in (*LOADERS, *OTHER_NAMES)
     return inside and first in ("model", *SHARED)
 
 
 def canonical(path: tuple[str, ...]) -> tuple[str, ...]:
     """Return the path of a key in the layout."""
-    if path[0] in ("model", "data") and len(path) > 1:
-        name = OTHER_NAMES.get(path[1], path[1])
+    first, *rest = path
+    if first in ("model", "data") and rest:
+        name = OTHER_NAMES.get(rest[0], rest[0])
         if name in (*LOADERS, *SHARED):
-            return (name, *path[2:])
-        if path[0] == "model":
-            return (MODEL, *path[1:])
-    return (OTHER_NAMES.get(path[0], path[0]), *path[1:])
+            return (name, *rest[1:])
+        if first == "model":
+            return (MODEL, *rest)
+    return (OTHER_NAMES.get(first, first), *rest)
 
 
 def targets(path: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -74,31 +77,34 @@ def laid_out(values: dict[str, Any], where: str) -> dict[str, Any]:
             mapping.
     """
     layout: dict[str, Any] = {}
-    model, data = values.get("model"), values.get("data")
     for key, value in values.items():
-        if key == "model" and isinstance(model, dict):
-            names = [name for name in model if canonical((key, str(name)))[0] == MODEL]
-            layout[MODEL] = {name: model[name] for name in names}
-        elif not (key == "data" and _holds_loaders(data)):
+        if key in ("model", "data") and _holds_sections(key, value):
+            _add_sections(layout, key, value, where)
+        else:
             _add(layout, OTHER_NAMES.get(key, key), value, where)
 
-    for key, section in (("model", model), ("data", data)):
-        if isinstance(section, dict):
-            for name, part in section.items():
-                path = canonical((key, str(name)))
-                if path[0] not in (key, MODEL):
-                    _add(layout, path[0], part, f"{where}: {key}")
+    for key in LOADERS:
+        if key in layout:
+            layout[key] = opened(layout[key], f"{where}: {key}")
 
-    return {
-        key: opened(value, f"{where}: {key}") if key in LOADERS else value
-        for key, value in layout.items()
-    }
+    return layout
 
 
-def _holds_loaders(data: Any) -> bool:
-    return isinstance(data, dict) and any(
-        canonical(("data", str(name)))[0] != "data" for name in data
-    )
+def _holds_sections(key: str, value: Any) -> bool:
+    """Tell whether the value of `model` or `data` holds sections of NeMo."""
+    if not isinstance(value, dict):
+        return False
+    return key == "model" or any(canonical((key, str(name)))[0] != key for name in value)
+
+
+def _add_sections(layout: dict[str, Any], key: str, held: dict[str, Any], where: str) -> None:
+    """Add what `model` or `data` holds to the layout, in place."""
+    for name, part in held.items():
+        first, *rest = canonical((key, str(name)))
+        if rest:
+            layout.setdefault(first, {})[name] = part
+        else:
+            _add(layout, first, part, f"{where}: {key}")
 
 
 def _add(layout: dict[str, Any], key: str, value: Any, where: str) -> None:
@@ -113,17 +119,21 @@ def _add(layout: dict[str, Any], key: str, value: Any, where: str) -> None:
         layout[key] = old if isinstance(value, dict) else value
         return
 
-    if not (isinstance(old, dict) and isinstance(value, dict)):
+    for path, one, other in _conflicts(key, old, value):
         raise ConfigError(
-            f"{where}: {key} stands there twice, as {old!r} and as {value!r}; remove one of them"
-        )
-    if twice := sorted(name for name in old.keys() & value.keys() if old[name] != value[name]):
-        raise ConfigError(
-            f"{where}: {key}.{twice[0]} stands there twice, as {old[twice[0]]!r} and as "
-            f"{value[twice[0]]!r}; remove one of them"
+            f"{where}: {path} stands there twice, as {one!r} and as {other!r}; remove one of them"
         )
 
     layout[key] = merged(old, value)
+
+
+def _conflicts(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each key that two sections give two values: its path and both."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old.keys() & new.keys():
+            yield from _conflicts(f"{path}.{key}", old[key], new[key])
+    elif old != new:
+        yield path, old, new
 
 
 def opened(section: Any, where: str) -> Any:

@@ -19,7 +19,17 @@ SCHED_KEYS = {
     "NoamHoldAnnealing": (*COMMON, "hold_steps", "hold_ratio", "decay_rate"),
 }
 """{schedule of NeMo that has an equal: its keys}."""
-UNUSED = ("monitor", "reduce_on_plateau", "t_max", "t_accumulate_grad_batches", "t_limit_train_batches", "t_num_workers", "num_workers", "drop_last", "iters_per_batch")  # fmt: skip
+UNUSED = (
+    "monitor",
+    "reduce_on_plateau",
+    "t_max",
+    "t_num_workers",
+    "t_accumulate_grad_batches",
+    "t_limit_train_batches",
+    "num_workers",
+    "drop_last",
+    "iters_per_batch",
+)
 """Keys of `sched` that NeMo fills in or reads in other schedules."""
 BEYOND_ANY_RUN = 100_000_000
 """Steps that no run takes."""
@@ -54,14 +64,18 @@ def optim_keys(optim: Any, run_steps: int | None, where: str, notes: list[str]) 
             "the yaml optim: scaled_adam with optim_conf"
         )
 
+    _check_keys(optim, where)
     conf = {key: optim[key] for key in ("betas", "eps", "weight_decay") if key in optim}
     conf["lr"] = _rate(optim, where)
-    for key in optim:
-        if key not in OPTIM_KEYS and not (key in NEUTRAL and optim[key] == NEUTRAL[key]):
-            raise ConfigError(f"{where}.{key}: unknown key; known: {', '.join(OPTIM_KEYS)}")
-
     schedule = _schedule(optim.get("sched"), conf, run_steps, f"{where}.sched", notes)
     return {"optim": name, "optim_conf": conf, **schedule}
+
+
+def _check_keys(optim: Mapping[str, Any], where: str) -> None:
+    """Raise a ConfigError if a key is unknown."""
+    for key, value in optim.items():
+        if key not in OPTIM_KEYS and (key not in NEUTRAL or value != NEUTRAL[key]):
+            raise ConfigError(f"{where}.{key}: unknown key; known: {', '.join(OPTIM_KEYS)}")
 
 
 def _rate(optim: Mapping[str, Any], where: str) -> float:
@@ -93,16 +107,7 @@ def _schedule(
             "at the top of the yaml scheduler and scheduler_conf"
         )
 
-    values = {key: value for key, value in sched.items() if value is not None}
-    for key in values:
-        if key in UNUSED:
-            continue
-        if key not in SCHED_KEYS[name]:
-            known = ", ".join(SCHED_KEYS[name])
-            raise ConfigError(f"{where}.{key}: unknown key of {name}; known: {known}")
-        if key != "name":
-            values[key] = _number(values[key], f"{where}.{key}")
-
+    values = _numbers_of(sched, name, where)
     steps = int(values.get("max_steps", 0)) or run_steps
     makers: dict[str, Callable[..., dict[str, Any]]] = {
         "NoamAnnealing": _noam,
@@ -110,6 +115,21 @@ def _schedule(
         "NoamHoldAnnealing": _noam_hold,
     }
     return makers[name](values, conf, steps, where, notes)
+
+
+def _numbers_of(sched: Any, name: str, where: str) -> dict[str, float]:
+    """Return the keys of a schedule that are read."""
+    stated = sched if isinstance(sched, Mapping) else {}
+    numbers: dict[str, float] = {}
+    for key, value in stated.items():
+        if value is None or key == "name" or key in UNUSED:
+            continue
+        if key not in SCHED_KEYS[name]:
+            known = ", ".join(SCHED_KEYS[name])
+            raise ConfigError(f"{where}.{key}: unknown key of {name}; known: {known}")
+        numbers[key] = _number(value, f"{where}.{key}")
+
+    return numbers
 
 
 def _number(value: Any, where: str) -> float:

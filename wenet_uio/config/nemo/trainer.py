@@ -168,20 +168,24 @@ def _lengths(trainer: Mapping[str, Any], where: str, notes: list[str]) -> dict[s
                 f"{joined}: an epoch has {values['epoch_steps'] * joined} batches"
             )
 
+    return values | _run_length(trainer, where)
+
+
+def _run_length(trainer: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the length of the run. With `max_steps` alone, as in Lightning, no epoch ends it."""
     steps = _endless_or_number(trainer, "max_steps", where)
     epochs = _endless_or_number(trainer, "max_epochs", where)
-    if steps is None and epochs is None and {"max_steps", "max_epochs"} & trainer.keys():
-        if trainer.get("max_epochs", 1) is None or trainer.get("max_epochs") == -1:
-            raise ConfigError(
-                f"{where}.max_epochs: {trainer['max_epochs']!r} without max_steps never ends; write "
-                "max_epochs or max_steps"
-            )
-    if steps is not None:
-        values |= {"max_steps": steps, "max_epoch": ENDLESS}
     if epochs is not None:
-        values["max_epoch"] = epochs * _validations_of_epoch(trainer, where)
+        epochs *= _validations_of_epoch(trainer, where)
+    if steps is not None:
+        return {"max_steps": steps, "max_epoch": epochs or ENDLESS}
+    if epochs is None and "max_epochs" in trainer:
+        raise ConfigError(
+            f"{where}.max_epochs: {trainer['max_epochs']!r} without max_steps never ends; write "
+            "max_epochs or max_steps"
+        )
 
-    return values
+    return {} if epochs is None else {"max_epoch": epochs}
 
 
 def _epoch_batches(trainer: Mapping[str, Any], where: str) -> int | None:
@@ -195,27 +199,34 @@ def _count_or_share(
 ) -> int | None:
     """Return a number of batches that Lightning takes as a number or as a share of `whole`."""
     value = trainer.get(key)
-    if value is None or (isinstance(value, float) and value == 1.0):
+    if value is None or _is_whole(value):
         return whole
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+    if not _is_number(value) or value <= 0 or (value > 1 and value != int(value)):
         raise ConfigError(f"{where}.{key}: expected a number of batches above 0, found {value!r}")
-    if isinstance(value, float) and value < 1:
-        if whole is not None:
-            return max(1, int(whole * value))
-        raise ConfigError(
-            f"{where}.{key}: {value!r} is a share of an epoch, whose length is not known yet; "
-            f"write a number of batches, {key}: 1000; tools/plan_report.py prints those of an epoch"
-        )
-    if value != int(value):
-        raise ConfigError(f"{where}.{key}: expected a whole number of batches, found {value!r}")
+    if value >= 1:
+        return int(value)
+    if whole is not None:
+        return max(1, int(whole * value))
 
-    return int(value)
+    raise ConfigError(
+        f"{where}.{key}: {value!r} is a share of an epoch, whose length is not known yet; write a "
+        f"number of batches, {key}: 1000; tools/plan_report.py prints those of an epoch"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_whole(share: Any) -> bool:
+    """Tell whether a value of Lightning is the whole epoch: 1.0, while 1 is one batch."""
+    return isinstance(share, float) and share == 1.0
 
 
 def _validations_of_epoch(trainer: Mapping[str, Any], where: str) -> int:
     """Return how many validations an epoch of NeMo has; an epoch here ends with its validation."""
     interval = trainer.get("val_check_interval")
-    if interval is None or (isinstance(interval, float) and interval == 1.0):
+    if interval is None or _is_whole(interval):
         return 1
 
     limit = _count_or_share(trainer, "limit_train_batches", None, where)
@@ -239,10 +250,8 @@ def _number(trainer: Mapping[str, Any], key: str, where: str) -> int | None:
     value = trainer.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
-        raise ConfigError(f"{where}.{key}: expected a whole number, found {value!r}")
-    if value <= 0:
-        raise ConfigError(f"{where}.{key}: expected a number above 0, found {value!r}")
+    if not _is_number(value) or value != int(value) or value <= 0:
+        raise ConfigError(f"{where}.{key}: expected a whole number above 0, found {value!r}")
 
     return int(value)
 
@@ -266,7 +275,7 @@ def _arithmetic(trainer: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _clipping(value: Any, where: str) -> dict[str, Any]:
     if value is None or value == 0:
         return {"grad_clip": NO_CLIPPING}
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+    if not _is_number(value) or value < 0:
         raise ConfigError(f"{where}: expected a norm, found {value!r}")
 
     return {"grad_clip": float(value)}
