@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 from pydantic import create_model
 
-from wenet_uio.cli import warn_once
 from wenet_uio.config.base import ConfigError, parse
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
@@ -25,6 +24,7 @@ from wenet_uio.config.parts import check_parts, with_own_parts
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import written_aside
+from wenet_uio.messages import warn_once
 from wenet_uio.uris import shown_values
 
 
