@@ -186,6 +186,7 @@ def test_hidden_folders_of_the_user_stay(tmp_path):
         ".x.backup.tmp": "a.onnx",
         ".x.mine.former": "notes.txt",
         ".y.0123456789ab.former": "notes.txt",
+        ".x.y.0123456789ab.former": "notes.txt",  # of a folder x.y
     }
     for folder, file in mine.items():
         (tmp_path / folder).mkdir()

@@ -22,10 +22,10 @@ from wenet_uio.uris import shown
 
 log = logging.getLogger(__name__)
 
-TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
-"""Names by `temporary_of`."""
-FORMER = re.compile(r"\..+\.[0-9a-f]{12}\.former")
-"""Names of folders that `folder_written_aside` replaces."""
+TEMPORARY = r"\.{name}\.[0-9a-f]{{12}}\.tmp"
+"""Pattern of the names by `temporary_of`; {name} is that of what is written."""
+FORMER = r"\.{name}\.[0-9a-f]{{12}}\.former"
+"""Pattern of the names of the folders that `folder_written_aside` replaces."""
 MARK = ".unfinished"
 """File in a folder that is being written. Its process holds a lock on it."""
 MARK_TEXT = b"wenet_uio writes this folder\n"
@@ -84,7 +84,13 @@ def temporary_of(path: Path) -> Path:
 
 def is_temporary(path: Path) -> bool:
     """Tell whether a path is a file or link that was left when its process was killed."""
-    return not path.is_dir() and TEMPORARY.fullmatch(path.name) is not None
+    return not path.is_dir() and _has_name(path, TEMPORARY)
+
+
+def _has_name(path: Path, pattern: str, written: str | None = None) -> bool:
+    """Tell whether a hidden path has a name by a pattern, for what is `written`; None is anything."""
+    name = ".+" if written is None else re.escape(written)
+    return re.fullmatch(pattern.format(name=name), path.name) is not None
 
 
 @contextmanager
@@ -135,12 +141,13 @@ def _remove_unfinished(path: Path) -> None:
     """Remove the folders that killed calls of `folder_written_aside` left beside `path`."""
     for folder in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         mark = folder / MARK
-        if not TEMPORARY.fullmatch(folder.name) or folder.is_symlink() or not mark.is_file():
+        is_ours = _has_name(folder, TEMPORARY, path.name) and not folder.is_symlink()
+        if not is_ours or not mark.is_file():
             continue
 
         with open(mark, "rb") as file:
-            is_ours = file.read(len(MARK_TEXT) + 1) == MARK_TEXT
-            if is_ours and lock(file, wait=False):
+            is_marked = file.read(len(MARK_TEXT) + 1) == MARK_TEXT
+            if is_marked and lock(file, wait=False):
                 shutil.rmtree(folder)
                 log.warning("%s: an unfinished folder of a killed process, removed", folder)
 
@@ -148,7 +155,7 @@ def _remove_unfinished(path: Path) -> None:
 def _take_back_former(path: Path, is_ours: Callable[[Path], bool]) -> None:
     """Bring what is not ours in replaced folders back to `path`: a kill may have come before."""
     for former in path.parent.glob(f".{glob.escape(path.name)}.*.former"):
-        if not FORMER.fullmatch(former.name):
+        if not _has_name(former, FORMER, path.name):
             continue
         if not path.exists():
             former.rename(path)
