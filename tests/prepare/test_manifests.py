@@ -13,6 +13,7 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.extraction import extract, read_samples
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
+from wenet_uio.prepare.own_corpus import read_corpus
 from wenet_uio.prepare.readers import READERS
 
 NAMES = {"raw": "data.list", "nemo": "manifest.json", "kaldi": "kaldi", "lhotse": "cuts.jsonl.gz"}
@@ -197,6 +198,22 @@ def test_a_manifest_without_shard_ids_in_a_folder_beside_the_tars_is_known_too(t
     with pytest.raises(ListError, match="NeMo's tars") as raised:
         convert_manifest(str(manifest), None, str(tmp_path / "out"), "raw", Executor())
     assert "unpack" not in str(raised.value)  # an entry is a part of a member
+
+
+def test_a_recipe_of_ones_own_corpus_says_what_to_do_with_tars_too(tmp_path):
+    entry = {"audio_filepath": "a.wav", "text": "a", "shard_id": 0}
+    (tmp_path / "m.json").write_text(json.dumps(entry) + "\n")
+    with pytest.raises(ListError, match="audio a.wav is not in .*; see --audio; .*NeMo's tars"):
+        read_corpus(tmp_path / "m.json")
+
+
+def test_a_manifest_of_which_a_file_is_there_has_no_word_of_tars(make_utterances, tmp_path):
+    (line,) = make_utterances(1)
+    entries = [{"audio_filepath": name, "text": "a"} for name in (line.wav, "gone.wav")]
+    (tmp_path / "m.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    (tmp_path / "audio_0.tar").touch()
+    with pytest.raises(ListError, match="gone.wav$"):
+        convert_manifest(str(tmp_path / "m.json"), None, str(tmp_path / "out"), "raw", Executor())
 
 
 def test_a_manifest_of_files_has_no_word_of_tars(tmp_path):

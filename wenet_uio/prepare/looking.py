@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.formats.nemo_tarred import SUB
 from wenet_uio.prepare.audio_search import with_suffix_of_audio
 from wenet_uio.prepare.beside import FilesOfFolder, TextFile, files_of_corpus
 from wenet_uio.prepare.corpus_parts import files_below
@@ -41,6 +43,10 @@ MEANINGS = {
 """What each form is, in words."""
 TABLES = ("metadata.csv", "metadata.txt", "metadata.tsv", "metadata.jsonl")
 """Names of tables that describe the audio of their folder."""
+NEMO_TARS = "audio_*.tar"
+"""Names of the tars of NeMo's converter."""
+SHARD_ID = "shard_id"
+"""Field of NeMo's entries that names the tar of the audio."""
 TABLE_FORMS = frozenset({"tsv", "csv", "ljspeech", "nemo"})
 """Forms of such a table."""
 LHOTSE_FIELDS = frozenset({"recording", "supervisions"})
@@ -220,6 +226,38 @@ def _part_of_folder(wav: str, folder: Path) -> str | None:
     except ValueError:
         return None
     return PARTS.get(top_name.lower()) if inner_names else None
+
+
+def hint_of_tars(source: Path, lines: Sequence[RawLine]) -> str:
+    """Return what to do with a manifest of NeMo whose audio is in tars; empty for other files.
+
+    Args:
+        lines: of the manifest, some of whose audio is missing.
+    """
+    if any(os.path.isfile(line.wav) for line in lines):  # noqa: PTH113 - the name may be too long
+        return ""
+
+    folder = folder_of(source)
+    # NeMo writes the manifest of each tar to a folder beside the tars.
+    tars = (tar for place in (folder, folder.parent) for tar in place.glob(NEMO_TARS))
+    in_tars = any(SHARD_ID in line.extra for line in lines) or next(tars, None) is not None
+    if not in_tars:
+        return ""
+
+    hint = (
+        "; the audio seems to be in NeMo's tars, which are read without conversion: write a list "
+        f"of the line `{folder}/audio_{{0..511}}.tar`, a tab and `{source}`, with the numbers of "
+        "your tars, and give --data_type shard"
+    )
+    if any(SUB.search(line.wav) for line in lines):
+        return hint  # the file of such a name is a part of a member
+
+    return f"{hint}; to convert it, first unpack each tar: tools/extract_shard.py TAR --to {folder}"
+
+
+def folder_of(path: Path) -> Path:
+    """Return the folder of a file; a folder is its own."""
+    return path if path.is_dir() else path.parent
 
 
 def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:

@@ -17,7 +17,6 @@ from pathlib import Path
 from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.formats.nemo_tarred import SUB
 from wenet_uio.dataset.storage import objects
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
@@ -32,15 +31,11 @@ from wenet_uio.prepare.kaldi_tables import (
     write_audio_tables,
     write_table,
 )
-from wenet_uio.prepare.looking import form_of
+from wenet_uio.prepare.looking import folder_of, form_of, hint_of_tars
 from wenet_uio.prepare.own_corpus import BY_LOOKING, ReadOptions, read_lines, read_transcripts
 from wenet_uio.prepare.readers import KALDI_TABLES, RELATIVE_TO_FILE
 from wenet_uio.prepare.texts import normalised
 
-NEMO_TARS = "audio_*.tar"
-"""Names of the tars of NeMo's converter."""
-SHARD_ID = "shard_id"
-"""Field of NeMo's entries that names the tar of the audio."""
 DIGITS = 6
 """Seconds are written with at most this many decimal places."""
 
@@ -113,28 +108,8 @@ def _check_audio(source: str, lines: Sequence[RawLine]) -> None:
     if missing:
         raise ListError(
             f"{source}: {len(missing)} audio file(s) not found: {listed(missing, NAMED)}"
-            f"{_hint_of_tars(Path(source), lines)}"
+            f"{hint_of_tars(Path(source), lines)}"
         )
-
-
-def _hint_of_tars(source: Path, lines: Sequence[RawLine]) -> str:
-    """Return what to do with a manifest of NeMo whose audio is in tars; empty for other files."""
-    folder = _folder_of(source)
-    # NeMo writes the manifest of each tar to a folder beside the tars.
-    tars = (tar for place in (folder, folder.parent) for tar in place.glob(NEMO_TARS))
-    in_tars = any(SHARD_ID in line.extra for line in lines) or next(tars, None) is not None
-    if not in_tars:
-        return ""
-
-    hint = (
-        "; the audio seems to be in NeMo's tars, which are read without conversion: write a list "
-        f"of the line `{folder}/audio_{{0..511}}.tar`, a tab and `{source}`, with the numbers of "
-        "your tars, and give --data_type shard"
-    )
-    if any(SUB.search(line.wav) for line in lines):
-        return hint  # the file of such a name is a part of a member
-
-    return f"{hint}; to convert it, first unpack each tar: tools/extract_shard.py TAR --to {folder}"
 
 
 def write_raw(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
@@ -334,11 +309,7 @@ def _is_missing(wav: str) -> bool:
 def _folder_of_paths(source: Path, form: str | None) -> Path:
     """Return the folder of relative paths that do not exist relative to the working folder."""
     form = form or (form_of(source) if source.exists() else None)
-    return _folder_of(source) if form in RELATIVE_TO_FILE else Path()
-
-
-def _folder_of(source: Path) -> Path:
-    return source if source.is_dir() else source.parent
+    return folder_of(source) if form in RELATIVE_TO_FILE else Path()
 
 
 def _absolute(wav: str, folder: Path) -> str:

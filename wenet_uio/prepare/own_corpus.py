@@ -19,7 +19,9 @@ from wenet_uio.prepare.division import PART_COLUMNS, divide, part_of
 from wenet_uio.prepare.looking import (
     TABLE_FORMS,
     description,
+    folder_of,
     form_of,
+    hint_of_tars,
     table_of,
     with_parts_of_folders,
 )
@@ -179,7 +181,7 @@ def _with_audio(
     lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions
 ) -> list[RawLine]:
     """Return the lines with absolute paths of their audio."""
-    beside = path if path.is_dir() else path.parent
+    beside = folder_of(path)
     folders = options.folders(beside)
     audio = options.audio or (beside if form in NAMED_AUDIO else None)
     audio_files = find_audio(dict.fromkeys(line.wav for line in lines), folders, audio)
@@ -189,6 +191,7 @@ def _with_audio(
             reason = _why_not_one(audio_files[line.wav], folders)
             raise ListError(
                 f"{path}: {line.key}: audio {line.wav} {reason}; {_hint(line, may_be_header)}"
+                f"{hint_of_tars(path, lines)}"
             )
 
     return [replace(line, wav=str(audio_files[line.wav][0])) for line in lines]
