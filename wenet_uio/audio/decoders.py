@@ -337,7 +337,7 @@ class AvDecoder:
 
         Args:
             container: name of the format in FFmpeg.
-            is_whole: as in WavDecoder.
+            is_whole: False if the header claims more samples than the file has.
 
         Raises:
             AudioError: PyAV is not installed, or cannot read the audio.

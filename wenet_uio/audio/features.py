@@ -283,9 +283,11 @@ def extent_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) ->
 
     mark = next((mark for mark in KALDIIO if head.startswith(mark)), None)
     if mark is not None and len(head) == KALDI_HEAD:
-        first = len(mark) + 1 + head[len(mark)]
-        length = int.from_bytes(head[len(mark) + 1 : first], "little")
-        return offset + first, min(size, offset + first + length)
+        # The mark, a byte with the width of the length, the length, the file.
+        length_start = len(mark) + 1
+        file_start = length_start + head[len(mark)]
+        length = int.from_bytes(head[length_start:file_start], "little")
+        return offset + file_start, min(size, offset + file_start + length)
 
     raise AudioError(
         f"no Kaldi matrix in binary form at byte {offset} of {size}; make feats.scp again"

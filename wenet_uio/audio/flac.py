@@ -18,6 +18,8 @@ TAIL = 1 << 15
 the size of its largest frame."""
 
 
+FRAME_SYNC = b"\xff\xf8"
+"""First bytes of a frame of a stream whose frames have one block size."""
 MOST_METADATA = 1 << 14
 """Bytes before the first frame that are no evidence of a second stream."""
 
@@ -38,7 +40,7 @@ class StreamInfo(NamedTuple):
     block_size: int
     """Samples of each frame but the last."""
     largest_frame: int
-    """Bytes."""
+    """Bytes; 0: not stated."""
     num_samples: int
     sample_rate: int
     """Hz."""
@@ -81,7 +83,7 @@ def ends_as_stated(info: StreamInfo, size: int, tail: bytes) -> bool:
         return False
 
     last, offset = frames - 1, len(tail)
-    while (offset := tail.rfind(b"\xff\xf8", 0, offset)) >= 0:
+    while (offset := tail.rfind(FRAME_SYNC, 0, offset)) >= 0:
         number = _frame_number(tail, offset)
         if number is not None:
             return number == last

@@ -209,10 +209,10 @@ def _frames(data: bytes) -> Iterator[tuple[int, Frame]]:
             yield offset, frame
             offset, is_in_step = end, True
         else:
-            offset, is_in_step = _passed_over(data, offset)
+            offset, is_in_step = _next_place(data, offset)
 
 
-def _passed_over(data: bytes, offset: int) -> tuple[int, bool]:
+def _next_place(data: bytes, offset: int) -> tuple[int, bool]:
     """Return where to go on after bytes that are no frame, and whether a frame must begin there."""
     if data.startswith(ID3, offset) and offset + ID3_HEADER <= len(data):
         return end_of_id3(data, offset), True

@@ -41,21 +41,17 @@ def main() -> int:
     parser = get_args_parser()
     parser.description, parser.formatter_class = __doc__, RawDescriptionHelpFormatter
     arguments = parser.parse_args()
+    # At a SIGTERM, torchrun would kill the ranks before they have saved their state.
     arguments.signals_to_handle = ",".join(
         name for name in arguments.signals_to_handle.split(",") if name.strip() != "SIGTERM"
     )
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ[LAUNCHER] = str(os.getpid())
-    ranks = _Ranks()
-    signal.signal(signal.SIGTERM, ranks.pass_on)
-    signal.signal(signal.SIGALRM, ranks.pass_on)
 
-    try:
+    with _Ranks() as ranks:
         while (status := _run(arguments, ranks)) == AGAIN and arguments.nnodes in ("1", "1:1"):
             print("starting again from the newest state", file=sys.stderr)
         return status
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _run(arguments: Namespace, ranks: _Ranks) -> int:
@@ -89,10 +85,20 @@ def _reason(exitcode: int) -> str:
 
 
 class _Ranks:
-    """The processes that torchrun started."""
+    """The processes that torchrun started. In the block of `with`, they get the SIGTERMs of this
+    program.
+    """
 
     told = False
     """True after a SIGTERM."""
+
+    def __enter__(self) -> _Ranks:
+        signal.signal(signal.SIGTERM, self.pass_on)
+        signal.signal(signal.SIGALRM, self.pass_on)  # of the timer that pass_on sets
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def pass_on(self, *_: object) -> None:
         """Send a SIGTERM to all ranks, and set a timer that sends the next."""

@@ -30,18 +30,20 @@ class FilledBatches:
 
     def add(self, batch: Batch) -> Iterator[Reached]:
         """Take the next micro-batch, and yield those that are known to go on or to close a step."""
-        if batch.planned > len(batch.skipped):
+        has_utterances = batch.planned > len(batch.skipped)
+        if has_utterances:
             if self._held is not None:
-                yield self._reached(closes_step=False)
+                yield self._release(closes_step=False)
             self._held = batch
 
         self._micro_batches += 1
         if batch.closes_step:
             if self._held is not None:
                 self._held.closes_step = True
-            yield self._reached(closes_step=True)
+            yield self._release(closes_step=True)
 
-    def _reached(self, closes_step: bool) -> Reached:
+    def _release(self, closes_step: bool) -> Reached:
+        """Return what is held, with the micro-batches since the last release; hold nothing."""
         reached = Reached(self._held, self._micro_batches, closes_step)
         self._held, self._micro_batches = None, 0
         return reached

@@ -90,18 +90,20 @@ class ChunkEncoder:
 
     def encode(self) -> torch.Tensor:
         """Encode the next chunk -> (1, T', D)."""
-        feats, encoder = self.next_chunk(), self.encoder
-        if encoder.embed.optional_context and feats.size(1) < self._whole:
-            ending = cast("Ending", encoder)
-            frames, *caches = ending.forward_end(
+        feats = self.next_chunk()
+        lacks_context = feats.size(1) < self._whole and self.encoder.embed.optional_context > 0
+        if lacks_context:
+            # The last chunk of an utterance: the encoder puts zeros in place of the frames to come.
+            ending = cast("Ending", self.encoder)
+            frames, keys, convolved = ending.forward_end(
                 feats, self._chunk_size, self.required_cache_size, self.caches
             )
         else:
-            frames, *caches = encoder.forward_chunk(
+            frames, keys, convolved = self.encoder.forward_chunk(
                 feats, self.offset, self.required_cache_size, *self.caches
             )
 
-        self.move_on(frames.size(1), (caches[0], caches[1]))
+        self.move_on(frames.size(1), (keys, convolved))
         return frames
 
     def accept(self, feats: torch.Tensor, *, last: bool) -> torch.Tensor:

@@ -30,9 +30,12 @@ class RotaryMultiHeadedAttention(MultiHeadedAttention):
         pos_emb: torch.Tensor,
         past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward; pos_emb is (1, K, d / 2, 2). The keys of the past are
-        turned already.
+        """Frames x (B, T, D) -> (B, T, D), and keys and values for the next chunk.
+
+        `bias` and `past` are those of MultiHeadedAttention.forward. `pos_emb` (1, K, d / 2, 2) has
+        the angles of all K keys. The keys of the past are turned already.
         """
+        # The T frames of x are the last of the K keys.
         angles = pos_emb[:, pos_emb.size(1) - x.size(1) :]
         key, value = self.project_memory(x)
         key, value, present = self.append(turned(key, angles), value, past)

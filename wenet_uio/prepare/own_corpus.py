@@ -228,16 +228,19 @@ def _hint(line: RawLine, may_be_header: bool) -> str:
     return "write / in place of \\ in paths" if "\\" in line.wav else "see --audio"
 
 
-def into_parts(lines: Sequence[RawLine], text: str) -> dict[str, list[Recording]]:
+def into_parts(lines: Sequence[RawLine], normalisation: str) -> dict[str, list[Recording]]:
     """Divide utterances into train, dev and test.
 
     Texts are normalised, and keys fit into tables.
+
+    Args:
+        normalisation: name of a normalisation of texts, a key of TEXTS in texts.py.
 
     Raises:
         ListError: two utterances have the same key, or an utterance is of a channel other than the
             first; also the errors of `divide`.
     """
-    lines = normalised(_with_keys(lines), text)
+    lines = normalised(_with_keys(lines), normalisation)
     for line in lines:
         channel = line.extra.get("channel")
         if channel not in (None, "", 0, "0"):

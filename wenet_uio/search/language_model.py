@@ -40,6 +40,11 @@ class LanguageModel:
     ) -> None:
         """Load `path`, an ARPA file or a KenLM binary.
 
+        Args:
+            weight: of the log-probability of a unit.
+            bonus: added for each unit.
+            unit: whether units are tokens of the units file, or words.
+
         Raises:
             ValueError: the package kenlm is not installed, or the file has another format.
             OSError: the file does not exist.
@@ -52,6 +57,7 @@ class LanguageModel:
         self._lock = Lock()  # a server decodes streams and recordings in two threads
         self._forget()
         self._newest: LanguageModel | None = None
+        """The copy whose table of extensions new searches share."""
 
     def begin(self) -> LanguageModel:
         """As PrefixScorer.begin: a copy with a table of extensions.

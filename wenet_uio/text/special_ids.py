@@ -73,9 +73,10 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
 
 
 def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:
-    """Return ids of <sos> and <eos>: of special_tokens, else the unit <sos/eos>, else the last id.
+    """Return ids of <sos> and <eos>.
 
-    In a published vocabulary they are its first and last token of a transcript.
+    Each is the first of these that there is: that of special_tokens; the token with which a
+    published vocabulary begins or ends a transcript; the unit <sos/eos>; the last id.
 
     Args:
         symbols: the units file; may be empty if special_tokens has both.

@@ -192,13 +192,15 @@ def _padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:
 
 
 def emptied(batch: Batch) -> Batch:
-    """Return a batch of the same kind without utterances."""
-    tensors = {
-        name: getattr(batch, name)[:0]
-        for name in ("feats", "feats_lengths", "target", "target_lengths")
-    }
+    """Return a batch of the same kind without utterances.
+
+    `deferred` stays: Batch.with_features takes the width of the features from it.
+    """
+    tensors = {name: getattr(batch, name) for name in batch.TENSORS}
+    no_rows = {name: tensor[:0] for name, tensor in tensors.items() if tensor is not None}
+    no_rows["other_feats"] = None
     return replace(
-        batch, keys=(), texts=(), seconds=0.0, skipped=(), planned=0, other_feats=None, **tensors
+        batch, keys=(), texts=(), extra=(), seconds=0.0, skipped=(), planned=0, **no_rows
     )
 
 

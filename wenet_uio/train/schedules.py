@@ -37,14 +37,15 @@ def _eden(conf: EdenConf) -> Schedule:
     """
 
     def multiple(step: int, epoch: int) -> float:
+        """Return the factor of the learning rates; it decays with the steps and with the epochs."""
         done = step - 1
         warmup = 1.0
         if conf.warmup_batches:
             rise = (1.0 - conf.warmup_start) * done / conf.warmup_batches
             warmup = min(1.0, conf.warmup_start + rise)
 
-        falls = (done / conf.lr_batches, epoch / conf.lr_epochs)
-        return math.prod((fall**2 + 1.0) ** -0.25 for fall in falls) * warmup
+        progress = (done / conf.lr_batches, epoch / conf.lr_epochs)
+        return math.prod((part**2 + 1.0) ** -0.25 for part in progress) * warmup
 
     return multiple
 

@@ -243,16 +243,18 @@ class Trainer:
             self._launch(micro_batches, {"wait": wait, "stop": float(self.stop.asked)})
 
             # Set before the state is saved: the loader of a state of the last step is in the next
-            # epoch.
+            # epoch, unless max_steps ends the training inside of this pass over the data.
             remaining_steps -= 1
             progress.trained = remaining_steps == 0
             progress.inside_pass = progress.trained and ends_inside_pass
 
+            # The results of the last steps are read later, so that no step waits for the device. A
+            # state and the end of an epoch need all of them.
             save = config.save_interval and progress.step % config.save_interval == 0
-            stop = self._read_results(0 if save or progress.trained else self.late)
+            stop = self._read_results(may_wait=0 if save or progress.trained else self.late)
             self._average_weights()
             if stop or save:
-                self._read_results(0)
+                self._read_results(may_wait=0)
                 self.save(meanwhile=not stop)
             if stop:
                 return False
@@ -261,7 +263,7 @@ class Trainer:
 
             self.watchdog.beat(f"reading the data of step {progress.step + 1}")
 
-        progress.trained = True
+        progress.trained = True  # also if the data ended before the steps
         return True
 
     def _launch(self, micro_batches: list[Batch], also: dict[str, float]) -> None:
@@ -270,14 +272,14 @@ class Trainer:
         self.launched.append((launched, micro_batches))
         self.progress.count(micro_batches)
 
-    def _read_results(self, most: int) -> bool:
-        """Account for the oldest steps until at most `most` are not read.
+    def _read_results(self, *, may_wait: int) -> bool:
+        """Account for the oldest steps until at most `may_wait` are not read.
 
         Returns:
             True if a rank received a SIGTERM by then.
         """
         stop = False
-        while len(self.launched) > most:
+        while len(self.launched) > may_wait:
             launched, micro_batches = self.launched.popleft()
             outcome = launched.outcome()
             stop |= outcome.sums.pop("stop") > 0

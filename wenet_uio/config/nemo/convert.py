@@ -22,7 +22,7 @@ from wenet_uio.config.nemo.layout import (
     laid_out,
     targets,
 )
-from wenet_uio.config.nemo.loader import OTHERS, agreed, data_of, without_null
+from wenet_uio.config.nemo.loader import OTHERS, agreed, data_of, stated_keys
 from wenet_uio.config.nemo.model import OWN_PARTS, check_model
 from wenet_uio.config.nemo.optim import optim_keys
 from wenet_uio.config.nemo.tokenizer import tokenizer_keys
@@ -198,7 +198,7 @@ def _add_loader(
     values: dict[str, Any], section: dict[str, Any], where: str, notes: list[str]
 ) -> None:
     """Add `data` and the keys of `dataset_conf`, in place."""
-    section, where = without_null(section), f"{where}: train_ds"
+    section, where = stated_keys(section), f"{where}: train_ds"
     if values.get("tokenizer") == "aggregate" and "lang_field" in section:
         values["tokenizer_conf"] = {
             **(values.get("tokenizer_conf") or {}),
@@ -252,7 +252,7 @@ def _add_validation(
     values: dict[str, Any], section: dict[str, Any], where: str, notes: list[str]
 ) -> None:
     """Add `cv_data`, in place, unless the yaml has it."""
-    data = validation_data(without_null(section), f"{where}: validation_ds", notes)
+    data = validation_data(stated_keys(section), f"{where}: validation_ds", notes)
     if data and values.get("cv_data"):
         raise ConfigError(
             f"{where}: cv_data and validation_ds both name validation data: give one of them"

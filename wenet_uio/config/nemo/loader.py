@@ -48,8 +48,8 @@ def data_of(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     )
 
 
-def without_null(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a loader that have a value, under their first names."""
+def stated_keys(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a loader that have a value; a second name of a key becomes the first."""
     names = {"tarred_audio_filepath": "tarred_audio_filepaths"}
     return {names.get(key, key): value for key, value in section.items() if value is not None}
 
@@ -120,7 +120,7 @@ def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     filters: dict[str, Any] = {}
 
     for name, loader in loaders.items():
-        keys = _single(without_null({**common, **loader}), f"{where}.{name}", notes)
+        keys = _single(stated_keys({**common, **loader}), f"{where}.{name}", notes)
         groups.append(
             {**_group(keys, f"{where}.{name}"), **({"weight": weights[name]} if weights else {})}
         )

@@ -90,6 +90,7 @@ def mel_bands(matrix: torch.Tensor, device: torch.device) -> tuple[MelBand, ...]
     """Cut mel weights (fft bins, mel bins) into bands. An accelerator gets a single band: its
     products are fast.
     """
+    # Each weight twice: for the squared real part of a Fourier bin, and for the imaginary part.
     weights = matrix.float().repeat_interleave(2, dim=0)
     bins = weights.size(1)
     step = BAND_BINS if device.type == "cpu" else bins
@@ -97,6 +98,7 @@ def mel_bands(matrix: torch.Tensor, device: torch.device) -> tuple[MelBand, ...]
 
     for first in range(0, bins, step):
         part = weights[:, first : first + step]
+        # A band without weights keeps one row, so that its energies are zeros and not absent.
         used = part.any(1).nonzero().flatten().tolist() or [0]
         rows = slice(used[0], used[-1] + 1)
         bands.append(MelBand(rows, slice(first, first + step), part[rows].contiguous().to(device)))

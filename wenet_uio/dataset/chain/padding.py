@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,36 +30,18 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
             have theirs.
     """
     examples = sorted(examples, key=_length, reverse=True)
-    with_audio = _with_features(examples)
-    lengths = [_frames(example) for example in with_audio]
-    is_deferred = bool(with_audio) and with_audio[0].deferred is not None
-    if any((example.deferred is not None) != is_deferred for example in with_audio):
-        names = f"{with_audio[0].key} and {with_audio[-1].key}"
-        raise ValueError(
-            f"audio and stored features in one batch (of {names}) need feature_device: worker"
-        )
-
+    feature_rows = _feature_rows(examples)
+    is_deferred = _is_deferred(feature_rows)
     labels = _labels(examples)
-    size = len(examples)
-    shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-        "feats": (
-            (len(with_audio), max(lengths, default=0), 0 if is_deferred else feature_dim),
-            torch.float32,
-        ),
-        "feats_lengths": ((len(with_audio),), torch.int64),
-    }
-    if with_audio and with_audio[0].other_feats is not None:
-        shapes["other_feats"] = shapes["feats"]
 
-    for name, rows in labels.items():
-        shapes[name] = ((size, max(map(len, rows), default=0)), torch.int64)
-        shapes[f"{name}_lengths"] = ((size,), torch.int64)
-
+    # All tensors of a batch lie in one buffer, so their shapes are known before the first is filled.
+    shapes = _shapes(feature_rows, labels, dim=0 if is_deferred else feature_dim)
     tensors = empty_tensors(shapes)
     for name in ("feats", "other_feats"):
         if name in tensors:
-            _fill_feats(tensors[name], [getattr(example, name) for example in with_audio])
+            _fill_feats(tensors[name], [getattr(row, name) for row in feature_rows])
 
+    lengths = [_frames(row) for row in feature_rows]
     tensors["feats_lengths"].copy_(torch.tensor(lengths, dtype=torch.int64))
     for name, rows in labels.items():
         _fill_labels(tensors[name], tensors[f"{name}_lengths"], rows)
@@ -71,16 +53,53 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
         keys=tuple(example.key for example in examples),
         texts=tuple(example.text for example in examples),
         extra=tuple(example.extra for example in examples),
-        deferred=defer_batch(with_audio) if is_deferred else None,
+        deferred=defer_batch(feature_rows) if is_deferred else None,
     )
 
 
-def _with_features(examples: Sequence[Example]) -> Sequence[Example]:
-    """Return the examples; of conversations, their audio turns."""
+def _feature_rows(examples: Sequence[Example]) -> Sequence[Example]:
+    """Return what has a row in `feats`: the examples, also text without audio; of conversations,
+    their audio turns.
+    """
     conversations = [example for example in examples if isinstance(example, ConversationExample)]
     if not conversations:
         return examples
     return [turn for example in conversations for turn in example.turns]
+
+
+def _is_deferred(rows: Sequence[Example]) -> bool:
+    """Tell whether the accelerator computes the features of `rows`.
+
+    Raises:
+        ValueError: of some rows only.
+    """
+    deferred = [row.key for row in rows if row.deferred is not None]
+    stored = [row.key for row in rows if row.deferred is None]
+    if deferred and stored:
+        raise ValueError(
+            f"audio and stored features in one batch (of {deferred[0]} and {stored[0]}) need "
+            "feature_device: worker"
+        )
+    return bool(deferred)
+
+
+def _shapes(
+    feature_rows: Sequence[Example], labels: Mapping[str, Sequence[Sequence[int]]], *, dim: int
+) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """Return {name of a tensor of the batch: its shape and type}; `dim`: width of the features."""
+    longest = max(map(_frames, feature_rows), default=0)
+    shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+        "feats": ((len(feature_rows), longest, dim), torch.float32),
+        "feats_lengths": ((len(feature_rows),), torch.int64),
+    }
+    if feature_rows and feature_rows[0].other_feats is not None:
+        shapes["other_feats"] = shapes["feats"]
+
+    for name, rows in labels.items():
+        shapes[name] = ((len(rows), max(map(len, rows), default=0)), torch.int64)
+        shapes[f"{name}_lengths"] = ((len(rows),), torch.int64)
+
+    return shapes
 
 
 def _labels(examples: Sequence[Example]) -> dict[str, list[tuple[int, ...]]]:

@@ -269,36 +269,46 @@ class Mixture(Corpus):
     def part(self, offsets: Sequence[int], quotas: Sequence[int]) -> MixedPass:
         """Return the quota of every source, starting at utterance `offsets[source]` of its stream."""
         streams = [
-            self._stream(number, offset, quota)
+            self._runs_of_stream(number, offset, quota)
             for number, (offset, quota) in enumerate(zip(offsets, quotas, strict=True))
         ]
         return MixedPass(self, streams)
 
-    def _stream(self, number: int, offset: int, count: int) -> Runs:
-        """Return runs that hold utterances `offset` to `offset + count` of a source's stream."""
-        corpus, first_shard = self.sources[number].corpus, int(self._first_shard[number])
-        size = corpus.num_samples
+    def _runs_of_stream(self, number: int, offset: int, count: int) -> Runs:
+        """Return runs that hold utterances `offset` to `offset + count` of a source's stream.
+
+        The stream repeats the source without end; each round has an order of shards of its own.
+        """
+        size = self.sources[number].corpus.num_samples
         rounds = []
 
         while count:
             round_, start = divmod(offset, size)
-            order = Permutation(corpus.num_shards, key_of(self._stream_keys[number], round_))(
-                np.arange(corpus.num_shards)
-            )
-            samples = corpus.samples[order]
-            ends = np.cumsum(samples, dtype=np.int64)
             taken = min(count, size - start)
-            low, high = (
-                int(np.searchsorted(ends, x, side="right")) for x in (start, start + taken - 1)
-            )
-            first, last = np.zeros(high + 1 - low, np.uint32), samples[low : high + 1].copy()
-            last[-1] -= int(ends[high]) - (start + taken)
-            first[0] = start - (int(ends[low]) - int(samples[low]))
-            shards = (order[low : high + 1] + first_shard).astype(np.int32)
-            rounds.append(Runs(shards, first, last, np.full(len(shards), round_, np.int32)))
+            rounds.append(self._runs_of_round(number, round_, start, taken))
             offset, count = offset + taken, count - taken
 
         return Runs(*map(np.concatenate, zip(*rounds, strict=True))) if rounds else NO_RUNS
+
+    def _runs_of_round(self, number: int, round_: int, start: int, taken: int) -> Runs:
+        """Return runs that hold utterances `start` to `start + taken` of one round of a source."""
+        corpus, first_shard = self.sources[number].corpus, int(self._first_shard[number])
+        order = Permutation(corpus.num_shards, key_of(self._stream_keys[number], round_))(
+            np.arange(corpus.num_shards)
+        )
+        samples = corpus.samples[order]
+        shard_ends = np.cumsum(samples, dtype=np.int64)
+
+        # Places in `order` of the shards with the first and the last utterance.
+        low, high = np.searchsorted(shard_ends, (start, start + taken - 1), side="right").tolist()
+        shards = (order[low : high + 1] + first_shard).astype(np.int32)
+
+        # The shards low to high are whole, but for the edges of the first and the last.
+        begins, stops = np.zeros(len(shards), np.uint32), samples[low : high + 1].copy()
+        begins[0] = start - (int(shard_ends[low]) - int(samples[low]))
+        stops[-1] -= int(shard_ends[high]) - (start + taken)
+
+        return Runs(shards, begins, stops, np.full(len(shards), round_, np.int32))
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return Mixture, (self.data_list, self.sources, sum(self.quotas), self.per_batch)

@@ -79,6 +79,9 @@ def _runs(values: list[int], cap: int, at_most: int) -> list[Run] | None: ...
 def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[Run] | None:
     """Cut from the left into the longest runs of cost `cap` or less; None if that takes more than
     `at_most` runs.
+
+    `values` are above 0 and rise, so the last sample of a run is its dearest. A sample that costs
+    more than `cap` is a run of its own.
     """
     runs = []
     first, end = 0, len(values)
@@ -86,17 +89,18 @@ def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[Run] 
         if len(runs) == at_most:
             return None
 
-        # Bisect for the first run that costs too much: cost(last) = (last - first) * values[last -
-        # 1] rises with last.
+        # The run ends between two places: it cannot go beyond `reach`, even if all its samples were
+        # as cheap as its first, and it gets to `sure`, even if all were as dear as the one at reach.
         reach = min(end, first + cap // values[first])
         sure = min(reach, first + cap // values[reach - 1]) if reach > first else first
-        last = (
-            bisect_left(
-                range(sure + 1, reach + 1), True, key=lambda n: (n - first) * values[n - 1] > cap
-            )
-            + sure
+
+        # Bisect for the first run that costs too much; the cost rises with `stop`.
+        steps_beyond_sure = bisect_left(
+            range(sure + 1, reach + 1),
+            True,
+            key=lambda stop: (stop - first) * values[stop - 1] > cap,
         )
-        last = max(last, first + 1)
+        last = max(sure + steps_beyond_sure, first + 1)
         runs.append((first, last))
         first = last
 

@@ -51,7 +51,7 @@ class PartFiles:
             return file
 
     def end(self, path: Path) -> None:
-        """Remove a partial file, unless it was renamed to its copy."""
+        """Remove a partial file if it is still there, and forget it; a complete one was renamed."""
         path.unlink(missing_ok=True)
         self._paths.discard(path)
 

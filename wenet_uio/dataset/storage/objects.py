@@ -143,9 +143,15 @@ def _unpack_of(path: str) -> Callable[[BinaryIO, Callable[[bytes], Any]], None]:
         return cache.unpack_gzip
 
     folder = part.container.partition("?")[0].rpartition("/")[0]
-    return lambda file, write: containers.unpack(
-        part, file, write, lambda name: read_bytes(f"{folder}/{name}")
-    )
+
+    def read_beside(name: str) -> bytes:
+        """Read another file of the folder, such as the index.json of LitData."""
+        return read_bytes(f"{folder}/{name}")
+
+    def unpack(file: BinaryIO, write: Callable[[bytes], Any]) -> None:
+        containers.unpack(part, file, write, read_beside)
+
+    return unpack
 
 
 def _in_memory() -> BinaryIO:

@@ -134,12 +134,12 @@ class _Paths(torch.autograd.Function):
             count.to(log_probs.device, non_blocking=True) for count in (lengths, target_lengths)
         )
         blank, label, ends = _arcs(log_probs.detach().double(), *counts)
-        blanks = pad(blank[..., :-1].cumsum(dim=2), (1, 0))
-        beta = _from_the_end(blanks, label, ends)
+        blank_sums = pad(blank[..., :-1].cumsum(dim=2), (1, 0))
+        beta = _from_the_end(blank_sums, label, ends)
         total = beta[0, :, :1]
 
         if ctx.needs_input_grad[0]:
-            alpha = _from_the_start(blanks, label)
+            alpha = _from_the_start(blank_sums, label)
             by_blank = alpha[..., :-1] + blank[..., :-1] + beta[..., 1:] - total
             by_label = alpha[:-1] + label[:-1] + beta[1:] - total
             used = torch.stack(
@@ -175,25 +175,43 @@ def _arcs(
     return blank, label, (frame == lengths) & (place == target_lengths)
 
 
-def _from_the_start(blanks: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+def _from_the_start(blank_sums: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     """Return the log-probability (U + 1, B, T + 1) of all paths from the start to each place of the
-    lattice.
+    lattice: alpha of `_Paths`.
+
+    Args:
+        blank_sums: (U + 1, B, T + 1), C of `_Paths`: blanks before frame t. A path that stays after
+            u labels from frame s to frame t costs C[t, u] - C[s, u].
+        label: (U + 1, B, T + 1), the next label at each place.
     """
-    alpha = [blanks[0]]
-    for along, blank in zip(label[:-1], blanks[1:], strict=True):
-        alpha.append((alpha[-1] + along - blank).logcumsumexp(dim=1) + blank)
+    alpha = [blank_sums[0]]
+    for label_arcs, sums in zip(label[:-1], blank_sums[1:], strict=True):
+        # Paths enter the row by a label at a frame s, and follow its blanks from s to t: - C[s]
+        # inside of the sum over s, + C[t] outside.
+        alpha.append((alpha[-1] + label_arcs - sums).logcumsumexp(dim=1) + sums)
+
     return torch.stack(alpha)
 
 
-def _from_the_end(blanks: torch.Tensor, label: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+def _from_the_end(
+    blank_sums: torch.Tensor, label: torch.Tensor, ends: torch.Tensor
+) -> torch.Tensor:
     """Return the log-probability (U + 1, B, T + 1) of all paths from each place of the lattice to
-    the end.
+    the end: beta of `_Paths`.
+
+    Args:
+        blank_sums: as in `_from_the_start`.
+        label: as there.
+        ends: (U + 1, B, T + 1) bool, where the paths end.
     """
     beta: list[torch.Tensor] = []
-    after = torch.full_like(label[0], -torch.inf)
-    for blank, along, end in zip(blanks.flip(0), label.flip(0), ends.flip(0), strict=True):
-        entries = torch.where(end, 0.0, along + after) + blank
-        after = entries.flip(1).logcumsumexp(dim=1).flip(1) - blank
-        beta.append(after)
+    next_row = torch.full_like(label[0], -torch.inf)
+    rows = zip(blank_sums.flip(0), label.flip(0), ends.flip(0), strict=True)
+    for sums, label_arcs, end in rows:
+        # Paths follow the blanks of the row from t to a frame s, and leave it by a label, or end:
+        # + C[s] inside of the sum over s >= t, - C[t] outside. The sum runs from the last frame.
+        exits = torch.where(end, 0.0, label_arcs + next_row) + sums
+        next_row = exits.flip(1).logcumsumexp(dim=1).flip(1) - sums
+        beta.append(next_row)
 
     return torch.stack(beta[::-1])

@@ -47,14 +47,42 @@ class Context(NamedTuple):
     """(B, 1, D) zeros for channels that training masks, else ones."""
 
 
-def past_of(caches: list[torch.Tensor], place: int) -> torch.Tensor | None:
-    """Return the cache of a module; None for whole utterances, which have no caches."""
-    return caches[place] if len(caches) > 0 else None
+class Past(NamedTuple):
+    """What a layer keeps of earlier chunks, in the order of its caches; None for whole utterances.
+
+    Keys, gated frames and values are (B, C, …), pasts of convolutions (B, D, kernel // 2).
+    """
+
+    keys: Optional[torch.Tensor]  # noqa: UP045
+    gated: Optional[torch.Tensor]  # noqa: UP045
+    values1: Optional[torch.Tensor]  # noqa: UP045
+    values2: Optional[torch.Tensor]  # noqa: UP045
+    convolved1: Optional[torch.Tensor]  # noqa: UP045
+    convolved2: Optional[torch.Tensor]  # noqa: UP045
 
 
-def thinned(x: torch.Tensor, kept: list[torch.Tensor], place: int) -> torch.Tensor:
+class Kept(NamedTuple):
+    """(B, 1, 1) zeros for the utterances that skip a module in training, else ones; None outside of
+    training.
+    """
+
+    attention: Optional[torch.Tensor]  # noqa: UP045
+    convolution1: Optional[torch.Tensor]  # noqa: UP045
+    feed_forward2: Optional[torch.Tensor]  # noqa: UP045
+    convolution2: Optional[torch.Tensor]  # noqa: UP045
+    feed_forward3: Optional[torch.Tensor]  # noqa: UP045
+
+
+def past_of(caches: list[torch.Tensor]) -> Past:
+    """Return the caches of a layer by name; whole utterances have none."""
+    if len(caches) == 0:
+        return Past(None, None, None, None, None, None)
+    return Past(caches[0], caches[1], caches[2], caches[3], caches[4], caches[5])
+
+
+def thinned(x: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
     """Return x, with zeros for the utterances that skip the module."""
-    return x * kept[place] if len(kept) > 0 else x
+    return x if kept is None else x * kept
 
 
 class FeedForward(nn.Module):
@@ -120,45 +148,47 @@ class ZipformerLayer(Clocked):
         """Frames (B, T, D) -> (B, T, D), and the caches with these frames.
 
         Args:
-            caches: keys, gated frames, and twice values (B, C, …), and twice the past of
-                convolutions (B, D, kernel // 2); empty for whole utterances.
+            caches: those of `Past`, in its order; empty for whole utterances.
         """
-        before, kept = x, self.draw_kept(x) if self.training else []
-        weights, keys = self.self_attn_weights(
-            x, context.pos_emb, context.blocked, past_of(caches, 0)
-        )
+        before, past = x, past_of(caches)
+        kept = Kept(None, None, None, None, None)
+        if self.training:
+            kept = self.draw_kept(x)
+
+        # The first half. All attention of the layer shares the weights.
+        weights, keys = self.self_attn_weights(x, context.pos_emb, context.blocked, past.keys)
         x = x + self.feed_forward1(x)
         first = self.drawn_weights(weights[:, 0]) if self.training else weights[:, 0]
-        attended, gated = self.nonlin_attention(x, first, past_of(caches, 1))
-        x = x + thinned(self.balancer_na(attended), kept, 0)
-        attended, values1 = self.self_attn1(x, weights, past_of(caches, 2))
-        x = x + thinned(attended, kept, 0)
-        convolved, past1 = self.conv_module1(
-            x, context.padded, context.chunk_size, context.lengths, past_of(caches, 4)
+        attended, gated = self.nonlin_attention(x, first, past.gated)
+        x = x + thinned(self.balancer_na(attended), kept.attention)
+        attended, values1 = self.self_attn1(x, weights, past.values1)
+        x = x + thinned(attended, kept.attention)
+        convolved, convolved1 = self.conv_module1(
+            x, context.padded, context.chunk_size, context.lengths, past.convolved1
         )
-        x = x + thinned(convolved, kept, 1)
-        x = x + thinned(self.balancer_ff2(self.feed_forward2(x)), kept, 2)
+        x = x + thinned(convolved, kept.convolution1)
+        x = x + thinned(self.balancer_ff2(self.feed_forward2(x)), kept.feed_forward2)
         x = self.bypass_mid(before, x)
-        attended, values2 = self.self_attn2(x, weights, past_of(caches, 3))
-        x = x + thinned(attended, kept, 0)
-        convolved, past2 = self.conv_module2(
-            x, context.padded, context.chunk_size, context.lengths, past_of(caches, 5)
+
+        # The second half.
+        attended, values2 = self.self_attn2(x, weights, past.values2)
+        x = x + thinned(attended, kept.attention)
+        convolved, convolved2 = self.conv_module2(
+            x, context.padded, context.chunk_size, context.lengths, past.convolved2
         )
-        x = x + thinned(convolved, kept, 3)
-        x = x + thinned(self.balancer_ff3(self.feed_forward3(x)), kept, 4)
+        x = x + thinned(convolved, kept.convolution2)
+        x = x + thinned(self.balancer_ff3(self.feed_forward3(x)), kept.feed_forward3)
         x = self.bypass(before, self.norm(self.balancer1(x)))
 
-        return self.whiten(self.balancer2(x)), [keys, gated, values1, values2, past1, past2]
+        presents = [keys, gated, values1, values2, convolved1, convolved2]
+        return self.whiten(self.balancer2(x)), presents
 
     @torch.jit.unused
-    def draw_kept(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """Return (B, 1, 1) zeros for the utterances that skip attention, convolution, feed-forward,
-        and these again.
-        """
-        rates = [
-            schedule() for schedule in (self.skip_module, self.skip_module, self.skip_feed_forward)
-        ]
-        return [kept_rows(x, rate) for rate in (*rates, *rates[1:])]
+    def draw_kept(self, x: torch.Tensor) -> Kept:
+        """Draw the utterances that skip attention, convolution, feed-forward, and these again."""
+        module, feed_forward = self.skip_module, self.skip_feed_forward
+        rates = [schedule() for schedule in (module, module, feed_forward)]
+        return Kept(*(kept_rows(x, rate) for rate in (*rates, *rates[1:])))
 
     @torch.jit.unused
     def drawn_weights(self, weights: torch.Tensor) -> torch.Tensor:
