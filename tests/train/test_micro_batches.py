@@ -7,7 +7,7 @@ import torch
 
 from tests.support.train.stand_in import DEVICE, standing_in
 from tests.support.train.tiny import ListLoader, tiny_batch, tiny_config, two_views
-from wenet_uio.dataset.types import Batch
+from wenet_uio.dataset.types import Batch, PairBatch
 from wenet_uio.train.memory import SizeLimit
 from wenet_uio.train.micro_batches import emptied, grouped, joined_on, steps
 
@@ -96,3 +96,16 @@ def test_texts_without_audio_stay_apart_and_an_empty_batch_costs_no_pass() -> No
     audio, text = tiny_batch([9, 4], 1), tiny_batch([0, 0], 2)
     found = grouped([audio, text, audio, emptied(audio), audio, audio], DEVICE, 1000, any_size)
     assert [sum(map(len, group)) for group in found] == [2, 2, 6]
+
+
+def test_an_emptied_batch_has_nothing_of_its_utterances() -> None:
+    batch = replace(tiny_batch([9, 4], 1), extra=({"lang": "en"}, {}), seconds=1.3)
+    labels = {"source": batch.target, "source_lengths": batch.target_lengths}
+    pairs = PairBatch(**vars(batch), **labels)
+    for full in (batch, pairs):
+        empty = emptied(full)
+        assert type(empty) is type(full)
+        assert (empty.keys, empty.texts, empty.extra, empty.seconds) == ((), (), (), 0.0)
+        tensors = {name: getattr(empty, name) for name in empty.TENSORS}
+        assert {len(tensor) for tensor in tensors.values() if tensor is not None} == {0}
+        assert tensors["feats"].shape[1:] == full.feats.shape[1:]
