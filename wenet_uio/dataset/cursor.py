@@ -165,21 +165,19 @@ class Cursor:
                     f"{self.corpus.data_list}: pass {data_pass} has no batch; widen the filters"
                 )
 
-            for work in islice(
-                works(plan, plan.step(position, self.world_size, self.rank)), yielded, None
-            ):
+            # Of the first step, some micro-batches may have been yielded.
+            step = plan.step(position, self.world_size, self.rank)
+            for work in islice(works(plan, step), yielded, None):
                 yield (data_pass, position), work
 
             position, yielded = position + self.world_size, 0
 
     def yielded_of_step(self) -> list[Work]:
         """Return the micro-batches of the current step that have been yielded."""
-        step = (
-            self.plan.step(self.position, self.world_size, self.rank)
-            if self.micro_batches
-            else None
-        )
-        return list(islice(works(self.plan, step), self.micro_batches)) if step else []
+        if not self.micro_batches:
+            return []
+        step = self.plan.step(self.position, self.world_size, self.rank)
+        return list(islice(works(self.plan, step), self.micro_batches))
 
     def advance(self, closes_step: bool, micro_batches: int = 1) -> None:
         """Count micro-batches of a step as yielded. After the last step of a pass or an epoch the
@@ -192,15 +190,18 @@ class Cursor:
             self.micro_batches += micro_batches
             return
 
-        self.position, self.micro_batches, self.steps_done = (
-            self.position + self.world_size,
-            0,
-            self.steps_done + 1,
-        )
+        self.position += self.world_size
+        self.micro_batches = 0
+        self.steps_done += 1
+
         pass_ends = self.position >= self.plan.num_batches
         if pass_ends:
             self._begin_pass(self.data_pass + 1)
-        if pass_ends if self.epoch_steps is None else self.steps_done == self.epoch_steps:
+
+        epoch_ends = pass_ends
+        if self.epoch_steps is not None:
+            epoch_ends = self.steps_done == self.epoch_steps
+        if epoch_ends:
             self.epoch, self.steps_done = self.epoch + 1, 0
 
     def skip_epoch(self) -> None:

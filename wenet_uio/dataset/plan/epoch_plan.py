@@ -73,13 +73,9 @@ class EpochPlan:
             same_length: plans of all seeds and epochs have the same number of batches. Otherwise a
                 small corpus has as few batches as the bound allows.
         """
-        self.corpus, self.measure, self.division, self.same_length = (
-            corpus,
-            measure,
-            division,
-            same_length,
-        )
-        self.lanes = division.lanes
+        self.corpus, self.measure = corpus, measure
+        self.division, self.lanes = division, division.lanes
+        self.same_length = same_length
         self._costs = ShardCosts(corpus, measure)
         self._start(key_of(seed, epoch))
 
@@ -101,18 +97,17 @@ class EpochPlan:
         self._planned: dict[tuple[int, int], tuple[Group, Batches]] = {}
         """The group that was used last, by number of the stream and lane."""
 
-        if self.lanes == 1 and self.corpus.num_samples <= WHOLE_CORPUS:
-            members = tuple(
-                (shard, 0, int(count)) for shard, count in enumerate(self.corpus.samples)
-            )
-            batches = self._planner.plan(
-                0, members, 0, self._rows_of_streams() if self.same_length else None
-            )
-            self.rows = len(batches)
-            self._streams = self._streams[:1]
-            self._planned[0, 0] = (Group(0, self.rows, members), batches)
-        else:
+        if self.lanes > 1 or self.corpus.num_samples > WHOLE_CORPUS:
             self.rows = self._rows_of_streams()
+            return
+
+        # The whole corpus is one group, which is planned now; the group joins the entries itself.
+        members = tuple((shard, 0, int(count)) for shard, count in enumerate(self.corpus.samples))
+        count = self._rows_of_streams() if self.same_length else None
+        batches = self._planner.plan(0, members, 0, count)
+        self.rows = len(batches)
+        self._streams = self._streams[:1]
+        self._planned[0, 0] = (Group(0, self.rows, members), batches)
 
     def _rows_of_streams(self) -> int:
         """Return rows of the stream that needs the most; all streams get as many."""
@@ -167,18 +162,17 @@ class EpochPlan:
         if position + world_size <= self.num_batches:
             return self.batch(position + rank)
 
-        pieces = [
+        last_pieces = [
             piece
             for index in range(position, self.num_batches)
             for piece in self.batch(index).pieces
         ]
-        shares = [share_out(part, world_size)[rank] for part in self._shared_apart(pieces)]
-        of_rank = (
-            shares[0]
-            if len(shares) == 1
-            else without_empty([piece for share in shares for piece in share])
-        )
-        return PlannedBatch(min(position + rank, self.num_batches - 1), of_rank)
+        shares = [share_out(part, world_size)[rank] for part in self._shared_apart(last_pieces)]
+        pieces_of_rank = shares[0]
+        if len(shares) > 1:
+            pieces_of_rank = without_empty([piece for share in shares for piece in share])
+
+        return PlannedBatch(min(position + rank, self.num_batches - 1), pieces_of_rank)
 
     def _shared_apart(self, pieces: list[Piece]) -> list[list[Piece]]:
         """Return the pieces whose samples the ranks of the last step share: all together, or those
@@ -210,10 +204,12 @@ class EpochPlan:
         row = position // self.lanes
         whole = self._planned.get((0, 0)) if self.lanes == len(self._streams) == 1 else None
         if whole is not None and whole[0].last_row == self.rows:
+            # One group that is planned already: its batches tell which shard is needed first.
             shards, first_use = np.unique(whole[1].shards_from(row), return_index=True)
             yield row, self.rows, shards[np.argsort(first_use)]
             return
 
+        # The next group of each lane and stream, by the row at which it begins.
         coming = [(row, lane, number) for lane in lanes for number in range(len(self._streams))]
         heapq.heapify(coming)
         while coming:

@@ -70,15 +70,20 @@ class GroupPlanner:
 
     def _ranks(self, lane: int, rows: np.ndarray) -> np.ndarray:
         """Return the rank by length of the batch for each of some rows of a lane."""
-        division, by_length = self._division, self.measure.length_order
+        division, length_order = self._division, self.measure.length_order
         if self._by_step:
-            numbers = rows * division.lanes + lane
-            steps = numbers // (division.synced or 1)
-            keys = [draw(key_of(self.key, ROW, 1), numbers), draw(key_of(self.key, ROW, 0), steps)]
-        elif by_length == "rising":
+            # Steps are in random order. Batches of a step are neighbours in the order of length,
+            # because lexsort sorts by its last key first.
+            batch_numbers = rows * division.lanes + lane
+            steps = batch_numbers // (division.synced or 1)
+            within_step = draw(key_of(self.key, ROW, 1), batch_numbers)
+            keys = [within_step, draw(key_of(self.key, ROW, 0), steps)]
+        elif length_order == "rising":
             keys = [rows]
         else:
-            band = lane // (division.synced or division.lanes) if by_length == "synced" else lane
+            # Lanes that are read in one step have one order, so that its ranks get like lengths.
+            is_synced = length_order == "synced"
+            band = lane // (division.synced or division.lanes) if is_synced else lane
             keys = [draw(key_of(self.key, ROW, band), rows)]
 
         return np.argsort(np.lexsort(keys))
@@ -89,10 +94,11 @@ class GroupPlanner:
         """Reorder batches so that those of each source are spread evenly over the group, by batch
         or by step; `batches` rise in length.
         """
-        firsts = np.asarray(
+        # The first sample of a batch tells the source whose turn it is.
+        first_shards = np.asarray(
             [next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int
         )
-        sources = self._sources.entries(firsts)[order]
+        sources = self._sources.entries(first_shards)[order]
         if self._division.turns_by_step:
             step_of_row = (rows * self._division.lanes + lane) // (self._division.synced or 1)
             _, rows_of_steps = np.unique(step_of_row, return_counts=True)
@@ -113,7 +119,29 @@ class GroupPlanner:
         """Return all samples of a group that the filters keep, and the hash of each key, which all
         random draws use.
         """
-        columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int32),) * 6]
+        measure = self.measure
+        shards, rows, stored, keys = self._kept(members)
+        choices = np.asarray(measure.speeds)
+        speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
+
+        lengths = measure.lengths(stored, speeds, self._entries(shards, len(shards)))
+        buckets = self._sources.separate(shards, measure.policy.buckets(lengths))
+        samples = Piece(
+            shards,
+            rows,
+            speeds.astype(np.float32),
+            lengths.frames.astype(np.int32),
+            measure.policy.units(lengths),
+            buckets.astype(np.int32),
+            seeds=draw(key_of(self.key, AUGMENTATION), keys),
+        )
+        return samples, keys
+
+    def _kept(self, members: Members) -> tuple[np.ndarray, np.ndarray, Stored, np.ndarray]:
+        """Return shard, row, columns of the index and hash of the key of all samples of a group
+        that the filters keep.
+        """
+        columns: list[tuple[np.ndarray, ...]] = []
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)
             kept = np.flatnonzero(self.measure.keep(rows, self._entries(shard, len(rows)))[0])
@@ -121,20 +149,11 @@ class GroupPlanner:
             place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
             columns.append((*place, *(column[kept] for column in stored)))
 
-        shards, rows, *stored, keys = (
-            np.concatenate(column[1:] or column) for column in zip(*columns, strict=True)
+        no_samples = (np.empty(0, np.int32),) * 6
+        shards, rows, *stored, keys = map(
+            np.concatenate, zip(*columns or [no_samples], strict=True)
         )
-        keys = keys.astype(np.uint64)
-        choices = np.asarray(self.measure.speeds)
-        speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
-        lengths = self.measure.lengths(Stored(*stored), speeds, self._entries(shards, len(shards)))
-        buckets = self._sources.separate(shards, self.measure.policy.buckets(lengths))
-        seeds = draw(key_of(self.key, AUGMENTATION), keys)
-        units = self.measure.policy.units(lengths)
-        frames, buckets = lengths.frames.astype(np.int32), buckets.astype(np.int32)
-        samples = Piece(shards, rows, speeds.astype(np.float32), frames, units, buckets, seeds)
-
-        return samples, keys
+        return shards, rows, Stored(*stored), keys.astype(np.uint64)
 
     def _entries(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
         """Return the entry of each of `count` samples of some shards, if the policy differs between
@@ -150,22 +169,24 @@ class GroupPlanner:
         """Deal the samples into random blocks. Each block is sorted by length and gets its share of
         `count` batches.
         """
-        expected = (
-            count
-            if count is not None
-            else int(samples.units.sum()) // (self.measure.policy.bound * len(self._sources.joined))
-        )
-        number = max(1, round(expected / BLOCK_BATCHES))
-        place = self._places(samples, uniform(key_of(self.key, PLACE), keys), expected)
-        if self.measure.noise is not None:
-            number = 1
+        expected = count
+        if expected is None:
+            bound_of_batch = self.measure.policy.bound * len(self._sources.joined)
+            expected = int(samples.units.sum()) // bound_of_batch
 
-        turn = np.argsort(draw(key_of(self.key, BLOCK), keys), kind="stable")
+        # Semi-sorted batching sorts all samples of the group together.
+        is_semi_sorted = self.measure.noise is not None
+        num_blocks = 1 if is_semi_sorted else max(1, round(expected / BLOCK_BATCHES))
+        places = self._places(samples, uniform(key_of(self.key, PLACE), keys), expected)
+        dealt = np.argsort(draw(key_of(self.key, BLOCK), keys), kind="stable")
+
         blocks = []
-        for part in range(number):
-            block = turn[part::number]
-            share = None if count is None else count * (part + 1) // number - count * part // number
-            blocks.append((samples[block[np.argsort(place[block], kind="stable")]], share))
+        for number in range(num_blocks):
+            block = dealt[number::num_blocks]
+            share = None
+            if count is not None:  # the shares of all blocks add up to it
+                share = count * (number + 1) // num_blocks - count * number // num_blocks
+            blocks.append((samples[block[np.argsort(places[block], kind="stable")]], share))
 
         return blocks
 
@@ -209,22 +230,27 @@ class GroupPlanner:
         return self._cut_any(block, count)
 
     def _cut_any(self, block: Piece, count: int | None) -> list[Pieces]:
-        numbers = np.unique(block.buckets)
-        if len(numbers) > 1:
+        """Cut a block of samples that may share a batch, see `_cut`; no piece has samples of two
+        buckets.
+        """
+        buckets = np.unique(block.buckets)
+        if len(buckets) > 1:
             filled = self._up_to_target if count is None else self._within_bound
             pieces = [
-                piece for number in numbers for piece in filled(block[block.buckets == number])
+                piece for bucket in buckets for piece in filled(block[block.buckets == bucket])
             ]
             return share_out(pieces, len(pieces) if count is None else count)
 
         if count is None:
             return [(piece,) for piece in self._up_to_target(block) if len(piece)]
 
+        # The jitter moves samples, so units do not quite rise; `cut` needs units that do.
         runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound)
         return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
 
     def _in_equal_numbers(self, parts: list[Piece]) -> list[list[Pieces]]:
         """Return the batches of every part: equally many, none of them empty."""
+        # As many as the part that needs most, unless another part has fewer samples than that.
         count = min(max(len(self._cut_any(part, None)) for part in parts), min(map(len, parts)))
         return [self._cut_any(part, count) for part in parts]
 

@@ -147,7 +147,7 @@ class Lanes:
         """
         stream = self._stream
         start, end = (stream.total * number // self.lanes for number in (lane, lane + 1))
-        span = end - start
+        span = end - start  # cost of the lane
 
         def first_position_after(rows: int) -> int:
             """Return the first position before which the lane has at least `rows` rows."""
@@ -156,6 +156,8 @@ class Lanes:
         def rows_before(position: int) -> int:
             return self.rows * (stream.cost_before(position) - start) // span
 
+        # Positions in the stream of the first and the last shard of the lane, and the grid of edges:
+        # every `width` shards, staggered between lanes, so that not all begin a group in one step.
         first, last = self._containing(start), self._containing(end)
         width = max(
             self._group_shards, round(GROUP_BATCHES * COST_UNIT * max(1, last - first) / span)
@@ -166,19 +168,23 @@ class Lanes:
             """Return the first edge at or after a position."""
             return origin + max(0, -(-(position - origin) // width)) * width
 
-        # The grid ends here: the rest is too small for a group
+        # The grid ends here: the rest is too small for a group.
         no_edge = edge_from(last - width + 1)
         high = min(edge_from(first_position_after(row + 1)), no_edge)
-        low = high - width
-        passed = rows_before(low) if low >= origin else 0
-        low = edge_from(first_position_after(passed)) if passed else first
 
+        # The group begins at the first edge before which all earlier rows lie: groups without a row
+        # between that edge and `high` are merged with this one.
+        low = high - width
+        first_row = rows_before(low) if low >= origin else 0
+        low = edge_from(first_position_after(first_row)) if first_row else first
+
+        # The last group takes all that is left of the lane.
         if high >= no_edge or rows_before(high) >= self.rows:
             high, last_row = last, self.rows
         else:
             last_row = rows_before(high)
 
-        return Group(passed, last_row, self._members(low, high, start, end))
+        return Group(first_row, last_row, self._members(low, high, start, end))
 
     def _containing(self, cost: int) -> int:
         """Return the position of the shard in which the summed cost exceeds `cost`; the stream's
@@ -198,16 +204,14 @@ class Lanes:
             if self._entry is not None and self._sources.entries(shard) != self._entry:
                 continue
 
-            first = self._sample_at(position, start)
-            last = (
-                self._sample_at(position, end)
-                if position == high == self._containing(end)
-                else None
-            )
-            if position == high and last is None:
-                break
+            # The shard at `high` belongs to the next group, or is cut where the lane ends.
+            last = int(self.corpus.samples[shard])
+            if position == high:
+                if position != self._containing(end):
+                    break
+                last = self._sample_at(position, end)
 
-            last = int(self.corpus.samples[shard]) if last is None else last
+            first = self._sample_at(position, start)
             if last > first:
                 members.append((shard, first, last))
 

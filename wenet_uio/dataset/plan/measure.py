@@ -123,16 +123,19 @@ class Measure:
         """Return lengths of samples played at `speeds`; see `keep` for `entries`."""
         rate, text_only = self.frame_count.sample_rate, rows.sample_rate == TEXT_ONLY
         source_rate = np.where(text_only, rate, rows.sample_rate).astype(np.int64)
-        count = resampled_length(rows.num_samples.astype(np.int64), source_rate, rate)
-        played = np.ceil(count / speeds).astype(np.int64)
+        resampled = resampled_length(rows.num_samples.astype(np.int64), source_rate, rate)
+        played = np.ceil(resampled / speeds).astype(np.int64)
+
         tokens = rows.text_length.astype(np.int64)
         frames = np.where(text_only, tokens, self.frame_count(played))
         milliseconds = -(-played * 1000 // rate)
-        stored = rows.sample_rate == FRAME_RATE  # stored features: no speed changes them
-        if stored.any():
-            frames = np.where(stored, rows.num_samples, frames)
+
+        # Stored features: their samples are frames, and no speed changes them.
+        is_stored = rows.sample_rate == FRAME_RATE
+        if is_stored.any():
+            frames = np.where(is_stored, rows.num_samples, frames)
             milliseconds = np.where(
-                stored, rows.num_samples.astype(np.int64) * 1000 // FRAME_RATE, milliseconds
+                is_stored, rows.num_samples.astype(np.int64) * 1000 // FRAME_RATE, milliseconds
             )
 
         return Lengths(frames, milliseconds, tokens, text_only, entries)
@@ -153,12 +156,14 @@ class Measure:
 
         for shards, stored in self._lengths_needed(corpus, part):
             entries = self._entries(corpus, shards)
-            kept = self.keep(stored, entries)[0]
-            summed = np.cumsum(
-                np.append(0, self.policy.units(self.lengths(stored, 1 / stretch, entries)) * kept)
-            )
+            is_kept = self.keep(stored, entries)[0]
+            units_of_samples = self.policy.units(self.lengths(stored, 1 / stretch, entries))
+
+            # The sum of a shard is the difference of the running sums at its ends.
+            running = np.cumsum(np.append(0, units_of_samples * is_kept))
             ends = np.cumsum(corpus.samples[shards], dtype=np.int64)
-            units[shards - (part.start or 0)] = summed[ends] - summed[ends - corpus.samples[shards]]
+            sums = running[ends] - running[ends - corpus.samples[shards]]
+            units[shards - (part.start or 0)] = sums
 
         return units
 
@@ -190,12 +195,14 @@ class Measure:
         """Yield shards of a part whose lengths must be read, with the lengths, about
         SAMPLES_AT_ONCE samples at a time.
         """
-        shards = (part.start or 0) + np.flatnonzero(self._must_read_lengths(corpus, part)) * (
-            part.step or 1
-        )
-        block = np.cumsum(corpus.samples[shards], dtype=np.int64) // SAMPLES_AT_ONCE
-        for some in np.split(shards, np.flatnonzero(np.diff(block)) + 1) if len(shards) else ():
-            yield some, corpus.lengths(some)
+        places_in_part = np.flatnonzero(self._must_read_lengths(corpus, part))
+        if not len(places_in_part):
+            return
+
+        shards = (part.start or 0) + places_in_part * (part.step or 1)
+        block_of_shard = np.cumsum(corpus.samples[shards], dtype=np.int64) // SAMPLES_AT_ONCE
+        for block in np.split(shards, np.flatnonzero(np.diff(block_of_shard)) + 1):
+            yield block, corpus.lengths(block)
             release_pages(corpus.samples)
 
     def _must_read_lengths(self, corpus: Corpus, part: slice) -> np.ndarray:
@@ -242,6 +249,9 @@ class Measure:
     def _filters(
         self, rows: Rows | Stored, entries: np.ndarray | None
     ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield (reason, bool for each row that this filter leaves out). A row counts for the first
+        reason, so their order is part of the accounts.
+        """
         if self.filter is None:
             return
 

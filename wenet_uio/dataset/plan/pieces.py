@@ -109,13 +109,14 @@ def share_out(pieces: list[Piece], count: int) -> list[Pieces]:
     pieces.
     """
     batches: list[Pieces] = [(piece,) for piece in pieces]
-    # Sorted but for the batches that were made last, which stay last in the result.
+    # In both loops the list is sorted but for the batches that the round before appended. They are
+    # put in order first; those of the last round stay last, which is part of the plan.
     if len(batches) > count:
         batches.sort(key=_cheapness)
 
     while len(batches) > count:
         insort(batches, batches.pop(), key=_cheapness)
-        batches[-2:] = [batches[-2] + batches[-1]]
+        batches[-2:] = [batches[-2] + batches[-1]]  # the two cheapest
 
     if len(batches) < count:
         batches.sort(key=_size)
