@@ -112,7 +112,9 @@ class Loader:
         if self._begins_again():
             cursor.set_epoch(cursor.epoch)
 
+        # A newer iterator, or a new position, puts another object here.
         reading = self._reading = object()
+        # Each rank counts its share of the samples that could not be indexed.
         bad = len(self.corpus.bad) / cursor.world_size
         self._name_not_indexed()
         steps = len(cursor)
@@ -166,6 +168,7 @@ class Loader:
         taken = 0
 
         def schedule() -> Iterator[Work]:
+            """Return the work that is not taken yet: after a crash, Workers asks for it again."""
             batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
             return islice((work for batch in batches for work in works(plan, batch)), taken, None)
 
@@ -237,6 +240,7 @@ class Loader:
         cursor, self._reading = self.cursor, None
         cursor.load_state_dict(state, allow_changes=allow_changes)
         if self._ledger is not None and cursor.rank == 0:
+            # Inside a step, the samples of its first micro-batches are not read again.
             refs = [
                 ref
                 for work in cursor.yielded_of_step()

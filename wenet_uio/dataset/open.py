@@ -126,9 +126,8 @@ def open_corpus(
     if isinstance(data, str) and Path(data).suffix not in MIXTURE_SUFFIXES:
         return _counted(open_list(data, data_type), tokenizer)
 
-    name, conf = (
-        (data, load_mixture(data)) if isinstance(data, str) else ("data of the config", data)
-    )
+    name = data if isinstance(data, str) else "data of the config"
+    conf = load_mixture(data) if isinstance(data, str) else data
     leaves = _leaves(conf.sources, {}, tokenizer)
     measures = _measures(name, leaves, measure)
     shares = _shares(leaves, conf, measures)
@@ -143,17 +142,18 @@ def open_corpus(
 
 def _parsed(data: str | MixtureConf) -> str | MixtureConf:
     """Return the sources, if `data` is the path of a file of sources; else `data`."""
-    return (
-        load_mixture(data)
-        if isinstance(data, str) and Path(data).suffix in MIXTURE_SUFFIXES
-        else data
-    )
+    if isinstance(data, str) and Path(data).suffix in MIXTURE_SUFFIXES:
+        return load_mixture(data)
+    return data
 
 
 def _counted(corpus: Corpus, tokenizer: AnyTokenizer | None) -> Corpus:
-    return (
-        corpus if tokenizer is None or tokenizer.exact_length else TokenCounted(corpus, tokenizer)
-    )
+    """Return a corpus that counts tokens; itself if nobody wants them, or if its characters are
+    the tokens.
+    """
+    if tokenizer is None or tokenizer.exact_length:
+        return corpus
+    return TokenCounted(corpus, tokenizer)
 
 
 @dataclass(frozen=True)
@@ -176,20 +176,16 @@ def _leaves(
     """Return the corpora of the sources of one level and of all levels below; their shares sum to
     one.
     """
-    levels = [
-        [
-            replace(leaf, entry=number)
-            for leaf in _leaves_of(conf, {**conf.own_tags, **tags}, tokenizer)
-        ]
-        for number, conf in enumerate(confs)
-    ]
+    # Tags of outer groups override those of a source.
+    leaves_of_sources = [_leaves_of(conf, {**conf.own_tags, **tags}, tokenizer) for conf in confs]
     weights = [
         conf.weight or sum(leaf.size for leaf in leaves)
-        for conf, leaves in zip(confs, levels, strict=True)
+        for conf, leaves in zip(confs, leaves_of_sources, strict=True)
     ]
+    weighted = zip(weights, leaves_of_sources, strict=True)
     return [
-        replace(leaf, share=leaf.share * weight / sum(weights))
-        for weight, leaves in zip(weights, levels, strict=True)
+        replace(leaf, entry=number, share=leaf.share * weight / sum(weights))
+        for number, (weight, leaves) in enumerate(weighted)
         for leaf in leaves
     ]
 
@@ -201,8 +197,9 @@ def _leaves_of(
     if isinstance(conf, GroupConf):
         leaves = _leaves(conf.members(), tags, tokenizer)
     else:
-        of_source = tokenizer and tokenizer.with_tags(tags)
-        corpora = [_counted(corpus, of_source) for corpus in conf.open()]
+        # The language of a source may be a tag, which chooses the tokenizer.
+        tokenizer_of_source = tokenizer and tokenizer.with_tags(tags)
+        corpora = [_counted(corpus, tokenizer_of_source) for corpus in conf.open()]
         total = sum(corpus.num_samples for corpus in corpora)
         leaves = [
             _Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags)
@@ -222,20 +219,23 @@ def _shares(
         measures: cost of the samples of each corpus; None: shares are of utterances.
     """
     shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
+
     # The sources of an entry share its batches in proportion to their utterances.
-    entries = (
-        np.asarray([leaf.entry for leaf in leaves]) if conf.has_entries else np.arange(len(leaves))
-    )
-    of_entry = np.bincount(entries, shares)
-    if conf.per_batch in ("round_robin", "zip"):
-        shares = shares / of_entry[entries]
-        of_entry = np.bincount(entries, shares)
+    entries = np.arange(len(leaves))
+    if conf.has_entries:
+        entries = np.asarray([leaf.entry for leaf in leaves])
+
+    shares_of_entries = np.bincount(entries, shares)
+    if conf.per_batch in ("round_robin", "zip"):  # every entry has as many batches
+        shares = shares / shares_of_entries[entries]
+        shares_of_entries = np.bincount(entries, shares)
 
     if conf.per_batch in ("weighted", "round_robin", "zip") and None not in measures:
         # The shares are of batches. The cheaper the utterances of an entry are, the more of them
         # fill a batch.
         costs = _mean_costs(leaves, measures, str(conf.per_batch))
-        shares = shares / (np.bincount(entries, shares * costs) / of_entry)[entries]
+        costs_of_entries = np.bincount(entries, shares * costs) / shares_of_entries
+        shares = shares / costs_of_entries[entries]
 
     return list(shares / shares.sum())
 

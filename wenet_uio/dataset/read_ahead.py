@@ -40,6 +40,7 @@ class ReadAhead:
         self._pass = -1
         self._groups: deque[tuple[str, tuple[int, int]]] = deque()
         self._batches: deque[tuple[str, tuple[int, int]]] = deque()
+        """(name, (pass, position) from which on the objects are not needed)."""
         self._handed_out = self._wanted = 0
 
     def works(self) -> Iterator[Work]:
@@ -63,26 +64,34 @@ class ReadAhead:
                     window.remove((name, end))
                     self._prefetch.drop(name)
 
-        most = 2 * len(self._lanes) * self._plan.groups_of_a_row
-        while len(self._groups) < most and (group := next(self._coming, None)):
-            _, end, members = group
+        # The current and the next group of each lane and stream.
+        most_groups = 2 * len(self._lanes) * self._plan.groups_of_a_row
+        while len(self._groups) < most_groups:
+            group = next(self._coming, None)
+            if group is None:
+                break
+
+            _, end, shards = group
             self._wanted += 1
             name = f"{data_pass} group {self._wanted}"
-            self._prefetch.want(name, "shards", self._plan.corpus.remote_shards(members))
+            self._prefetch.want(name, "shards", self._plan.corpus.remote_shards(shards))
             self._groups.append((name, (data_pass, end)))
 
-        if files := self._cursor.corpus.remote_files(work.shards, work.rows):
+        files = self._cursor.corpus.remote_files(work.shards, work.rows)
+        if files:
             self._handed_out += 1
-            self._prefetch.want(f"batch {self._handed_out}", "files", files)
-            self._batches.append(
-                (f"batch {self._handed_out}", (data_pass, position + self._cursor.world_size))
-            )
+            name = f"batch {self._handed_out}"
+            self._prefetch.want(name, "files", files)
+            self._batches.append((name, (data_pass, position + self._cursor.world_size)))
 
     def _enter(self, data_pass: int, position: int) -> None:
+        """Follow the groups of a pass from `position` on, in the lanes that this rank reads."""
         cursor, self._pass = self._cursor, data_pass
         self._plan = cursor.plan_of(data_pass)
-        number = self._plan.lanes
+        # The lane of batch t is t mod lanes, so the lanes of a rank repeat after so many steps.
+        num_lanes = self._plan.lanes
+        first_batch = position + cursor.rank
         self._lanes = sorted(
-            {(position + cursor.rank + step * cursor.world_size) % number for step in range(number)}
+            {(first_batch + step * cursor.world_size) % num_lanes for step in range(num_lanes)}
         )
         self._coming = self._plan.shards_ahead(position, self._lanes)

@@ -154,9 +154,13 @@ def warped(feats: torch.Tensor, warps: torch.Tensor) -> torch.Tensor:
     """
     center, moved, frames = warps.float()[:, :, None].unbind(1)
     frame = torch.arange(feats.size(1), device=feats.device)
+
+    # Where each frame comes from, as a fraction: frames 0 to `moved` from 0 to `center`, the others
+    # from `center` to the end.
     before = frame * (center / moved)
     after = center + (frame - moved) * ((frames - center) / (frames - moved).clamp(min=1))
     source = torch.minimum(torch.where(frame < moved, before, after), frames - 1)
+
     frame_before = source.floor()
     frame_after = torch.minimum(frame_before + 1, frames - 1)
     share = (source - frame_before).to(feats.dtype)[:, :, None]
@@ -182,7 +186,7 @@ def augmentations(conf: DatasetConf, *, training: bool) -> Augmentations:
         return Augmentations()
 
     masks = {"num_t_mask": round(conf.views.time_mask_ratio * conf.spec_aug_conf.num_t_mask)}
-    if not conf.spec_aug:
+    if not conf.spec_aug:  # time_warp alone
         masks = {"num_t_mask": 0, "num_f_mask": 0}
 
     spec_aug = SpecAug(conf.spec_aug_conf.model_copy(update=masks), conf.time_warp)

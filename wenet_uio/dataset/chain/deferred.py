@@ -196,6 +196,7 @@ class PaddedWaveforms:
     def _augmented(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor, view: int
     ) -> torch.Tensor:
+        """Apply the draws of a view to features (B, T, F): masks, then copied stretches."""
         frame, bin_ = (torch.arange(size, device=feats.device) for size in feats.shape[1:])
         masked = (
             _within(frame, self.times[:, view])[:, :, None]
@@ -204,6 +205,8 @@ class PaddedWaveforms:
         feats = feats.masked_fill(masked, 0)
 
         if self.copied.size(2):
+            # Each copy reads the features as they were masked, not those of an earlier copy, so all
+            # of them are one gather: `source` is the frame that each frame comes from.
             source = frame.expand(len(feats), -1)
             for copied in self.copied[:, view].unbind(1):
                 first, end, back = copied[..., None].unbind(1)
@@ -224,17 +227,16 @@ def defer_batch(examples: Sequence[Example]) -> PaddedWaveforms:
     }
     rows = (len(examples),)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(numbers, rows)
+    # All examples have as many draws as the first: their numbers are those of the config.
     for name, columns in (("times", 2), ("bands", 2), ("copied", 3)):
         numbers[name] = [[getattr(view, name) for view in draw.views] for draw in draws]
         shapes[name] = (*rows, len(numbers[name][0]), len(numbers[name][0][0]), columns)
 
     numbers["warps"] = [draw.warps for draw in draws]
     shapes["warps"] = (*rows, len(draws[0].warps), 3)
-    dtype = (
-        torch.int16
-        if all(waveform.dtype == torch.int16 for waveform in waveforms)
-        else torch.float32
-    )
+
+    is_int16 = all(waveform.dtype == torch.int16 for waveform in waveforms)
+    dtype = torch.int16 if is_int16 else torch.float32
     described = {"waveforms": ((*rows, max(lengths)), dtype)}
     tensors = empty_tensors(
         described | {name: (shape, torch.int64) for name, shape in shapes.items()}

@@ -94,13 +94,17 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
     if len(waveform) < size:
         return waveform.new_empty(0, conf.num_mel_bins)
 
+    # Pre-emphasis of the whole waveform at once: x[n] - emphasis * x[n - 1].
     emphasis = conf.preemphasis_coefficient
     emphasised = torch.empty_like(waveform)
     emphasised[0] = waveform[0] * (1 - emphasis)
     torch.sub(waveform[1:], waveform[:-1], alpha=emphasis, out=emphasised[1:])
+
+    # Views of all frames, which copy nothing: with pre-emphasis, and as they were.
     frames, raw = emphasised.unfold(0, size, tables.shift), waveform.unfold(0, size, tables.shift)
     energies = waveform.new_empty(len(frames), conf.num_mel_bins)
     step = _chunk_frames(waveform)
+    # Its samples beyond the window stay 0, as padding of the Fourier transform.
     buffer = waveform.new_zeros(min(step, len(frames)), tables.fft_size)
 
     for first in range(0, len(frames), step):
@@ -112,6 +116,8 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
         torch.mul(raw[chunk, 0], (1 - emphasis) * tables.window[0], out=windowed[:, 0])
         spectrum = _spectrum(windowed)
         if conf.remove_dc_offset:
+            # The spectrum of a frame less its mean is that of the frame, less the mean times the
+            # spectrum of ones.
             spectrum.addr_(raw[chunk].mean(1), tables.mean_spectrum, alpha=-1)
 
         mel_energies(spectrum, tables.mel, energies[chunk])
@@ -167,12 +173,14 @@ def batch_log_mel_spectrogram(
     else:
         width, lengths = width + conf.padding, lengths + conf.padding
 
+    # A negative number of samples to pad trims the waveforms.
     waveforms = torch.nn.functional.pad(waveforms / INT16_SCALE, (0, width - waveforms.size(1)))
     half = conf.n_fft // 2
     mirrored = _mirror_edges(waveforms, lengths, half, half, repeat=False)
+    frames = _joined(mirrored, conf.n_fft, conf.hop_length).unfold(0, conf.n_fft, conf.hop_length)
+
     tables = _log_mel_tables(sample_rate, conf, waveforms.device)  # pyright: ignore[reportArgumentType] - hashable
     window, mel = tables
-    frames = _joined(mirrored, conf.n_fft, conf.hop_length).unfold(0, conf.n_fft, conf.hop_length)
     energies = frames.new_empty(len(frames), conf.num_mel_bins)
     step = _chunk_frames(waveforms)
     for first in range(0, len(frames), step):
@@ -180,6 +188,7 @@ def batch_log_mel_spectrogram(
         spectrum = _spectrum(frames[chunk] * window)
         mel_energies(spectrum, mel, energies[chunk])
 
+    # Frames beyond the end of a row must not set its loudest value.
     energies = energies.clamp_(min=1e-10).log10_().view(rows, -1, conf.num_mel_bins)
     frame = torch.arange(energies.size(1), device=energies.device)
     beyond = frame >= (lengths // conf.hop_length)[:, None]
@@ -288,6 +297,9 @@ def _mirror_edges(
         len(lengths), margin_before
     )
     place = torch.cat([before, ends + torch.arange(margin_after, device=lengths.device)], dim=1)
+
+    # A waveform that is mirrored at both edges again and again has this period: a margin may be
+    # longer than the waveform.
     period = 2 * ends if repeat else (2 * ends - 2).clamp(min=1)
     folded = place.remainder(period)
     folded = torch.minimum(folded, period - 1 - folded if repeat else period - folded)

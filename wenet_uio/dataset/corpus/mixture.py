@@ -179,9 +179,10 @@ class Mixture(Corpus):
         """Yield consecutive shards of one source, with their numbers in the source."""
         numbers = self.source_of(shards)
         edges = np.flatnonzero(np.diff(numbers)) + 1
-        for some in np.split(shards, edges):
-            number = int(self.source_of(some[0])) if len(some) else 0
-            yield self.sources[number], some - self._first_shard[number]
+        for shards_of_source in np.split(shards, edges):
+            # No shards at all are none of the first source, so that callers get empty columns.
+            number = int(self.source_of(shards_of_source[0])) if len(shards_of_source) else 0
+            yield self.sources[number], shards_of_source - self._first_shard[number]
 
     def source_of(self, shards: np.ndarray | int) -> np.ndarray:
         """Return the number of the source of each shard."""
@@ -345,10 +346,12 @@ class MixedPass(Corpus):
         """Return the shortest and longest audio and text of some runs."""
         runs = np.arange(*shards.indices(self.num_shards)) if isinstance(shards, slice) else shards
         extremes = self.mixture.extremes(self.shards[runs])
-        place = np.searchsorted(self._cut, runs)
-        is_cut = np.append(self._cut, -1)[place] == runs
+
+        # Runs that are parts of shards have extremes of their own.
+        places_in_cut = np.searchsorted(self._cut, runs)
+        is_cut = np.append(self._cut, -1)[places_in_cut] == runs  # -1: beyond the last
         for name, column in extremes._asdict().items():
-            column[is_cut] = self._table_of_cut[name][place[is_cut]]
+            column[is_cut] = self._table_of_cut[name][places_in_cut[is_cut]]
 
         return extremes
 
@@ -382,10 +385,11 @@ class MixedPass(Corpus):
 
     def lengths(self, shards: np.ndarray) -> Stored:
         """Return lengths of all samples of these runs."""
+        # The lengths of whole shards, of which the rows inside of the runs are taken.
         counts = self.mixture.column("samples", self.shards[shards]).astype(np.int64)
-        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows_in_shard = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         first, last = (np.repeat(edge[shards], counts) for edge in (self.first, self.last))
-        taken = (place >= first) & (place < last)
+        taken = (rows_in_shard >= first) & (rows_in_shard < last)
 
         return Stored(*(column[taken] for column in self.mixture.lengths(self.shards[shards])))
 

@@ -75,11 +75,8 @@ def entry_of(
     """
     duration = line.extra.get("duration")
     if duration is not None:
-        rate = (
-            FRAME_RATE
-            if place_of(line.wav).offset is not None
-            else _stated_rate(line) or nominal_rate
-        )
+        is_stored_features = place_of(line.wav).offset is not None
+        rate = FRAME_RATE if is_stored_features else _stated_rate(line) or nominal_rate
         count = round(float(duration) * rate)
         if count > MOST_SAMPLES:
             raise ListError(
@@ -207,9 +204,9 @@ def raw_columns(
     if _are_keys_repeated(rows, bad):
         rows = _with_distinct_keys(rows, data_list, layout)
 
-    samples = np.asarray([count for count in used if count], np.int64)
-    ends = np.cumsum(samples)
-    return table_of_runs(rows, ends - samples, ends), bad, is_remote
+    samples_of_runs = np.asarray([count for count in used if count], np.int64)
+    ends = np.cumsum(samples_of_runs)
+    return table_of_runs(rows, ends - samples_of_runs, ends), bad, is_remote
 
 
 def _gather(
@@ -221,13 +218,16 @@ def _gather(
     used: list[int] = []
     keys_end = 0
     numbered = enumerate(outcomes)
-    while some := list(itertools.islice(numbered, LINES_AT_ONCE)):
-        rows = rows_of([outcome for _, outcome in some if isinstance(outcome, Entry)])
+    while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
+        rows = rows_of([outcome for _, outcome in block if isinstance(outcome, Entry)])
+        # The ends of keys count from the start of the block; in the index, from that of the file.
         columns.append(replace(rows, key_end=rows.key_end + np.uint64(keys_end)))
         keys_end += len(rows.keys)
 
-        for number, outcome in some:
-            used.extend([0] * (number // per_run + 1 - len(used)))
+        for number, outcome in block:
+            is_first_of_run = number // per_run == len(used)
+            if is_first_of_run:
+                used.append(0)
             if isinstance(outcome, Entry):
                 used[-1] += 1
             else:

@@ -94,7 +94,7 @@ class ShardCorpus(StoredCorpus):
         """
         state = hashlib.blake2b(self.digest.encode(), digest_size=16)
         count = min(self.num_shards, SHARDS_COMPARED)
-        for shard in {self.num_shards * part // count: None for part in range(count)}:
+        for shard in (self.num_shards * part // count for part in range(count)):
             if not self.files(shard).is_plain:
                 state.update(repr(self._version(shard)).encode())
                 continue
@@ -154,11 +154,14 @@ class ShardCorpus(StoredCorpus):
         key = rows.key(ref.row)
         audio_at = _place(rows.audio_offset, rows.audio_size, ref.row)
         text_at = _place(rows.text_offset, rows.text_size, ref.row)
+
         # Audio and text are neighbours in the tar: one read.
         data, first = self._bytes(
             ref.shard, min(audio_at[0], text_at[0]), max(audio_at[1], text_at[1])
         )
         audio, text = ((start - first, end - first) for start, end in (audio_at, text_at))
+
+        # The headers before both members must name the sample: the tar may have been replaced.
         if not is_member_of(key, data, *audio) or not is_member_of(key, data, *text):
             raise self._changed(ref)
 
@@ -187,11 +190,11 @@ class ShardCorpus(StoredCorpus):
             raise self._changed(ref) from None
 
         if len(record) > 4:
-            is_own = record[4:] == [key, plain_name(name)]
+            is_of_sample = record[4:] == [key, plain_name(name)]
         else:  # of an earlier version; a manifest may use other names than the tar
-            is_own = bool(self.files(ref.shard).manifest) or key in keys_of(plain_name(name))
+            is_of_sample = bool(self.files(ref.shard).manifest) or key in keys_of(plain_name(name))
 
-        if not is_own or size != end - start:
+        if not is_of_sample or size != end - start:
             raise self._changed(ref)
 
         # An index of an earlier version may hold the mark.

@@ -138,15 +138,15 @@ def tokens_of(tokenizer: AnyTokenizer, texts_of_sample: Texts) -> int:
     """Return tokens of all texts of a sample; 0 if their language is not known, which the reader
     reports.
     """
+    fields, source_text = texts_of_sample.fields, texts_of_sample.source
+    source_tokens = 0
     try:
-        of_source = (
-            0
-            if texts_of_sample.source is None
-            else len(
-                tokenizer.of(texts_of_sample.fields, "source").tokenize(texts_of_sample.source)[0]
-            )
-        )
-        of_language = tokenizer.of(texts_of_sample.fields)
+        if source_text is not None:  # the first text of a pair, which may have another language
+            source_tokens = len(tokenizer.of(fields, "source").tokenize(source_text)[0])
+        tokenizer_of_language = tokenizer.of(fields)
     except UnknownLanguageError:
         return 0
-    return of_source + sum(len(of_language.tokenize(text)[0]) for text in texts_of_sample.texts)
+
+    return source_tokens + sum(
+        len(tokenizer_of_language.tokenize(text)[0]) for text in texts_of_sample.texts
+    )
