@@ -226,21 +226,22 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         """Shift each row of scores (B, H, Q, K) one place further to the left than the row below
         (Dai et al. 2019).
         """
+        # With a zero in front, each row is one longer. Cut into rows of the old length from number
+        # `queries` on, row i begins at score K - 1 - i of query i, and goes over into the next row.
         queries, keys = scores.size(2), scores.size(3)
         flat = pad(scores, (1, 0)).flatten(2)
         if padded is None or not self.masks_padding:
             return flat[:, :, queries:].view(scores.shape)
 
+        # An utterance of L < K frames: its scores of keys j <= i begin at L - 1 - i instead, as they
+        # would without the padding. Other keys are later than the query, and read as in the batch.
         place = torch.arange(keys, device=scores.device)
         lengths = (~padded).sum(dim=1).unsqueeze(2)  # (B, 1, 1)
-        before = place.unsqueeze(1) >= place
-        start = (
-            torch.where(before, lengths, torch.full_like(lengths, keys))
-            + place.unsqueeze(1) * keys
-            + place
-        )
+        is_past = place.unsqueeze(1) >= place
+        row_starts = torch.where(is_past, lengths, torch.full_like(lengths, keys))
+        sources = row_starts + place.unsqueeze(1) * keys + place  # (B, Q, K), numbers in `flat`
 
-        return flat.gather(2, start.flatten(1).unsqueeze(1).expand(-1, scores.size(1), -1)).view(
+        return flat.gather(2, sources.flatten(1).unsqueeze(1).expand(-1, scores.size(1), -1)).view(
             scores.shape
         )
 
@@ -261,10 +262,8 @@ class FireredAttention(ShiftedRelPositionMultiHeadedAttention):
 
     def project_memory(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See MultiHeadedAttention.project_memory."""
-        key, value = (
-            self.linear_k(self.layer_norm_k(memory)),
-            self.linear_v(self.layer_norm_v(memory)),
-        )
+        key = self.linear_k(self.layer_norm_k(memory))
+        value = self.linear_v(self.layer_norm_v(memory))
         return self.split_heads(key), self.split_heads(value)
 
     def project_query(self, x: torch.Tensor) -> torch.Tensor:

@@ -36,9 +36,8 @@ class DecoderState(NamedTuple):
         """
         batch = parents.size(0)
         hypotheses = self.past[0].size(0) // batch
-        rows = (
-            parents + torch.arange(batch, device=parents.device).unsqueeze(1) * hypotheses
-        ).flatten()
+        first_rows = torch.arange(batch, device=parents.device).unsqueeze(1) * hypotheses
+        rows = (parents + first_rows).flatten()
         return self._replace(past=[past.index_select(0, rows) for past in self.past])
 
 
@@ -54,14 +53,12 @@ def reversed_hypotheses(hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> 
     tokens = hyps[:, 1:]
     count = (lengths - 1).unsqueeze(1)
     place = torch.arange(tokens.size(1), device=hyps.device).unsqueeze(0)
-    valid = place < count
-    backward = torch.gather(
-        tokens, 1, torch.where(valid, count - 1 - place, torch.zeros_like(place))
-    )
+    is_token = place < count
 
-    return torch.cat(
-        (hyps[:, :1], torch.where(valid, backward, torch.full_like(backward, eos))), dim=1
-    )
+    sources = torch.where(is_token, count - 1 - place, torch.zeros_like(place))
+    backward = torch.gather(tokens, 1, sources)
+    ended = torch.where(is_token, backward, torch.full_like(backward, eos))
+    return torch.cat((hyps[:, :1], ended), dim=1)
 
 
 class Decoder(nn.Module):
@@ -101,9 +98,8 @@ class Decoder(nn.Module):
             memory, memory_mask, hyps, hyps_lens, backward, reverse_weight
         )
 
-        return forward_logits.float().log_softmax(dim=-1), backward_logits.float().log_softmax(
-            dim=-1
-        )
+        forward_scores = forward_logits.float().log_softmax(dim=-1)
+        return forward_scores, backward_logits.float().log_softmax(dim=-1)
 
 
 class TransformerDecoder(Decoder):

@@ -254,6 +254,7 @@ class LayeredEncoder(Encoder):
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
 
+        # The streams become a batch: shorter caches begin with frames that the bias hides.
         x = self.embed.project(xs)
         cached = [att_cache.size(2) for att_cache, _ in caches]
         longest = max(cached)
@@ -266,13 +267,14 @@ class LayeredEncoder(Encoder):
         )
         x = self.embed.pos_enc.place(x, pos_emb[:, longest:])
         bias: torch.Tensor | None = None
-
         if min(cached) < longest:
             lengths = torch.tensor(cached, device=x.device).unsqueeze(1) + x.size(1)
             place = torch.arange(longest + x.size(1), device=x.device)
             bias = additive((place >= len(place) - lengths).unsqueeze(1), x.dtype)
 
         x, att_pasts, cnn_pasts = self._chunk_blocks(x, bias, pos_emb, att_cache, cnn_cache)
+
+        # Each stream keeps frames of its own, without those that were hidden.
         presents: list[Caches] = []
         for row, frames in enumerate(cached):
             seen = frames + x.size(1)

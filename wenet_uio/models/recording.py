@@ -60,11 +60,13 @@ class _LayerPass:
             self._inputs = inputs
             return x[:, :0]
 
+        # All kept inputs are computed again: the first ones are the context of the new outputs.
         positions = self._encoder.embed.position_encoding(self._first, inputs.size(1), inputs)
         padded = torch.zeros(1, inputs.size(1), 1, dtype=torch.bool, device=x.device)
         outputs = self._encoder._block(self._place, inputs, None, positions, padded)[
             :, self._returned : ready
         ]
+
         forgotten = max(0, ready - self._left)
         self._inputs = inputs[:, forgotten:].clone()  # a view would keep all inputs in memory
         self._first += forgotten
@@ -105,6 +107,8 @@ class RecordingEncoder:
         """
         embed = self._encoder.embed
         feats = feats if self._feats is None else torch.cat((self._feats, feats), dim=1)
+
+        # Frames of the input layer whose windows are complete; whole pieces of them, except the last.
         frames = (feats.size(1) - embed.right_context - 1) // embed.subsampling_rate + 1
         ready = max(0, frames if last else frames // PIECE * PIECE)
         outputs = [
@@ -113,16 +117,13 @@ class RecordingEncoder:
         ]
         self._feats = feats[:, ready * embed.subsampling_rate :].clone()
 
-        if last:
-            outputs.append(
-                self._through_layers(feats.new_zeros(1, 0, self._encoder.traits.width), last=True)
-            )
+        traits = self._encoder.traits
+        if last:  # no frames follow: the layers give what they held back
+            outputs.append(self._through_layers(feats.new_zeros(1, 0, traits.width), last=True))
+        if not outputs:
+            return feats.new_zeros(1, 0, traits.output_size)
 
-        return (
-            torch.cat(outputs, dim=1)
-            if outputs
-            else feats.new_zeros(1, 0, self._encoder.traits.output_size)
-        )
+        return torch.cat(outputs, dim=1)
 
     def _encode(self, feats: torch.Tensor, start: int, frames: int) -> torch.Tensor:
         """Pass `frames` frames of the input layer from `start` on to the layers."""

@@ -207,11 +207,10 @@ class EfficientConformerEncoder(LayeredEncoder):
         """See LayeredEncoder._blocks."""
         for place, stride in enumerate(self.strides):
             x = self._block(place, x, bias, pos_emb, padded, between)
-            bias, pos_emb, padded = (
-                bias[:, :, ::stride, ::stride],
-                pos_emb[:, ::stride],
-                padded[:, ::stride],
-            )
+            # What the next layer needs, at its frame rate.
+            bias = bias[:, :, ::stride, ::stride]
+            pos_emb, padded = pos_emb[:, ::stride], padded[:, ::stride]
+
         return self.after_norm(x) if self.normalize_before else x
 
     @torch.jit.export
@@ -244,6 +243,7 @@ class EfficientConformerEncoder(LayeredEncoder):
         factor = 1
 
         for i, layer in enumerate(self.encoders):
+            # Convolution caches have the size of the first layer, whose kernel is the largest.
             unused = self.left_frames[0] - self.left_frames[i]
             x, att_past, cnn_past = layer(
                 x,
@@ -254,6 +254,7 @@ class EfficientConformerEncoder(LayeredEncoder):
                 cnn_cache[i, :, :, unused:],
             )
             if att_past is not None and cnn_past is not None:
+                # Back to the size of the cache: each frame `factor` times.
                 repeated = att_past[:, :, forget // factor :].repeat_interleave(factor, dim=2)
                 att_pasts.append(repeated[:, :, repeated.size(2) - (seen - forget) :])
                 cnn_pasts.append(pad(cnn_past, (unused, 0)))

@@ -256,6 +256,9 @@ class SqueezeformerEncoder(LayeredEncoder):
         x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset, att_cache, cnn_cache)
         x = self.preln(x)
         cached, seen = att_cache.size(2), pos_emb.size(1)
+
+        # All layers have caches of one size, that of the full rate; a layer at a lower rate leaves
+        # the other frames zero.
         att_presents = torch.zeros(
             len(self.encoders),
             self.att_cache_shape[0],
@@ -273,6 +276,8 @@ class SqueezeformerEncoder(LayeredEncoder):
             if i in self.reduce_before:
                 finer.append(x)
                 finer_first.append(first)
+                # The frames at the lower rate are those of even numbers, counted from the start of
+                # the utterance.
                 x = self.time_reduction_layer(x[:, first % 2 :])
                 factor, first = 2 * factor, (first + 1) // 2
 
@@ -287,7 +292,7 @@ class SqueezeformerEncoder(LayeredEncoder):
                 x = skipped + self.time_recover_layer(doubled[:, start : start + skipped.size(1)])
                 factor, first = factor // 2, was_first
 
-            # Index of the first frame at this rate
+            # Index of the first frame of the cache at this rate.
             place = (factor - (offset - cached) % factor) % factor
             att_past = att_cache[i : i + 1, :, place::factor]
             memory, last = cnn_cache[i, :, :, : self.left_frames], cnn_cache[i, :, :, -1:]
@@ -305,6 +310,7 @@ class SqueezeformerEncoder(LayeredEncoder):
 
                 last = x[:, -1:].transpose(1, 2)
 
+            # A chunk without a frame at this rate leaves the caches as they were.
             att_presents[i : i + 1, :, place::factor] = att_past
             cnn_presents.append(torch.cat((memory, last), dim=2))
 

@@ -30,11 +30,8 @@ class AttentionWeights(Clocked):
 
     def __init__(self, clock: Clock, sizes: StackConf, pos_dim: int) -> None:
         super().__init__(clock)
-        self.heads, self.head_dim, self.pos_head_dim = (
-            sizes.num_heads,
-            sizes.query_head_dim,
-            sizes.pos_head_dim,
-        )
+        self.heads = sizes.num_heads
+        self.head_dim, self.pos_head_dim = sizes.query_head_dim, sizes.pos_head_dim
         width = self.heads * (2 * self.head_dim + self.pos_head_dim)
         # The initial scale replaces the factor head_dim ** -0.5 of the scores.
         self.in_proj = scaled_linear(sizes.encoder_dim, width, self.head_dim**-0.25)
@@ -68,6 +65,8 @@ class AttentionWeights(Clocked):
         key = remembered(self.whiten_keys(self.balance_keys(key)), past)
         query, position = self.as_heads(query), self.as_heads(position)
         scores = torch.matmul(query, self.as_heads(key).transpose(2, 3))
+
+        # Scores of the distances between query and key, (B, H, T, C + 2 T) before the shift.
         distances = self.linear_pos(self.position_dropout(pos_emb)).view(
             -1, self.heads, self.pos_head_dim
         )

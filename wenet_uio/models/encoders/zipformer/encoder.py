@@ -102,9 +102,9 @@ class ZipformerEncoder(Encoder):
 
         chunk_size = _drawn(self.chunk_sizes)
         frames_before = _drawn(self.left_context_frames)
-        return chunk_size, -1 if frames_before < 0 or chunk_size < 0 else max(
-            1, frames_before // chunk_size
-        )
+        if frames_before < 0 or chunk_size < 0:
+            return chunk_size, -1
+        return chunk_size, max(1, frames_before // chunk_size)
 
     def run_stacks(
         self,
@@ -132,6 +132,7 @@ class ZipformerEncoder(Encoder):
         presents: list[list[torch.Tensor]] = []
 
         for i, stack in enumerate(self.encoders):
+            # Stacks differ in width: zeros are added, or the last channels are left out.
             x = pad(x, (0, max(0, self.dims[i] - x.size(2))))[:, :, : self.dims[i]]
             channels = masks[i] if len(masks) > 0 else None
             cached = caches[i] if len(caches) > 0 else []
@@ -282,11 +283,14 @@ class ZipformerEncoder(Encoder):
         before, split = self.layout.split(att_cache, cnn_cache)
         convolved = torch.cat((before, convolved), dim=2)
         x = self.embed.finish(convolved)
+
+        # The stack at the lowest rate needs whole frames: zeros fill the last chunk up.
         more = (self.chunk_unit - chunk_size % self.chunk_unit) % self.chunk_unit
         x = pad(x, (0, 0, 0, more))
+
+        # Frames that the utterance does not have are hidden from attention and convolutions.
         lengths: torch.Tensor | None = None
         blocked: torch.Tensor | None = None
-
         if size < x.size(1):
             lengths = torch.full((x.size(0),), size, device=x.device)
             place = torch.arange(-att_cache.size(2) * self.chunk_unit, x.size(1), device=x.device)
