@@ -44,3 +44,15 @@ def test_a_family_that_only_decodes_needs_the_weight_of_ctc_alone():
         training_obstacle="it only decodes",
     )
     assert family.modes_of_recipes(BareConf()) == ["ctc_greedy_search", "ctc_prefix_beam_search"]
+
+
+def test_recipe_modes_that_are_no_modes_of_the_family_are_refused_by_name():
+    problem = "family toy: recipe_modes has attention, its modes are ctc_greedy_search, ctc_prefix"
+    with pytest.raises(ValueError, match=problem):
+        Family(
+            name="toy",
+            section=CtcAttentionConf,
+            build=Loaded("a:b"),
+            modes=CTC_MODES,
+            recipe_modes=("ctc_greedy_search", "attention"),
+        )

@@ -122,6 +122,13 @@ class Family:
                 "wenet_uio/config/model.py, or state the keys"
             )
 
+        unknown = [name for name in self.recipe_modes if name not in self.modes_by_name]
+        if unknown:
+            raise ValueError(
+                f"family {self.name}: recipe_modes has {', '.join(unknown)}, its modes are "
+                f"{', '.join(self.modes_by_name)}"
+            )
+
     @property
     def modes_by_name(self) -> dict[str, DecodeMode]:
         """Return {name: decode mode}."""

@@ -24,8 +24,10 @@ from wenet_uio.models.weights import fill, read_weights
 
 
 def build_model(config: Config) -> SpeechModel:
-    """Build an untrained model. Reads the CMVN file, and the units file if the config has no
-    output_dim.
+    """Build an untrained model.
+
+    Reads the CMVN file, and the units file unless the config has both output_dim and the ids of
+    <sos> and <eos> in special_tokens.
 
     Raises:
         OSError: a file cannot be read.

@@ -151,23 +151,24 @@ class CtlModel(ASRModel):
         size = full_out.size(1)
         # Differences of similarities are small
         with torch.autocast(full_out.device.type, enabled=False):
-            similar = normalize(chunk_out.float(), dim=2) @ normalize(
-                full_out.float(), dim=2
-            ).transpose(1, 2)
+            chunk_frames = normalize(chunk_out.float(), dim=2)
+            full_frames = normalize(full_out.float(), dim=2)
+            similar = chunk_frames @ full_frames.transpose(1, 2)  # (B, T', T')
+
+            # The choices of each frame: itself, then its negatives.
             others = negatives.view(len(negatives), size, -1)
+            itself = similar.diagonal(dim1=1, dim2=2).unsqueeze(2)
+            logits = torch.cat((itself, similar.gather(2, others)), dim=2) / self.temperature
+
+            # A negative that is the frame itself is no choice: an utterance of one frame has no
+            # other.
             place = torch.arange(size, device=similar.device).view(1, -1, 1)
-            logits = torch.cat(
-                (similar.diagonal(dim1=1, dim2=2).unsqueeze(2), similar.gather(2, others)), dim=2
-            )
-            logits = logits / self.temperature
-            same = torch.cat(
-                (torch.zeros_like(others[:, :, :1], dtype=torch.bool), others == place), dim=2
-            )
-            logits = logits.masked_fill(same, float("-inf"))
+            not_itself = torch.zeros_like(others[:, :, :1], dtype=torch.bool)
+            logits = logits.masked_fill(torch.cat((not_itself, others == place), dim=2), -torch.inf)
+
             valid = length_mask(lengths, size)
-            losses = cross_entropy(
-                logits.flatten(0, 1), others.new_zeros(valid.numel()), reduction="none"
-            )
+            right_choices = others.new_zeros(valid.numel())
+            losses = cross_entropy(logits.flatten(0, 1), right_choices, reduction="none")
             return (losses * valid.flatten()).sum() / valid.sum().clamp(min=1)
 
 

@@ -52,6 +52,8 @@ def fire(weights: torch.Tensor, frames: torch.Tensor, tokens: torch.Tensor) -> t
         (B, N, D). The last tokens of an utterance with a smaller sum of weights are incomplete or
         zeros.
     """
+    # Frame t covers the stretch begin[t] .. end[t] of the sum, token n the stretch n .. n + 1; a
+    # share is the length of their overlap.
     end = weights.double().cumsum(dim=1).unsqueeze(1)
     begin = pad(end[:, :, :-1], (1, 0))
     # The stub of arange lacks tensors as numbers, which traces need.
@@ -129,15 +131,14 @@ class CifPredictor(Cif):
                 `lengths`; None: predict them.
         """
         valid = length_mask(lengths.to(frames.device, non_blocking=True), frames.size(1))
-        weights, time_weights = (
-            self.weigh_frames(frames, valid),
-            self.weigh_steps(frames, valid, lengths),
-        )
+        weights = self.weigh_frames(frames, valid)
+        time_weights = self.weigh_steps(frames, valid, lengths)
         sums = weights.sum(dim=1)
 
         if counts is None:
             embeds, counts, weights = self.find(frames, weights, lengths)
         else:
+            # Scaled to the true number of tokens, so that each label has its vector.
             most, counts = counts.max().clamp(min=1), counts.to(frames.device, non_blocking=True)
             weights = weights * (counts / sums.clamp(min=1e-9)).unsqueeze(1)
             embeds = fire(weights, frames, most)
@@ -160,6 +161,7 @@ class CifPredictor(Cif):
         """Return vectors (B, N, D) of the tokens, their numbers (B,), and weights (B, T' + 1) with
         that of one frame more.
         """
+        # A frame of zeros after the last one may complete the last token.
         weights, frames = pad(weights, (0, 1)), pad(frames, (0, 0, 0, 1))
         place = torch.arange(weights.size(1), device=weights.device).unsqueeze(0)
         weights = weights + self.conf.tail_threshold * (place == lengths.unsqueeze(1))

@@ -118,19 +118,21 @@ class Paraformer(TrainableModel):
         `loss_quantity` and `loss_quantity_tp` are the errors in the number of tokens, of both
         branches of the predictor, divided by the number of tokens.
         """
+        # The predictor and the sampler want lengths and counts on the CPU, the decoder beside the
+        # frames.
         labels, counts = self._labels_with_end(target, target_lengths)
         predicted = self.predictor(encoder_out, lengths, counts)
-        embeds, on_device = predicted.embeds, lengths.to(target.device, non_blocking=True)
+        embeds, lengths_on_device = predicted.embeds, lengths.to(target.device, non_blocking=True)
         if self.conf.sampler and self.training:
-            embeds = self.sampled(encoder_out, on_device, embeds, labels, counts)
+            embeds = self.sampled(encoder_out, lengths_on_device, embeds, labels, counts)
 
         counts = counts.to(target.device, non_blocking=True)
-        logits = self.decoder(encoder_out, on_device, embeds, counts)
-        counted = labels != self.ignore_id
+        logits = self.decoder(encoder_out, lengths_on_device, embeds, counts)
         loss_decoder = self.attention_loss(logits, labels)
-        accuracy = (
-            (logits.detach().argmax(dim=2) == labels) & counted
-        ).sum() / counted.sum().clamp(min=1)
+        is_label = labels != self.ignore_id
+        is_correct = (logits.detach().argmax(dim=2) == labels) & is_label
+        accuracy = is_correct.sum() / is_label.sum().clamp(min=1)
+
         losses: Losses = {
             "loss_decoder": loss_decoder,
             "th_accuracy": accuracy,
@@ -155,12 +157,13 @@ class Paraformer(TrainableModel):
         counts = target_lengths + int(self.conf.add_eos)
         most = max(1, int(counts.max()))
         labels = pad(target, (0, most - target.size(1)), value=self.eos)
-        spoken, valid = (
+        is_target, is_label = (
             length_mask(lengths.to(target.device, non_blocking=True), most)
             for lengths in (target_lengths, counts)
         )
 
-        return labels.masked_fill(~spoken, self.eos).masked_fill(~valid, self.ignore_id), counts
+        labels = labels.masked_fill(~is_target, self.eos).masked_fill(~is_label, self.ignore_id)
+        return labels, counts
 
     def sampled(
         self,
@@ -185,6 +188,7 @@ class Paraformer(TrainableModel):
         Returns:
             (B, N, D), zeros beyond the numbers of labels.
         """
+        # The turn of each token in a random order, on the CPU: the first ones are replaced.
         turns = torch.full(labels.shape, labels.size(1))
         for row, count in enumerate(counts.tolist()):
             turns[row, torch.randperm(count)] = torch.arange(count)
@@ -193,9 +197,9 @@ class Paraformer(TrainableModel):
         valid = length_mask(counts, labels.size(1))
         with torch.no_grad():
             answers = self.decoder(encoder_out, lengths, embeds, counts).argmax(dim=2)
-            wrong = ((answers != labels) & valid).sum(dim=1)
+            num_wrong = ((answers != labels) & valid).sum(dim=1)
 
-        replaced = turns < (wrong.double() * self.conf.sampling_ratio).long().unsqueeze(1)
+        replaced = turns < (num_wrong.double() * self.conf.sampling_ratio).long().unsqueeze(1)
         true = self.embed(labels.masked_fill(~valid, 0))
         mixed = torch.where(replaced.unsqueeze(2), true, embeds.to(true.dtype))
         return mixed * valid.unsqueeze(2)

@@ -84,9 +84,10 @@ def rnnt_beam_search(
             )
 
         beam, growth = _advance(beam, log_probs, model.blank, frame, frame < lengths)
-        rows = (
-            growth.parent + torch.arange(batch, device=device).unsqueeze(1) * beam_size
-        ).flatten()
+
+        # Each sequence takes the predictor of its parent, and adds its token if it has grown.
+        first_rows = torch.arange(batch, device=device).unsqueeze(1) * beam_size
+        rows = (growth.parent + first_rows).flatten()
         predicted, state = predicted[rows], [part[rows] for part in state]
         after, state_after = model.predictor(growth.token.view(-1, 1), state)
         grown = growth.grown.flatten()
@@ -111,19 +112,25 @@ def _start(batch: int, beam_size: int, size: int, device: torch.device) -> _Beam
 def _advance(
     beam: _Beam, log_probs: torch.Tensor, blank: int, frame: int, active: torch.Tensor
 ) -> tuple[_Beam, _Growth]:
-    """Return one frame: log_probs (B, K, V); utterances that are not `active` (B,) have ended and
-    stay as they are.
+    """Advance all sequences by a frame.
+
+    Args:
+        log_probs: (B, K, V) of the frame.
+        active: (B,); other utterances have ended and stay as they are.
     """
     beam_size = beam.scores.size(1)
     stays = beam.scores + log_probs[:, :, blank]
     grows = beam.scores.unsqueeze(2) + log_probs
     grows[:, :, blank] = -torch.inf
     stays, grows = _merge(stays, grows, beam.tokens[:, :, : frame + 1], beam.count)
-    best, token = grows.topk(min(beam_size, grows.size(2)), dim=2)
+
     # Choices of each sequence: 0 is to stay, n is to grow by its n-th best token.
+    best, token = grows.topk(min(beam_size, grows.size(2)), dim=2)
     choices = torch.cat((stays.unsqueeze(2), best), dim=2)
     scores, choice = choices.flatten(1).topk(beam_size, dim=1)
     parent, way = choice // choices.size(2), choice % choices.size(2)
+
+    # The token of a sequence that stays is any one, and is not used.
     place = parent * token.size(2) + (way - 1).clamp(min=0)
     added = token.flatten(1).gather(1, place)
     confidence = log_probs.gather(2, token).exp().flatten(1).gather(1, place)
@@ -132,6 +139,8 @@ def _advance(
     unchanged = torch.arange(beam_size, device=parent.device).expand_as(parent)
     parent = torch.where(active, parent, unchanged)
     grown = active & (way > 0) & (scores > -torch.inf)
+
+    # Write the token behind the last of its sequence; -1 there means that it has not grown.
     end = beam.count.gather(1, parent).unsqueeze(2)
     new_values = (added, torch.full_like(added, frame), confidence)
     tokens, frames, confidences = (
@@ -161,17 +170,19 @@ def _merge(
     Returns:
         `stays` with these scores added, and `grows` with -inf in their places.
     """
+    # Sequence k is sequence j and one token more: (B, j, k).
     within = length_mask(count.flatten(), tokens.size(2)).view(tokens.shape)
-    same = ((tokens.unsqueeze(2) == tokens.unsqueeze(1)) | ~within.unsqueeze(2)).all(dim=3)
-    extends = same & (count.unsqueeze(2) + 1 == count.unsqueeze(1))  # (B, j, k)
-    # (B, 1, k)
+    is_prefix = ((tokens.unsqueeze(2) == tokens.unsqueeze(1)) | ~within.unsqueeze(2)).all(dim=3)
+    extends = is_prefix & (count.unsqueeze(2) + 1 == count.unsqueeze(1))
+
+    # The last token of each k is the one that j grows by: (B, 1, k), the same for all j.
     last = tokens.gather(2, (count - 1).clamp(min=0).unsqueeze(2)).transpose(1, 2).clamp(min=0)
     last = last.expand(-1, tokens.size(1), -1)
     moved = grows.gather(2, last).masked_fill(~extends, -torch.inf)
     stays = torch.logaddexp(stays, moved.logsumexp(dim=1))
-    gone = torch.zeros_like(grows).scatter_add_(2, last, extends.to(grows.dtype)) > 0
+    is_moved = torch.zeros_like(grows).scatter_add_(2, last, extends.to(grows.dtype)) > 0
 
-    return stays, grows.masked_fill(gone, -torch.inf)
+    return stays, grows.masked_fill(is_moved, -torch.inf)
 
 
 def _hypotheses(beam: _Beam) -> list[NBest]:

@@ -29,6 +29,7 @@ def rnnt_greedy_search(
     """
     batch = len(lengths)
     rows = torch.arange(batch, device=lengths.device)
+    # The frame of each utterance, and the tokens that it has taken in that frame.
     frame, in_frame = torch.zeros_like(lengths), torch.zeros_like(lengths)
     scores = torch.zeros(batch, device=lengths.device)
     state = model.predictor.start(batch)
@@ -48,15 +49,15 @@ def rnnt_greedy_search(
             )
             scores += best.masked_fill(~active, 0.0)
             grows = active & (token != model.blank)
-            steps.append(
-                torch.stack(
-                    (token.masked_fill(~grows, -1).double(), frame.double(), best.double().exp()),
-                    dim=1,
-                )
-            )
+            # -1 for a step without a token.
+            chosen = token.masked_fill(~grows, -1).double()
+            steps.append(torch.stack((chosen, frame.double(), best.double().exp()), dim=1))
+
             after, state_after = model.predictor(token.unsqueeze(1), state)
             predicted = choose(grows, after, predicted)
             state = [choose(grows, new, old) for new, old in zip(state_after, state, strict=True)]
+
+            # Blank leads to the next frame, and so do too many tokens in one frame.
             in_frame = (in_frame + 1).masked_fill(~grows, 0)
             moves = active & (~grows | (in_frame == MAX_TOKENS_A_FRAME))
             in_frame = in_frame.masked_fill(moves, 0)

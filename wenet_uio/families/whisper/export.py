@@ -102,6 +102,8 @@ class CachedDecoder(nn.Module):
         assert isinstance(positions, LearnedPositionalEncoding)
         places = offset + torch.arange(tokens.size(1))
         x = self.decoder.embed[0](tokens) + positions.pe[0][places]
+
+        # Each token sees the positions up to its own; `rows` is where the caches take its keys.
         room = torch.arange(keys.size(2))
         bias = additive((room.unsqueeze(0) <= places.unsqueeze(1)).unsqueeze(0), x.dtype)
         no_bias = torch.zeros(1, 1, 1, 1)
@@ -111,14 +113,14 @@ class CachedDecoder(nn.Module):
         for number, layer in enumerate(self.decoder._layers()):
             attention, source = layer.self_attn, layer.src_attn
             normed = layer.norm1(x)
+
             new_keys.append(keys[number].scatter(1, rows, attention.linear_k(normed)))
             new_values.append(values[number].scatter(1, rows, attention.linear_v(normed)))
             key, value = attention.split_heads(new_keys[-1]), attention.split_heads(new_values[-1])
             x = x + attention.attend_memory(normed, key, value, bias)
-            key, value = (
-                source.split_heads(cross_keys[number]),
-                source.split_heads(cross_values[number]),
-            )
+
+            key = source.split_heads(cross_keys[number])
+            value = source.split_heads(cross_values[number])
             x = x + source.attend_memory(layer.norm2(x), key, value, no_bias)
             x = x + layer.feed_forward(layer.norm3(x))
 

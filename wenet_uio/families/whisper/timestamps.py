@@ -50,6 +50,7 @@ class TimestampRules:
                 banned | (place < begin) | (place > begin + round(LATEST_START / TIMESTAMP_STEP))
             )
 
+        # If all timestamps together are more probable than each other token, only they remain.
         log_probs = log_probs.masked_fill(banned, -torch.inf).log_softmax(dim=2)
         any_timestamp = log_probs[..., begin:].logsumexp(dim=2)
         best_other = log_probs[..., :begin].amax(dim=2)
@@ -65,9 +66,15 @@ class TimestampRules:
         """Return tokens (B, K, V) that may not follow `history`."""
         begin, eot = self.tokens.ids["timestamp_begin"], self.tokens.ids["eot"]
         stamped = history >= begin
-        before = stamped[..., -2] if history.size(2) > 1 else torch.ones_like(stamped[..., -1])
-        opened = (stamped[..., -1] & before).unsqueeze(2)
-        closed = (stamped[..., -1] & ~before).unsqueeze(2)
+
+        # A timestamp after a timestamp, or at the start, opens a span; one after text closes it.
+        is_before_stamped = torch.ones_like(stamped[..., -1])
+        if history.size(2) > 1:
+            is_before_stamped = stamped[..., -2]
+        opened = (stamped[..., -1] & is_before_stamped).unsqueeze(2)
+        closed = (stamped[..., -1] & ~is_before_stamped).unsqueeze(2)
+
+        # The next span may begin where one ends; else time goes on, so that no span is empty.
         latest = history.masked_fill(~stamped, begin - 1).amax(dim=2, keepdim=True)
         too_early = (place >= begin) & (place < torch.where(closed, latest, latest + 1))
 
