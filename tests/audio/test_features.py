@@ -121,6 +121,7 @@ def kaldi(kind, frames, dim, rest=b""):
         (kaldi(b"FM", 2**31 - 1, 2**31 - 1), "cut short or damaged"),
         (kaldi(b"DM", -1, 2), "cut short or damaged"),
         (b"\0BFM \x08" + bytes(30), "the header of its Kaldi matrix is damaged"),
+        (b"\0BFM \x04\xff\xff\xff\x7f\x04\0\0\0\0", "cut short or damaged"),
         (b"\0BFV \x04" + bytes(30), "a Kaldi object 'FV', which is no matrix"),
         (b"\0BCM2 \0\0", "cut short: 8 bytes of a Kaldi matrix"),
         (kaldi(b"FM", 0, 0), "no samples"),

@@ -7,6 +7,8 @@ import json
 import pickle
 import re
 import sys
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -14,23 +16,11 @@ import soundfile
 import torch
 import webdataset
 
+from tests.support.audio.arrays import npy, pth
 from tests.support.data.loading import loader, same
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info, read_audio
 from wenet_uio.dataset.corpus.open_list import open_list
-
-
-def npy(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
-def pth(value):
-    file = io.BytesIO()
-    torch.save(value, file)
-    return file.getvalue()
-
 
 WAVE = np.random.default_rng(0).integers(-20000, 20000, 5000).astype(np.int16)
 
@@ -176,3 +166,93 @@ def test_a_tensor_of_another_kind_is_named_among_others_of_its_list(tensor, mess
 def test_a_tensor_that_wants_a_gradient_is_read():
     waveform, _ = read_audio(pth(torch.full((5000,), 0.5, requires_grad=True)))
     assert (waveform == 0.5 * 32768).all()
+
+
+def repacked(data, compress=zipfile.ZIP_STORED, **replacements):
+    """A file of `torch.save` whose members are written again; `data_pkl` is `data.pkl`."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", compress) as new:
+        for name in old.namelist():
+            short = name.partition("/")[2].replace(".", "_").replace("/", "_")
+            new.writestr(name, replacements.get(short, old.read(name)))
+    return file.getvalue()
+
+
+def described(data, old, new):
+    """A file of `torch.save` whose description has other bytes in a place."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        description = archive.read("archive/data.pkl")
+    assert old in description
+    return repacked(data, data_pkl=description.replace(old, new))
+
+
+def memo_far_away():
+    """A pickle that asks for a memo of 2^31 entries."""
+    return b"\x80\x02Nr" + (1 << 31).to_bytes(4, "little") + b"."
+
+
+def long_bytearray():
+    """A pickle that calls bytearray(2^33)."""
+    return b"\x80\x02cbuiltins\nbytearray\n\x8a\x05\0\0\0\0\x02\x85R."
+
+
+SMALL = pth(torch.zeros(300))
+NPY_OF_TERABYTES = npy(np.zeros(10, np.int16)).replace(b"(10,), }", b"(999999999999,), }")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (pth(torch.zeros(1, 1).expand(1 << 20, 1 << 20)), "claims .* values and stores 1;"),
+        # BININT2 300 as the length of the shape, and as the number of stored values
+        (described(SMALL, b"M\x2c\x01\x85", b"J\0\0\0\x70\x85"), "claims 1879048192 values and"),
+        (
+            described(SMALL, b"M\x2c\x01t", b"J\0\0\0\x70t"),
+            "claims 1879048192 values and stores 300",
+        ),
+        (
+            repacked(pth(torch.zeros(10_000_000)), zipfile.ZIP_DEFLATED),
+            "claims 4.* bytes in a file",
+        ),
+        (repacked(SMALL, data_pkl=memo_far_away()), "instruction LONG_BINPUT"),
+        (repacked(SMALL, data_pkl=long_bytearray()), "builtins.bytearray"),
+        (repacked(SMALL, data_pkl=b"\x80\x02(" + b"N" * 70_000 + b"t."), "more than a tensor"),
+        (repacked(SMALL, data_pkl=b"\x80\x04\x96" + b"\xff" * 7 + b"\0."), "without pickle"),
+        (NPY_OF_TERABYTES[:-20] + bytes(20), "claims 1999999999998 bytes of values and stores"),
+        (npy(np.zeros(10, np.dtype([("日", "i2")]))), "an array in version 3"),
+        (b"ID3\x03\0\0\0\0\0\0" + SMALL, "."),
+        (b"ID3\x03\0\0\0\0\0\0" * 100_000, "."),
+        (b"ID3", "its ID3 tag is cut short"),
+    ],
+)
+def test_a_small_file_that_claims_much_is_refused_before_memory_is_reserved(data, message):
+    tracemalloc.start()
+    try:
+        with pytest.raises(AudioError, match=message):
+            read_audio(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(data) + 4_000_000
+
+
+def test_tensors_of_other_types_and_byte_orders_are_read_as_torch_reads_them():
+    values = torch.linspace(-0.5, 0.5, 6000)
+    plain, _ = read_audio(pth(values))
+    for other in (values.double(), values.half(), values.bfloat16(), torch.nn.Parameter(values)):
+        assert np.abs(read_audio(pth(other))[0] - plain).max() < 200
+    swapped = values.numpy().astype(">f4").tobytes()
+    assert np.array_equal(
+        read_audio(repacked(pth(values), byteorder=b"big", data_0=swapped))[0], plain
+    )
+    stepped = values.view(3000, 2)[:, 1]
+    assert np.array_equal(read_audio(pth(stepped))[0], plain[1::2])
+
+
+def test_a_raw_list_names_a_tensor_that_claims_much(tmp_path):
+    (tmp_path / "odd.pt").write_bytes(described(SMALL, b"M\x2c\x01\x85", b"J\0\0\0\x70\x85"))
+    (tmp_path / "good.pt").write_bytes(pth(torch.zeros(5000)))
+    lines = [json.dumps({"key": key, "wav": f"{key}.pt", "txt": "a"}) for key in ("odd", "good")]
+    (tmp_path / "raw.list").write_text("\n".join(lines))
+    corpus = open_list(str(tmp_path / "raw.list"), "raw")
+    assert (corpus.num_samples, [key for key, _ in corpus.bad]) == (1, ["odd"])

@@ -1,11 +1,14 @@
 import asyncio
 import json
+import socket
 from urllib.parse import urlsplit
 
 import aiohttp
+import openai
 import pytest
 
 from tests.api.conftest import write_model
+from tests.serve.conftest import NO_ENDS
 from tests.support.serve.clients import START, of_type, sentences, served, speak
 from wenet_uio import load_model
 from wenet_uio.serve.options import ServeOptions
@@ -88,8 +91,16 @@ def test_an_unknown_path_is_not_found(server, path):
     assert json.loads(text)["error"]["message"]
 
 
-def test_the_model_is_listed(server):
-    assert json.loads(get(f"{server.url}/v1/models")[2])["data"][0]["id"] == "model"
+def test_the_model_is_listed_and_found_by_its_name(server, recogniser):
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    (listed,) = client.models.list()
+    assert listed.id == "model"
+    assert client.models.retrieve("model") == listed
+    with pytest.raises(openai.NotFoundError, match="'whisper-1' does not exist; this server has"):
+        client.models.retrieve("whisper-1")
+    with served(recogniser, NO_ENDS, name="org/model") as other:
+        assert json.loads(get(f"{other.url}/v1/models/org/model")[2])["id"] == "org/model"
+    assert get(f"{server.url}/v1/models/")[0] == 404
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +114,7 @@ def test_without_the_token_nothing_but_health_and_the_page_is_served(guarded, sp
     bearer = {"Authorization": "Bearer secret"}
     for path in ("/health", "/"):
         assert get(guarded.url + path)[0] == 200
-    for path in ("/metrics", "/v1/models"):
+    for path in ("/metrics", "/v1/models", "/v1/models/model"):
         assert get(guarded.url + path)[0] == 401
         assert get(guarded.url + path, headers={"Authorization": "Bearer wrong"})[0] == 401
         assert get(guarded.url + path, headers=bearer)[0] == 200
@@ -159,6 +170,58 @@ def test_a_page_whose_host_name_leads_to_this_machine_is_not_our_page(guarded):
             401,
             None,
         )
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421),
+        ("evil.example:{port}", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example:{port}", 421),
+        ("", 421),
+        ("[", 421),
+        ("192.168.1.1", 421),
+        ("localhost:{port}", 200),
+        ("LOCALHOST", 200),
+        ("localhost.:{port}", 200),
+        ("wenet.localhost", 200),
+        ("127.0.0.1", 200),
+        ("127.0.1.1:80", 200),
+        ("[::1]:{port}", 200),
+        ("{own_name}:{port}", 200),
+        ("friend.example", 200),  # a proxy hands on the name of an allowed origin
+    ],
+)
+def test_a_server_at_a_loopback_address_answers_to_local_names_only(guarded, host, status):
+    port = urlsplit(guarded.url).port
+    host = host.format(port=port, own_name=socket.gethostname())
+    for path in ("/health", "/"):
+        assert get(guarded.url + path, headers={"Host": host})[0] == status
+
+    async def connect():
+        async with aiohttp.ClientSession() as client:
+            socket = await client.ws_connect(guarded.socket_url, headers={"Host": host})
+            await socket.close()
+
+    if status == 200:
+        asyncio.run(connect())
+    else:
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="421"):
+            asyncio.run(connect())
+
+
+def test_a_request_without_a_host_is_answered(guarded):
+    """HTTP/1.0 has no such header; browsers always send it."""
+    parts = urlsplit(guarded.url)
+    with socket.create_connection((parts.hostname, parts.port)) as raw:
+        raw.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        assert b"200 OK" in raw.recv(1000)
+
+
+def test_a_server_that_allows_all_origins_answers_to_every_name(recogniser):
+    with served(recogniser, ServeOptions(origins=("*",))) as server:
+        assert get(f"{server.url}/health", headers={"Host": "any.example"})[0] == 200
 
 
 def test_a_browser_may_ask_before_it_sends_a_token_from_an_allowed_origin(guarded):

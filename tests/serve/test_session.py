@@ -133,7 +133,7 @@ def test_an_empty_or_very_short_stream_ends_with_an_empty_text(server, samples):
         ([b"\0\0"], "start comes before audio"),
         ([{"signal": "end"}], "start comes before the signal end"),
         ([START, START], "second signal start"),
-        ([START, b"\0\0\0"], "16-bit samples, found a message of 3 bytes"),
+        ([START, "x" * (1 << 19)], "a text message may have 262144 characters, found 524288"),
         ([START | {"nbest": 0}], "nbest: expected a whole number from 1"),
         ([START | {"nbest": 1.5}], "nbest: expected a whole number"),
         ([START | {"nbest": "many"}], "nbest: expected a number"),
@@ -194,26 +194,110 @@ def test_an_idle_client_is_disconnected_but_not_one_that_waits_for_its_results(
     assert sentences(asyncio.run(speak(strict.socket_url, speech[:16000], packet=1600)))
 
 
-def test_a_message_that_is_too_large_closes_the_connection(strict):
-    async def close_code():
-        async with (
-            aiohttp.ClientSession() as client,
-            client.ws_connect(strict.socket_url) as socket,
-        ):
-            await socket.send_json(START)
-            await socket.send_bytes(bytes(5000))
-            async for _ in socket:
-                pass
-            return socket.close_code
+TOO_LARGE = {
+    "status": "failed",
+    "message": "a message may have 4096 bytes; send the audio in parts",
+}
 
-    assert asyncio.run(close_code()) == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+
+async def answers_to_bytes(url, *sent):
+    """All messages of the server after `start` and binary messages, and the close code."""
+    async with aiohttp.ClientSession() as client, client.ws_connect(url) as socket:
+        await socket.send_json(START)
+        for content in sent:
+            await socket.send_bytes(content)
+        return [json.loads(reply.data) async for reply in socket], socket.close_code
+
+
+@pytest.mark.parametrize("size", [4097, 5000, 30_000_000])
+def test_a_message_that_is_too_large_gets_a_reason_and_the_code_1009(strict, size):
+    assert until(lambda: not strict.server._clients)
+    received, code = asyncio.run(answers_to_bytes(strict.socket_url, bytes(size)))
+    assert received[-1] == TOO_LARGE
+    assert code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+
+
+def test_a_client_that_is_refused_gets_the_reason_whatever_it_sends(strict):
+    async def refused(url):
+        async with aiohttp.ClientSession() as client:
+            others = [await client.ws_connect(url) for _ in range(2)]
+            for other in others:
+                await other.send_json(START)
+                await other.receive()
+            answers = [
+                await answers_to_bytes(url, *[bytes(size)] * count)
+                for size, count in ((30_000_000, 1), (4000, 5000))
+            ]
+            for other in others:
+                await other.close()
+            return answers
+
+    assert until(lambda: not strict.server._clients)
+    reason = {"status": "failed", "message": "2 clients are connected; try again later"}
+    for received, code in asyncio.run(refused(strict.socket_url)):
+        assert received == [reason]
+        assert code == aiohttp.WSCloseCode.POLICY_VIOLATION
+    assert until(lambda: not strict.server._clients)
+
+
+def test_a_message_of_the_largest_size_is_taken(strict):
+    sent = START, bytes(4096), {"signal": "end"}
+    assert asyncio.run(replies(strict.socket_url, *sent))[-1]["type"] == "speech_end"
+
+
+def test_a_client_that_does_not_stop_a_message_that_is_too_large_is_disconnected(
+    strict, monkeypatch
+):
+    monkeypatch.setattr("wenet_uio.serve.session.CLOSING", 0.5)
+    raw = raw_socket(strict.socket_url)
+    raw.sendall(frame(1, json.dumps(START).encode()) + b"\x82\xff" + (1 << 40).to_bytes(8, "big"))
+    raw.settimeout(20)
+    with pytest.raises(ConnectionError):
+        while True:
+            raw.sendall(bytes(1 << 16))
+    raw.close()
+    assert until(lambda: not strict.server._sessions)
+
+
+def test_42_seconds_in_one_message_have_the_text_of_packets(server, speech):
+    long = np.tile(speech, 7)
+    assert len(long) * 2 > 1 << 20
+    start = {"signal": "start", "nbest": 1, "continuous_decoding": False}
+    whole = asyncio.run(speak(server.socket_url, long, start, packet=len(long)))
+    parts = asyncio.run(speak(server.socket_url, long, start, packet=6400))
+    assert sentences(whole) == sentences(parts)
+    assert sentences(whole)[0]
+
+
+@pytest.mark.parametrize("size", [1, 3, 333, 16001])
+def test_half_a_sample_is_joined_with_the_next_packet(server, speech, size):
+    short = speech[:6000]
+    content = short.astype("<i2").tobytes()
+    packets = [content[place : place + size] for place in range(0, len(content), size)]
+    received = asyncio.run(replies(server.socket_url, START, *packets, {"signal": "end"}))
+    assert sentences(received) == sentences(asyncio.run(speak(server.socket_url, short)))
+    assert received[-1] == {"status": "ok", "type": "speech_end"}
+
+
+def test_half_a_sample_at_the_end_is_named(server, speech):
+    content = speech[:16000].astype("<i2").tobytes()
+    received = asyncio.run(replies(server.socket_url, START, content + b"x", {"signal": "end"}))
+    assert sentences(received) == sentences(asyncio.run(speak(server.socket_url, speech[:16000])))
+    assert received[-1] == {
+        "status": "ok",
+        "type": "speech_end",
+        "warnings": ["audio: an odd number of bytes; the last byte is left out"],
+    }
 
 
 def test_one_client_too_many_is_refused_and_served_later(strict, speech):
     async def three():
         async with aiohttp.ClientSession() as client:
             first, second = [await client.ws_connect(strict.socket_url) for _ in range(2)]
-            refused = await replies(strict.socket_url)
+            for socket in (first, second):
+                await socket.send_json(START)
+                assert json.loads((await socket.receive()).data)["type"] == "server_ready"
+            refused = await replies(strict.socket_url, START)
             await first.close()
             await second.close()
         return refused
@@ -221,7 +305,36 @@ def test_one_client_too_many_is_refused_and_served_later(strict, speech):
     assert asyncio.run(three()) == [
         {"status": "failed", "message": "2 clients are connected; try again later"}
     ]
+    assert until(lambda: not strict.server._clients)
     assert sentences(asyncio.run(speak(strict.socket_url, speech[:16000], packet=1600)))
+
+
+@pytest.mark.parametrize("first", [None, START | {"token": "wrong"}, {"signal": "end"}])
+def test_strangers_without_the_token_take_no_place_of_a_client(recogniser, speech, first):
+    limits = Limits(max_clients=1)
+    options = ServeOptions(endpoints={}, token="secret", limits=limits)
+
+    async def crowd(url):
+        async with aiohttp.ClientSession() as client:
+            strangers = [await client.ws_connect(url) for _ in range(64)]
+            for stranger in strangers:
+                if first is not None:
+                    await stranger.send_json(first)
+            received = await speak(url, speech[:16000], START | {"token": "secret"})
+            for stranger in strangers:
+                await stranger.close()
+        return received
+
+    with served(recogniser, options) as running:
+        assert sentences(asyncio.run(crowd(running.socket_url)))[0]
+
+
+def test_a_socket_that_does_not_start_is_closed_after_the_seconds_for_a_head(recogniser):
+    limits = Limits(head_seconds=0.3, idle_seconds=30)
+    with served(recogniser, ServeOptions(limits=limits)) as running:
+        assert asyncio.run(replies(running.socket_url)) == [
+            {"status": "failed", "message": "no message for 0.3 s"}
+        ]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import asyncio
 import io
 import json
+import threading
 import time
 
 import aiohttp
@@ -8,13 +9,15 @@ import numpy as np
 import openai
 import pytest
 import soundfile
+import torch
 
 from tests.api.conftest import TRANSDUCER, bursts, write_model
-from tests.support.models.tiny_whisper import tiny, tiny_config
+from tests.support.audio.arrays import npy, pth
+from tests.support.models.tiny_whisper import SPECIAL, tiny, tiny_config
 from tests.support.serve.clients import served, speak
 from wenet_uio.api.load import load_model
-from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.api.recogniser import SpeechRecogniser
+from wenet_uio.models import build_model
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.serve.messages import RefusedError
 from wenet_uio.serve.metrics import Metrics
@@ -114,9 +117,9 @@ def test_the_prompt_and_the_own_field_are_hot_words(recogniser, talk):
 
 def test_a_transducer_takes_the_hot_words_of_a_request(tmp_path):
     recogniser = load_model(write_model(tmp_path, TRANSDUCER), device="cpu")
-    server = Transcriptions(recogniser, TranscribeOptions(), Limits(), Metrics())
+    server = Transcriptions(recogniser, ServeOptions(), Metrics())
     try:
-        options, warnings = server._options_of({"hot_words": "abc"})
+        options, warnings = server._options_of({"hot_words": "abc"}, "transcribe")
     finally:
         server.close()
     assert (list(options.hot_words), warnings) == (["abc"], [])
@@ -138,7 +141,7 @@ def test_silence_and_a_very_short_recording_have_an_empty_text(client):
         (encoded(np.zeros(0, np.int16)), {}, "no samples"),
         (None, {"response_format": "docx"}, "response_format: expected json, text"),
         (None, {"extra_body": {"hot_words": "x\n" * 1001}}, "at most 1000 phrases"),
-        (None, {"prompt": "x" * 70_000}, "prompt: at most 65536 bytes"),
+        (None, {"prompt": "x" * 300_000}, "prompt: all fields may have 262144 bytes"),
         (None, {"stream": True}, "stream: not supported here"),
     ],
 )
@@ -184,8 +187,8 @@ def test_a_body_that_is_no_form_with_a_file_is_refused(server, arguments):
     assert answer["error"]["message"]
 
 
-def test_limits_of_size_length_and_number_are_refused_with_their_status(recogniser, talk):
-    limits = Limits(max_upload_bytes=250_000, max_seconds=6.5, max_uploads=1, idle_seconds=2)
+def test_limits_of_size_and_length_are_refused_with_their_status(recogniser, talk):
+    limits = Limits(max_upload_bytes=250_000, max_seconds=6.5)
     with served(recogniser, ServeOptions(limits=limits)) as server:
         url = f"{server.url}/v1/audio/transcriptions"
         assert post(url, data={"file": io.BytesIO(talk)})[0] == 200
@@ -195,27 +198,89 @@ def test_limits_of_size_length_and_number_are_refused_with_their_status(recognis
         )
         assert (status, answer["error"]["message"]) == (413, "a recording may have 6.5 s of audio")
 
-        async def slow_and_another():
-            async def slowly():
-                yield b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF'
-                await asyncio.sleep(20)
 
-            headers = {"Content-Type": "multipart/form-data; boundary=x"}
+@pytest.fixture
+def held(recogniser, monkeypatch):
+    """Recordings are not done before the event is set."""
+    event = threading.Event()
+    iterate = recogniser.iterate
+
+    def later(*arguments):
+        event.wait(60)
+        yield from iterate(*arguments)
+
+    monkeypatch.setattr(recogniser, "iterate", later)
+    yield event
+    event.set()
+
+
+def test_a_recording_too_many_is_refused_before_it_is_sent_and_taken_later(recogniser, talk, held):
+    with served(recogniser, ServeOptions(limits=Limits(max_uploads=1))) as server:
+
+        async def two():
+            url = f"{server.url}/v1/audio/transcriptions"
             async with aiohttp.ClientSession() as client:
-                slow = asyncio.create_task(client.post(url, data=slowly(), headers=headers))
-                while (
-                    "wenet_uio_uploads 1.0"
-                    not in await (await client.get(f"{server.url}/metrics")).text()
-                ):
+                first = asyncio.create_task(client.post(url, data={"file": io.BytesIO(talk)}))
+                while not server.server._transcriptions.busy:
                     await asyncio.sleep(0.01)
                 async with client.post(url, data={"file": io.BytesIO(talk)}) as answer:
-                    busy = answer.status, answer.headers["Retry-After"]
-                return busy, (await slow).status
+                    refused = answer.status, answer.headers["Retry-After"]
+                held.set()
+                async with client.post(url, data={"file": io.BytesIO(talk)}) as answer:
+                    later = answer.status
+                return refused, later, (await first).status
 
-        busy, slow = asyncio.run(slow_and_another())
-        assert busy == (503, "5")
-        assert slow == 408
-        assert post(url, data={"file": io.BytesIO(talk)})[0] == 200
+        refused, later, first = asyncio.run(two())
+    assert refused == (503, "5")
+    assert first == 200
+    assert later in (200, 503)  # the first one may not be done yet
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (npy(np.zeros(16000, np.int16)), "a.npy"),
+        (pth(torch.zeros(1, 16000)), "a.pt"),
+        (pth(torch.zeros(1, 1).expand(1 << 15, 1 << 15)), "a.wav"),
+    ],
+)
+def test_arrays_and_tensors_are_refused_unless_they_are_allowed(recogniser, content, name):
+    for allow, expected in ((False, 400), (True, 400 if name == "a.wav" else 200)):
+        with served(recogniser, ServeOptions(allow_tensors=allow)) as server:
+            form = aiohttp.FormData()
+            form.add_field("file", content, filename=name)
+            status, answer = post(f"{server.url}/v1/audio/transcriptions", data=form)
+        assert status == expected
+        if not allow:
+            assert answer["error"]["message"] == (
+                "file: an array or a tensor instead of audio; send wav or flac (--allow_tensors)"
+            )
+
+
+def test_a_model_that_does_not_translate_says_so(client, talk):
+    with pytest.raises(openai.BadRequestError, match="this model does not translate"):
+        client.audio.translations.create(model="any", file=("t.wav", talk))
+
+
+def test_a_whisper_that_knows_several_languages_translates(tmp_path):
+    options = ServeOptions(transcribing={"decoding": {"language": None}})
+    for multilingual in (True, False):
+        config = tiny_config(
+            tokenizer_conf={
+                "special_tokens": SPECIAL,
+                "is_multilingual": multilingual,
+                "num_languages": 2,
+            }
+        )
+        model = build_model(config).eval()
+        assert ("translate" in model.prompt_tasks) == multilingual
+        recogniser = SpeechRecogniser(Recogniser(config, None, model), tmp_path, "cpu")
+        server = Transcriptions(recogniser, options, Metrics())
+        try:
+            assert server._options_of({}, "translate")[0].decoding["task"] == "translate"
+            assert "task" not in server._options_of({}, "transcribe")[0].decoding
+        finally:
+            server.close()
 
 
 def test_a_vanished_client_is_not_transcribed_to_its_end(recogniser, monkeypatch):
@@ -269,14 +334,13 @@ def test_a_recording_and_a_stream_at_once_do_not_disturb_each_other(
 
 def test_a_whisper_transcribes_in_the_language_of_the_request(tmp_path):
     recogniser = SpeechRecogniser(Recogniser(tiny_config(), None, tiny()), tmp_path, "cpu")
-    server = Transcriptions(
-        recogniser, TranscribeOptions(decoding={"language": None}), Limits(), Metrics()
-    )
+    options = ServeOptions(transcribing={"decoding": {"language": None}})
+    server = Transcriptions(recogniser, options, Metrics())
     try:
         for fields, expected in (({"language": "zh"}, "zh"), ({}, None), ({"language": ""}, None)):
-            options, warnings = server._options_of(fields)
+            options, warnings = server._options_of(fields, "transcribe")
             assert (options.decoding["language"], warnings) == (expected, [])
         with pytest.raises(RefusedError, match=r"^language 'fr': this model knows en, zh$"):
-            server._options_of({"language": "fr"})
+            server._options_of({"language": "fr"}, "transcribe")
     finally:
         server.close()

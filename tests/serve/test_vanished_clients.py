@@ -2,12 +2,17 @@ import asyncio
 import json
 import logging
 import socket as sockets
+import threading
+import time
 from contextlib import suppress
 
 import aiohttp
+import numpy as np
 
+from tests.serve.test_transcriptions import encoded
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.raw_clients import frame, raw_socket, reset, until
+from wenet_uio.search import speech
 from wenet_uio.serve.options import Limits, ServeOptions
 
 PINGS = frame(9, b"x" * 100) * 20_000
@@ -95,3 +100,72 @@ def test_a_client_that_vanishes_in_the_handshake_is_no_error_in_the_log(server, 
     assert until(lambda: not left(server))
     assert sentences(asyncio.run(speak(server.socket_url, []))) == [""]
     assert not caplog.records
+
+
+def upload(server, content):
+    """A connection that has sent a whole recording."""
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    body = (
+        b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        + content
+        + b"\r\n--x--\r\n"
+    )
+    head = (
+        f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        f"Content-Length: {len(body)}\r\nContent-Type: multipart/form-data; boundary=x\r\n\r\n"
+    )
+    raw = sockets.create_connection((host, int(port)))
+    raw.sendall(head.encode() + body)
+    return raw
+
+
+def test_vanished_clients_are_noticed_while_their_silence_is_searched_for_speech(
+    recogniser, monkeypatch
+):
+    """Half an hour of silence in 60 blocks; each would take 0.1 s."""
+    blocks = []
+    read = speech.read_audio
+
+    def slowly(*arguments, **options):
+        blocks.append(arguments)
+        time.sleep(0.1)
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(speech, "read_audio", slowly)
+    silence = encoded(np.zeros(1800 * 8000, np.int16), "FLAC", 8000)
+    with served(recogniser, ServeOptions()) as running:
+        vanishing = [upload(running, silence) for _ in range(8)]
+        transcriptions = running.server._transcriptions
+        assert until(lambda: transcriptions.busy == 8 and blocks)
+        for raw in vanishing:
+            reset(raw)
+        assert until(lambda: not transcriptions.busy)
+    # The first one is searched until its client is missed; the others have no turn.
+    assert len(blocks) < 40
+
+
+def test_a_client_that_has_vanished_leaves_its_place_while_its_recording_waits(
+    recogniser, monkeypatch
+):
+    event = threading.Event()
+    iterate = recogniser.iterate
+
+    def later(*arguments):
+        event.wait(60)
+        yield from iterate(*arguments)
+
+    monkeypatch.setattr(recogniser, "iterate", later)
+    content = encoded(np.zeros(8000, np.int16))
+    with served(recogniser, ServeOptions()) as running:
+        transcriptions = running.server._transcriptions
+        first = upload(running, content)
+        assert until(lambda: transcriptions.busy == 1)
+        waiting = [upload(running, content) for _ in range(3)]
+        assert until(lambda: transcriptions.busy == 4)
+        for raw in waiting:
+            reset(raw)
+        assert until(lambda: transcriptions.busy == 1)
+        event.set()
+        first.settimeout(20)
+        assert b"200 OK" in first.recv(100)
+        first.close()

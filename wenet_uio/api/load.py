@@ -78,7 +78,7 @@ class RunnableExport(ExportedModel):
         self.leading_frames = 0
         self.device = torch.device("cpu")
         self.masks_padding = False  # an exported model knows no lengths
-        self.prompt_languages = model.prompt_languages
+        self.prompt_languages, self.prompt_tasks = model.prompt_languages, model.prompt_tasks
 
     def to(self, device: torch.device | str) -> RunnableExport:
         """Stay on the CPU.

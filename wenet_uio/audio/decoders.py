@@ -12,6 +12,8 @@ from typing import BinaryIO, Literal, NamedTuple, Protocol
 import numpy as np
 import soundfile
 
+from wenet_uio.audio.interruption import check_interruption
+
 INT16_SCALE = 32768.0
 """Factor from the scale of libsndfile, -1 to 1, to that of int16, which Kaldi's features expect."""
 FRAME_RATE = 100
@@ -301,6 +303,7 @@ class SndfileDecoder:
         position = self._seek(start if self._last_seek is None else min(start, self._last_seek))
         size = max(1, BLOCK // self.channels)
         while position < last:
+            check_interruption()
             try:
                 block = self._file.read(min(size, last - position), dtype=dtype, always_2d=True)
             except soundfile.LibsndfileError as error:
@@ -410,6 +413,7 @@ class AvDecoder:
         """Yield the sample rate and samples (channels, samples) of each frame."""
         try:
             for frame in self._container.decode(audio=0):
+                check_interruption()
                 samples = frame.to_ndarray()
                 if not frame.format.is_planar:
                     samples = samples.reshape(-1, frame.layout.nb_channels).T

@@ -200,7 +200,8 @@ class KaldiMatrix(NamedTuple):
             raise AudioError(f"cut short: {len(head)} bytes of a Kaldi matrix") from None
 
         matrix = cls(kind, frames, dim, start, *numbers)
-        if min(frames, dim) < 0 or matrix.size > room:
+        holds_nothing = frames > 0 and dim == 0
+        if min(frames, dim) < 0 or holds_nothing or matrix.size > room:
             raise AudioError(
                 f"cut short or damaged: a Kaldi matrix of {frames} x {dim} in {room} bytes"
             )

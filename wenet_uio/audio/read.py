@@ -49,8 +49,9 @@ from wenet_uio.audio.features import (
     place_of,
 )
 from wenet_uio.audio.flac import MARK as FLAC
+from wenet_uio.audio.interruption import check_interruption
 from wenet_uio.audio.joined import JoinableDecoder, open_flac, open_mp3, open_ogg, stream_of
-from wenet_uio.audio.mpeg import ID3, end_of_id3, frame_of
+from wenet_uio.audio.mpeg import ID3, ID3_HEADER, end_of_id3, frame_of
 from wenet_uio.audio.ogg import MARK as OGG
 from wenet_uio.audio.ogg import links_of
 from wenet_uio.audio.tensors import is_features, is_tensor, load_array, samples_of_array
@@ -69,6 +70,8 @@ HEAD = 4096
 """Bytes; a plain wav file whose samples begin later is left to libsndfile."""
 W64 = b"riff"
 WAVE_FORMAT_PCM = 1
+MOST_TAGS = 8
+"""ID3 tags before audio; a file of nothing but tags is not read to its end."""
 MOST_CHANNELS = 1024
 """The limit of libsndfile."""
 WHOLE = Place("")
@@ -219,6 +222,7 @@ def read_signal(
     Raises:
         AudioError: the audio cannot be read, is empty or damaged, or does not have the channel.
     """
+    check_interruption()
     with _decoder(source) as decoder:
         waveform = decoder.read(Excerpt(start, end, channel, keep_int16))
         if not len(waveform):
@@ -292,22 +296,34 @@ def _open_in_archive(encoded: memoryview | BinaryIO, offset: int) -> Decoder:
     return _open(memoryview(bytes_between(encoded, first, end)))
 
 
+def is_array(encoded: bytes) -> bool:
+    """Tell whether encoded bytes are read as an array or a tensor instead of as audio."""
+    return is_tensor(encoded[:HEAD])
+
+
 def _open(encoded: memoryview | BinaryIO) -> Decoder:
     """Return a decoder for the format that the first bytes show."""
     size, head = _size_and_head(encoded)
-    wav = _plain_wav(encoded, head, size)
-    if wav is not None:
-        return wav
     if head.startswith(KALDI):
         return kaldi_features(encoded, 0, size)
     if is_tensor(head):
         return _open_array(load_array(bytes_between(encoded, 0, size)))
 
     if head.startswith(ID3):
-        start = end_of_id3(head, 0)
-        if frame_of(bytes_between(encoded, start, start + 4)) is None:
-            # Some programs put the tag before other formats, too.
-            return _open(memoryview(bytes_between(encoded, start, size)))
+        start, tags = _end_of_tags(encoded)
+        if tags > 1 or frame_of(bytes_between(encoded, start, start + 4)) is None:
+            # Some programs put the tag before other formats, too, or a second tag.
+            untagged = memoryview(bytes_between(encoded, start, size))
+            return _open_audio(untagged, *_size_and_head(untagged))
+
+    return _open_audio(encoded, size, head)
+
+
+def _open_audio(encoded: memoryview | BinaryIO, size: int, head: bytes) -> Decoder:
+    """Return a decoder for audio of `size` bytes that begins with `head`."""
+    wav = _plain_wav(encoded, head, size)
+    if wav is not None:
+        return wav
 
     try:
         decoder = _sndfile_decoder(encoded, head, size)
@@ -322,6 +338,24 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
         reason = error.error_string
 
     return _open_by_pyav(encoded, head, size, reason)
+
+
+def _end_of_tags(encoded: memoryview | BinaryIO) -> tuple[int, int]:
+    """Return the first byte after the ID3 tags at the start, and their number.
+
+    Raises:
+        AudioError: a tag is cut short.
+    """
+    start = 0
+    for tags in range(MOST_TAGS):
+        head = bytes_between(encoded, start, start + ID3_HEADER)
+        if not head.startswith(ID3):
+            return start, tags
+        if len(head) < ID3_HEADER:
+            raise AudioError("its ID3 tag is cut short")
+        start += end_of_id3(head, 0)
+
+    return start, MOST_TAGS
 
 
 def _open_by_pyav(encoded: memoryview | BinaryIO, head: bytes, size: int, reason: str) -> AvDecoder:

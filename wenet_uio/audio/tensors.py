@@ -9,14 +9,13 @@ are at RATE.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+import math
 
 import numpy as np
+from numpy.lib import format as np_format
 
 from wenet_uio.audio.decoders import AudioError, Samples
-
-if TYPE_CHECKING:
-    import torch
+from wenet_uio.audio.torch_files import load_tensor
 
 RATE = 16_000
 """Hz."""
@@ -79,55 +78,40 @@ def load_array(data: bytes) -> np.ndarray:
     """Return the array in the bytes of a file.
 
     Raises:
-        AudioError: the file holds anything else, or needs pickle.
+        AudioError: the file holds anything else, needs pickle, or holds less than it claims.
     """
     try:
-        if data.startswith(NPY):
-            return np.load(io.BytesIO(data), allow_pickle=False)
-        import torch  # only where tensors are read: planning and packing run without torch
+        if not data.startswith(NPY):
+            return load_tensor(data)
 
-        stored = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises errors of many types
+        file = io.BytesIO(data)
+        _check_claim(file, len(data))
+        return np.load(file, allow_pickle=False)
+    except AudioError:
+        raise
+    except Exception as error:  # damaged zips and pickles raise errors of many types
         raise AudioError(
             f"cannot be read without pickle ({' '.join(str(error).split())[:80]})"
         ) from None
 
-    if not isinstance(stored, torch.Tensor):
-        raise AudioError(f"holds a {type(stored).__name__}, not a tensor; store the waveform alone")
 
-    return _array_of(stored)
-
-
-def _array_of(stored: torch.Tensor) -> np.ndarray:
-    """Return a tensor of values that are all stored, without its gradient.
+def _check_claim(file: io.BytesIO, size: int) -> None:
+    """Compare what the header of a `.npy` claims with the bytes after it: numpy reserves memory for
+    all of the claim. The file is then at its start again.
 
     Raises:
-        AudioError: it is of another kind, or a few stored values stand for many.
+        AudioError: the file is shorter.
+        ValueError: it has no such header.
     """
-    import torch
+    read_header = {1: np_format.read_array_header_1_0, 2: np_format.read_array_header_2_0}
+    major, _ = np_format.read_magic(file)
+    if major in read_header:  # later versions are for names of fields, which no array of audio has
+        shape, _, dtype = read_header[major](file)
+        claimed = math.prod(shape) * dtype.itemsize
+        stored = size - file.tell()
+        if claimed > stored and not dtype.hasobject:
+            raise AudioError(f"claims {claimed} bytes of values and stores {stored}")
+    else:
+        raise AudioError(f"an array in version {major} of the format; save a plain array")
 
-    is_plain = stored.layout == torch.strided and stored.device.type == "cpu"
-    if not is_plain or stored.is_quantized or stored.is_nested:
-        kind = next(
-            name
-            for name, holds in (
-                ("quantised", stored.is_quantized),
-                ("nested", stored.is_nested),
-                ("sparse", stored.layout != torch.strided),
-                ("meta", True),
-            )
-            if holds
-        )
-        raise AudioError(f"holds a {kind} tensor; store a dense one of {', '.join(TYPES)}")
-
-    size = stored.untyped_storage().nbytes() // stored.element_size()
-    if stored.numel() > size:
-        raise AudioError(
-            f"claims {stored.numel()} values and stores {size}; store tensor.contiguous()"
-        )
-
-    # numpy has no bfloat16, and soundfile writes no float16.
-    stored = stored.detach().resolve_conj().resolve_neg()
-    if stored.dtype in (torch.bfloat16, torch.float16):
-        stored = stored.float()
-    return stored.numpy()
+    file.seek(0)

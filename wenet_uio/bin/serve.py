@@ -6,9 +6,9 @@
     k.pem --token_file t
 
 One port serves the page (/), WeNet's WebSocket protocol (any path), OpenAI's POST
-/v1/audio/transcriptions, /health and /metrics. Streams of all clients are encoded together. SIGTERM
-and Ctrl-C finish open utterances first. No audio is written to a disk. The protocol and the limits
-are described in wenet_uio/serve/README.md.
+/v1/audio/transcriptions and /v1/audio/translations, /health and /metrics. Streams of all clients
+are encoded together. SIGTERM and Ctrl-C finish open utterances first. No audio is written to a
+disk. The protocol and the limits are described in wenet_uio/serve/README.md.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def _add_network_options(group: argparse._ArgumentGroup) -> None:
         help="pages of this origin may use the server, such as https://example.org; *: all "
         "(default: its own page)",
     )
+    add_options(group, ServeOptions, "allow_tensors")
 
 
 def _add_stream_options(group: argparse._ArgumentGroup) -> None:
@@ -178,6 +179,7 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
         limits=Limits(**values_of(Limits, args)),
         token=token_of(args.token_file),
         origins=tuple(origin.rstrip("/") for origin in args.allow_origin),
+        allow_tensors=args.allow_tensors,
     )
 
 

@@ -106,6 +106,11 @@ class DecodingModel(Protocol):
         """Codes of the languages that a prompt of the decoder can name; empty without prompts."""
         ...
 
+    @property
+    def prompt_tasks(self) -> tuple[str, ...]:
+        """Tasks that a prompt of the decoder can name; empty without prompts."""
+        ...
+
     def encode(
         self,
         feats: torch.Tensor,

@@ -79,6 +79,11 @@ class SpeechModel(nn.Module):
         return ()
 
     @property
+    def prompt_tasks(self) -> tuple[str, ...]:
+        """Tasks that a prompt of the decoder can name; empty without prompts."""
+        return ()
+
+    @property
     def trained_weights(self) -> dict[str, float]:
         """{name in model_conf: weight} of the losses of the parts, in the order of a report."""
         return {"ctc_weight": self.ctc_weight}

@@ -1,8 +1,9 @@
-"""Who may use the server: tokens, and pages of other origins."""
+"""Who may use the server: tokens, pages of other origins, and names of the server."""
 
 from __future__ import annotations
 
 import hmac
+import socket
 from collections.abc import Collection
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -42,30 +43,65 @@ def check_origin(request: web.Request, origins: Collection[str]) -> None:
         PermissionError: the request comes from a page of another host.
     """
     origin = request.headers.get("Origin")
-    if origin is not None and not is_allowed(origin, origins) and not _is_own(origin, request):
+    if origin is None or is_allowed(origin, origins):
+        return
+
+    if _host_of(origin) != request.headers.get("Host") or not _is_own_name(request, origin):
         raise PermissionError(f"pages of {origin!r:.100} may not use this server (--allow_origin)")
 
 
-def _is_own(origin: str, request: web.Request) -> bool:
-    """Tell whether this server served the page.
+def check_host(request: web.Request, origins: Collection[str]) -> None:
+    """Refuse requests for other hosts at a loopback address.
 
-    A hostile page can let its own host name point to the loopback address (DNS rebinding). So a
-    server at a loopback address also checks the name.
+    A hostile page can let its own host name point to the loopback address (DNS rebinding). Then the
+    browser takes answers of this server for answers of that host.
+
+    Raises:
+        WrongHostError: the header `Host` names neither this machine nor the host of an allowed
+            origin.
     """
+    host = request.headers.get("Host")
+    if host is None or "*" in origins or host in map(_host_of, origins):
+        return
+
+    if not _is_own_name(request, f"http://{host}"):
+        raise WrongHostError(
+            f"this server is not {host!r:.100}; behind a proxy, name the origin under which "
+            "browsers see the page (--allow_origin)"
+        )
+
+
+class WrongHostError(Exception):
+    """A request is for another host."""
+
+
+def _is_own_name(request: web.Request, url: str) -> bool:
+    """Tell whether a URL may name this server: at a loopback address, only by a local name."""
+    address = request.transport and request.transport.get_extra_info("sockname")
+    if not address or not _is_loopback(address[0]):
+        return True
+
     try:
-        host = urlsplit(origin)
+        name = urlsplit(url).hostname or ""
     except ValueError:
         return False
 
-    address = request.transport and request.transport.get_extra_info("sockname")
-    is_local = bool(address) and _is_loopback(address[0])
-    return host.netloc == request.headers.get("Host") and (
-        not is_local or _is_loopback(host.hostname)
-    )
+    name = name.rstrip(".")
+    # Debian gives the name of a machine a loopback address.
+    own_name = socket.gethostname().lower()
+    return _is_loopback(name) or name.endswith(".localhost") or name == own_name
 
 
-def _is_loopback(host: str | None) -> bool:
+def _host_of(origin: str) -> str | None:
+    """Return the host of an origin, with its port; None if it has none."""
     try:
-        return host == "localhost" or ip_address(host or "").is_loopback
+        return urlsplit(origin).netloc or None
+    except ValueError:
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False

@@ -13,20 +13,28 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 
-from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.messages import listed
 from wenet_uio.search.live import LiveStream, advance
-from wenet_uio.serve.access import bearer, check_origin, check_token, is_allowed
+from wenet_uio.serve.access import (
+    WrongHostError,
+    bearer,
+    check_host,
+    check_origin,
+    check_token,
+    is_allowed,
+)
+from wenet_uio.serve.connections import Connections, connection_of
 from wenet_uio.serve.engine import Engine
+from wenet_uio.serve.forms import EncodingError, check_encoding
 from wenet_uio.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.serve.metrics import Metrics
 from wenet_uio.serve.options import ServeOptions
 from wenet_uio.serve.session import Session
 from wenet_uio.serve.transcriptions import GoneError, Transcriptions, spelled
 
-TRANSCRIPTIONS = "/v1/audio/transcriptions"
+TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PAGE_HEADERS = {
     # The page loads nothing from another host, and no other page may show it in a frame.
@@ -42,7 +50,16 @@ STATUS_OF_LIMIT = {
     "max_upload_bytes": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "max_seconds": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "idle_seconds": HTTPStatus.REQUEST_TIMEOUT,
+    "upload_seconds": HTTPStatus.REQUEST_TIMEOUT,
 }
+STATUS_OF_REFUSAL: dict[type[Exception], tuple[HTTPStatus, str]] = {
+    PermissionError: (HTTPStatus.UNAUTHORIZED, "permission"),
+    WrongHostError: (HTTPStatus.MISDIRECTED_REQUEST, "host"),
+    EncodingError: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "encoding"),
+    RefusedError: (HTTPStatus.BAD_REQUEST, ""),
+    AudioError: (HTTPStatus.BAD_REQUEST, ""),
+}
+"""{error: status, and reason in the metrics}."""
 
 SCORED_STREAM_MODE = "attention_rescoring"
 """Mode of the final texts of streams with hot words or a language model, if the model can."""
@@ -64,12 +81,15 @@ class Server:
         """
         self._recogniser, self.name, self._options = recogniser, name, options
         self._metrics = Metrics()
-        self._transcribing = TranscribeOptions(**options.transcribing)
-        self._transcriptions = Transcriptions(
-            recogniser, self._transcribing, options.limits, self._metrics
-        )
+        self.connections = Connections(options.limits, self._metrics)
+        """Make connections with `acceptor`."""
+        self.head_seconds = options.limits.head_seconds
+        """Seconds for a TLS handshake too."""
+        self._transcriptions = Transcriptions(recogniser, options, self._metrics)
         self._reason = recogniser.obstacle
         self._sessions: set[Session] = set()
+        self._clients: set[Session] = set()
+        """The sessions that have started, each in one of `max_clients` places."""
         self._engine: Engine | None = None
         self._static = {
             path.name: path.read_bytes()
@@ -79,7 +99,10 @@ class Server:
         self.app = web.Application(middlewares=[self._guard])
         self.app.router.add_post(TRANSCRIPTIONS, self._transcribe)
         self.app.router.add_options(TRANSCRIPTIONS, self._preflight)
+        self.app.router.add_post(TRANSLATIONS, self._translate)
+        self.app.router.add_options(TRANSLATIONS, self._preflight)
         self.app.router.add_get("/v1/models", self._models)
+        self.app.router.add_get("/v1/models/{name:.+}", self._model)
         self.app.router.add_get("/health", self._health)
         self.app.router.add_get("/metrics", self._show_metrics)
         self.app.router.add_get("/static/{name}", self._file)
@@ -141,36 +164,54 @@ class Server:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turn errors into answers in the form of OpenAI's API."""
-        is_post = request.path == TRANSCRIPTIONS
+        connection = connection_of(request)
+        self.connections.set_busy(connection)
         try:
             check_origin(request, self._options.origins)
+            check_host(request, self._options.origins)
+            check_encoding(request)
             answer = await handler(request)
-        except (GoneError, ConnectionError):
-            answer = _error(499, "the client has vanished")
-        except LimitError as error:
-            self._metrics.refused.labels(error.reason).inc()
-            answer = _error(STATUS_OF_LIMIT[error.reason], str(error))
-        except PermissionError as error:
-            self._metrics.refused.labels("permission").inc()
-            answer = _error(HTTPStatus.UNAUTHORIZED, str(error))
-        except (RefusedError, AudioError) as error:
-            answer = _error(HTTPStatus.BAD_REQUEST, str(error))
         except web.HTTPException as error:
             answer = _error(error.status, error.reason)
-        except Exception:
-            log.exception("error: a request failed: %s %s", request.method, request.path)
-            answer = _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request")
+        except Exception as error:
+            answer = self._answer_to(error, request)
+        finally:
+            self.connections.set_idle(connection)
 
         if not answer.prepared and is_allowed(request.headers.get("Origin"), self._options.origins):
             answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
-        if is_post:
+        if request.path in (TRANSCRIPTIONS, TRANSLATIONS):
             self._metrics.transcriptions.labels(str(answer.status)).inc()
 
         return answer
 
+    def _answer_to(self, error: Exception, request: web.Request) -> web.Response:
+        """Return the answer to a request that ended with an error, and count it."""
+        if isinstance(error, (GoneError, ConnectionError)):
+            return _error(499, "the client has vanished")
+        if isinstance(error, LimitError):
+            self._metrics.refused.labels(error.reason).inc()
+            return _error(STATUS_OF_LIMIT[error.reason], str(error))
+
+        kind = next((kind for kind in STATUS_OF_REFUSAL if isinstance(error, kind)), None)
+        if kind is None:
+            log.error(
+                "error: a request failed: %s %s", request.method, request.path, exc_info=error
+            )
+            return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request")
+
+        status, reason = STATUS_OF_REFUSAL[kind]
+        if reason:
+            self._metrics.refused.labels(reason).inc()
+        return _error(status, str(error))
+
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
         check_token(bearer(request), self._options.token)
-        return await self._transcriptions.answer(request)
+        return await self._transcriptions.answer(request, "transcribe")
+
+    async def _translate(self, request: web.Request) -> web.StreamResponse:
+        check_token(bearer(request), self._options.token)
+        return await self._transcriptions.answer(request, "translate")
 
     async def _preflight(self, request: web.Request) -> web.Response:
         """Allow pages of other origins to send the headers that OpenAI's package sends."""
@@ -182,8 +223,18 @@ class Server:
 
     async def _models(self, request: web.Request) -> web.Response:
         check_token(bearer(request), self._options.token)
-        model = {"id": self.name, "object": "model", "created": 0, "owned_by": "wenet_uio"}
-        return web.json_response({"object": "list", "data": [model]})
+        return web.json_response({"object": "list", "data": [self._model_card()]})
+
+    async def _model(self, request: web.Request) -> web.Response:
+        check_token(bearer(request), self._options.token)
+        name = request.match_info["name"]
+        if name != self.name:
+            message = f"the model {name!r:.100} does not exist; this server has {self.name!r}"
+            return _error(HTTPStatus.NOT_FOUND, message)
+        return web.json_response(self._model_card())
+
+    def _model_card(self) -> dict[str, Any]:
+        return {"id": self.name, "object": "model", "created": 0, "owned_by": "wenet_uio"}
 
     async def _health(self, _: web.Request) -> web.Response:
         is_alive = self._engine is not None and self._engine.is_alive()
@@ -192,7 +243,7 @@ class Server:
                 "status": "ok" if is_alive else "failed",
                 "model": self.name,
                 **self._streaming(),
-                "clients": len(self._sessions),
+                "clients": len(self._clients),
                 "limits": asdict(self._options.limits),
                 "needs_token": self._options.token is not None,
             },
@@ -225,27 +276,30 @@ class Server:
     async def _serve_socket(self, request: web.Request) -> web.StreamResponse:
         assert self._engine is not None, "_start comes first"
         token_of_header = bearer(request)
+        connection = connection_of(request)
 
-        def check(start: Start) -> None:
+        def admit(start: Start) -> None:
             check_token(start.token or token_of_header, self._options.token)
-
-        session = Session(self._engine, check, self._live, self._streaming(), self._metrics)
-        if len(self._sessions) >= self._options.limits.max_clients:
-            session.refuse(
-                LimitError(
-                    "max_clients", f"{len(self._sessions)} clients are connected; try again later"
+            if len(self._clients) >= self._options.limits.max_clients:
+                raise LimitError(
+                    "max_clients", f"{len(self._clients)} clients are connected; try again later"
                 )
-            )
-        else:
-            self._sessions.add(session)
 
-        self._metrics.clients.set(len(self._sessions))
+            self._clients.add(session)
+            self._metrics.clients.set(len(self._clients))
+            connection.trust()
+
+        session = Session(self._engine, admit, self._live, self._streaming(), self._metrics)
+        self._sessions.add(session)
+        # Until the client has a place, it holds nothing that others need.
+        connection.distrust()
 
         try:
             return await session.run(request, self._options.limits)
         finally:
             self._sessions.discard(session)
-            self._metrics.clients.set(len(self._sessions))
+            self._clients.discard(session)
+            self._metrics.clients.set(len(self._clients))
 
     def _live(self, start: Start) -> tuple[LiveStream, list[str]]:
         """Open a stream with the options of the server and those of the client.

@@ -14,6 +14,8 @@ MOST_PHRASES = 1000
 MOST_PHRASE_CHARACTERS, MOST_TOTAL_CHARACTERS = 100, 20_000
 """Characters of one hot phrase, and of all phrases of a stream. The time to prepare phrases grows
 faster than their length."""
+MOST_SIGNAL_CHARACTERS = 1 << 18
+"""Characters of a text message; more than MOST_TOTAL_CHARACTERS need in any spelling of JSON."""
 MOST_NBEST = 100
 RATES = 4000, 384_000
 """Lowest and highest sample rate of a stream, in Hz."""
@@ -51,6 +53,11 @@ def signal_of(text: str) -> tuple[str, dict[str, Any]]:
     Raises:
         RefusedError: the message is not JSON, or has another signal.
     """
+    if len(text) > MOST_SIGNAL_CHARACTERS:
+        raise RefusedError(
+            f"a text message may have {MOST_SIGNAL_CHARACTERS} characters, found {len(text)}"
+        )
+
     try:
         message = json.loads(text)
         # A lone surrogate such as \ud800 is valid JSON, but no text.
@@ -167,9 +174,10 @@ def final_result(segment: TranscriptSegment, texts: Sequence[str]) -> dict[str, 
     }
 
 
-def speech_end() -> dict[str, Any]:
+def speech_end(warnings: Sequence[str]) -> dict[str, Any]:
     """Make the last message of a stream."""
-    return {"status": "ok", "type": "speech_end"}
+    our_fields = {"warnings": list(warnings)} if warnings else {}
+    return {"status": "ok", "type": "speech_end", **our_fields}
 
 
 def failed(message: str) -> dict[str, Any]:

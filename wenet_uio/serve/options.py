@@ -20,10 +20,12 @@ class Limits:
     """
 
     max_clients: int = 64
-    """Most WebSockets at once."""
+    """Most WebSockets at once that have sent `start`, with the token if one is needed."""
     max_uploads: int = 8
     """Most recordings that are transcribed or wait at once."""
-    max_message_bytes: int = 1 << 20
+    max_connections: int = 1000
+    """Most connections at once; for one more, the connection that is idle longest is closed."""
+    max_message_bytes: int = 16 << 20
     """Largest message of a WebSocket, in bytes."""
     max_upload_bytes: int = 200 << 20
     """Largest recording, in bytes."""
@@ -31,6 +33,11 @@ class Limits:
     """Longest stream or recording, in seconds of audio."""
     idle_seconds: float = 60.0
     """Seconds without a message before a client that has not sent `end` is disconnected."""
+    head_seconds: float = 10.0
+    """Seconds for the head of the first request of a connection, and for the signal `start` of a
+    WebSocket."""
+    upload_seconds: float = 600.0
+    """Seconds for an upload as a whole."""
     queue_seconds: float = 30.0
     """Seconds of audio of a stream that may wait; the server reads no more messages of this client
     until some is encoded."""
@@ -66,6 +73,8 @@ class ServeOptions:
     """Clients must give it; None: no token is needed."""
     origins: tuple[str, ...] = ()
     """Other origins whose pages may use the server; `*`: all."""
+    allow_tensors: bool = False
+    """Recordings may be arrays of numpy (`.npy`) and tensors of torch."""
 
     def __post_init__(self) -> None:
         if self.stream_batch < 1:

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
+from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
 from wenet_uio.search.live import END, Event, Failed, LiveStream, Partial
 from wenet_uio.serve import messages
+from wenet_uio.serve.connections import Connection, connection_of
 from wenet_uio.serve.engine import Engine, Seat, StreamNews
 from wenet_uio.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.serve.metrics import Metrics
@@ -38,7 +39,7 @@ class Session:
     def __init__(
         self,
         engine: Engine,
-        check: Callable[[Start], None],
+        admit: Callable[[Start], None],
         open_stream: Callable[[Start], tuple[LiveStream, list[str]]],
         ready: dict[str, Any],
         metrics: Metrics,
@@ -47,18 +48,20 @@ class Session:
 
         Args:
             engine: runs the stream.
-            check: raises PermissionError if the client may not start.
+            admit: gives the client a place; raises PermissionError or LimitError if it gets none.
             open_stream: returns a stream and warnings; called in a thread of its own.
             ready: the answer to `start`.
             metrics: counters of the server.
         """
-        self._engine, self._check, self._open_stream = engine, check, open_stream
+        self._engine, self._admit, self._open_stream = engine, admit, open_stream
         self._ready, self._metrics = ready, metrics
         self._seat: Seat | None = None
         self._start = Start()
         self._warnings: list[str] = []
         self._received = self._waiting = 0.0
         """Seconds of audio: all so far, and those that no step has encoded."""
+        self._half = b""
+        """First byte of a sample whose second byte comes with the next message."""
         self._unsent: deque[dict[str, Any]] = deque()
         self._news, self._encoded = asyncio.Event(), asyncio.Event()
         self._ending = False
@@ -72,8 +75,8 @@ class Session:
         """Serve the client until its stream or its connection ends."""
         self._limits = limits
         # Without compression a small message cannot become a large one.
-        socket = web.WebSocketResponse(
-            max_msg_size=limits.max_message_bytes,
+        socket = Socket(
+            max_msg_size=limits.max_message_bytes + 1,  # aiohttp refuses this size
             timeout=CLOSING,
             compress=False,
             writer_limit=UNSENT,
@@ -89,7 +92,7 @@ class Session:
             receiving.cancel()
             # The closing handshake reads from the socket; two readers at once are an error.
             await asyncio.wait((receiving,))
-            await socket.close(code=self._code)
+            await socket.end(self._code, connection_of(request))
         except asyncio.TimeoutError:
             self._metrics.refused.labels("send_seconds").inc()
             if request.transport is not None:
@@ -120,7 +123,8 @@ class Session:
         if self._finished:
             return
 
-        self._code = WSCloseCode.POLICY_VIOLATION
+        is_too_big = isinstance(error, LimitError) and error.reason == "max_message_bytes"
+        self._code = WSCloseCode.MESSAGE_TOO_BIG if is_too_big else WSCloseCode.POLICY_VIOLATION
         if isinstance(error, LimitError):
             self._metrics.refused.labels(error.reason).inc()
         elif not isinstance(error, (RefusedError, PermissionError, ValueError)):
@@ -154,15 +158,9 @@ class Session:
             # Before Python 3.12 a `wait_for` whose message has just come swallows the cancellation
             # that ends this.
             while not self._finished:
-                idle = None if self._ending else self._limits.idle_seconds
-                try:
-                    # Pings do not count as messages, so a client that only pings is idle too.
-                    message = await asyncio.wait_for(socket.receive(), idle)
-                except asyncio.TimeoutError:
-                    # A client that waits for its results is not idle.
-                    if self._ending or self._waiting > 0:
-                        continue
-                    raise LimitError("idle_seconds", f"no message for {idle:g} s") from None
+                message = await self._next_message(socket)
+                if message is None:
+                    continue
 
                 if message.type == WSMsgType.TEXT:
                     await self._take_signal(message.data)
@@ -170,7 +168,7 @@ class Session:
                     self._take_audio(message.data)
                     await self._wait_for_room()
                 else:
-                    self._count_bad_frame(message.data)
+                    self._check_end(message.data)
                     break
         except ConnectionError:
             log.debug("a client vanished")
@@ -179,10 +177,39 @@ class Session:
         finally:
             self._finish()
 
-    def _count_bad_frame(self, error: object) -> None:
-        if isinstance(error, WebSocketError):
-            is_too_big = error.code == WSCloseCode.MESSAGE_TOO_BIG
-            self._metrics.refused.labels("max_message_bytes" if is_too_big else "frame").inc()
+    async def _next_message(self, socket: web.WebSocketResponse) -> WSMessage | None:
+        """Wait for a message; None: there is none yet, and the client is not idle.
+
+        Raises:
+            LimitError: the client is idle.
+        """
+        idle = None if self._ending else self._limits.idle_seconds
+        if self._seat is None:
+            idle = min(self._limits.idle_seconds, self._limits.head_seconds)
+
+        try:
+            # Pings do not count as messages, so a client that only pings is idle too.
+            return await asyncio.wait_for(socket.receive(), idle)
+        except asyncio.TimeoutError:
+            # A client that waits for its results is not idle.
+            if self._ending or self._waiting > 0:
+                return None
+            raise LimitError("idle_seconds", f"no message for {idle:g} s") from None
+
+    def _check_end(self, error: object) -> None:
+        """Look why the messages end.
+
+        Raises:
+            LimitError: a message is too large.
+        """
+        if not isinstance(error, WebSocketError):
+            return
+        if error.code == WSCloseCode.MESSAGE_TOO_BIG:
+            most = self._limits.max_message_bytes
+            raise LimitError(
+                "max_message_bytes", f"a message may have {most} bytes; send the audio in parts"
+            )
+        self._metrics.refused.labels("frame").inc()
 
     async def _take_signal(self, text: str) -> None:
         signal, message = messages.signal_of(text)
@@ -194,7 +221,7 @@ class Session:
             raise RefusedError("a second signal start: connect again for the next stream")
         else:
             start = self._start = messages.start_of(message)
-            self._check(start)
+            self._admit(start)
 
             self._rate = start.sample_rate or self._ready["sample_rate"]
             self._metrics.streams.inc()
@@ -206,13 +233,14 @@ class Session:
     def _take_audio(self, data: bytes) -> None:
         if self._seat is None:
             raise RefusedError("the signal start comes before audio")
-        if self._ending or not data:
+        if self._ending:
             return
 
-        if len(data) % 2:
-            raise RefusedError(
-                f"audio: expected 16-bit samples, found a message of {len(data)} bytes"
-            )
+        data = self._half + data
+        whole = len(data) - len(data) % 2
+        data, self._half = data[:whole], data[whole:]
+        if not data:
+            return
 
         seconds = len(data) / 2 / self._rate
         self._received += seconds
@@ -253,8 +281,7 @@ class Session:
             self._take_event(event)
 
         if news.finished and not self._finished:
-            self._put(messages.speech_end())
-            self._finish()
+            self._end_speech()
 
     def _take_event(self, event: Event) -> None:
         if self._finished:
@@ -273,8 +300,12 @@ class Session:
         if event.texts[0] or event.rule == END or not self._start.continuous_decoding:
             self._put(messages.final_result(event.segment, event.texts))
         if not self._start.continuous_decoding and event.rule != END:
-            self._put(messages.speech_end())
-            self._finish()
+            self._end_speech()
+
+    def _end_speech(self) -> None:
+        half = ["audio: an odd number of bytes; the last byte is left out"] if self._half else []
+        self._put(messages.speech_end(half))
+        self._finish()
 
     def _put(self, message: dict[str, Any]) -> None:
         """Queue a message. A newer partial result replaces one that was not sent yet."""
@@ -292,6 +323,31 @@ class Session:
         self._ending = self._finished = True
         self._news.set()
         self._encoded.set()
+
+
+class Socket(web.WebSocketResponse):
+    """A WebSocket whose client learns why it is closed, also in the middle of a large message."""
+
+    async def close(
+        self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True
+    ) -> bool:
+        """Close the connection; only `end` does this after a message that is too large.
+
+        aiohttp would close it before a reason could be sent.
+        """
+        if code == WSCloseCode.MESSAGE_TOO_BIG:
+            return False
+        return await super().close(code=code, message=message, drain=drain)
+
+    async def end(self, code: int, connection: Connection) -> None:
+        """Send the last frame, and close the connection."""
+        if code in (WSCloseCode.OK, WSCloseCode.GOING_AWAY):
+            await self.close(code=code)
+            return
+
+        # A client that is refused may send much more, or frames that cannot be parsed.
+        await self.send_frame(code.to_bytes(2, "big"), WSMsgType.CLOSE)
+        await connection.linger(CLOSING)
 
 
 async def _ping(socket: web.WebSocketResponse) -> None:

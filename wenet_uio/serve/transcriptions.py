@@ -1,4 +1,4 @@
-"""POST /v1/audio/transcriptions, as OpenAI's API has it."""
+"""POST /v1/audio/transcriptions and /v1/audio/translations, as OpenAI's API has them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp import web
 
 from wenet_uio.api.inputs import Input
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.api.recogniser import SpeechRecogniser
-from wenet_uio.audio.read import audio_info
+from wenet_uio.audio.interruption import interruptible
+from wenet_uio.audio.read import audio_info, is_array
 from wenet_uio.search.context_graph import tokenize_phrases
 from wenet_uio.search.options import SCORED
 from wenet_uio.search.results import Transcript, TranscriptSegment
+from wenet_uio.serve.forms import Upload
 from wenet_uio.serve.messages import (
     MOST_PHRASE_CHARACTERS,
     LimitError,
@@ -30,11 +32,11 @@ from wenet_uio.serve.messages import (
     phrases_of,
 )
 from wenet_uio.serve.metrics import Metrics
-from wenet_uio.serve.options import Limits
+from wenet_uio.serve.options import ServeOptions
+from wenet_uio.serve.transfers import Transfers
 
-FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
-MOST_FIELD_BYTES = 1 << 16
-READ_BYTES = 1 << 16
+GONE_AFTER = 0.5
+"""Seconds between two looks whether the client is still there."""
 
 
 class GoneError(Exception):
@@ -42,116 +44,133 @@ class GoneError(Exception):
 
 
 @dataclass(frozen=True)
-class Upload:
-    """The fields of a request."""
+class Job:
+    """A recording that is to be transcribed."""
 
-    audio: bytes
-    fields: Mapping[str, str]
-
-    @property
-    def response_format(self) -> str:
-        """Format of the answer."""
-        return self.fields.get("response_format", "json")
+    upload: Upload
+    task: str
+    gone: threading.Event = field(default_factory=threading.Event)
+    """Set when nobody waits for the text any more."""
 
     def check(self) -> None:
-        """Check the fields.
+        """Check whether somebody waits for the text.
 
         Raises:
-            RefusedError: there is no such format, or the answer shall come in parts.
+            GoneError: the client has vanished.
         """
-        if self.response_format not in FORMATS:
-            raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
-
-        if self.fields.get("stream", "").lower() in ("true", "1"):
-            raise RefusedError(
-                "stream: not supported here; texts while somebody speaks come over the WebSocket"
-            )
+        if self.gone.is_set():
+            raise GoneError
 
 
 class Transcriptions:
     """Transcribes recordings in a thread of its own, one after the other."""
 
     def __init__(
-        self,
-        recogniser: SpeechRecogniser,
-        options: TranscribeOptions,
-        limits: Limits,
-        metrics: Metrics,
+        self, recogniser: SpeechRecogniser, options: ServeOptions, metrics: Metrics
     ) -> None:
-        self._recogniser, self._options, self._limits, self._metrics = (
-            recogniser,
-            options,
-            limits,
-            metrics,
-        )
+        self._recogniser, self._limits, self._metrics = recogniser, options.limits, metrics
+        self._options = TranscribeOptions(**options.transcribing)
+        self._allow_tensors = options.allow_tensors
+        self._transfers = Transfers(options.limits)
         self._thread = ThreadPoolExecutor(1, "transcriptions")
         self.busy = 0
-        """Recordings in work or waiting."""
+        """Recordings in work or waiting; those that still arrive are not among them."""
 
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request, task: str) -> web.Response:
         """Answer a request.
+
+        Args:
+            task: transcribe or translate.
 
         Raises:
             RefusedError: the request is wrong, or a limit is reached.
             AudioError: the recording cannot be read.
+            GoneError: the client has vanished.
         """
+        tasks = self._recogniser.recogniser.model.prompt_tasks
+        if task == "translate" and task not in tasks:
+            raise RefusedError("this model does not translate; use /v1/audio/transcriptions")
+
+        self._check_room()
+        upload = await self._transfers.receive(request)
+        # Others may have taken the places while this recording arrived.
+        self._check_room()
+        job = Job(upload, task)
+        self._count(1)
+        try:
+            transcript, warnings = await self._done(job, request)
+        finally:
+            job.gone.set()
+            self._count(-1)
+
+        self._metrics.audio.labels("recording").inc(transcript.seconds)
+        return written(transcript, warnings, job, self._recogniser)
+
+    def _check_room(self) -> None:
         if self.busy >= self._limits.max_uploads:
             raise LimitError(
                 "max_uploads", f"{self.busy} recordings are in work or wait; try again later"
             )
 
-        self.busy += 1
+    def _count(self, change: int) -> None:
+        self.busy += change
         self._metrics.uploads.set(self.busy)
-        gone = threading.Event()
 
-        try:
-            upload = await read_upload(
-                request, self._limits.max_upload_bytes, self._limits.idle_seconds
-            )
-            work = asyncio.get_running_loop().run_in_executor(
-                self._thread, self._transcribe, upload, gone
-            )
-            while not (await asyncio.wait((work,), timeout=1.0))[0]:
-                if request.transport is None or request.transport.is_closing():
-                    gone.set()
+    async def _done(self, job: Job, request: web.Request) -> tuple[Transcript, list[str]]:
+        """Transcribe in the thread; return the transcript, and warnings for the client.
 
-            transcript, warnings = await work
-        finally:
-            gone.set()
-            self.busy -= 1
-            self._metrics.uploads.set(self.busy)
+        Raises:
+            GoneError: the client has vanished, and the thread has given up its recording.
+        """
+        work = self._thread.submit(self._transcribe, job)
+        result = asyncio.wrap_future(work)
+        while not (await asyncio.wait((result,), timeout=GONE_AFTER))[0]:
+            if request.transport is None or request.transport.is_closing():
+                job.gone.set()
+                # A recording that still waits for the thread needs no turn.
+                if work.cancel():
+                    raise GoneError
 
-        self._metrics.audio.labels("recording").inc(transcript.seconds)
-        return written(transcript, warnings, upload, self._recogniser)
+        return await result
 
-    def _transcribe(self, upload: Upload, gone: threading.Event) -> tuple[Transcript, list[str]]:
-        options, warnings = self._options_of(upload.fields)
-        recording = Input(upload.audio)
-        info = audio_info(recording.open())
-        if info.num_samples / info.sample_rate > self._limits.max_seconds:
-            raise LimitError(
-                "max_seconds", f"a recording may have {self._limits.max_seconds:g} s of audio"
+    def _transcribe(self, job: Job) -> tuple[Transcript, list[str]]:
+        options, warnings = self._options_of(job.upload.fields, job.task)
+        if is_array(job.upload.audio) and not self._allow_tensors:
+            raise RefusedError(
+                "file: an array or a tensor instead of audio; send wav or flac (--allow_tensors)"
             )
 
+        recording = Input(job.upload.audio)
         segments: list[TranscriptSegment] = []
-        for _, segment in self._recogniser.iterate([recording], options):
-            if isinstance(segment, Exception):
-                raise segment
-            if gone.is_set():
-                raise GoneError
-            segments.append(segment)
+        with interruptible(job.check):
+            info = audio_info(recording.open())
+            if info.num_samples / info.sample_rate > self._limits.max_seconds:
+                raise LimitError(
+                    "max_seconds", f"a recording may have {self._limits.max_seconds:g} s of audio"
+                )
+
+            for _, segment in self._recogniser.iterate([recording], options):
+                if isinstance(segment, Exception):
+                    raise segment
+                job.check()
+                segments.append(segment)
 
         return Transcript(tuple(segments), recording.seconds), warnings
 
-    def _options_of(self, fields: Mapping[str, str]) -> tuple[TranscribeOptions, list[str]]:
-        """Return the options of the server with the language and hot words of a request, and what
-        is said of them.
+    def _options_of(
+        self, fields: Mapping[str, str], task: str
+    ) -> tuple[TranscribeOptions, list[str]]:
+        """Return the options of the server with the task, language and hot words of a request, and
+        what is said of them.
         """
         options = self._with_language(fields.get("language"))
+        if task == "translate":
+            options = replace(options, decoding={**options.decoding, "task": task})
+
         wanted = phrases_of(fields.get("hot_words", ""))
         prompted, long = _prompted(fields.get("prompt", ""))
         if not (wanted or prompted or long):
@@ -204,60 +223,11 @@ def _prompted(prompt: str) -> tuple[tuple[str, ...], int]:
     return phrases_of(short), len(phrases) - len(short)
 
 
-async def read_upload(request: web.Request, most: int, idle: float) -> Upload:
-    """Read a multipart form into memory; nothing is written to a disk.
-
-    Args:
-        most: bytes of the recording.
-        idle: seconds without data after which the client is given up.
-
-    Raises:
-        RefusedError: it is not such a form, has no file, or is too large.
-    """
-    if not request.content_type.startswith("multipart/"):
-        raise RefusedError("expected a multipart form with the field file")
-
-    parts: dict[str, bytes] = {}
-    try:
-        reader = await request.multipart()
-        while (part := await asyncio.wait_for(reader.next(), idle)) is not None:
-            if isinstance(part, MultipartReader):
-                raise RefusedError("the form has a form within")
-            parts[str(part.name)] = await _content(
-                part, most if part.name == "file" else MOST_FIELD_BYTES, idle
-            )
-    except asyncio.TimeoutError:
-        raise LimitError("idle_seconds", f"no data for {idle:g} s") from None
-    except (ValueError, AssertionError) as error:
-        raise RefusedError(f"the form cannot be read: {error}") from None
-
-    audio = parts.pop("file", b"")
-    if not audio:
-        raise RefusedError("file: missing or empty")
-
-    upload = Upload(
-        audio,
-        {name.removesuffix("[]"): text.decode("utf-8", "replace") for name, text in parts.items()},
-    )
-    upload.check()
-    return upload
-
-
-async def _content(part: BodyPartReader, most: int, idle: float) -> bytes:
-    content = bytearray()
-    while chunk := await asyncio.wait_for(part.read_chunk(READ_BYTES), idle):
-        content += chunk
-        if len(content) > most:
-            raise LimitError("max_upload_bytes", f"{part.name}: at most {most} bytes")
-
-    return bytes(content)
-
-
 def written(
-    transcript: Transcript, warnings: list[str], upload: Upload, recogniser: SpeechRecogniser
+    transcript: Transcript, warnings: list[str], job: Job, recogniser: SpeechRecogniser
 ) -> web.Response:
     """Return the answer in the format of the request."""
-    kind = upload.response_format
+    kind = job.upload.response_format
     if kind == "text":
         return web.Response(text=f"{transcript.text}\n")
     if kind == "srt":
@@ -266,10 +236,10 @@ def written(
         return web.Response(text=f"{transcript.to_vtt()}\n", content_type="text/vtt")
 
     content: dict[str, Any] = {"text": transcript.text}
-    requested = upload.fields.get("language", "")
+    requested = job.upload.fields.get("language", "")
     if kind == "verbose_json":
         content = {
-            "task": "transcribe",
+            "task": job.task,
             "language": next(
                 (segment.language for segment in transcript.segments if segment.language), requested
             ),

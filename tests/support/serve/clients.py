@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import numpy as np
 from aiohttp import web
 
 from wenet_uio.serve.app import Server
-from wenet_uio.serve.listen import url_of
+from wenet_uio.serve.listen import listen, url_of
 
 PATIENCE = 60
 """Seconds within which a server starts, and ends."""
@@ -35,7 +36,11 @@ class Served:
 
 @contextmanager
 def served(
-    recogniser: Any, options: Any, name: str = "model", send_buffer: int = 1 << 18
+    recogniser: Any,
+    options: Any,
+    name: str = "model",
+    send_buffer: int = 1 << 18,
+    context: ssl.SSLContext | None = None,
 ) -> Iterator[Served]:
     """Serve a model on a free port of the loopback address.
 
@@ -46,19 +51,22 @@ def served(
     thread.start()
     server = Server(recogniser, name, options)
 
-    async def start() -> web.AppRunner:
-        runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=1.0)
+    async def start() -> tuple[web.AppRunner, asyncio.Server]:
+        runner = web.AppRunner(server.app, shutdown_timeout=1.0)
         await runner.setup()
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        await web.SockSite(runner, listening).start()
-        return runner
+        accepting = socket.create_server(("127.0.0.1", 0))
+        accepting.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        return runner, await listen(server, runner, context, sock=accepting)
 
-    runner = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE)
+    async def end() -> None:
+        listening.close()
+        await runner.cleanup()
+
+    runner, listening = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE)
     try:
-        yield Served(url_of(runner, False), server)
+        yield Served(url_of(listening, context is not None), server)
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(end(), loop).result(PATIENCE)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(PATIENCE)
         loop.close()

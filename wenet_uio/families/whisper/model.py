@@ -72,6 +72,11 @@ class Whisper(ASRModel):
         """See ASRModel.prompt_languages."""
         return self.tokens.languages
 
+    @property
+    def prompt_tasks(self) -> tuple[str, ...]:
+        """See ASRModel.prompt_tasks."""
+        return self.tokens.tasks
+
     def _language_of(self, text: str) -> str:
         """Return the language that `language_of` finds."""
         language = language_of(text, self.languages)

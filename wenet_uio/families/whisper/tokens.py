@@ -162,6 +162,11 @@ class WhisperTokens:
         return LANGUAGES[: self.num_languages] if self.multilingual else ("en",)
 
     @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks that the model knows."""
+        return TASKS if self.multilingual else TASKS[:1]
+
+    @property
     def language_ids(self) -> range:
         """Ids of the languages, in the order of `languages`."""
         first = self.ids["sot"] + 1
@@ -181,7 +186,7 @@ class WhisperTokens:
         end = () if timestamps else (self.ids["no_timestamps"],)
         if language not in self.languages:
             raise ValueError(f"language {language!r}: this model knows {', '.join(self.languages)}")
-        if task not in (TASKS if self.multilingual else TASKS[:1]):
+        if task not in self.tasks:
             known = ", ".join(TASKS) if self.multilingual else "transcribe (English only)"
             raise ValueError(f"task {task!r}: this model knows {known}")
         if not self.multilingual:

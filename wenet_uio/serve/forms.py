@@ -1,0 +1,186 @@
+"""Read a form with a recording into memory, within limits; nothing is written to a disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from aiohttp import BodyPartReader, MultipartReader, web
+
+from wenet_uio.serve.messages import LimitError, RefusedError
+from wenet_uio.serve.options import Limits
+
+FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
+LISTS = ("hot_words",)
+"""Fields that may come several times; each adds a line."""
+FIELDS = ("file", "model", "language", "prompt", "response_format", "stream", *LISTS)
+"""Fields that mean something here. Others are ignored."""
+MOST_FIELD_BYTES = 1 << 18
+"""Bytes of all fields but `file` together, with their names."""
+MOST_PARTS = 1200
+"""Parts of a form: a part for each hot word, and some for other fields."""
+READ_BYTES = 1 << 16
+PLAIN_ENCODINGS = ("", "identity", "binary", "7bit", "8bit")
+
+
+class EncodingError(Exception):
+    """A body is compressed, or encoded in another way."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The fields of a request."""
+
+    audio: bytes
+    fields: Mapping[str, str]
+
+    @property
+    def response_format(self) -> str:
+        """Format of the answer."""
+        return self.fields.get("response_format", "json")
+
+    def check(self) -> None:
+        """Check the fields.
+
+        Raises:
+            RefusedError: there is no such format, or the answer shall come in parts.
+        """
+        if self.response_format not in FORMATS:
+            raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
+
+        if self.fields.get("stream", "").lower() in ("true", "1"):
+            raise RefusedError(
+                "stream: not supported here; texts while somebody speaks come over the WebSocket"
+            )
+
+
+def check_encoding(request: web.Request) -> None:
+    """Refuse a compressed body, which could become a thousand times larger.
+
+    Raises:
+        EncodingError: the body is encoded.
+    """
+    encoding = request.headers.get("Content-Encoding", "")
+    if encoding.strip().lower() not in PLAIN_ENCODINGS:
+        raise EncodingError(
+            f"Content-Encoding {encoding!r:.40}: send the body as it is; flac or opus make audio "
+            "smaller"
+        )
+
+
+async def read_upload(request: web.Request, limits: Limits, take: Callable[[int], None]) -> Upload:
+    """Read a multipart form into memory.
+
+    Args:
+        take: called with the number of bytes before they are kept; it may raise LimitError.
+
+    Raises:
+        RefusedError: it is not such a form, has no file, or has a field twice.
+        LimitError: it is too large, or the client sends nothing for `idle_seconds`.
+    """
+    if not request.content_type.startswith("multipart/"):
+        raise RefusedError("expected a multipart form with the field file")
+
+    form = _Form(limits, take)
+    try:
+        reader = await request.multipart()
+        while (part := await asyncio.wait_for(reader.next(), limits.idle_seconds)) is not None:
+            await form.add(part)
+    except asyncio.TimeoutError:
+        raise LimitError("idle_seconds", f"no data for {limits.idle_seconds:g} s") from None
+    except (ValueError, AssertionError, web.RequestPayloadError) as error:
+        raise RefusedError(f"the form cannot be read: {error}") from None
+
+    upload = form.upload()
+    upload.check()
+    return upload
+
+
+class _Form:
+    """The parts of a form that have arrived."""
+
+    def __init__(self, limits: Limits, take: Callable[[int], None]) -> None:
+        self._limits, self._take = limits, take
+        self._parts = 0
+        self._room = MOST_FIELD_BYTES
+        """Bytes that all further fields may have."""
+        self._audio: bytes | None = None
+        self._fields: dict[str, str] = {}
+
+    async def add(self, part: BodyPartReader | MultipartReader) -> None:
+        """Read a part.
+
+        Raises:
+            RefusedError: the part has no name, is a form itself, is encoded, or comes again.
+            LimitError: there are too many parts, or the part is too large.
+        """
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise LimitError("max_upload_bytes", f"a form may have {MOST_PARTS} parts")
+        if isinstance(part, MultipartReader):
+            raise RefusedError("the form has a form within")
+        if not part.name:
+            raise RefusedError("a part of the form has no name")
+
+        _check_part_encoding(part)
+        name = part.name.removesuffix("[]")
+        if name == "file":
+            if self._audio is not None:
+                raise RefusedError("file: found twice; send one recording a request")
+            self._audio = await self._content(part, self._limits.max_upload_bytes)
+            return
+
+        self._room -= len(part.name)
+        text = await self._content(part, self._room)
+        self._room -= len(text)
+        self._set(name, text.decode("utf-8", "replace"), is_list=part.name.endswith("[]"))
+
+    def upload(self) -> Upload:
+        """Return all parts.
+
+        Raises:
+            RefusedError: there is no recording.
+        """
+        if not self._audio:
+            raise RefusedError("file: missing or empty")
+        return Upload(self._audio, self._fields)
+
+    def _set(self, name: str, text: str, *, is_list: bool) -> None:
+        """Keep the text of a field, or add it to that of a list.
+
+        Raises:
+            RefusedError: the field is no list, and is there already.
+        """
+        if name in self._fields and name in LISTS:
+            text = f"{self._fields[name]}\n{text}"
+        elif name in self._fields and (name in FIELDS or not is_list):
+            raise RefusedError(f"{name:.40}: found twice; send it once")
+
+        self._fields[name] = text
+
+    async def _content(self, part: BodyPartReader, most: int) -> bytes:
+        content = bytearray()
+        while chunk := await asyncio.wait_for(
+            part.read_chunk(READ_BYTES), self._limits.idle_seconds
+        ):
+            if len(content) + len(chunk) > most:
+                raise LimitError("max_upload_bytes", _too_large(part, most))
+
+            self._take(len(chunk))
+            content += chunk
+
+        return bytes(content)
+
+
+def _too_large(part: BodyPartReader, most: int) -> str:
+    if part.name == "file":
+        return f"file: at most {most} bytes"
+    return f"{part.name:.40}: all fields may have {MOST_FIELD_BYTES} bytes"
+
+
+def _check_part_encoding(part: BodyPartReader) -> None:
+    for header in ("Content-Encoding", "Content-Transfer-Encoding"):
+        encoding = part.headers.get(header, "")
+        if encoding.strip().lower() not in PLAIN_ENCODINGS:
+            raise RefusedError(f"{part.name:.40}: {header} {encoding!r:.40}; send it as it is")
