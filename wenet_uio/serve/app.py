@@ -138,16 +138,16 @@ class Server:
             session.stop()
 
         while (
-            self._sessions or self._transcriptions.busy
+            self._sessions or self._transcriptions.unanswered
         ) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)
 
-        if self._sessions or self._transcriptions.busy:
+        if self._sessions or self._transcriptions.unanswered:
             log.warning(
                 "warning: %d clients and %d recordings were not finished within %g s "
                 "(--grace_seconds)",
                 len(self._sessions),
-                self._transcriptions.busy,
+                self._transcriptions.unanswered,
                 self._options.limits.grace_seconds,
             )
 

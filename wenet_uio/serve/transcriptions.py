@@ -76,6 +76,11 @@ class Transcriptions:
         self.busy = 0
         """Recordings in work or waiting; those that still arrive are not among them."""
 
+    @property
+    def unanswered(self) -> int:
+        """Recordings in work, waiting, or arriving."""
+        return self.busy + self._transfers.count
+
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)

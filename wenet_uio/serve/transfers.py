@@ -48,6 +48,11 @@ class Transfers:
         """Bytes that may still arrive."""
         self._open: set[_Transfer] = set()
 
+    @property
+    def count(self) -> int:
+        """Uploads that arrive."""
+        return len(self._open)
+
     async def receive(self, request: web.Request) -> Upload:
         """Read the upload of a request.
 
