@@ -153,9 +153,11 @@ def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields,
     key, fields, twice = "", {}, ""
     stems = _audio_keys(members) if way == "audio" else frozenset()
     for member in members:
-        member_key, field = (
-            _split_by_audio(member.name, stems) if way == "audio" else split_name(member.name, way)
-        )
+        if way == "audio":
+            member_key, field = _split_by_audio(member.name, stems)
+        else:
+            member_key, field = split_name(member.name, way)
+
         if member_key != key and fields:
             yield key, fields, twice
             fields, twice = {}, ""
@@ -209,20 +211,22 @@ def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
     ends at `end`.
     """
     prefix, size, header = f"{key}.".encode(), end - start, start - BLOCK
-    # Most headers need no parsing, which saves time for every member that is read.
+
+    # Most headers need no parsing, which saves time for every member that is read: no extended
+    # header before them (type at byte 156), and no prefix of the name (byte 345).
     if (
         header >= 2 * BLOCK
         and data[header - 2 * BLOCK + 156] not in EXTENDED
         and not data[header + 345]
     ):
         name = bytes(data[header : header + 100]).partition(b"\0")[0]
-        is_own = (
+        is_of_key = (
             name.startswith(prefix)
             and len(name) < 100
             and b"." not in name[len(prefix) :]
             and b"/" not in name[len(prefix) :]
         )
-        if is_own and data[header + 124 : header + 135] == b"%011o" % size:
+        if is_of_key and data[header + 124 : header + 135] == b"%011o" % size:
             return True
 
     name, stated = member_before(data[max(0, start - LOOK_BACK) : start])
@@ -246,12 +250,12 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
     """Raise ListError if audio or text is missing, or a JSON member is not JSON."""
     audio = _audio_field(fields, layout)
     extra = _extra(fields, audio, read)
-    text, member = _text(fields, extra, layout, read)
-    rates = (
-        {extra[name] for name in RATES if isinstance(extra.get(name), int)}
-        if _is_array(audio)
-        else set()
-    )
+    text, text_member = _text(fields, extra, layout, read)
+
+    # An array does not say its rate itself; its sample may.
+    rates = set()
+    if _is_array(audio):
+        rates = {extra[name] for name in RATES if isinstance(extra.get(name), int)}
     if rates - {RATE} and not _are_features(read(fields[audio])):
         raise ListError(
             f"{audio} is an array at {max(rates)} Hz; arrays are read at {RATE} Hz: store it as "
@@ -262,12 +266,14 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
         raise ListError(f"no text among its members: {', '.join(fields)}")
 
     extra = _renamed(extra, layout.rename)
-    return FoundSample(
-        RawLine(one_word(key), fields[audio].name, text, extra=extra), fields[audio], member
-    )
+    line = RawLine(one_word(key), fields[audio].name, text, extra=extra)
+    return FoundSample(line, fields[audio], text_member)
 
 
 def _renamed(extra: dict[str, Any], rename: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return other fields under new names; `rename` has (new name, old names separated by `;`), of
+    which the first that the sample has counts.
+    """
     old_of = {
         new: next((name for name in old.split(";") if name in extra), None) for new, old in rename
     }
@@ -342,9 +348,10 @@ def _extra(fields: Fields, audio: str, read: ReadMember) -> dict[str, Any]:
     several = sum(_suffix(field) == "json" for field in fields) > 1
     for field, member in fields.items():
         if _suffix(field) == "json":
+            # The values of `json` are fields themselves; those of `a.json` beside it are one field.
             values = _parsed(field, member, read)
-            own_name = not isinstance(values, dict) or (several and field != "json")
-            extra |= {field: values} if own_name else values
+            is_one_field = not isinstance(values, dict) or (several and field != "json")
+            extra |= {field: values} if is_one_field else values
         elif field != audio and not is_audio(field) and member.size <= EXTRA_BYTES:
             try:
                 extra[field] = _decoded(member, read)
