@@ -16,6 +16,6 @@ def test_the_examples_of_the_readme_run_from_the_first_to_the_last(model, capsys
     names = {}
     for example in examples:
         exec(compile(example, str(README), "exec"), names)
-    assert Path("talk.srt").read_text().startswith("1\n00:00:01,")
+    assert Path("talk.srt").read_text().startswith("1\n00:00:0")
     assert Path("talk.vtt").read_text().startswith("WEBVTT")
     assert capsys.readouterr().out

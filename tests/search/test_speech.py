@@ -10,6 +10,12 @@ from wenet_uio.search.speech import Segment, measure_levels, speech_segments, wi
 RATE = 8000
 
 
+@pytest.fixture(autouse=True)
+def hardly_a_margin(monkeypatch):
+    """Segments that end where the speech ends."""
+    monkeypatch.setattr(speech, "MARGIN", 0.01)
+
+
 def recording(path, stretches, noise=0.0005):
     """Write a sequence of tones (seconds, level) with noise."""
     random = np.random.default_rng(0)

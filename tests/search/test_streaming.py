@@ -12,7 +12,7 @@ from wenet_uio.search.live import LiveOptions
 from wenet_uio.search.recogniser import load_recogniser
 from wenet_uio.search.stream_audio import NEVER_MORE
 from wenet_uio.search.streaming import Stream, obstacle_of, start_live
-from wenet_uio.search.transcription import Transcriber
+from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.search.window_stream import WindowStream
 
@@ -23,8 +23,9 @@ SEARCH = Search(
 
 
 def live_of(recogniser, rate=RATE, search=SEARCH):
-    options = LiveOptions(rate)
-    return start_live(Transcriber(recogniser, search), recogniser, search, options, (2.0, 0.5))
+    options = LiveOptions(rate, holds_quiet=False, second_pass=False)
+    cutting = Cutting(window=2.0, overlap=0.5)
+    return start_live(Transcriber(recogniser, search), recogniser, search, options, cutting)
 
 
 def stream_of(recogniser, rate=RATE, search=SEARCH):

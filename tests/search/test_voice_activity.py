@@ -9,7 +9,7 @@ import torch
 
 from tests.support.search.noisy_speech import noise, overlaps, spread
 from wenet_uio.search import voice_activity
-from wenet_uio.search.speech import find_speech
+from wenet_uio.search.speech import MARGIN, find_speech
 from wenet_uio.search.transcription import Cutting
 from wenet_uio.search.voice_activity import (
     PIECE,
@@ -26,8 +26,10 @@ PAUSE = 0.4
 
 
 def found(tmp_path, samples, rate, detector):
+    """The segments in which somebody speaks rather than not."""
     soundfile.write(tmp_path / "a.wav", samples.clip(-1, 1), rate)
-    return find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector=detector)
+    speech = find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector=detector)
+    return [segment for segment, no_speech in speech if no_speech < 0.5]
 
 
 def digits(corpora, speakers=("jackson", "george"), pause=24.5):
@@ -53,9 +55,8 @@ def test_sparse_words_in_steady_noise_are_found_and_the_noise_is_not(
     segments = found(tmp_path, samples + noise(len(samples), level), rate, detector)
     assert len(segments) == 10
     assert min(overlaps(segments, times)) > 0.4  # at -48 dB soft ends are below the noise
-    assert sum(end - start for start, end in segments) < 1.5 * sum(
-        end - start for start, end in times
-    )
+    spoken = sum(end - start for start, end in times)
+    assert sum(end - start - 2 * MARGIN for start, end in segments) < 1.5 * spoken
 
 
 @BOTH
@@ -145,6 +146,30 @@ def test_without_the_package_silero_is_refused_with_the_command_to_install_it(
         ModuleNotFoundError, match="silero-vad is not installed: pip install silero-vad"
     ):
         found(tmp_path, bursts(), RATE, "silero")
+
+
+@BOTH
+def test_a_recording_without_a_frame_that_passes_is_all_speech_unless_it_has_no_sound(
+    tmp_path, detector
+):
+    for samples in (noise(8000 * 10, -48), noise(400, -20), 1e-3 * np.ones(80)):
+        soundfile.write(tmp_path / "a.wav", samples, 8000)
+        ((segment, no_speech),) = find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector=detector)
+        assert segment == pytest.approx((0, len(samples) / 8000))
+        assert no_speech > 0.5
+    soundfile.write(tmp_path / "a.wav", np.zeros(8000), 8000)
+    assert find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector=detector) == []
+
+
+@BOTH
+def test_a_recording_that_is_short_enough_is_not_cut_but_trimmed(corpora, tmp_path, detector):
+    samples, times, rate = digits(corpora, pause=2.0)
+    soundfile.write(tmp_path / "a.wav", samples + noise(len(samples), -60), rate)
+    path, seconds = str(tmp_path / "a.wav"), len(samples) / rate
+    ((segment, _),) = find_speech(path, 0, PAUSE, detector=detector, uncut=seconds + 1)
+    assert segment.start == pytest.approx(times[0][0], abs=0.35)
+    assert segment.end == pytest.approx(times[-1][1], abs=0.35)
+    assert len(find_speech(path, 0, PAUSE, detector=detector, uncut=seconds - 1)) == 10
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,10 @@
-"""Real utterances and a trained model: the server's texts are those of recognize.py and
-transcribe.py.
-"""
+"""Real utterances and a trained model: the server's texts are those of transcribe.py."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import openai
@@ -17,7 +14,7 @@ import soundfile
 import wenet_uio
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.trained_digits import RATE, WORDS, speech
-from wenet_uio.bin import recognize, transcribe
+from wenet_uio.bin import transcribe
 from wenet_uio.serve.options import ServeOptions
 
 UTTERANCES = 36
@@ -28,7 +25,7 @@ MODE = "attention_rescoring"
 
 @pytest.fixture(scope="module")
 def utterances(corpora, tmp_path_factory):
-    """{path: what was said}: one to five digits each, and a list of them."""
+    """{path: what was said}: one to five digits each."""
     folder = tmp_path_factory.mktemp("utterances")
     random = np.random.default_rng(7)
     said = {}
@@ -40,33 +37,18 @@ def utterances(corpora, tmp_path_factory):
         path = folder / f"u{number:02d}.wav"
         soundfile.write(path, samples, RATE, subtype="PCM_16")
         said[path] = " ".join(WORDS[digit] for digit in digits)
-    lines = [{"key": path.stem, "wav": str(path), "txt": text} for path, text in said.items()]
-    (folder / "data.list").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return said
 
 
 @pytest.fixture(scope="module")
-def home(trained):
-    with served(wenet_uio.load_model(trained, device="cpu"), ServeOptions(endpoints={})) as running:
+def recogniser(trained):
+    return wenet_uio.load_model(trained, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def home(recogniser):
+    with served(recogniser, ServeOptions(endpoints={})) as running:
         yield running
-
-
-def recognized(monkeypatch, model, data_list, result_dir):
-    """{key: text} of recognize.py, chunk by chunk."""
-    files = [
-        "--config",
-        model / "train.yaml",
-        "--checkpoint",
-        model / "final.pt",
-        "--test_data",
-        data_list,
-    ]
-    chunks = ["--simulate_streaming", "--decoding_chunk_size", 16]
-    arguments = [*files, *chunks, "--modes", MODE, "--result_dir", result_dir, "--device", "cpu"]
-    monkeypatch.setattr(sys, "argv", ["recognize.py", *map(str, arguments)])
-    recognize.main()
-    lines = Path(result_dir, MODE, "text").read_text(encoding="utf-8").splitlines()
-    return {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
 
 
 def streamed(url, paths):
@@ -83,11 +65,9 @@ def streamed(url, paths):
     }
 
 
-def test_texts_of_many_streams_at_once_are_those_of_recognize_with_the_same_chunks(
-    home, trained, utterances, monkeypatch, tmp_path
-):
-    data_list = next(iter(utterances)).with_name("data.list")
-    expected = recognized(monkeypatch, trained, data_list, tmp_path)
+def test_texts_of_many_streams_at_once_are_those_of_recordings(home, recogniser, utterances):
+    texts = [result.text for result in recogniser.transcribe(list(utterances), mode=MODE)]
+    expected = dict(zip([path.stem for path in utterances], texts, strict=True))
     assert streamed(home.socket_url, list(utterances)) == expected
     # The model has heard eight utterances and is often wrong, but it hears words in most of the
     # others.

@@ -184,6 +184,8 @@ class SpeechRecogniser:
         endpoints: Mapping[str, EndpointRule] = WENET_RULES,
         partial_mode: str = LiveOptions.partial_mode,
         nbest: int = 1,
+        holds_quiet: bool = True,
+        second_pass: bool = True,
         **options: Any,
     ) -> LiveStream:
         """Start a stream of utterances: `push(samples)`, `advance([stream, ...])`, `take()`; see
@@ -200,6 +202,7 @@ class SpeechRecogniser:
                 grows with its length.
             partial_mode: ctc_greedy_search or ctc_prefix_beam_search.
             nbest: most texts of an utterance; ctc_greedy_search and windows have one.
+            holds_quiet, second_pass: see LiveOptions.
             options: fields of TranscribeOptions: mode, beam_size, hot words, language model,
                 window, overlap, device.
 
@@ -209,7 +212,7 @@ class SpeechRecogniser:
         if self._exported:
             raise ValueError(f"stream: {self.obstacle}")
 
-        chosen = TranscribeOptions(**options)
+        chosen = replace(TranscribeOptions(**options), channel=0, one_pass=False)
         size = (
             fitting_chunk(self.recogniser.model.encoder.traits, USUAL_CHUNK)
             if chunk_size is None
@@ -218,19 +221,17 @@ class SpeechRecogniser:
         rate = self.sample_rate if sample_rate is None else sample_rate
         cutting = self._cut(chosen)
         search = self._search(chosen)
+        search = search._replace(options=replace(search.options, nbest=nbest))
         chunks = replace(
-            search.options,
-            decoding_chunk_size=size,
-            num_decoding_left_chunks=left_chunks,
-            nbest=nbest,
+            search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks
         )
 
         return start_live(
             self._transcriber(chosen, search),
             self.recogniser,
             search._replace(options=chunks),
-            LiveOptions(rate, endpoints, partial_mode),
-            (cutting.window, cutting.overlap),
+            LiveOptions(rate, endpoints, partial_mode, holds_quiet, second_pass),
+            cutting,
         )
 
     def _cut(self, options: TranscribeOptions) -> Cutting:

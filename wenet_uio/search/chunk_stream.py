@@ -20,7 +20,7 @@ from wenet_uio.search.options import SCORED
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import Segment
 from wenet_uio.search.stream_features import StreamFeatures
-from wenet_uio.search.transcription import Transcriber
+from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import NBest
 
 
@@ -31,32 +31,41 @@ class ChunkStream(LiveStream):
     """
 
     def __init__(
-        self, transcriber: Transcriber, recogniser: Recogniser, search: Search, options: LiveOptions
+        self,
+        transcriber: Transcriber,
+        recogniser: Recogniser,
+        search: Search,
+        options: LiveOptions,
+        cutting: Cutting,
     ) -> None:
         """Start the first utterance.
 
         Args:
-            transcriber: computes features and words.
-            search: of the final texts; its options have the size of the chunks and the number of
-                left chunks.
+            transcriber: computes features and words, and runs the second pass.
+            search: of the stream; its options have the size of the chunks and the number of left
+                chunks.
+            cutting: of the second pass.
 
         Raises:
             ValueError: the size of the chunks is not above 0.
         """
-        conf = recogniser.config.dataset_conf
-        super().__init__(transcriber, conf.resample_conf.resample_rate, options)
-        self._features = StreamFeatures(conf, transcriber.features)
+        self._conf = conf = recogniser.config.dataset_conf
         self._model, self._search = recogniser.model, search
         static_chunk_size = self._model.encoder.traits.static_chunk_size
+        super().__init__(
+            transcriber,
+            conf.resample_conf.resample_rate,
+            options,
+            cutting,
+            has_full_context=not static_chunk_size,
+        )
         chunk_size = static_chunk_size or search.options.decoding_chunk_size
         if chunk_size < 1:
             raise ValueError(
                 f"decoding_chunk_size {chunk_size}: a stream needs 1 or more encoder frames"
             )
 
-        self._encoder = ChunkEncoder(
-            self._model.encoder, chunk_size, search.options.num_decoding_left_chunks
-        )
+        self._chunk_size = chunk_size
         self._device = self._model.device
         self._partial_beam = options.partial_mode in SCORED
         self._has_beam = self._partial_beam or search.modes[0] in SCORED
@@ -64,13 +73,14 @@ class ChunkStream(LiveStream):
         odds = BLANK_THRESHOLD / (1 - BLANK_THRESHOLD) * math.exp(-search.options.blank_penalty)
         self._silent_above = odds / (1 + odds)
         self._endpointer = Endpointer(transcriber.clock.step, options.endpoints)
-        self._begin = 0
-        """Encoder frames before the utterance."""
         self._start_utterance()
 
     def _start_utterance(self) -> None:
-        """Forget the last utterance: caches, frames, labels and hypotheses."""
-        self._encoder.restart()
+        """Forget the last utterance: features, caches, frames, labels and hypotheses."""
+        self._features = StreamFeatures(self._conf, self._transcriber.features)
+        self._encoder = ChunkEncoder(
+            self._model.encoder, self._chunk_size, self._search.options.num_decoding_left_chunks
+        )
         self._frames = 0
         """Encoder frames of the utterance."""
         self._encoded: list[torch.Tensor] = []
@@ -102,7 +112,7 @@ class ChunkStream(LiveStream):
 
     @property
     def _recognised(self) -> float:
-        return (self._begin + self._frames) * self._transcriber.clock.step
+        return self._begin / self._rate + self._frames * self._transcriber.clock.step
 
     @staticmethod
     def step(streams: Sequence[ChunkStream]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -126,8 +136,11 @@ class ChunkStream(LiveStream):
     def _absorb(self) -> None:
         """Compute the features that the next chunk needs from the queued samples."""
         while self._encoder.missing:
-            samples = self._audio.take(self._wanted)
+            samples = self._take(self._wanted)
             if samples is None:
+                return
+            if self._is_quiet:
+                self._count_quiet()
                 return
 
             feats = self._features.accept(samples)
@@ -136,6 +149,12 @@ class ChunkStream(LiveStream):
             if self._audio.empty:
                 self._encoder.end()
 
+    def _count_quiet(self) -> None:
+        """Apply the rules to the quiet that was held back."""
+        frames = self._new_quiet_frames(self._transcriber.clock.step)
+        if frames:
+            self._rule = self._endpointer.accept(np.ones(frames, bool), has_words=False) or ""
+
     def _take_chunk(self, encoded: torch.Tensor, labels: list[int], silent: np.ndarray) -> None:
         """Take the encoder frames of a chunk (1, T', D).
 
@@ -143,6 +162,13 @@ class ChunkStream(LiveStream):
             labels: best label of each frame.
             silent: (T',) whether each frame is silent.
         """
+        if self._gate is not None:
+            # A model may hear words in quiet that it was not trained with.
+            clock = self._transcriber.clock
+            times = [clock.middle(self._frames + frame) for frame in range(len(labels))]
+            last_speech = (self._gate.last_speech - self._begin) / self._rate
+            silent = silent | (np.array(times) > last_speech)
+
         self._encoded.append(encoded)
         self._frames += len(labels)
         for label in labels:
@@ -165,21 +191,24 @@ class ChunkStream(LiveStream):
             self._show([self._transcriber.tokenizer.detokenize(self._units)])
 
     def _finish_utterance(self) -> None:
-        """Search the whole utterance, and begin the next one."""
+        """Recognise the whole utterance, and begin the next one."""
         clock, rule = self._transcriber.clock, self._rule
-        start = clock.edge(self._begin) if self._begin else 0.0
-        end = self._audio.seconds if rule == END else clock.edge(self._begin + self._frames)
+        start = self._begin / self._rate
+        end = self._audio.seconds if rule == END else start + clock.edge(self._frames)
+        count = self._heard if rule == END else round(self._frames * clock.step * self._rate)
         tokens, texts = [], []
 
-        if self._frames:
+        if self._cutting is None and self._frames:
             nbest = self._decode()
-            frames = Segment(self._begin * clock.step, end)
-            tokens = self._transcriber.tokens(nbest[0], frames)
+            tokens = self._transcriber.tokens(nbest[0], Segment(start, end))
             texts = self._texts(nbest)
 
-        self._begin += self._frames
+        speech, speech_start = self._end_speech(count)
+        if self._cutting is not None and count:
+            tokens, texts = self._recognise_again(speech, speech_start, self._cutting)
+
         self._start_utterance()
-        self._conclude(Segment(start, end), tokens, texts, rule)
+        self._conclude(end, tokens, texts, rule)
 
     def _decode(self) -> NBest:
         """Search the encoder frames of the utterance; prefix beam search has run already."""

@@ -9,21 +9,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
 
+from wenet_uio.audio.decoders import INT16_SCALE, Samples
 from wenet_uio.search.endpoint import EndpointRule
-from wenet_uio.search.passages import Passage, Token
+from wenet_uio.search.passages import Passage, Token, later
 from wenet_uio.search.results import TranscriptSegment
 from wenet_uio.search.speech import Segment
+from wenet_uio.search.speech_gate import SpeechGate
 from wenet_uio.search.stream_audio import NEVER_MORE, StreamAudio
-from wenet_uio.search.transcription import Transcriber
+from wenet_uio.search.transcription import Cutting, Recognised, Transcriber
 
 PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
+KEPT = 10.0
+"""Seconds of quiet before an utterance that the second pass gets, so that it finds the noise floor
+that `transcribe` would find."""
 END = "end"
 """Rule of the utterance that ends with the stream."""
 
@@ -74,6 +79,11 @@ class LiveOptions:
     grows with its length."""
     partial_mode: str = PARTIAL_MODES[0]
     """Search of the partial texts of models that encode chunk by chunk."""
+    holds_quiet: bool = True
+    """Whether the quiet before somebody speaks is held back from the model; see SpeechGate."""
+    second_pass: bool = True
+    """Whether the final text is that of `transcribe` for the audio of the utterance, if the model
+    can use the full context; else it is that of the stream."""
 
     def __post_init__(self) -> None:
         if self.partial_mode not in PARTIAL_MODES:
@@ -89,10 +99,39 @@ class LiveStream(ABC):
     `advance`.
     """
 
-    def __init__(self, transcriber: Transcriber, rate: int, options: LiveOptions) -> None:
-        """Begin a stream for a model with the sample rate `rate`, in Hz."""
+    def __init__(
+        self,
+        transcriber: Transcriber,
+        rate: int,
+        options: LiveOptions,
+        cutting: Cutting,
+        *,
+        has_full_context: bool,
+    ) -> None:
+        """Begin a stream.
+
+        Args:
+            transcriber: computes features and words; its search is that of the second pass.
+            rate: of the model, in Hz.
+            cutting: where the second pass cuts utterances.
+            has_full_context: whether the model can use the full context of an utterance.
+        """
         self._transcriber, self._audio = transcriber, StreamAudio(options.sample_rate, rate)
+        self._rate = rate
         self._rules = options.endpoints
+        self._gate = SpeechGate(rate) if options.holds_quiet else None
+        self._cutting = cutting if options.second_pass and has_full_context else None
+        """None: there is no second pass."""
+        self._kept: deque[torch.Tensor] = deque()
+        """Samples for the second pass, up to `_position`."""
+        self._heard = 0
+        """Samples of the utterance that the model heard."""
+        self._position = 0
+        """Samples of the stream that were taken."""
+        self._quiet_frames = 0
+        """Frames of the stream that were held back."""
+        self._last_end = 0.0
+        """Seconds; end of the utterance before."""
         self._events: deque[Event] = deque()
         self._shown = ("",)
         """The texts of the last Partial."""
@@ -143,6 +182,98 @@ class LiveStream(ABC):
             self._events.append(Failed(error))
             self.finished = True
 
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether nobody has spoken yet in this utterance."""
+        return self._gate is not None and not self._gate.is_open
+
+    @property
+    def _begin(self) -> int:
+        """Sample of the stream with which the audio of the utterance begins."""
+        if self._gate is not None and not self._gate.is_open:
+            return self._gate.passed
+        return self._position - self._heard
+
+    def _take(self, least: int) -> torch.Tensor | None:
+        """Take at least `least` queued samples; return those that the model hears.
+
+        Returns:
+            None if fewer are queued; no samples as long as it is quiet.
+        """
+        samples = self._audio.take(least)
+        if samples is None:
+            return None
+
+        self._position += len(samples)
+        self._keep(samples)
+        if self._gate is not None:
+            samples = self._gate.accept(samples, last=self._audio.empty)
+        self._heard += len(samples)
+        return samples
+
+    def _keep(self, samples: torch.Tensor) -> None:
+        """Keep samples for the second pass: all of the utterance, and the last quiet before it."""
+        if self._cutting is None:
+            self._kept.clear()
+        self._kept.append(samples)
+        while self._is_quiet and sum(map(len, self._kept)) - len(self._kept[0]) > KEPT * self._rate:
+            self._kept.popleft()
+
+    def _new_quiet_frames(self, step: float) -> int:
+        """Return the number of frames of `step` seconds that were held back since the last call."""
+        dropped = 0 if self._gate is None else self._gate.dropped
+        frames = int(dropped / self._rate / step)
+        new_frames, self._quiet_frames = frames - self._quiet_frames, frames
+        return new_frames
+
+    def _end_speech(self, count: int) -> tuple[torch.Tensor, float]:
+        """End the utterance after `count` samples that the model heard; later ones come again.
+
+        Returns:
+            the samples (N,) that were kept of it, and the time of the first one in seconds.
+        """
+        end = self._begin + count
+        kept = torch.cat((torch.zeros(0), *self._kept))
+        start = self._position - len(kept)
+        speech, later = kept[: max(0, end - start)], kept[max(0, end - start) :]
+        self._kept.clear()
+
+        if self._is_quiet:  # the gate holds the later ones
+            self._kept.append(later)
+        else:
+            self._audio.give_back(later)
+            self._position = end
+            if self._gate is not None:
+                self._gate.close(end)
+
+        self._heard = 0
+        return speech, start / self._rate
+
+    def _recognise_again(
+        self, speech: torch.Tensor, start: float, cutting: Cutting
+    ) -> tuple[list[Token], list[str]]:
+        """Recognise an utterance as `transcribe` does.
+
+        Args:
+            speech: (N,) samples, on the scale of int16.
+            start: of the speech in the stream, in seconds.
+
+        Returns:
+            its tokens, and the texts of its hypotheses.
+        """
+        samples = (speech / INT16_SCALE).numpy()[:, None]
+        passages: list[Recognised] = []
+        recordings = [lambda: Samples(samples, self._rate)] if len(samples) else []
+        for _, recognised in self._transcriber.passages(recordings, cutting):
+            if isinstance(recognised, Exception):
+                raise recognised
+            passages.append(recognised)
+
+        tokens = [later(token, start) for passage in passages for token in passage.tokens]
+        if len(passages) == 1:
+            return tokens, list(passages[0].texts)
+        return tokens, [" ".join(passage.texts[0] for passage in passages)]
+
     def _show(self, texts: Sequence[str]) -> None:
         """Produce a Partial if the texts have changed."""
         new_texts = tuple(texts)
@@ -150,12 +281,15 @@ class LiveStream(ABC):
             self._shown = new_texts
             self._events.append(Partial(new_texts))
 
-    def _conclude(
-        self, segment: Segment, tokens: list[Token], texts: Sequence[str], rule: str
-    ) -> None:
-        """Produce the Final of an utterance; with the rule END the stream is finished."""
-        passage = self._transcriber.segment(Passage(segment, tokens))
-        self._events.append(Final(passage, tuple(texts) or ("",), rule))
+    def _conclude(self, end: float, tokens: list[Token], texts: Sequence[str], rule: str) -> None:
+        """Produce the Final of an utterance that ends at `end` seconds; with the rule END the
+        stream is finished.
+        """
+        segment = Segment(self._last_end, end)
+        self._last_end = end
+        texts = tuple(texts) or ("",)
+        passage = replace(self._transcriber.segment(Passage(segment, tokens)), text=texts[0])
+        self._events.append(Final(passage, texts, rule))
         self._shown = ("",)
         self.finished = rule == END
 

@@ -54,6 +54,12 @@ def placed(span: TimeSpan, segment: Segment) -> Segment:
     return Segment(min(segment.start + span.start, end), end)
 
 
+def later(token: Token, seconds: float) -> Token:
+    """Return a token that is some seconds later."""
+    span = token.span and Segment(token.span.start + seconds, token.span.end + seconds)
+    return token._replace(time=token.time + seconds, span=span)
+
+
 def evenly(units: Sequence[int], segment: Segment) -> list[tuple[int, float]]:
     """Give each unit a time; the times divide the segment into equal parts."""
     step = (segment.end - segment.start) / max(len(units), 1)

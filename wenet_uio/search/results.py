@@ -54,12 +54,21 @@ class TranscriptSegment:
     """All tokens, also those that belong to no word, such as a unit for the space."""
     language: str | None = None
     """Code of the language of the prompt; None for models without one."""
+    no_speech_probability: float | None = None
+    """Estimate that nobody speaks in it; None where speech was not looked for."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return values for JSON: start, end, text and words, and the language if it is known."""
-        language = {} if self.language is None else {"language": self.language}
+        """Return values for JSON: start, end, text and words; the language and the probability that
+        nobody speaks, if they are known.
+        """
+        known: dict[str, Any] = {}
+        if self.language is not None:
+            known["language"] = self.language
+        if self.no_speech_probability is not None:
+            known["no_speech_probability"] = round(self.no_speech_probability, 4)
+
         words = [word.to_dict() for word in self.words]
-        return {**_span(self.start, self.end), **language, "text": self.text, "words": words}
+        return {**_span(self.start, self.end), **known, "text": self.text, "words": words}
 
     def cues(self) -> list[Cue]:
         """Make the subtitles of this segment."""

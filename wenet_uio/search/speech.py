@@ -46,8 +46,11 @@ CLICK = 0.05
 LEAST_PAUSE = 0.1
 """Shortest pause, in seconds, that may cut a segment that is too long; shorter pauses are within
 words."""
-MARGIN = 0.01
-"""Seconds that are added to both ends of the speech."""
+MARGIN = 0.2
+"""Seconds that are added to both ends of the speech, at most half of the pause beside it."""
+DEAD = -90.0
+"""dB of full scale; a recording that is never louder has no sound: its samples are 0, or differ from
+0 by one step of 16 bits."""
 VOICE = 0.5
 """Probability of the voice detector from which a frame has a voice, whatever its level is."""
 CONFIRMED = 0.2
@@ -57,6 +60,8 @@ REACH = 0.1
 """Seconds; louder frames at most this far from a frame with a voice belong to the voice."""
 FAR = 0.5
 """Seconds; frames farther from a voice never belong to it, even without a pause in between."""
+LEAST_VOICE = 10
+"""Frames that have a voice if there is a word: 0.1 s."""
 DETECTORS = ("auto", "silero", "energy")
 """silero: the package silero-vad confirms what is louder than the noise. auto: silero if installed,
 else energy."""
@@ -69,16 +74,31 @@ class Segment(NamedTuple):
     end: float
 
 
+class Speech(NamedTuple):
+    """A segment in which somebody may speak."""
+
+    segment: Segment
+    no_speech_probability: float
+    """Estimate that nobody speaks: of the voice detector, or from the contrast of the levels."""
+
+
 def find_speech(
     source: Source,
     channel: Channel,
     shortest_pause: float,
     longest: float = np.inf,
     detector: str = "auto",
-) -> list[Segment]:
+    uncut: float = 0.0,
+) -> list[Speech]:
     """Find the speech of a file between pauses; see `speech_segments`.
 
+    Where no frame passes for speech, all of the file is one segment: a detector may doubt, but not
+    throw a recording away. Only a file without any sound (DEAD) has no segment.
+
     Memory grows by 4 bytes for each 10 ms.
+
+    Args:
+        uncut: seconds; a file that is no longer is one segment, from its first to its last speech.
 
     Raises:
         AudioError: the file cannot be read.
@@ -94,7 +114,33 @@ def find_speech(
 
     levels = np.concatenate(levels)
     probabilities = _by_frame(voice.finish(), len(levels)) if voice else None
-    return speech_segments(levels, shortest_pause, longest, probabilities)
+    segments = speech_segments(levels, shortest_pause, longest, probabilities)
+    seconds = len(levels) * FRAME
+
+    if not segments and levels.max(initial=DEAD) > DEAD:
+        segments = [Segment(0.0, seconds)]
+    elif segments and seconds <= uncut:
+        segments = [Segment(segments[0].start, segments[-1].end)]
+
+    return [
+        Speech(segment, _no_speech_probability(segment, levels, probabilities))
+        for segment in segments
+    ]
+
+
+def _no_speech_probability(segment: Segment, levels: np.ndarray, voice: np.ndarray | None) -> float:
+    """Estimate the probability that a segment has no speech.
+
+    It is 1 minus the voice detector's probability in the LEAST_VOICE loudest frames of it; without
+    a detector, 1 for steady sound and 0 where levels differ by 2 * LEAST_CONTRAST or more.
+    """
+    frames = slice(int(segment.start / FRAME), max(int(segment.end / FRAME), 1))
+    if voice is not None:
+        likely = np.sort(voice[frames])[-LEAST_VOICE:]
+        return float(1.0 - likely.mean())
+
+    quiet, loud = np.percentile(levels[frames], (QUIET, 95))
+    return float(1.0 - min(1.0, (loud - quiet) / (2 * LEAST_CONTRAST)))
 
 
 def measure_levels(source: Source, channel: Channel = 0) -> np.ndarray:
@@ -155,7 +201,7 @@ def speech_segments(
         voice: (frames,) probability of a voice. None: what is louder than the noise is speech.
     """
     speech, fade = _thresholds(levels, voice)
-    loud = _long_enough(_runs(levels > speech))
+    loud = long_runs(levels > speech)
     if voice is not None:
         loud = _confirmed(loud, voice)
 
@@ -181,13 +227,18 @@ def noise_floor(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     size, step = round(BLOCK / FRAME), round(STEP / FRAME)
     floor, rise = np.full_like(levels, -np.inf), np.full_like(levels, RISE)
     for start in [*range(0, len(levels) - size, step), max(0, len(levels) - size)]:
-        lowest, quiet = np.percentile(levels[start : start + size], (1, QUIET))
         part = slice(start, start + size)
-        rise_of_block = RISE + min(UNREST[0] * (quiet - lowest), UNREST[1])
+        quiet, rise_of_block = noise_of_block(levels[part])
         rise[part] = np.where(quiet > floor[part], rise_of_block, rise[part])
         floor[part] = np.maximum(floor[part], quiet)
 
     return floor, rise
+
+
+def noise_of_block(levels: np.ndarray) -> tuple[float, float]:
+    """Return the noise floor of a block (frames,), and how far above it the noise may reach; dB."""
+    lowest, quiet = np.percentile(levels, (1, QUIET))
+    return quiet, RISE + min(UNREST[0] * (quiet - lowest), UNREST[1])
 
 
 def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -208,7 +259,7 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
     else:
         present = (levels > least) & (voice >= CONFIRMED)
 
-    present = _mask(_long_enough(_runs(present)), len(levels))
+    present = _mask(long_runs(present), len(levels))
 
     speech, fade = np.full_like(levels, np.inf), np.full_like(levels, np.inf)
     size = round(BLOCK / FRAME)
@@ -234,7 +285,7 @@ def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
     loud = loud[_touched(loud, _widened(confirmed, REACH))]
 
     covered = _widened(_mask(loud, len(voice)), REACH)
-    hidden = _long_enough(_runs(voice >= VOICE))
+    hidden = long_runs(voice >= VOICE)
     return np.sort(np.concatenate((loud, hidden[~_touched(hidden, covered)])), axis=0)
 
 
@@ -250,8 +301,9 @@ def _touched(runs: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return count[runs[:, 1]] > count[runs[:, 0]]
 
 
-def _long_enough(runs: np.ndarray) -> np.ndarray:
-    """Keep the runs (N, 2) that are longer than a click."""
+def long_runs(mask: np.ndarray) -> np.ndarray:
+    """Find the runs (N, 2) of True in frames that are longer than a click."""
+    runs = _runs(mask)
     return runs[(runs[:, 1] - runs[:, 0]) * FRAME >= CLICK]
 
 

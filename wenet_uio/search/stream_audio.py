@@ -80,15 +80,19 @@ class StreamAudio:
         self._source_rate = source_rate
         self._pieces: deque[torch.Tensor] = deque()
         self._pushed = self._taken = 0
+        self._returned = torch.zeros(0)
+        """Samples that `give_back` returned, at the rate of `take`."""
         self.ended = False
         """Whether no samples follow."""
         self.empty = False
         """Whether all samples were taken and none follow."""
+        self._is_flushed = False
+        """Whether the resampler has given its last samples."""
 
     @property
     def queued(self) -> int:
         """Samples, at the rate of the source, that wait to be taken."""
-        return self._pushed - self._taken
+        return self._pushed - self._taken + int(len(self._returned) * self.ratio)
 
     @property
     def seconds(self) -> float:
@@ -121,16 +125,25 @@ class StreamAudio:
         if self.empty or (self.queued < least and not ended):
             return None
 
+        returned, self._returned = self._returned, self._returned[:0]
         pieces = [torch.zeros(0)]
-        count = 0
-        while count < least and self._pieces:
+        count, enough = 0, least - int(len(returned) * self.ratio)
+        while count < enough and self._pieces:
             piece = self._pieces.popleft()
             pieces.append(piece.float())
             count += len(piece)
 
         self._taken += count
         self.empty = ended and not self._pieces
-        return self._resampler.accept(torch.cat(pieces), last=self.empty)
+        if self._is_flushed:
+            return returned
+        self._is_flushed = self.empty
+        return torch.cat((returned, self._resampler.accept(torch.cat(pieces), last=self.empty)))
+
+    def give_back(self, samples: torch.Tensor) -> None:
+        """Return samples that `take` gave last; the next `take` begins with them."""
+        self._returned = torch.cat((samples.clone(), self._returned))
+        self.empty = self.empty and not len(self._returned)
 
 
 def _checked(samples: np.ndarray | torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.results import Transcript, TranscriptSegment
 from wenet_uio.search.stream_audio import NEVER_MORE
 from wenet_uio.search.stream_features import features_obstacle
-from wenet_uio.search.transcription import Transcriber
+from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.window_stream import WindowStream
 
 
@@ -99,19 +99,19 @@ def start_live(
     recogniser: Recogniser,
     search: Search,
     options: LiveOptions,
-    window: tuple[float, float],
+    cutting: Cutting,
 ) -> LiveStream:
     """Start a stream chunk by chunk, or of windows if the model has an obstacle.
 
     Args:
-        transcriber: made with `search`.
-        search: of the final texts; its options have the size of the chunks and the number of left
+        transcriber: of the second pass, and of windows.
+        search: of the stream; its options have the size of the chunks and the number of left
             chunks.
-        window: length and overlap of windows, in seconds.
+        cutting: of the second pass; its windows are those of a stream of windows.
 
     Raises:
         ValueError: the sample rate or the size of the chunks is not above 0.
     """
     if obstacle_of(recogniser.model, recogniser.config.dataset_conf):
-        return WindowStream(transcriber, recogniser, search, options, window)
-    return ChunkStream(transcriber, recogniser, search, options)
+        return WindowStream(transcriber, recogniser, search, options, cutting)
+    return ChunkStream(transcriber, recogniser, search, options, cutting)

@@ -42,11 +42,26 @@ class _Piece(NamedTuple):
     """Windows of a long passage share its number."""
     source: Source
     segment: Segment
+    no_speech_probability: float | None = None
+    """See Speech; None where speech was not looked for."""
     frames: RecordingFrames | None = None
     """Of the recording, if the encoder sees it in one pass."""
     tokens: list[Token] = []  # noqa: RUF012 - replaced, never changed
+    texts: tuple[str, ...] = ("",)
+    """Of the hypotheses, best first, as many as `nbest` of the search."""
     error: Exception | None = None
     """Why the recording cannot be read."""
+
+
+class Recognised(NamedTuple):
+    """The speech between two pauses of a recording."""
+
+    segment: Segment
+    tokens: list[Token]
+    texts: tuple[str, ...]
+    """Of the hypotheses, best first; only one of a passage that was joined from windows."""
+    no_speech_probability: float | None
+    """See Speech; None where speech was not looked for."""
 
 
 @dataclass(frozen=True)
@@ -103,22 +118,26 @@ class Cutting:
             overlap=min(cls.overlap, window / 2),
         )
 
-    def segments(self, source: Source, channel: Channel) -> list[tuple[int, Segment]]:
-        """Cut a file into (number of the passage, segment).
+    def segments(
+        self, source: Source, channel: Channel
+    ) -> Iterator[tuple[int, Segment, float | None]]:
+        """Cut a file into (number of the passage, segment, probability that nobody speaks).
 
-        The windows of a long passage share its number.
+        The windows of a long passage share its number. A file that is no longer than a window is
+        not cut.
         """
         if self.pause is None:
             info = audio_info(source)
-            passages = [Segment(0.0, info.num_samples / info.sample_rate)]
+            whole = Segment(0.0, info.num_samples / info.sample_rate)
+            passages = [(whole, None)]
         else:
-            passages = find_speech(source, channel, self.pause, self.usual, self.detector)
+            passages = find_speech(
+                source, channel, self.pause, self.usual, self.detector, uncut=self.window
+            )
 
-        segments: list[tuple[int, Segment]] = []
-        for number, passage in enumerate(passages):
-            segments += [(number, part) for part in windows(passage, self.window, self.overlap)]
-
-        return segments
+        for number, (passage, no_speech) in enumerate(passages):
+            for part in windows(passage, self.window, self.overlap):
+                yield number, part, no_speech
 
 
 class Transcriber:
@@ -163,7 +182,19 @@ class Transcriber:
     def transcribe(
         self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
     ) -> Iterator[tuple[int, TranscriptSegment | Exception]]:
-        """Yield (number of the recording, passage) in order.
+        """Yield (number of the recording, passage) in order; see `passages`."""
+        for number, recognised in self.passages(recordings, cutting):
+            if isinstance(recognised, Exception):
+                yield number, recognised
+                continue
+
+            for passage in passages_of(recognised.segment, recognised.tokens):
+                yield number, self.segment(passage, recognised.no_speech_probability)
+
+    def passages(
+        self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
+    ) -> Iterator[tuple[int, Recognised | Exception]]:
+        """Yield (number of the recording, what was recognised between two pauses) in order.
 
         Batches have segments of several recordings.
 
@@ -189,15 +220,24 @@ class Transcriber:
                 yield number, errors[0]
                 continue
 
-            tokens, (start, end) = first.tokens, first.segment
+            tokens, (start, end), texts = first.tokens, first.segment, first.texts
             for piece in others:
                 tokens = join(tokens, piece.tokens, Segment(piece.segment.start, end))
                 end = piece.segment.end
+            if others:
+                texts = (self._text(tokens),)
 
-            for passage in passages_of(Segment(start, end), tokens):
-                yield number, self.segment(passage)
+            yield (
+                number,
+                Recognised(Segment(start, end), tokens, texts, first.no_speech_probability),
+            )
 
-    def segment(self, passage: Passage) -> TranscriptSegment:
+    def _text(self, tokens: Iterable[Token]) -> str:
+        return self.tokenizer.detokenize([token.unit for token in tokens])
+
+    def segment(
+        self, passage: Passage, no_speech_probability: float | None = None
+    ) -> TranscriptSegment:
         """Return text, words and tokens of a passage."""
         half = self.clock.step / 2
         units = [token.unit for token in passage.tokens]
@@ -215,7 +255,9 @@ class Transcriber:
 
         language = passage.tokens[0].language if passage.tokens else None
         text = self.tokenizer.detokenize(units)
-        return TranscriptSegment(*passage.segment, text, tuple(words), tuple(tokens), language)
+        return TranscriptSegment(
+            *passage.segment, text, tuple(words), tuple(tokens), language, no_speech_probability
+        )
 
     def _pieces(
         self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
@@ -225,8 +267,8 @@ class Transcriber:
             try:
                 source = open_recording()
                 frames = self._frames(source) if self._one_pass else None
-                for passage, segment in cutting.segments(source, self.channel):
-                    yield _Piece(number, passage, source, segment, frames)
+                for passage, segment, no_speech in cutting.segments(source, self.channel):
+                    yield _Piece(number, passage, source, segment, no_speech, frames)
             except (AudioError, OSError) as error:
                 yield _Piece(number, -1, b"", Segment(0.0, 0.0), error=error)
 
@@ -252,9 +294,17 @@ class Transcriber:
 
         for key, nbest in self.decode(examples).items():
             piece = pieces[int(key)]
-            recognised[int(key)] = piece._replace(tokens=self.tokens(nbest[0], piece.segment))
+            recognised[int(key)] = self._with_hypotheses(piece, nbest, piece.segment)
 
         return recognised
+
+    def _with_hypotheses(self, piece: _Piece, nbest: NBest, segment: Segment) -> _Piece:
+        """Return a piece with what was recognised in `segment` of it."""
+        texts = [
+            self.tokenizer.detokenize(hypothesis.tokens)
+            for hypothesis in nbest[: self._search.options.nbest]
+        ]
+        return piece._replace(tokens=self.tokens(nbest[0], segment), texts=tuple(texts))
 
     def _frames(self, source: Source) -> RecordingFrames:
         """Return the encoder frames of a recording, to be computed when they are needed."""
@@ -286,7 +336,7 @@ class Transcriber:
 
             nbests = self._search_frames(encoded)
             for (index, segment), nbest in zip(spoken, nbests, strict=True):
-                recognised[index] = pieces[index]._replace(tokens=self.tokens(nbest[0], segment))
+                recognised[index] = self._with_hypotheses(pieces[index], nbest, segment)
 
         return recognised
 

@@ -20,7 +20,7 @@ from wenet_uio.search.passages import Token, join
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import VOICE, Segment
 from wenet_uio.search.stream_audio import StreamResampler
-from wenet_uio.search.transcription import Transcriber
+from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import NBest
 from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceStream, is_installed
 
@@ -42,17 +42,16 @@ class WindowStream(LiveStream):
         recogniser: Recogniser,
         search: Search,
         options: LiveOptions,
-        window: tuple[float, float],
+        cutting: Cutting,
     ) -> None:
         """Start the first utterance.
 
         Args:
             transcriber: computes features and words, and decodes with `search`.
-            window: longest piece that is decoded at once, and what neighbouring windows share, in
-                seconds.
+            cutting: its windows are those that are decoded again and again.
         """
         rate = recogniser.config.dataset_conf.resample_conf.resample_rate
-        super().__init__(transcriber, rate, options)
+        super().__init__(transcriber, rate, options, cutting, has_full_context=True)
         # Streams with equal keys may decode together.
         self._key: Hashable = (
             id(recogniser.model),
@@ -60,16 +59,10 @@ class WindowStream(LiveStream):
             search.options,
             *map(id, search.scorers),
         )
-        length, overlap = window
-        self._rate = rate
-        self._most = round(length * rate)
+        self._most = round(cutting.window * rate)
         """Samples of the longest window."""
-        self._overlap = round(overlap * rate)
+        self._overlap = round(cutting.overlap * rate)
         """Samples that neighbouring windows share."""
-        self._rest = torch.zeros(0)
-        """Samples after the window."""
-        self._begin = 0
-        """First sample of the utterance in the stream."""
         self._voice: VoiceStream | None = None
         if self._rules and is_installed():
             self._voice, self._to_voice = VoiceStream(), StreamResampler(rate, RATE)
@@ -78,13 +71,15 @@ class WindowStream(LiveStream):
         self._start_utterance()
 
     def _start_utterance(self) -> None:
-        """Forget the last utterance; the next one starts at `_begin`."""
+        """Forget the last utterance."""
         self._window = torch.zeros(0)
         """Samples of the window."""
+        self._rest = torch.zeros(0)
+        """Samples after the window."""
         self._example: Example | None = None
         """Features of the window; None if it is too short."""
-        self._start = self._begin
-        """First sample of the window in the stream."""
+        self._moved = 0
+        """Samples of the utterance before the window."""
         self._earlier_tokens: list[Token] = []
         """Tokens of the windows before."""
         self._tokens: list[Token] = []
@@ -103,7 +98,7 @@ class WindowStream(LiveStream):
     @property
     def _end(self) -> int:
         """Sample of the stream after the window."""
-        return self._start + len(self._window)
+        return self._begin + self._moved + len(self._window)
 
     @property
     def _recognised(self) -> float:
@@ -134,7 +129,7 @@ class WindowStream(LiveStream):
         """
         if len(self._window) == self._most and len(self._rest) + self._audio.queued:
             self._earlier_tokens = self._tokens
-            self._start += self._most - self._overlap
+            self._moved += self._most - self._overlap
             self._window = self._window[self._most - self._overlap :]
 
         room = self._most - len(self._window)
@@ -143,8 +138,8 @@ class WindowStream(LiveStream):
 
         # At least once: only `take` finds that the audio is empty.
         while len(self._rest) < max(1, room):
-            samples = self._audio.take(1)
-            if samples is None:
+            samples = self._take(1)
+            if samples is None or self._is_quiet:
                 break
             self._rest = torch.cat((self._rest, samples))
 
@@ -155,9 +150,10 @@ class WindowStream(LiveStream):
 
     def _settle(self, nbest: NBest | None) -> None:
         """Take the hypotheses of the window, and produce the Partial or the Final."""
-        window = Segment(self._start / self._rate, self._end / self._rate)
+        start = self._begin / self._rate
+        window = Segment(start + self._moved / self._rate, self._end / self._rate)
         tokens = [] if nbest is None else self._transcriber.tokens(nbest[0], window)
-        if self._start > self._begin:
+        if self._moved:
             shared = Segment(window.start, window.start + self._overlap / self._rate)
             tokens = join(self._earlier_tokens, tokens, shared)
 
@@ -170,20 +166,28 @@ class WindowStream(LiveStream):
             self._show(texts)
             return
 
-        segment = Segment(self._begin / self._rate, window.end)
-        self._begin = self._end
+        count = self._moved + len(self._window)
+        speech, speech_start = self._end_speech(count)
+        if self._cutting is not None and count:
+            tokens, texts = self._recognise_again(speech, speech_start, self._cutting)
+
         self._start_utterance()
-        self._conclude(segment, tokens, texts, rule)
+        self._conclude(window.end, tokens, texts, rule)
 
     def _silent(self) -> np.ndarray:
         """Tell whether each new frame of WINDOW samples is without speech."""
+        quiet = np.ones(self._new_quiet_frames(WINDOW / RATE), bool)
         if self._voice is not None:
             voices = self._voice.accept(self._to_voice.accept(self._fresh).numpy())
-            return voices < VOICE
+            return np.concatenate((quiet, voices < VOICE))
+
+        begin = self._begin / self._rate
+        frames = int((self._end - self._begin) / self._rate * RATE / WINDOW)
+        times = begin + np.arange(self._checked, frames) * (WINDOW / RATE)
+        self._checked = frames
+        if self._gate is not None:
+            return np.concatenate((quiet, times > self._gate.last_speech / self._rate))
 
         # Without a detector: what follows the last token is silence.
-        frames = int((self._end - self._begin) / self._rate * RATE / WINDOW)
-        times = self._begin / self._rate + np.arange(self._checked, frames) * (WINDOW / RATE)
-        self._checked = frames
         last_token = self._tokens[-1].time if self._tokens else -1.0
         return times > last_token
