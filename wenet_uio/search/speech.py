@@ -104,16 +104,7 @@ def find_speech(
         AudioError: the file cannot be read.
         ModuleNotFoundError: `detector` is silero, and the package is not installed.
     """
-    levels, voice = [], None
-    for waveform, rate in blocks(source, channel):
-        if not levels and (detector == "silero" or (detector == "auto" and is_installed())):
-            voice = VoiceDetector(rate)
-        levels.append(_levels(waveform, rate))
-        if voice:
-            voice.accept(waveform)
-
-    levels = np.concatenate(levels)
-    probabilities = _by_frame(voice.finish(), len(levels)) if voice else None
+    levels, probabilities = _listen(source, channel, detector)
     segments = speech_segments(levels, shortest_pause, longest, probabilities)
     seconds = len(levels) * FRAME
 
@@ -126,6 +117,24 @@ def find_speech(
         Speech(segment, _no_speech_probability(segment, levels, probabilities))
         for segment in segments
     ]
+
+
+def _listen(
+    source: Source, channel: Channel, detector: str
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the level (frames,) of each FRAME of a file in dB, and its probability of a voice if
+    there is a detector of voices.
+    """
+    levels, voice = [], None
+    for waveform, rate in blocks(source, channel):
+        if not levels and (detector == "silero" or (detector == "auto" and is_installed())):
+            voice = VoiceDetector(rate)
+        levels.append(_levels(waveform, rate))
+        if voice:
+            voice.accept(waveform)
+
+    levels = np.concatenate(levels)
+    return levels, _by_frame(voice.finish(), len(levels)) if voice else None
 
 
 def _no_speech_probability(segment: Segment, levels: np.ndarray, voice: np.ndarray | None) -> float:
