@@ -175,7 +175,7 @@ def test_a_silent_channel_is_named_with_the_channels_that_are_not(recogniser, ca
 
 
 def test_a_transcript_is_written_as_json_srt_and_vtt(recogniser):
-    result = recogniser.transcribe("talk.wav", **CUT)
+    result = recogniser.transcribe("talk.wav", mode="ctc_prefix_beam_search", **CUT)
     values = result.to_dict()
     assert (values["text"], values["seconds"]) == (result.text, 6.0)
     assert [segment["text"] for segment in values["segments"]] == [
@@ -310,7 +310,7 @@ def test_a_model_with_full_context_decodes_windows_again_and_says_so(tmp_path, c
     folder = write_model(tmp_path / "whole", use_dynamic_chunk=False, causal=False)
     recogniser = wenet_uio.load_model(folder, device="cpu")
     samples = bursts()
-    stream = recogniser.stream(window=2.0)
+    stream = recogniser.stream(window=2.0, mode="ctc_prefix_beam_search")
     assert (
         "no streaming, the newest window is decoded again and again: the model was trained with "
         "full con" in caplog.text

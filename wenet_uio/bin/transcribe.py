@@ -62,9 +62,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--checkpoint", help="weights (default: avg.pt or final.pt in the folder)")
     parser.add_argument(
         "--mode",
-        help=f"{', '.join(MODES)} (rnnt_greedy_search of a transducer without hot words and "
-        "language model, else "
-        "ctc_prefix_beam_search, or the first mode that the model is trained for)",
+        help=f"{', '.join(MODES)} (default: rnnt_greedy_search of a transducer without hot words "
+        "and language model, else attention_rescoring, ctc_prefix_beam_search or the first mode that "
+        "the model is trained for)",
     )
     parser.add_argument(
         "--format", choices=SUFFIXES, default="text", help="output format (%(default)s)"

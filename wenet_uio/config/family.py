@@ -81,11 +81,10 @@ class Family:
     """Names of the modes of a recipe that names none, in the order of its table of error rates;
     default: all modes."""
     usual_mode: str = "ctc_prefix_beam_search"
-    """Mode of a model that is trained for it, if the user names none."""
+    """Mode of a model that is trained for it, if the user names none: at every entrance, so that a
+    recording has one text."""
     usual_scored_mode: str = "ctc_prefix_beam_search"
     """As usual_mode, with hot words or a language model."""
-    usual_stream_mode: str = "attention_rescoring"
-    """As usual_mode, for the final texts of a served stream."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """{weight that a mode needs: why no model of this family has such a part}."""
     options: tuple[str, ...] = ()

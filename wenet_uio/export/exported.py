@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
+from torch.nn import functional
 
 from wenet_uio.export.folder import EXPORT_ID
 from wenet_uio.export.onnx_files import open_session
 from wenet_uio.models.asr_model import ASRModel
 
 _NOTHING = torch.zeros(0, 0, 0, 0)
+
+
+def is_too_short(feats: torch.Tensor, right_context: int) -> bool:
+    """Tell whether features (1, T, F) have less frames than one encoder frame needs."""
+    return feats.size(1) <= right_context
+
+
+def lengthened(feats: torch.Tensor, right_context: int) -> torch.Tensor:
+    """Append zeros to features (1, T, F), so that they are long enough for one encoder frame."""
+    return functional.pad(feats, (0, 0, 0, right_context + 1 - feats.size(1)))
 
 
 def windows(
@@ -73,9 +84,15 @@ class ExportedModel:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Encode one utterance (1, T, F) in chunks -> (1, T', D), lengths (1,).
 
-        `fixed_chunk_size` replaces the size of a chunk.
+        `fixed_chunk_size` replaces the size of a chunk. An utterance that is too short for the input
+        layer has length 0.
         """
         runtime = self.runtime
+        if is_too_short(feats, runtime.right_context()):
+            feats = lengthened(feats, runtime.right_context())
+            frames, _, _ = runtime.forward_encoder_chunk(feats, 0, -1, _NOTHING, _NOTHING)
+            return frames, torch.tensor([0])
+
         chunk_size = self.fixed_chunk_size if self.fixed_chunk_size > 0 else decoding_chunk_size
         att_cache = cnn_cache = _NOTHING
         outputs: list[torch.Tensor] = []
@@ -253,7 +270,7 @@ class SherpaOnnx:
 
     def __init__(self, content: bytes, model: ASRModel) -> None:
         self.graph = OnnxModel(content)
-        self.blank = model.blank
+        self.blank, self._vocab_size = model.blank, model.vocab_size
         self.rate, self.right_context = (
             model.encoder.embed.subsampling_rate,
             model.encoder.embed.right_context,
@@ -268,6 +285,9 @@ class SherpaOnnx:
         simulate_streaming: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute log-probabilities (1, T', V) and lengths (1,) of one utterance (1, T, F)."""
+        if is_too_short(feats, self.right_context):
+            return feats.new_zeros(1, 0, self._vocab_size), torch.tensor([0])
+
         if decoding_chunk_size <= 0:
             log_probs, lengths = self.graph(x=feats, x_lens=feats_lengths)
             return log_probs[:, : int(lengths[0])], lengths

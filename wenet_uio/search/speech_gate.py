@@ -10,10 +10,19 @@ import numpy as np
 import torch
 
 from wenet_uio.audio.decoders import INT16_SCALE
-from wenet_uio.search.speech import FRAME, long_runs, noise_of_block
 
+FRAME = 0.05
+"""Seconds of a level measurement. Levels of noise differ less in longer frames, so that speech that
+is hardly louder opens the gate."""
 BLOCK = 0.1
 """Seconds after which the gate decides. So its decisions do not depend on the length of packets."""
+RISE = 3.0
+"""dB above the noise floor that are not speech."""
+UNREST = (1.5, 10.0)
+"""Noise that rumbles reaches higher: dB for each dB between its lowest levels and its floor, and
+the upper limit of this sum."""
+QUIET = (1, 10)
+"""Percentiles of the levels: the lowest ones, and the noise floor."""
 HISTORY = 10.0
 """Seconds whose levels give the noise floor."""
 LEAST_HISTORY = 1.0
@@ -128,10 +137,14 @@ class SpeechGate:
         return levels
 
     def _start_of_speech(self) -> int | None:
-        """Return the first held sample that belongs to speech; None if nobody speaks."""
+        """Return the first held sample that belongs to speech; None if nobody speaks.
+
+        Two frames must be loud: one may be a click.
+        """
         frames = (self._measured - self.passed) // self._frame
-        runs = long_runs(self._history[len(self._history) - frames :] > self._threshold())
-        return max(0, int(runs[0, 0]) * self._frame - self._look_back) if len(runs) else None
+        loud = self._history[len(self._history) - frames :] > self._threshold()
+        starts = np.flatnonzero(loud[:-1] & loud[1:])
+        return max(0, int(starts[0]) * self._frame - self._look_back) if len(starts) else None
 
     @property
     def _is_short(self) -> bool:
@@ -142,5 +155,5 @@ class SpeechGate:
         """Return the level of speech, in dB of full scale."""
         if self._is_short:
             return LOUD
-        floor, rise = noise_of_block(self._history)
-        return max(FAINTEST, floor + rise)
+        lowest, floor = np.percentile(self._history, QUIET)
+        return max(FAINTEST, floor + RISE + min(UNREST[0] * (floor - lowest), UNREST[1]))

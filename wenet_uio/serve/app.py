@@ -61,9 +61,6 @@ STATUS_OF_REFUSAL: dict[type[Exception], tuple[HTTPStatus, str]] = {
 }
 """{error: status, and reason in the metrics}."""
 
-SCORED_STREAM_MODE = "attention_rescoring"
-"""Mode of the final texts of streams with hot words or a language model, if the model can."""
-
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -322,12 +319,6 @@ class Server:
             options["hot_words"] = [*options.get("hot_words", ()), *known]
         if start.hot_word_score is not None:
             options["hot_word_score"] = start.hot_word_score
-
-        scored = bool(options.get("hot_words") or options.get("language_model"))
-        family = self._recogniser.recogniser.model.family
-        mode = SCORED_STREAM_MODE if scored else family.usual_stream_mode
-        if options.get("mode") is None and mode in self._recogniser.modes:
-            options["mode"] = mode
 
         stream = self._recogniser.live(
             sample_rate=start.sample_rate,

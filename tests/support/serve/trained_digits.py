@@ -46,6 +46,20 @@ def train_model(recordings: Path, folder: Path) -> Path:
         recordings: folder `recordings` of the corpus fsdd.
         folder: made here.
     """
+    model = write_untrained(folder)
+    random = np.random.default_rng(2)
+    texts = [SENTENCE, *(tuple(random.permutation(10)[:4]) for _ in range(UTTERANCES - 1))]
+    spoken = [speech(recordings, digits, random) for digits in texts]
+    soundfile.write(folder / "digits.wav", spoken[0] / 32768, RATE)
+    fit(model, spoken, texts, STEPS)
+    torch.save(model.state_dict(), folder / "final.pt")
+    return folder
+
+
+def write_untrained(folder: Path) -> torch.nn.Module:
+    """Write train.yaml, units.txt and global_cmvn of a model that hears digits; return the model
+    with random weights.
+    """
     folder.mkdir(parents=True)
     units = ("<blank>", "<unk>", *WORDS, "<sos/eos>")
     (folder / "units.txt").write_text(
@@ -61,41 +75,41 @@ def train_model(recordings: Path, folder: Path) -> Path:
         "tokenizer_conf": {"symbol_table_path": "units.txt", "split_with_space": True},
     }
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
-    random = np.random.default_rng(2)
-    texts = [SENTENCE, *(tuple(random.permutation(10)[:4]) for _ in range(UTTERANCES - 1))]
-    spoken = [speech(recordings, digits, random) for digits in texts]
-    soundfile.write(folder / "digits.wav", spoken[0] / 32768, RATE)
     torch.manual_seed(1)
-    model = build_model(load_config(folder / "train.yaml"))
-    _fit(model, spoken, texts)
-    torch.save(model.state_dict(), folder / "final.pt")
-    return folder
+    return build_model(load_config(folder / "train.yaml"))
 
 
 def speech(recordings: Path, digits: tuple[int, ...], random: np.random.Generator) -> torch.Tensor:
     """Digits with faint noise before, between and after them, on the scale of int16."""
     parts = [_noise(MARGIN, random)]
     for digit in digits:
-        samples, rate = soundfile.read(
-            recordings / f"{digit}_theo_{random.integers(3)}.wav", dtype="float32"
-        )
-        voice = resample(torch.from_numpy(samples * 32768), rate, RATE)
-        parts += [voice, _noise(random.uniform(0.05, 0.2), random)]
+        said = torch.from_numpy(voice(recordings, digit, random) * 32768)
+        parts += [said, _noise(random.uniform(0.05, 0.2), random)]
     return torch.cat([*parts, _noise(MARGIN, random)])
+
+
+def voice(recordings: Path, digit: int, random: np.random.Generator) -> np.ndarray:
+    """A digit, from -1 to 1."""
+    path = recordings / f"{digit}_theo_{random.integers(3)}.wav"
+    samples, rate = soundfile.read(path, dtype="float32")
+    return resample(torch.from_numpy(samples), rate, RATE).numpy()
 
 
 def _noise(seconds: float, random: np.random.Generator) -> torch.Tensor:
     return torch.from_numpy(random.normal(0, 30, int(seconds * RATE)).astype(np.float32))
 
 
-def _fit(model: torch.nn.Module, spoken: list[torch.Tensor], texts: list[tuple[int, ...]]) -> None:
+def fit(
+    model: torch.nn.Module, spoken: list[torch.Tensor], texts: list[tuple[int, ...]], steps: int
+) -> None:
+    """Train a model on waveforms, on the scale of int16, and their digits."""
     feats = [fbank(waveform, RATE, FbankConf(num_mel_bins=23)) for waveform in spoken]
     target = torch.tensor(texts) + 2  # blank and unk come first
     target_lengths = torch.full((len(texts),), target.size(1))
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
     warmup = torch.optim.lr_scheduler.LinearLR(optimizer, 0.05, total_iters=30)
     most = int(MARGIN * 100)  # frames of the margins
-    for _ in range(STEPS):
+    for _ in range(steps):
         optimizer.zero_grad()
         # Other margins at each step: the model learns the digits, not their places.
         cut = [

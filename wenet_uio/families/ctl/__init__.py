@@ -16,4 +16,6 @@ CTL = Family(
     views_obstacle="ctl_model compares passes of one view; use asr_model",
     modes=ATTENTION_CTC_MODES,
     recipe_modes=RECIPE_MODES,
+    usual_mode="attention_rescoring",
+    usual_scored_mode="attention_rescoring",
 )

@@ -14,6 +14,8 @@ HYBRID = Family(
     build=Loaded("wenet_uio.families.hybrid.model:build"),
     modes=ATTENTION_CTC_MODES,
     recipe_modes=RECIPE_MODES,
+    usual_mode="attention_rescoring",
+    usual_scored_mode="attention_rescoring",
 )
 FIRERED = Family(
     name="firered",
@@ -22,5 +24,7 @@ FIRERED = Family(
     wenet_labels={"sos": "<sos>", "eos": "<eos>"},
     modes=ATTENTION_CTC_MODES,
     recipe_modes=RECIPE_MODES,
+    usual_mode="attention_rescoring",
+    usual_scored_mode="attention_rescoring",
 )
 """FireRedASR. WeNet has a name of its own for it."""

@@ -29,6 +29,5 @@ TRANSDUCER = Family(
     ),
     recipe_modes=("ctc_greedy_search", "rnnt_greedy_search", "attention_rescoring"),
     usual_mode="rnnt_greedy_search",
-    usual_stream_mode="rnnt_greedy_search",
     check_search=Loaded(f"{_SEARCH}:check_search"),
 )
