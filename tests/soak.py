@@ -242,7 +242,7 @@ class Faults:
         whole = units.read_text()
         units.write_text(whole.replace("a 2\nb 3", "b 2\na 3"))
         if self._run.step:
-            code = self._run.start(2).wait(120)
+            code = self._run.start(2).wait()
             said = (self._run.folder / "log").read_text(errors="replace")
             if not code or "units.txt" not in said[-3000:]:
                 raise SystemExit("a run with other units was not refused")
