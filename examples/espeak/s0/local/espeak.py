@@ -23,6 +23,7 @@ AUDIO_OUTPUT_SYNCHRONOUS = 2
 RATE, PITCH = 1, 3
 CHARS_UTF8 = 1
 POSITION_CHARACTER = 1
+IPA = 2
 
 SAMPLE_RATE = 22050
 """Hz, of all voices."""
@@ -77,6 +78,27 @@ def speak(text: str, setting: Setting) -> np.ndarray:
         raise NoSpeechError(f"eSpeak NG gave no speech for {text!r} with the voice {setting.voice}")
 
     return samples
+
+
+def phonemes(text: str, language: str) -> str:
+    """Return the pronunciation of `text` in IPA, clauses separated by blanks.
+
+    Raises:
+        ValueError: eSpeak NG does not have the language.
+    """
+    with _fresh_library() as library:
+        if library.espeak_SetVoiceByName(language.encode()) != 0:
+            raise ValueError(f"eSpeak NG has no voice {language}")
+
+        library.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        # The library moves the pointer to the next clause, and to NULL after the last one.
+        rest = ctypes.c_char_p(text.encode("utf-8"))
+        clauses: list[str] = []
+        while rest.value is not None:
+            clause = library.espeak_TextToPhonemes(ctypes.byref(rest), CHARS_UTF8, IPA)
+            clauses.append(clause.decode("utf-8"))
+
+    return " ".join(clauses)
 
 
 def _has_variant(voice: str) -> bool:

@@ -6,8 +6,8 @@ import random
 import re
 
 Grammar = dict[str, tuple[str, ...]]
-"""Symbol -> its alternatives. `{symbol}` in an alternative stands for that symbol; `command` is the
-start symbol."""
+"""Symbol -> its alternatives. `{symbol}` in an alternative stands for that symbol. `command` is the
+start symbol of a sentence, `short` that of what people say on its own: a digit, some digits."""
 
 ENGLISH: Grammar = {
     "command": (
@@ -21,6 +21,15 @@ ENGLISH: Grammar = {
         "dial {digit} {digit} {digit} {digit} {digit} {digit}",
         "play song {number}",
         "volume {direction} by {digit}",
+    ),
+    "short": (
+        "{digit}",
+        "{digit}",
+        "{digit}",
+        "{digit} {digit}",
+        "{digit} {digit} {digit}",
+        "{number}",
+        "{switch}",
     ),
     "switch": ("on", "off"),
     "device": ("light", "lamp", "fan", "heater", "radio", "oven"),
@@ -46,6 +55,15 @@ MANDARIN: Grammar = {
         "拨号{digit}{digit}{digit}{digit}{digit}{digit}",
         "播放第{number}首歌",
         "音量调{direction}{digit}格",
+    ),
+    "short": (
+        "{digit}",
+        "{digit}",
+        "{digit}",
+        "{digit}{digit}",
+        "{digit}{digit}{digit}",
+        "{number}",
+        "{switch}",
     ),
     "switch": ("打开", "关闭"),
     "device": ("电灯", "台灯", "风扇", "暖气", "收音机", "烤箱"),

@@ -18,7 +18,7 @@ import torch
 from wenet_uio.dataset.types import Example, SkipSample
 
 from .espeak import SAMPLE_RATE, NoSpeechError, speak
-from .voices import add_noise, draw_setting, draw_snr
+from .voices import add_noise, draw_setting, draw_snr, scale_frequencies
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,13 @@ class Speak:
             )
 
         rng = random.Random(f"speak {example.random}")
+        setting = draw_setting(voice, rng)
         try:
-            samples = speak(text, draw_setting(voice, rng))
+            samples = speak(text, setting.before_scaling)
         except NoSpeechError as error:
             raise SkipSample("not_spoken", str(error)) from None
 
+        samples = scale_frequencies(samples, setting.formants)
         samples = add_noise(samples, draw_snr(rng), rng.getrandbits(32))
         waveform = torch.from_numpy(samples.astype(np.float32))
         return replace(example, waveform=waveform, sample_rate=SAMPLE_RATE)

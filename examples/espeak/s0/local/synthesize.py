@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Synthesise a corpus: speak the commands of a small grammar with eSpeak NG.
+"""Synthesise a corpus: speak the commands of a small grammar with eSpeak NG and Piper.
 
-Every sentence is spoken once, with random voice, speed, pitch and noise. Train, dev and test have
-different voices. The tool writes DIR/manifest.tsv (key, part, wav, voice, words per minute, pitch,
-SNR in dB, text) and DIR/wav/<part>/<key>.wav (mono, 16 bit, 22050 Hz). A key has a digest of
-everything that determines its audio, so a repeated run makes only missing files. The same options
-give the same bytes.
+Every utterance has a random voice, speed, pitch, formants, noise, and quiet before and after it.
+Half of train and dev are commands of which each is spoken once; the others are a digit, a few
+digits, a number, on or off. Test has commands only. Train, dev and test have different voices. The
+tool writes DIR/manifest.tsv (key, part, wav, voice, words per minute, pitch, formants, seconds of
+quiet before and after, SNR in dB, text) and DIR/wav/<part>/<key>.wav (mono, 16 bit, 22050 Hz). A
+key has a digest of everything that determines its audio, so a repeated run makes only missing
+files. The same options give the same bytes on one machine.
 """
 
 from __future__ import annotations
@@ -19,15 +21,38 @@ from functools import partial
 from pathlib import Path
 
 import soundfile
-from espeak import SAMPLE_RATE, speak
-from grammar import GRAMMARS, sentences
-from voices import Setting, add_noise, draw_setting, draw_snr, draw_voice
+from espeak import SAMPLE_RATE
+from grammar import GRAMMARS, sentence, sentences
+from piper import forget
+from speech import speech
+from voices import (
+    Setting,
+    add_noise,
+    add_quiet,
+    draw_quiet,
+    draw_setting,
+    draw_snr,
+    draw_voice,
+)
 
 from wenet_uio.cli import run
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.files import written_aside
 
 LINES_PER_JOB = 50
+COLUMNS = (
+    "key",
+    "part",
+    "wav",
+    "voice",
+    "words_per_minute",
+    "pitch",
+    "formants",
+    "quiet_before",
+    "quiet_after",
+    "snr",
+    "text",
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +61,8 @@ class Line:
 
     part: str
     setting: Setting
+    quiet: tuple[float, float]
+    """Seconds before and after the words."""
     snr: int | None
     text: str
     seed: int
@@ -58,21 +85,26 @@ def draw(lang: str, counts: dict[str, int], seed: int) -> list[Line]:
         counts: part -> number of utterances.
     """
     rng = random.Random(seed)
-    texts = iter(sentences(GRAMMARS[lang], sum(counts.values()), rng))
+    grammar = GRAMMARS[lang]
+    commands = iter(sentences(grammar, sum(counts.values()), rng))
     lines: list[Line] = []
     for part, count in counts.items():
-        for _ in range(count):
+        for number in range(count):
+            is_short = part != "test" and number % 2 == 1
+            text = sentence(grammar, rng, "short") if is_short else next(commands)
             setting = draw_setting(draw_voice(lang, part, rng), rng)
-            snr = draw_snr(rng)
-            lines.append(Line(part, setting, snr, next(texts), rng.getrandbits(32)))
+            quiet, snr = draw_quiet(rng), draw_snr(rng)
+            lines.append(Line(part, setting, quiet, snr, text, rng.getrandbits(32)))
 
     return lines
 
 
 def synthesize(lines: list[Line], folder: Path) -> None:
     """Write the audio of lines."""
+    forget(lines[0].seed % 2**31)
     for line in lines:
-        samples = add_noise(speak(line.text, line.setting), line.snr, line.seed)
+        words = add_quiet(speech(line.text, line.setting), *line.quiet, SAMPLE_RATE)
+        samples = add_noise(words, line.snr, line.seed)
         with written_aside(line.wav(folder)) as file:
             soundfile.write(file, samples, SAMPLE_RATE, format="WAV", subtype="PCM_16")
 
@@ -81,10 +113,11 @@ def write_manifest(lines: list[Line], folder: Path) -> None:
     """Write manifest.tsv, one row per line of the corpus."""
     with written_aside(folder / "manifest.tsv", "w") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-        writer.writerow(["key", "part", "wav", "voice", "words_per_minute", "pitch", "snr", "text"])
+        writer.writerow(COLUMNS)
         for line in lines:
             wav = line.wav(folder).relative_to(folder)
-            writer.writerow([line.key, line.part, wav, *astuple(line.setting), line.snr, line.text])
+            sound = (*astuple(line.setting), *line.quiet, line.snr)
+            writer.writerow([line.key, line.part, wav, *sound, line.text])
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Voices of the recipe, and the noise of a recording."""
+"""Voices of the recipe, how they speak, and the sound of a recording."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,18 +20,35 @@ LANGUAGES = {
     ),
     "zh": ("cmn",),
 }
+TRAINING_VARIANTS = """
+m1 m2 m3 m4 m5 m6 f1 linda steph steph2 steph3 Annie Alex Andy AnxiousAndy Denis Diogo Gene Gene2
+Henrique Hugo Jacky Lee Marco Mario Michael Mike Nguyen Reed RicishayMax RicishayMax2 RicishayMax3
+Storm Tweaky adam anika announcer antonio aunty belinda benjamin boris caleb david ed edward edward2
+grandma grandpa gustave ian iven iven2 iven3 iven4 john kaukovalta klatt klatt2 klatt3 klatt4 klatt5
+klatt6 marcelo max michel miguel mike2 norbert pablo paul pedro quincy rob robert shelby travis zac
+"""
 VARIANTS = {
-    "train": ("m1", "m2", "m3", "m4", "m5", "m6", "f1", "linda", "steph", "Annie"),
+    "train": tuple(TRAINING_VARIANTS.split()),
     "dev": ("m7", "Andrea"),
     "test": ("m8", "f4"),
 }
-"""Variants without breath, since breath sounds different each time."""
-WORDS_PER_MINUTE = (140, 210)
-PITCH = (30, 70)
+"""All variants of eSpeak NG except robots and those with breath, since breath sounds different each
+time."""
+JOE = "joe"
+"""The voice of local/piper.py, in place of a language of eSpeak NG: joe+en-us speaks with the
+phonemes of en-us."""
+JOES_SHARE = {"en": 0.4, "zh": 0.0}
+"""Share of the training utterances that joe speaks."""
+WORDS_PER_MINUTE = (110, 240)
+PITCH = (10, 90)
+FORMANTS = (0.85, 1.2)
+"""Range of the factor of all frequencies: below 1 a longer vocal tract, above 1 a shorter one."""
 SNRS = (None, 30, 20, 15)
 """Decibels; None is no noise."""
 NOISE_SLOPES = (0.0, 1.0, 2.0)
 """Power of the noise falls as 1/frequency**slope: white, pink, brown."""
+QUIET = (0.0, 1.0)
+"""Seconds before and after the words; every third recording has none, like a trimmed clip."""
 
 
 @dataclass(frozen=True)
@@ -39,30 +56,71 @@ class Setting:
     """How a sentence is spoken."""
 
     voice: str
-    """Language and variant, separated by a plus: en-us+f3."""
+    """Language and variant, separated by a plus: en-us+f3; or joe+ and a language."""
     words_per_minute: int
     pitch: int
-    """0 to 99; 50 is the voice's own."""
+    """0 to 99; 50 is the voice's own. joe has one pitch."""
+    formants: float = 1.0
+    """Factor of all frequencies; the duration stays that of the speed."""
+
+    @property
+    def before_scaling(self) -> Setting:
+        """How the voice speaks before `scale_frequencies`, which divides durations by the factor."""
+        return replace(self, words_per_minute=round(self.words_per_minute / self.formants))
 
 
 def draw_voice(lang: str, part: str, rng: random.Random) -> str:
     """Draw a voice of a part of the corpus."""
-    return f"{rng.choice(LANGUAGES[lang])}+{rng.choice(VARIANTS[part])}"
+    language = rng.choice(LANGUAGES[lang])
+    if part == "train" and rng.random() < JOES_SHARE[lang]:
+        return f"{JOE}+{language}"
+    return f"{language}+{rng.choice(VARIANTS[part])}"
 
 
 def voices(lang: str, part: str) -> list[str]:
-    """Return all voices of a part of the corpus."""
+    """Return all voices of eSpeak NG of a part of the corpus."""
     return [f"{language}+{variant}" for language in LANGUAGES[lang] for variant in VARIANTS[part]]
 
 
 def draw_setting(voice: str, rng: random.Random) -> Setting:
-    """Draw the speed and the pitch of a voice."""
-    return Setting(voice, rng.randint(*WORDS_PER_MINUTE), rng.randint(*PITCH))
+    """Draw the speed, the pitch and the formants of a voice."""
+    return Setting(
+        voice,
+        rng.randint(*WORDS_PER_MINUTE),
+        rng.randint(*PITCH),
+        round(rng.uniform(*FORMANTS), 3),
+    )
 
 
 def draw_snr(rng: random.Random) -> int | None:
     """Draw the distance of the noise in decibels; None is no noise."""
     return rng.choice(SNRS)
+
+
+def draw_quiet(rng: random.Random) -> tuple[float, float]:
+    """Draw the seconds of quiet before and after the words."""
+    if rng.random() < 1 / 3:
+        return 0.0, 0.0
+    return round(rng.uniform(*QUIET), 3), round(rng.uniform(*QUIET), 3)
+
+
+def scale_frequencies(samples: np.ndarray, factor: float) -> np.ndarray:
+    """Multiply all frequencies of samples (T,) int16 by `factor`; (T / factor,) samples remain.
+
+    The spectrum is interpolated to another length, which is resampling without a filter to design.
+    """
+    length = max(1, round(len(samples) / factor))
+    if length == len(samples):
+        return samples
+
+    spectrum = np.fft.rfft(samples.astype(np.float64))
+    scaled = np.fft.irfft(spectrum, length) * (length / len(samples))
+    return np.clip(np.rint(scaled), -32768, 32767).astype(np.int16)
+
+
+def add_quiet(samples: np.ndarray, before: float, after: float, rate: int) -> np.ndarray:
+    """Put seconds of digital silence before and after samples (T,) int16."""
+    return np.pad(samples, (round(before * rate), round(after * rate)))
 
 
 def add_noise(samples: np.ndarray, snr: float | None, seed: int) -> np.ndarray:
