@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Synthesise a corpus: speak the commands of a small grammar with eSpeak NG and Piper.
 
-Every utterance has a random voice, speed, pitch, formants, noise, and quiet before and after it.
+Every utterance has a random voice, speed, pitch, formants, noise and microphone, and quiet before
+and after it.
 Half of train and dev are commands of which each is spoken once; the others are a digit, a few
 digits, a number, on or off. Test has commands only. Train, dev and test have different voices. The
 tool writes DIR/manifest.tsv (key, part, wav, voice, words per minute, pitch, formants, seconds of
@@ -29,6 +30,7 @@ from voices import (
     Setting,
     add_noise,
     add_quiet,
+    colour,
     draw_quiet,
     draw_setting,
     draw_snr,
@@ -104,7 +106,7 @@ def synthesize(lines: list[Line], folder: Path) -> None:
     forget(lines[0].seed % 2**31)
     for line in lines:
         words = add_quiet(speech(line.text, line.setting), *line.quiet, SAMPLE_RATE)
-        samples = add_noise(words, line.snr, line.seed)
+        samples = colour(add_noise(words, line.snr, line.seed), SAMPLE_RATE, line.seed)
         with written_aside(line.wav(folder)) as file:
             soundfile.write(file, samples, SAMPLE_RATE, format="WAV", subtype="PCM_16")
 

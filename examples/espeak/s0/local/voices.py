@@ -47,6 +47,10 @@ SNRS = (None, 30, 20, 15)
 """Decibels; None is no noise."""
 NOISE_SLOPES = (0.0, 1.0, 2.0)
 """Power of the noise falls as 1/frequency**slope: white, pink, brown."""
+OCTAVES = (63, 125, 250, 500, 1000, 2000, 4000, 8000)
+"""Frequencies in Hz at which the gain of a microphone is drawn."""
+COLOUR = 4.0
+"""Standard deviation of these gains, in dB."""
 QUIET = (0.0, 1.0)
 """Seconds before and after the words; every third recording has none, like a trimmed clip."""
 
@@ -105,7 +109,8 @@ def draw_quiet(rng: random.Random) -> tuple[float, float]:
 
 
 def scale_frequencies(samples: np.ndarray, factor: float) -> np.ndarray:
-    """Multiply all frequencies of samples (T,) int16 by `factor`; (T / factor,) samples remain.
+    """Multiply all frequencies of samples (T,) int16 by `factor`; (T / factor,) samples remain, at
+    least one.
 
     The spectrum is interpolated to another length, which is resampling without a filter to design.
     """
@@ -137,3 +142,20 @@ def add_noise(samples: np.ndarray, snr: float | None, seed: int) -> np.ndarray:
     noise *= np.sqrt(power_ratio) * 10 ** (-snr / 20)
 
     return np.clip(np.rint(samples + noise), -32768, 32767).astype(np.int16)
+
+
+def colour(samples: np.ndarray, rate: int, seed: int) -> np.ndarray:
+    """Filter samples (T,) int16 as a drawn microphone would; their power stays.
+
+    Gains are interpolated between octaves, over the logarithm of the frequency.
+    """
+    gains = np.random.default_rng([seed, 1]).normal(0.0, COLOUR, len(OCTAVES))
+    spectrum = np.fft.rfft(samples.astype(np.float64))
+    hertz = np.maximum(np.arange(len(spectrum)) * rate / len(samples), OCTAVES[0])
+    spectrum *= 10 ** (np.interp(np.log2(hertz), np.log2(OCTAVES), gains) / 20)
+
+    coloured = np.fft.irfft(spectrum, len(samples))
+    power_before, power_after = np.mean(samples.astype(np.float64) ** 2), np.mean(coloured**2)
+    if power_after:
+        coloured *= np.sqrt(power_before / power_after)
+    return np.clip(np.rint(coloured), -32768, 32767).astype(np.int16)
