@@ -10,7 +10,9 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 from tests.support import preloaded
 from tests.support.recipes import miniatures
@@ -193,6 +195,27 @@ def test_dspspeech20_runs_from_its_first_stage_to_its_last(recipe, corpora, tmp_
     made = folder / "exp" / "train_conformer"
     assert "Overall -> " in (made / "ctc_greedy_search" / "wer").read_text()
     assert (made / "final.zip").stat().st_size > (made / "final_quant.zip").stat().st_size > 0
+
+
+def test_espeak_recognises_people_only_if_their_recordings_are_named(recipe, tmp_path):
+    folder = recipe("espeak")
+    result = call("bash", folder / "run.sh", "--stage", "7", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("error: stage 7 needs --people FOLDER")
+
+    (folder.parents[1] / "fsdd").symlink_to(ROOT / "examples/fsdd")
+    recordings = tmp_path / "people" / "recordings"
+    recordings.mkdir(parents=True)
+    result = call("bash", folder / "run.sh", "--stage", "7", "--people", "people", cwd=tmp_path)
+    assert result.returncode == 1
+    assert f"no recordings/*.wav in {tmp_path}/people" in result.stderr
+
+    for name in ("7_theo_0", "3_theo_5", "1_theo_9"):
+        soundfile.write(recordings / f"{name}.wav", np.zeros(4000, np.int16), 8000)
+    result = call("bash", folder / "run.sh", "--stage", "7", "--people", "people", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "train.yaml is missing; stage 4 makes it" in result.stderr
+    assert len((folder / "data/people/test/data.list").read_text().splitlines()) == 1
 
 
 def test_espeak_data_of_another_language_or_with_all_audio_is_refused(recipe, tmp_path):

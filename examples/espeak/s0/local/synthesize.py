@@ -92,7 +92,8 @@ def draw(lang: str, counts: dict[str, int], seed: int) -> list[Line]:
     lines: list[Line] = []
     for part, count in counts.items():
         for number in range(count):
-            is_short = part != "test" and number % 2 == 1
+            # Two of four, so that half of the texts of --hybrid, every second one, are short too.
+            is_short = part != "test" and number % 4 >= 2
             text = sentence(grammar, rng, "short") if is_short else next(commands)
             setting = draw_setting(draw_voice(lang, part, rng), rng)
             quiet, snr = draw_quiet(rng), draw_snr(rng)
