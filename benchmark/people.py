@@ -78,11 +78,12 @@ def main() -> None:
 
     rng = np.random.default_rng(args.seed)
     paths = read_table(args.folder / "wav.scp")
-    recordings = {key: with_quiet(path, *args.quiet, rng) for key, path in paths.items()}
+    before, after = args.quiet
+    recordings = {key: with_quiet(path, before, after, rng) for key, path in paths.items()}
     texts = asyncio.run(recognise(args.url, recordings, args.clients))
 
     counts = score(read_table(args.folder / "text"), texts, WordRules()).overall
-    print(f"quiet {args.quiet[0]:g} s before, {args.quiet[1]:g} s after: WER {counts}")
+    print(f"quiet {before:g} s before, {after:g} s after: WER {counts}")
     if args.json:
         figures = {"quiet": args.quiet, "wer": counts.rate, "words": counts.words}
         print(json.dumps({**provenance(), **figures}))

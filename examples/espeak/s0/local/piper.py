@@ -62,7 +62,7 @@ def speak(text: str, setting: Setting) -> np.ndarray:
             "scales": np.array([sound_variation, slowness, duration_variation], dtype=np.float32),
         },
     )
-    return np.rint(np.clip(samples.ravel(), -1, 1) * 32767).astype(np.int16)
+    return np.rint(np.clip(np.asarray(samples).ravel(), -1, 1) * 32767).astype(np.int16)
 
 
 def forget(seed: int) -> None:
