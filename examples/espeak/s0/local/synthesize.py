@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Synthesise a corpus: speak the commands of a small grammar with eSpeak NG and Piper.
+"""Synthesise a corpus: speak commands with eSpeak NG and two neural voices.
 
-Every utterance has a random voice, speed, pitch, formants, noise and microphone, and quiet before
-and after it.
-Half of train and dev are commands of which each is spoken once; the others are a digit, a few
-digits, a number, on or off. Test has commands only. Train, dev and test have different voices. The
+The commands are those of a small grammar. Every utterance has a random voice, speed, pitch,
+formants, noise and microphone, and quiet before and after it. Half of train and dev are commands of
+which each is spoken once; the others are a digit, a few digits, a number, on or off. Test has
+commands only. Train, dev and test have different voices. The
 tool writes DIR/manifest.tsv (key, part, wav, voice, words per minute, pitch, formants, seconds of
 quiet before and after, SNR in dB, text) and DIR/wav/<part>/<key>.wav (mono, 16 bit, 22050 Hz). A
 key has a digest of everything that determines its audio, so a repeated run makes only missing
@@ -24,7 +24,7 @@ from pathlib import Path
 import soundfile
 from espeak import SAMPLE_RATE
 from grammar import GRAMMARS, sentence, sentences
-from piper import forget
+from joe import forget
 from speech import speech
 from voices import (
     Setting,

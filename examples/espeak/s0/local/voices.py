@@ -34,12 +34,12 @@ VARIANTS = {
 }
 """All variants of eSpeak NG except robots and those with breath, since breath sounds different each
 time."""
-JOE = "joe"
-"""The voice of local/piper.py, in place of a language of eSpeak NG: joe+en-us speaks with the
-phonemes of en-us."""
-JOES_SHARE = {"en": 0.4, "zh": 0.0}
-"""Share of the training utterances that joe speaks."""
+NETWORKS = {"en": {"joe": 0.35, "heart": 0.2}, "zh": {}}
+"""Voices of local/joe.py and local/heart.py, and their shares of the training utterances. They
+stand in place of a language: joe+en-us speaks with the phonemes of en-us."""
 WORDS_PER_MINUTE = (110, 240)
+NORMAL_WORDS_PER_MINUTE = 170
+"""Speed of the voices of NETWORKS at their own pace; the default of eSpeak NG is 175."""
 PITCH = (10, 90)
 FORMANTS = (0.85, 1.2)
 """Range of the factor of all frequencies: below 1 a longer vocal tract, above 1 a shorter one."""
@@ -60,10 +60,11 @@ class Setting:
     """How a sentence is spoken."""
 
     voice: str
-    """Language and variant, separated by a plus: en-us+f3; or joe+ and a language."""
+    """Language and variant, separated by a plus: en-us+f3; or a network and a language:
+    joe+en-us."""
     words_per_minute: int
     pitch: int
-    """0 to 99; 50 is the voice's own. joe has one pitch."""
+    """0 to 99; 50 is the voice's own. Networks have one pitch."""
     formants: float = 1.0
     """Factor of all frequencies; the duration stays that of the speed."""
 
@@ -76,8 +77,12 @@ class Setting:
 def draw_voice(lang: str, part: str, rng: random.Random) -> str:
     """Draw a voice of a part of the corpus."""
     language = rng.choice(LANGUAGES[lang])
-    if part == "train" and rng.random() < JOES_SHARE[lang]:
-        return f"{JOE}+{language}"
+    draw = rng.random()
+    for network, share in NETWORKS[lang].items() if part == "train" else ():
+        if draw < share:
+            return f"{network}+{language}"
+        draw -= share
+
     return f"{language}+{rng.choice(VARIANTS[part])}"
 
 

