@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
 import random
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
+from tests.support import preloaded
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.search.streaming import obstacle_of
@@ -188,3 +192,38 @@ def test_the_default_model_streams(tmp_path):
         ],
     )
     assert obstacle_of(build_model(config), config.dataset_conf) == ""
+
+
+def test_a_variety_of_voices_is_measured_on_recordings_of_people(synthesisers, tmp_path):
+    rng = np.random.default_rng(1)
+    texts = {f"p{number}": digit for number, digit in enumerate(("one", "two", "nine"))}
+    for key in texts:
+        soundfile.write(tmp_path / f"{key}.wav", rng.normal(0, 0.1, 4000), 8000)
+    (tmp_path / "text").write_text("".join(f"{key} {digit}\n" for key, digit in texts.items()))
+    (tmp_path / "wav.scp").write_text("".join(f"{key} {tmp_path}/{key}.wav\n" for key in texts))
+
+    options = ["--words", "20", "--epochs", "1", "--variants", "3", "--networks", "joe", "heart"]
+    config = RECIPE / "conf/train_conformer.yaml"
+    done = preloaded.run(
+        [RECIPE / "local/variety.py", *options, "--formants", "--config", config, tmp_path],
+        env={**os.environ, "PYTHONPATH": str(RECIPE.parents[2])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"% of 3 digits wrong, \d+ CPU s", done.stdout)
+
+
+def test_a_variety_has_the_voices_that_its_options_allow(synthesisers, monkeypatch):
+    variety = synthesisers("variety")
+    settings = []
+
+    def record(text, setting):
+        settings.append(setting)
+        return np.full(100, 5, np.int16)
+
+    monkeypatch.setattr(variety, "speech", record)
+    words = variety.draw_words(60, 2, ("joe",), formants=False, microphones=False)
+    assert [digit for digit, _ in words] == list(variety.DIGITS) * 6
+    assert {setting.formants for setting in settings} == {1.0}
+    voices = [setting.voice.partition("+") for setting in settings]
+    assert sum(speaker == "joe" for speaker, _, _ in voices) == 30
+    assert {variant for speaker, _, variant in voices if speaker != "joe"} <= {"m1", "m2"}

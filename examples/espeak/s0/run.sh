@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Synthetic spoken commands (eSpeak NG, Piper): a recipe that downloads nothing but packages.  Results: README.md
+# Synthetic spoken commands (eSpeak NG and two neural voices): a recipe that downloads nothing but packages.  Results: README.md
 #
 #   bash run.sh                                  # all stages, ten minutes on two cores
 #   bash run.sh --stage 7 --people /corpora/fsdd # recognise digits that people have spoken
