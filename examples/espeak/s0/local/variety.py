@@ -6,8 +6,8 @@ to tell them apart, with the rooms, noise, bands and levels of the training conf
 the recordings of a test part (wav.scp, text), which have one digit each. The network is a stand-in
 for the recogniser: its errors rank the varieties, and are not those of the recogniser.
 
-    local/variety.py --variants 10 data/people/test                   # as few voices as there once were
-    local/variety.py --variants 78 --formants --microphones --networks joe heart data/people/test
+    local/variety.py data/people/test --variants 10                   # as few voices as there once were
+    local/variety.py data/people/test --formants --microphones --networks joe heart
 """
 
 from __future__ import annotations
