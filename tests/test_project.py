@@ -114,7 +114,6 @@ def test_the_requirements_files_of_the_package_exist():
         "hdfs",
         "benchmark",
         "ray",
-        "audio",
         "onnx",
         "whisper",
         "huggingface",

@@ -20,9 +20,8 @@ from pathlib import Path
 from wenet_uio.cli import run
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
-from wenet_uio.prepare.own_corpus import ReadOptions
+from wenet_uio.prepare.own_corpus import add_read_options, read_options
 from wenet_uio.prepare.readers import READERS
-from wenet_uio.prepare.texts import TEXTS
 
 
 def main() -> None:
@@ -39,32 +38,23 @@ def main() -> None:
     parser.add_argument(
         "--from",
         "--form",
-        dest="read_as",
+        dest="form",
         choices=READERS,
         help="form of the source (default: found out by looking)",
     )
     parser.add_argument(
         "--to", dest="write_as", required=True, choices=WRITERS, help="form of the target"
     )
-    parser.add_argument(
-        "--audio", type=Path, help="folder to search for audio (default: paths as the source says)"
-    )
-    parser.add_argument(
-        "--text_field", help="column, tier or suffix of the texts, where there are several"
-    )
-    parser.add_argument(
-        "--text",
-        choices=TEXTS,
-        default="keep",
-        help="how texts are normalised; clean: without characters that nobody sees, see "
-        "wenet_uio/text/README.md (default: %(default)s)",
-    )
+    add_read_options(parser)
     add_executor_options(parser, "--num_threads", "--nj")
     args = parser.parse_args()
-    options = ReadOptions(audio=args.audio, text_field=args.text_field)
+    outputs = (
+        Path(args.target, "audio") if args.write_as == "kaldi" else Path(f"{args.target}.audio")
+    )
+    options = read_options(args, Path(), outputs)
     count = convert_manifest(
         args.source,
-        args.read_as,
+        args.form,
         args.target,
         args.write_as,
         executor_of(args),

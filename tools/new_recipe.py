@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from wenet_uio.cli import run
 from wenet_uio.prepare.corpus_parts import check_part
@@ -58,15 +59,16 @@ def main() -> None:
         if path is not None:
             setattr(args, name, path.resolve())
 
-    parts = read_corpus(
-        args.transcripts,
-        read_options(args, Path.cwd()),
-        dev=args.dev,
-        test=args.test,
-        text=args.text,
-    )
-    for part, recordings in parts.items():
-        check_part(part, as_stored(recordings))
+    with TemporaryDirectory() as folder:
+        parts = read_corpus(
+            args.transcripts,
+            read_options(args, Path.cwd(), Path(folder)),
+            dev=args.dev,
+            test=args.test,
+            text=args.text,
+        )
+        for part, recordings in parts.items():
+            check_part(part, as_stored(recordings))
 
     values = {
         "data": args.transcripts,
@@ -75,8 +77,11 @@ def main() -> None:
         "audio": args.audio,
         "relative_to": Path.cwd(),
         "form": args.form,
+        "audio_field": args.audio_field,
         "text_field": args.text_field,
         "text": args.text,
+        "allow_bad": "true" if args.allow_bad else None,
+        "trust_commands": "true" if args.trust_commands else None,
         "bpe": args.bpe,
     }
     options = {name: str(value) for name, value in values.items() if value}

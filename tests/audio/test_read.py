@@ -252,6 +252,11 @@ def test_without_pyav_its_formats_are_refused_with_the_command_to_install_it(cor
         audio_info(str(corpora / "audio_formats/pydub/format_test.m4a"))
 
 
+def test_audio_of_phones_needs_no_package_beyond_the_requirements():
+    root = Path(__file__).resolve().parents[2]
+    assert "av" in (root / "requirements.txt").read_text().splitlines()
+
+
 # Files that only FFmpeg reads: samples, rate, channels.
 THROUGH_AV = {
     "pydub/bach.ogg": [133632, 44100, 1],

@@ -208,7 +208,7 @@ def test_an_official_division_is_given_as_files(recipe):
     [
         ("path,text\nhere.wav,one\nnowhere.wav,two\n", "nowhere: audio nowhere.wav is not in "),
         (
-            "recording,words\nhere.wav,one\n",
+            "recording,said\ngone,1\n",
             "columns that the first row may name are wav: wav, path",
         ),
         ("path,text\nhere.wav,one\n", "1 utterances cannot be divided into train, dev, test"),
@@ -216,7 +216,7 @@ def test_an_official_division_is_given_as_files(recipe):
             "path,text,split\nhere.wav,one,train\n",
             "no utterance is for dev and test: set the field part or split",
         ),
-        ("path;text\nhere.wav;one\n", "fields are separated by a comma"),
+        ("path text\nhere.wav one\n", "fields are separated by a comma"),
     ],
 )
 def test_errors_of_stage_0_are_reported_and_no_recipe_is_written(tmp_path, rows, message):

@@ -9,7 +9,7 @@ import pytest
 from tests.support.data.transcripts import EXPECTED, read, with_audio, written
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.looking import form_of
-from wenet_uio.prepare.own_corpus import into_parts, read_corpus, read_transcripts
+from wenet_uio.prepare.own_corpus import ReadOptions, into_parts, read_corpus, read_transcripts
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_only_the_first_channel_is_accepted(corpus, channel, refused):
             "no utterance is for train: set the field part or split",
         ),
         (
-            "recording\twords\nx.wav\ta\n",
-            "recording is not in .*; columns that the first row may name are wav: wav, ",
+            "recording\tspoken\nz\ta\n",
+            "2 audio file.*: recording, z; .*columns that the first row may name are wav: wav, ",
         ),
     ],
 )
@@ -172,6 +172,62 @@ def test_missing_transcripts_are_named(tmp_path):
 
 def test_a_name_of_unknown_form_asks_for_the_option(tmp_path):
     with pytest.raises(
-        ListError, match="a.xls: the name does not say the form of the file; give --form "
+        ListError, match="a.doc: the name does not say the form of the file; give --form "
     ):
-        form_of(written(tmp_path / "a.xls", ""))
+        form_of(written(tmp_path / "a.doc", ""))
+
+
+TABLE = "path\ttext\nwav/utt0000.wav\tone two\ngone/1.wav\tx\ngone/2.wav\ty\n"
+
+
+def test_all_missing_audio_is_named_at_once(corpus):
+    path = written(corpus / "a.tsv", TABLE)
+    with pytest.raises(
+        ListError, match=r"2 audio file\(s\) not found in .*: gone/1.wav, gone/2.wav; "
+    ):
+        read_transcripts(path)
+
+
+def test_missing_audio_is_left_out_and_named_if_asked(corpus, capsys):
+    path = written(corpus / "a.tsv", TABLE)
+    lines = read_transcripts(path, ReadOptions(allow_bad=True))
+    assert [line.key for line in lines] == ["utt0000"]
+    assert capsys.readouterr().err.endswith(
+        "audio files not found: 2 left out (gone/1.wav, gone/2.wav)\n"
+    )
+    path = written(corpus / "a.tsv", "path\ttext\ngone/1.wav\tx\n")
+    with pytest.raises(ListError, match="no utterance in it whose audio exists"):
+        read_transcripts(path, ReadOptions(allow_bad=True))
+
+
+def test_two_names_of_a_table_never_share_a_file_that_is_found_by_name(corpus):
+    path = written(corpus / "a.tsv", "path\ttext\nA/utt0000.wav\tx\nB/utt0000.wav\ty\n")
+    with pytest.raises(ListError, match=r"2 audio file\(s\) not found"):
+        read_transcripts(path)
+    path = written(corpus / "a.tsv", "path\ttext\nA/utt0000.wav\tx\nB/utt0001.wav\ty\n")
+    assert [Path(line.wav).name for line in read_transcripts(path)] == [
+        "utt0000.wav",
+        "utt0001.wav",
+    ]
+
+
+def test_the_audio_of_a_table_of_times_may_be_named(corpus):
+    path = written(corpus / "talk.csv", "start,end,text\n0,0.1,one\n0.1,0.2,two\n")
+    with pytest.raises(ListError, match=r"audio talk is not in .*; see --audio"):
+        read_transcripts(path)
+    audio = corpus / "wav" / "utt0001.wav"
+    assert {line.wav for line in read_transcripts(path, ReadOptions(audio=audio))} == {str(audio)}
+    path = written(corpus / "b.csv", "path,text\na.wav,one\nb.wav,two\n")
+    with pytest.raises(
+        ListError, match=r"has 2 recordings \(a.wav, b.wav\), and --audio .* is one"
+    ):
+        read_transcripts(path, ReadOptions(audio=audio))
+
+
+def test_the_first_three_utterances_are_shown_as_they_were_understood(corpus, capsys):
+    rows = "".join(f"wav/utt000{number}.wav\ttext {number}\n" for number in range(4))
+    read_transcripts(written(corpus / "a.tsv", f"path\ttext\n{rows}"))
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.rpartition("/")[2] for line in shown[-3:]] == [
+        f'utt000{number}.wav: "text {number}"' for number in range(3)
+    ]

@@ -95,3 +95,23 @@ def test_convert_manifest_mends_texts_if_it_is_asked_to(make_utterances, tmp_pat
         assert done.returncode == 0, done.stderr
         assert json.loads((tmp_path / "out.list").read_text())["txt"] == text
         assert ("--text clean: 1 of 1 texts mended" in done.stderr) == bool(option)
+
+
+def test_what_a_normalisation_changes_is_counted_by_kind_and_shown_for_five_texts(capsys):
+    texts = {f"u{number}": f"Nr {number}." for number in range(6)} | {"a": "ja", "b": "„…“"}
+    normalised(lines_of(texts), "german")
+    told = capsys.readouterr().out.splitlines()
+    assert told == [
+        "--text german: 7 of 8 texts changed: letter case in 6, nothing is left in 1, punctuation in 6",
+        *(f'  u{number}: "Nr {number}." -> "nr {number}"' for number in range(5)),
+        "--text german: 6 texts have digits, which stay; write them as they are spoken (u0, u1, u2 "
+        "and 3 more)",
+    ]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_of_texts_that_stay_nothing_is_told(capsys, text):
+    lines = normalised(lines_of({"a": "plain", "b": "", "c": "Ölig"}), text)
+    capsys.readouterr()
+    normalised(lines, text)
+    assert capsys.readouterr() == ("", "")

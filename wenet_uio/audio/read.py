@@ -3,8 +3,8 @@
 No other module of the package opens them.
 
 The content of a file decides how it is read, not its name. Plain 16-bit wav needs no decoding.
-libsndfile decodes other wav, flac, ogg, opus, mp3, aiff, au, caf, w64 and sphere. PyAV, if it is
-installed, decodes m4a, aac, wma, webm, amr, and flac that was written to a pipe. Memory and time
+libsndfile decodes other wav, flac, ogg, opus, mp3, aiff, au, caf, w64 and sphere. PyAV decodes m4a,
+aac, wma, webm, amr, and flac that was written to a pipe. Memory and time
 depend on the data in the file, not on what a header claims.
 """
 

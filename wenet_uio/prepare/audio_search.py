@@ -38,6 +38,10 @@ def composed(name: str) -> str:
     return normalize("NFC", name)
 
 
+def _decomposed(name: str) -> str:
+    return normalize("NFD", name)
+
+
 def find_audio(
     wavs: Iterable[str], folders: Sequence[Path], audio: Path | None
 ) -> dict[str, list[Path]]:
@@ -51,24 +55,35 @@ def find_audio(
     Returns:
         for each name one absolute path, several paths if it is ambiguous, or none if no file fits.
     """
-    files_of = {wav: _at_path(wav, folders) for wav in wavs}
+    files_of = {}
+    for wav in wavs:
+        file = file_at(wav, folders)
+        files_of[wav] = [file] if file else []
     missing = [wav for wav, files in files_of.items() if not files]
     if audio and missing:
         files_of |= _by_name(missing, audio)
     return files_of
 
 
-def _at_path(wav: str, folders: Sequence[Path]) -> list[Path]:
-    """Return the first file at a path relative to the folders, in any form of its accents."""
-    spellings = [wav]
+def with_slashes(name: str) -> str:
+    """Return a path of Windows, such as `clips\\a.wav`, with slashes."""
+    return name.replace("\\", "/")
+
+
+def file_at(wav: str, folders: Sequence[Path]) -> Path | None:
+    """Return the first file at a path relative to the folders; None if there is none.
+
+    Its accents may have any form, and backslashes may separate its folders.
+    """
+    spellings = list(dict.fromkeys((wav, with_slashes(wav))))
     if not wav.isascii():
-        spellings += [composed(wav), normalize("NFD", wav)]
+        spellings += [form(name) for name in spellings for form in (composed, _decomposed)]
 
     # isfile() is false where Path.is_file() raises OSError: a text in the column of the audio is
     # too long for a path.
     candidates = (os.path.abspath(folder / name) for name in spellings for folder in folders)  # noqa: PTH100 - resolve() would follow links
     path = next(filter(os.path.isfile, candidates), None)
-    return [Path(path)] if path else []
+    return Path(path) if path else None
 
 
 def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
@@ -76,7 +91,7 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
     by_path, by_name = _names_in(audio)
     files_of: dict[str, list[Path]] = {}
     for wav in wavs:
-        name = composed(wav)
+        name = composed(with_slashes(wav))
         path = Path(name)
         # A dot need not begin a suffix: `a.1` may be `a.1.wav`, which comes before `a.wav`.
         with_suffix = Path(with_suffix_of_audio(name))

@@ -17,6 +17,7 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.prepare.audio_search import composed, key_of_name, with_suffix_of_audio
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
+from wenet_uio.prepare.elan import read_eaf, texts_of_tiers
 from wenet_uio.prepare.separated import key_of_part
 from wenet_uio.prepare.timed_texts import (
     PAUSE,
@@ -24,6 +25,7 @@ from wenet_uio.prepare.timed_texts import (
     TimedText,
     joined_words,
     read_ctm,
+    read_labels,
     read_subtitles,
     text_of_file,
 )
@@ -35,8 +37,11 @@ SUFFIXES = {
     "vtt": ("vtt",),
     "textgrid": ("textgrid",),
     "ctm": ("ctm",),
+    "elan": ("eaf",),
 }
 """Form of a corpus -> suffixes of its files of text."""
+SAME_SUFFIX = {"audacity": "pairs"}
+"""Form of a corpus -> form whose files of text have the same suffix."""
 FORM_OF = {suffix: form for form, suffixes in SUFFIXES.items() for suffix in suffixes}
 
 
@@ -139,6 +144,41 @@ def read_vtt(path: str, text_field: str | None = None) -> list[RawLine]:
     For `a.en.vtt`, `text_field` is `en`.
     """
     return _read_timed(path, "vtt", text_field, read_subtitles)
+
+
+def read_audacity(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read label tracks of Audacity; each label with a duration and a text is an utterance."""
+    return _read_timed(path, "audacity", text_field, read_labels)
+
+
+def read_elan(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read ELAN's .eaf; each annotation is an utterance.
+
+    The audio has the name of the file, or else that of its media.
+
+    Args:
+        text_field: name or type of the tiers; see `texts_of_tiers`.
+
+    Raises:
+        ListError: as `_of_form`, `read_eaf` and `texts_of_tiers`.
+    """
+    lines = []
+    texts = _of_form(files_of_corpus(Path(path)).texts, Path(path), "elan", None)
+    _check_single(texts)
+    for file in texts:
+        elan = read_eaf(file.path)
+        wav = str(file.audio or _media_of(file.path, elan.media))
+        for text in texts_of_tiers(file.path, elan.tiers, text_field):
+            extra = {"speaker": text.speaker} if text.speaker else {}
+            lines.append(_timed_line(wav, text, extra))
+
+    return lines
+
+
+def _media_of(path: Path, media: Sequence[str]) -> Path:
+    """Return the audio of an .eaf: the first of its media that is beside it, or else its name."""
+    existing = [path.parent / name for name in media if (path.parent / name).is_file()]
+    return existing[0] if existing else Path(media[0] if media else path.stem)
 
 
 def read_textgrid(path: str, text_field: str | None = None) -> list[RawLine]:
@@ -304,7 +344,8 @@ def _of_form(
     Raises:
         ListError: there is none.
     """
-    files = [file for file in texts if path.is_file() or file.form == form]
+    form_of_suffix = SAME_SUFFIX.get(form, form)
+    files = [file for file in texts if path.is_file() or file.form == form_of_suffix]
     if text_field is not None:
         # `en` stands for the whole field `en.srt`.
         files = [
@@ -312,7 +353,7 @@ def _of_form(
         ]
 
     if not files:
-        expected = text_field or " or ".join(f".{suffix}" for suffix in SUFFIXES[form])
+        expected = text_field or " or ".join(f".{suffix}" for suffix in SUFFIXES[form_of_suffix])
         raise ListError(f"{path}: no file {expected} in it")
 
     return files

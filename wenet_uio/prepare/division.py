@@ -8,8 +8,9 @@ from zlib import crc32
 
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.prepare.columns import COLUMNS
 from wenet_uio.prepare.corpus_parts import split_by
-from wenet_uio.prepare.separated import COLUMNS, field_of
+from wenet_uio.prepare.separated import field_of
 
 PARTS = {
     **dict.fromkeys(("train", "training"), "train"),

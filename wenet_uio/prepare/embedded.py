@@ -20,9 +20,9 @@ from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.dataset.storage import parquet_file
 from wenet_uio.dataset.storage.versions import StorageError
 from wenet_uio.files import written_aside
+from wenet_uio.prepare.columns import tell_text_column
 from wenet_uio.prepare.corpus_parts import Recording, files_below, tell_left_out
 from wenet_uio.prepare.division import PARTS
-from wenet_uio.prepare.separated import tell_text_column
 
 SUFFIX = ".parquet"
 PLACE = re.compile(rf"(.*(?i:{re.escape(SUFFIX)}))/(\d+)\.tar/(\d+)\.(.*)\.(\w+)")

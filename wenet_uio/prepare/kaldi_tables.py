@@ -90,17 +90,22 @@ def read_filled_table(path: str) -> dict[str, str]:
     return table
 
 
-def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]:
+def read_audio_lines(
+    wav_scp: str, segments: str | None = None, with_commands: bool = False
+) -> list[RawLine]:
     """Read utterances without text: the recordings of `wav_scp`, or their parts in `segments`.
 
     Kaldi computes `feats.scp` from the segments: if its keys are those of `segments`, nothing is
     cut again.
 
+    Args:
+        with_commands: commands (`sox … |`) may stand for paths; they are returned as they are.
+
     Raises:
-        ListError: wav.scp has a command (`sox … |`), a segment has no recording, or its times are
+        ListError: wav.scp has a command without `with_commands`, a segment has no recording, or its times are
             out of order.
     """
-    wavs = _read_files(wav_scp)
+    wavs = _read_files(wav_scp, with_commands)
     if segments is None:
         beside = Path(wav_scp).with_name("segments")
         if beside.is_file():
@@ -127,7 +132,11 @@ def read_audio_lines(wav_scp: str, segments: str | None = None) -> list[RawLine]
 
 
 def read_utterances(
-    wav_scp: str, text: str, segments: str | None = None, utt2lang: str | None = None
+    wav_scp: str,
+    text: str,
+    segments: str | None = None,
+    utt2lang: str | None = None,
+    with_commands: bool = False,
 ) -> list[RawLine]:
     """Read utterances with audio and text, in the order of `text`.
 
@@ -137,7 +146,7 @@ def read_utterances(
     Raises:
         ListError: a text has no audio or no language; also the errors of `read_audio_lines`.
     """
-    lines = {line.key: line for line in read_audio_lines(wav_scp, segments)}
+    lines = {line.key: line for line in read_audio_lines(wav_scp, segments, with_commands)}
     texts = read_filled_table(text)
     source = segments or wav_scp
     missing = [key for key in texts if key not in lines]
@@ -177,18 +186,18 @@ def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[
     return [replace(line, extra={"language": languages[line.key]}) for line in lines]
 
 
-def _read_files(wav_scp: str) -> dict[str, str]:
-    """Return the path of each recording.
+def _read_files(wav_scp: str, with_commands: bool) -> dict[str, str]:
+    """Return the path, or the command, of each recording.
 
     Raises:
-        ListError: a command stands for a path.
+        ListError: a command stands for a path, without `with_commands`.
     """
     wavs = read_filled_table(wav_scp)
     piped = [key for key, wav in wavs.items() if wav.endswith("|")]
-    if piped:
+    if piped and not with_commands:
         raise ListError(
-            f"{wav_scp}: commands are not run ({listed(piped, NAMED)} end in '|'); convert the "
-            "audio to files first"
+            f"{wav_scp}: commands are not run ({listed(piped, NAMED)} end in '|'); "
+            "tools/convert_manifest.py --trust_commands writes their audio to files"
         )
 
     return wavs

@@ -18,11 +18,13 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.nemo_tarred import SUB
 from wenet_uio.prepare.audio_search import with_suffix_of_audio
 from wenet_uio.prepare.beside import FilesOfFolder, TextFile, files_of_corpus
+from wenet_uio.prepare.columns import named_columns
 from wenet_uio.prepare.corpus_parts import files_below
 from wenet_uio.prepare.division import PARTS, part_of
 from wenet_uio.prepare.embedded import parquet_files
-from wenet_uio.prepare.named_texts import BAR, is_transcripts
-from wenet_uio.prepare.separated import lines_of_table, names_of_columns
+from wenet_uio.prepare.named_texts import is_transcripts
+from wenet_uio.prepare.table_rows import BAR, STATED_SEPARATOR, TAB, lines_of_table
+from wenet_uio.prepare.timed_texts import is_labels
 
 MEANINGS = {
     "raw": "a raw list",
@@ -30,7 +32,9 @@ MEANINGS = {
     "kaldi": "a Kaldi directory",
     "lhotse": "Lhotse cuts",
     "tsv": "a table with tabs",
-    "csv": "a table with commas",
+    "csv": "a table with commas or semicolons",
+    "xlsx": "a table of Excel",
+    "ods": "a table of LibreOffice",
     "ljspeech": "a table with bars, as metadata.csv of LJSpeech",
     "transcripts": "a file of names and texts in a folder of audio",
     "pairs": "a file with the text beside each audio file",
@@ -38,19 +42,32 @@ MEANINGS = {
     "vtt": "WebVTT subtitles of recordings",
     "textgrid": "TextGrids of recordings",
     "ctm": "CTM, words with times in recordings",
+    "audacity": "label tracks of Audacity",
+    "elan": "annotations of ELAN",
     "parquet": "parquet with audio, as Hugging Face's sets have it",
 }
 """What each form is, in words."""
-TABLES = ("metadata.csv", "metadata.txt", "metadata.tsv", "metadata.jsonl")
+TABLES = (
+    *("metadata.csv", "metadata.txt", "metadata.tsv", "metadata.jsonl"),
+    *("metadata.xlsx", "metadata.ods"),
+)
 """Names of tables that describe the audio of their folder."""
 NEMO_TARS = "audio_*.tar"
 """Names of the tars of NeMo's converter."""
 SHARD_ID = "shard_id"
 """Field of NeMo's entries that names the tar of the audio."""
-TABLE_FORMS = frozenset({"tsv", "csv", "ljspeech", "nemo"})
+TABLE_FORMS = frozenset({"tsv", "csv", "xlsx", "ods", "ljspeech", "nemo"})
 """Forms of such a table."""
+FORM_OF_SUFFIX = {
+    f".{form}": form for form in ("tsv", "xlsx", "ods", "parquet", "srt", "vtt", "textgrid", "ctm")
+} | {".xlsm": "xlsx", ".eaf": "elan"}
+"""Suffixes of one form each."""
+OF_OTHERS = {".xls": "Excel before 2007 wrote it: save it as .xlsx or CSV UTF-8"}
+"""Suffixes of forms that are not read, and what to do."""
 LHOTSE_FIELDS = frozenset({"recording", "supervisions"})
 LINES_LOOKED_AT = 1000
+SHOWN = 3
+"""This many utterances are shown as they were understood."""
 SHARE_OF_BARS = 0.9
 """More than this share of the rows of a table with bars have one."""
 
@@ -68,21 +85,29 @@ def form_of(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix == ".gz" and path.stem.lower().endswith(".jsonl"):
         return "lhotse"
-    if is_transcripts(path):
-        return "transcripts"
+    if suffix == ".txt" or is_transcripts(path):
+        return _form_of_text(path)
 
-    if suffix in (".tsv", ".parquet", ".srt", ".vtt", ".textgrid", ".ctm"):
-        return suffix[1:]
+    if suffix in FORM_OF_SUFFIX:
+        return FORM_OF_SUFFIX[suffix]
     if suffix == ".csv":
         return _form_of_table(path)
-    if suffix == ".txt":
-        return "ljspeech" if _has_bars(path) else "transcripts"
     if suffix in (".json", ".jsonl", ".list"):
         return _form_of_lines(path)
 
-    raise ListError(
-        f"{path}: the name does not say the form of the file; give --form {', '.join(MEANINGS)}"
-    )
+    hint = OF_OTHERS.get(suffix, f"give --form {', '.join(MEANINGS)}")
+    raise ListError(f"{path}: the name does not say the form of the file; {hint}")
+
+
+def _form_of_text(path: Path) -> str:
+    """Return the form of a .txt: Excel's Unicode text has tabs and names of columns."""
+    first_line = next((line for _, line in lines_of_table(path) if line.strip()), "")
+    columns = named_columns(first_line.replace('"', "").split(TAB))
+    if "text" in columns and not {"wav", "start"}.isdisjoint(columns):
+        return "tsv"
+    if is_labels(path):
+        return "audacity"
+    return "ljspeech" if not is_transcripts(path) and _has_bars(path) else "transcripts"
 
 
 def _form_of_lines(path: Path) -> str:
@@ -97,11 +122,12 @@ def _form_of_table(path: Path) -> str:
 
     Otherwise `csv`.
     """
-    if not _has_bars(path):
+    first_line = next((line for _, line in lines_of_table(path)), "")
+    if STATED_SEPARATOR.fullmatch(first_line) or not _has_bars(path):
         return "csv"
 
-    first_row = next(csv.reader(line for _, line in lines_of_table(path)), [""])
-    is_header = names_of_columns(first_row) is not None
+    first_row = next(csv.reader([first_line]), [""])
+    is_header = named_columns(first_row).keys() >= {"wav", "text"}
     begins_with_audio = with_suffix_of_audio(first_row[0]) == first_row[0]
     return "csv" if len(first_row) > 1 and (is_header or begins_with_audio) else "ljspeech"
 
@@ -159,8 +185,11 @@ def _forms_beside(files: FilesOfFolder) -> dict[str, str]:
     for file in files.texts:
         if is_transcripts(file.path) or file.path.name in TABLES:
             continue
+        form = file.form
+        if form == "pairs" and form not in example_of and is_labels(file.path):
+            form = "audacity"
         if file.audio or _may_be_apart(file, files):
-            example_of[file.form] = file.path.name
+            example_of[form] = file.path.name
 
     return example_of
 
@@ -168,9 +197,10 @@ def _forms_beside(files: FilesOfFolder) -> dict[str, str]:
 def _may_be_apart(file: TextFile, files: FilesOfFolder) -> bool:
     """Tell whether the audio of a file may be elsewhere.
 
-    So it may for words of many recordings, and for times if there is no audio.
+    So it may for words of many recordings, for files that name their media, and for times if there
+    is no audio.
     """
-    return file.form == "ctm" or (not files.audio and file.form != "pairs")
+    return file.form in ("ctm", "elan") or (not files.audio and file.form != "pairs")
 
 
 def _contents(files: FilesOfFolder, all_files: Sequence[Path]) -> str:
@@ -187,7 +217,7 @@ def _contents(files: FilesOfFolder, all_files: Sequence[Path]) -> str:
 
 def _forms(files: Sequence[Path]) -> str:
     """Say what to do about a folder of no known form."""
-    suffixes = (".tsv", ".csv", ".json", ".jsonl", ".list")
+    suffixes = (".tsv", ".csv", ".xlsx", ".ods", ".json", ".jsonl", ".list")
     tables = [path.name for path in files if path.suffix.lower() in suffixes]
     example = f", such as {tables[0]}" if tables else ""
     return f"name a file of transcripts{example}, or give --form {', '.join(MEANINGS)}"
@@ -261,9 +291,10 @@ def folder_of(path: Path) -> Path:
 
 
 def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
-    """Describe what was understood of a corpus, for the user to check before files are written."""
-    first = lines[0]
-    span = f", {first.start:g} s to {first.end:g} s" if first.end is not None else ""
+    """Describe what was understood of a corpus, for the user to check before files are written.
+
+    The first SHOWN utterances are part of it.
+    """
     parts = Counter(filter(None, map(part_of, lines)))
     counts = ", ".join(f"{part} {count}" for part, count in parts.items())
     parts_shown = f"; parts: {counts}" if parts else ""
@@ -271,6 +302,10 @@ def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
 
     return (
         f"{path}: {MEANINGS[form]} (--form {form}); {len(lines)} utterances in {recordings} audio "
-        f"files{parts_shown}\n"
-        f'  the first is {first.wav}{span}: "{first.text}"'
+        f"files{parts_shown}\n" + "\n".join(map(_shown, lines[:SHOWN]))
     )
+
+
+def _shown(line: RawLine) -> str:
+    span = f", {line.start:g} s to {line.end:g} s" if line.end is not None else ""
+    return f'  {line.wav}{span}: "{line.text}"'

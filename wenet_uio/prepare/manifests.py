@@ -20,11 +20,11 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
-from wenet_uio.messages import listed
 from wenet_uio.prepare.audio_headers import inside_audio, read_headers
+from wenet_uio.prepare.audio_of_lines import missing_audio
+from wenet_uio.prepare.corpus_parts import tell_left_out
 from wenet_uio.prepare.embedded import place_of, write_audio
 from wenet_uio.prepare.kaldi_tables import (
-    NAMED,
     by_key,
     check_row,
     recording_names,
@@ -47,7 +47,7 @@ def convert_manifest(
     write_as: str,
     executor: Executor,
     options: ReadOptions = BY_LOOKING,
-    text: str = "keep",
+    text: str = "none",
 ) -> int:
     """Read one form and write another; audio headers are read where the target needs lengths.
 
@@ -60,7 +60,7 @@ def convert_manifest(
         read_as: a key of READERS; None finds out the form by looking.
         write_as: a key of WRITERS.
         options: where audio is searched, and the field of the text; `form` is ignored.
-        text: how texts are normalised, a key of TEXTS; keep changes nothing.
+        text: how texts are normalised, a key of TEXTS; none and keep change nothing.
 
     Returns:
         the number of utterances.
@@ -77,10 +77,10 @@ def convert_manifest(
         for line in read(Path(source), options)
     ]
     lines = with_distinct_keys(with_paths)
-    if text != "keep":
+    if text not in ("keep", "none"):
         lines = normalised(lines, text)
     _check_keys(source, lines)
-    _check_audio(source, lines)
+    lines = _with_existing_audio(source, lines, options.allow_bad)
     lines = inside_audio(lines, source, executor)
     folder = Path(target, "audio") if write_as == "kaldi" else Path(f"{target}.audio")
     written = write_audio([(line.wav, line.key) for line in lines], folder.absolute())
@@ -102,14 +102,19 @@ def _check_keys(source: str, lines: Sequence[RawLine]) -> None:
         wav_of[line.key] = line.wav
 
 
-def _check_audio(source: str, lines: Sequence[RawLine]) -> None:
-    """Raise ListError if audio files do not exist."""
-    missing = [wav for wav in dict.fromkeys(line.wav for line in lines) if _is_missing(wav)]
-    if missing:
-        raise ListError(
-            f"{source}: {len(missing)} audio file(s) not found: {listed(missing, NAMED)}"
-            f"{hint_of_tars(Path(source), lines)}"
-        )
+def _with_existing_audio(source: str, lines: Sequence[RawLine], allow_bad: bool) -> list[RawLine]:
+    """Return the lines whose audio files exist.
+
+    Raises:
+        ListError: files do not exist, and `allow_bad` does not leave their lines out.
+    """
+    wavs = dict.fromkeys(line.wav for line in lines)
+    missing = dict.fromkeys(wav for wav in wavs if _is_missing(wav))
+    if missing and not allow_bad:
+        raise missing_audio(source, missing, hint_of_tars(Path(source), lines))
+
+    tell_left_out(f"{source}: audio files not found", list(missing))
+    return [line for line in lines if line.wav not in missing]
 
 
 def write_raw(lines: Sequence[RawLine], path: str, executor: Executor) -> None:

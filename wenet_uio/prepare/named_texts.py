@@ -10,10 +10,11 @@ from pathlib import Path
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.audio_search import find_audio, key_of_name
+from wenet_uio.prepare.columns import named_columns
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
-from wenet_uio.prepare.separated import lines_of_table, names_of_columns, read_separated
+from wenet_uio.prepare.separated import BY_LOOKING, TableOptions, read_bars_with_header
+from wenet_uio.prepare.table_rows import BAR, lines_of_table, tell_guess
 
-BAR = "|"
 TEXT_COLUMNS = {"raw": 1, "normalized": 2}
 """Columns of texts in LJSpeech's metadata.csv, as --text_field names them."""
 NAMES = ("transcripts.txt", "transcript.txt", "*.trans.txt", "prompts", "prompts.txt")
@@ -28,7 +29,9 @@ def is_transcripts(path: Path) -> bool:
     return any(fnmatchcase(path.name.lower(), name) for name in NAMES)
 
 
-def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
+def read_bars(
+    path: str, text_field: str | None = None, options: TableOptions = BY_LOOKING
+) -> list[RawLine]:
     """Read `name|text` or `name|text|normalized text`, as in LJSpeech.
 
     If the first row names columns, it is read as a table of these columns.
@@ -45,9 +48,10 @@ def read_bars(path: str, text_field: str | None = None) -> list[RawLine]:
     rows = [(number, line.split(BAR)) for number, line in lines_of_table(path) if line.strip()]
     if not rows:
         raise ListError(f"{path}: empty")
-    if names_of_columns(rows[0][1]):
-        return read_separated(path, BAR, text_field)
+    if named_columns(rows[0][1]).keys() >= {"wav", "text"}:
+        return read_bars_with_header(path, text_field, options)
 
+    tell_guess(path)
     return _lines(_texts_of_rows(path, rows, text_field), Path(path).parent)
 
 
@@ -119,6 +123,7 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
 def _named_texts(path: Path) -> list[NamedText]:
     """Read the lines of a file of transcripts, see `read_transcripts_txt`."""
     rows = [(number, line.strip()) for number, line in lines_of_table(path) if line.strip()]
+    tell_guess(path)
     common = [mark for mark in ("\t", BAR) if all(mark in line for _, line in rows)]
     separator = common[0] if common else None  # None splits at blanks
     named_texts = []

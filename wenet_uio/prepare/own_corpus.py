@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,25 +12,37 @@ from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import Audio
 from wenet_uio.prepare.audio_headers import inside_audio
-from wenet_uio.prepare.audio_search import audio_below, find_audio
-from wenet_uio.prepare.corpus_parts import Recording, tell_left_out
+from wenet_uio.prepare.audio_of_lines import (
+    Search,
+    of_recording,
+    tell_unused,
+    with_audio_files,
+)
+from wenet_uio.prepare.corpus_parts import Recording
 from wenet_uio.prepare.division import PART_COLUMNS, divide, part_of
 from wenet_uio.prepare.looking import (
     TABLE_FORMS,
     description,
     folder_of,
     form_of,
-    hint_of_tars,
     table_of,
     with_parts_of_folders,
 )
-from wenet_uio.prepare.readers import READERS
-from wenet_uio.prepare.separated import KNOWN_COLUMNS, field_of
+from wenet_uio.prepare.piped_audio import with_outputs
+from wenet_uio.prepare.readers import READERS, WITH_COLUMNS
+from wenet_uio.prepare.separated import TableOptions, field_of
 from wenet_uio.prepare.texts import TEXTS, normalised
 
-NAMED_AUDIO = frozenset({"ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm"})
+NAMED_AUDIO = frozenset(
+    {
+        *("ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm"),
+        *("audacity", "elan"),
+    }
+)
 """Forms whose transcripts give names rather than paths of audio, which is searched in their
 folder."""
+SEARCHED_TABLES = frozenset({"tsv", "csv", "xlsx", "ods"})
+"""Forms whose audio is searched by name in their folder if it is not at its path."""
 NAMING_TABLES = frozenset({"ljspeech", "transcripts", "ctm"})
 """Forms in which one file has the texts of all audio of a folder."""
 EMBEDDED_AUDIO = frozenset({"parquet"})
@@ -50,6 +61,12 @@ class ReadOptions:
     """Folder for relative paths of audio that do not exist relative to the transcripts."""
     text_field: str | None = None
     """Column, tier or suffix of the text, where there are several."""
+    audio_field: str | None = None
+    """Column of the audio in a table."""
+    allow_bad: bool = False
+    """Rows that cannot be used, and those whose audio is missing, are left out."""
+    outputs: Path | None = None
+    """Folder for the audio that commands of wav.scp write; None if commands are not trusted."""
 
     def folders(self, beside: Path) -> list[Path]:
         """Return folders of relative paths, in the order in which they are tried."""
@@ -61,7 +78,14 @@ class ReadOptions:
         if self.audio is not None:
             return True
         form = self.form or (form_of(path) if path.exists() else None)
-        return form in NAMED_AUDIO
+        return form in NAMED_AUDIO | SEARCHED_TABLES
+
+    def of_table(self, path: Path) -> TableOptions:
+        """Return how a table is read."""
+        is_folder = self.audio is not None and self.audio.is_dir()
+        searched = self.audio if is_folder else None
+        folders = tuple(folder for folder in self.folders(path.parent) if folder.is_dir())
+        return TableOptions(self.audio_field, folders, searched, self.allow_bad)
 
 
 BY_LOOKING = ReadOptions()
@@ -80,26 +104,64 @@ def add_options(parser: ArgumentParser) -> None:
         "--test", type=Path, help="transcripts of the test part, if it has its own file"
     )
     parser.add_argument(
-        "--audio", type=Path, help="folder to search for audio (default: paths as transcripts say)"
-    )
-    parser.add_argument(
         "--form", choices=READERS, help="form of the transcripts (default: found out by looking)"
     )
+    add_read_options(parser)
+
+
+def add_read_options(parser: ArgumentParser) -> None:
+    """Add the options of all commands that read transcripts of any form."""
     parser.add_argument(
-        "--text_field", help="column, tier or suffix of the texts, where there are several"
+        "--audio",
+        type=Path,
+        help="folder to search for audio, or the one recording of the transcripts (default: paths "
+        "as transcripts say)",
+    )
+    parser.add_argument(
+        "--audio_field", help="column of the audio in a table, by name or number from 1"
+    )
+    parser.add_argument(
+        "--text_field",
+        help="column, tier or suffix of the texts, where there are several; a column by name or "
+        "number from 1",
     )
     parser.add_argument(
         "--text",
         choices=TEXTS,
-        default="keep",
-        help="how transcripts are normalised; clean: without characters that nobody sees, see "
-        "wenet_uio/text/README.md (default: %(default)s)",
+        default="none",
+        metavar="RULES",
+        help=f"how transcripts are normalised: {', '.join(TEXTS)}; none (or keep) changes nothing, "
+        "clean removes characters that nobody sees, see wenet_uio/text/README.md (default: "
+        "%(default)s)",
+    )
+    parser.add_argument(
+        "--allow_bad",
+        action="store_true",
+        help="leave out rows that cannot be used and those whose audio is missing, and name them",
+    )
+    parser.add_argument(
+        "--trust_commands",
+        action="store_true",
+        help="run the commands of wav.scp, such as `sox a.sph -t wav - |`, and keep their audio; a "
+        "command can do anything, so trust where the table comes from",
     )
 
 
-def read_options(args: Namespace, relative_to: Path) -> ReadOptions:
-    """Return the options of `add_options` that say how transcripts are read."""
-    return ReadOptions(args.form, args.audio, relative_to, args.text_field)
+def read_options(args: Namespace, relative_to: Path, outputs: Path) -> ReadOptions:
+    """Return the options of `add_options` that say how transcripts are read.
+
+    Args:
+        outputs: folder for the audio of commands, if `--trust_commands` is given.
+    """
+    return ReadOptions(
+        form=args.form,
+        audio=args.audio,
+        relative_to=relative_to,
+        text_field=args.text_field,
+        audio_field=args.audio_field,
+        allow_bad=args.allow_bad,
+        outputs=outputs if args.trust_commands else None,
+    )
 
 
 def read_corpus(
@@ -108,7 +170,7 @@ def read_corpus(
     *,
     dev: Path | None = None,
     test: Path | None = None,
-    text: str = "keep",
+    text: str = "none",
 ) -> dict[str, list[Recording]]:
     """Read the utterances of a corpus by part.
 
@@ -161,8 +223,10 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
     lines, form = _read(path, options)
     if form not in EMBEDDED_AUDIO:
         lines = _with_audio(lines, path, form, options)
+    if not lines:
+        raise ListError(f"{path}: no utterance in it whose audio exists")
     if path.is_dir() and form in NAMING_TABLES:
-        _tell_unused(lines, path, options.audio or path)
+        tell_unused(lines, path, options.audio or path)
     if path.is_dir() and form != "kaldi":
         lines = with_parts_of_folders(lines, path)
 
@@ -170,31 +234,20 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
     return lines
 
 
-def _tell_unused(lines: Sequence[RawLine], path: Path, audio: Path) -> None:
-    """Print how many audio files below `audio` no line names."""
-    used = {os.path.abspath(line.wav) for line in lines}  # noqa: PTH100 - resolve() would follow links
-    unused = [str(wav) for wav in audio_below(audio) if os.path.abspath(wav) not in used]  # noqa: PTH100
-    tell_left_out(f"{path}: audio without a text", unused)
-
-
 def _with_audio(
     lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions
 ) -> list[RawLine]:
-    """Return the lines with absolute paths of their audio."""
-    beside = folder_of(path)
-    folders = options.folders(beside)
-    audio = options.audio or (beside if form in NAMED_AUDIO else None)
-    audio_files = find_audio(dict.fromkeys(line.wav for line in lines), folders, audio)
-    for line in lines:
-        if len(audio_files[line.wav]) != 1:
-            may_be_header = line is lines[0] and form in ("tsv", "csv")
-            reason = _why_not_one(audio_files[line.wav], folders)
-            raise ListError(
-                f"{path}: {line.key}: audio {line.wav} {reason}; {_hint(line, may_be_header)}"
-                f"{hint_of_tars(path, lines)}"
-            )
+    """Return the lines with absolute paths of their audio; those of missing audio may be left out."""
+    if options.audio is not None and options.audio.is_file():
+        return of_recording(lines, path, options.audio)
 
-    return [replace(line, wav=str(audio_files[line.wav][0])) for line in lines]
+    beside = folder_of(path)
+    search = Search(
+        options.folders(beside),
+        options.audio or (beside if form in NAMED_AUDIO | SEARCHED_TABLES else None),
+        form in SEARCHED_TABLES,
+    )
+    return with_audio_files(lines, path, search, options.allow_bad)
 
 
 def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
@@ -204,28 +257,21 @@ def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
 
     form = options.form or form_of(path)
     table = table_of(path) if path.is_dir() and form in TABLE_FORMS else None
-    lines = READERS[form](str(table or path), options.text_field)
+    source = table or path
+    if form in WITH_COLUMNS:
+        lines = READERS[form](str(source), options.text_field, options.of_table(source))
+    elif form == "kaldi":
+        with_commands = READERS[form](str(source), options.text_field, True)
+        lines = with_outputs(with_commands, path, options.outputs, options.allow_bad)
+    elif options.audio_field:
+        raise ListError(f"{path}: --audio_field is for tables ({', '.join(sorted(WITH_COLUMNS))})")
+    else:
+        lines = READERS[form](str(source), options.text_field)
+
     if not lines:
         raise ListError(f"{path}: no utterance in it")
 
     return lines, form
-
-
-def _why_not_one(files: Sequence[Path], folders: Sequence[Path]) -> str:
-    """Explain a failed lookup of audio: ambiguous or missing."""
-    if files:
-        return f"may be {files[0]} or {files[1]}"
-    return f"is not in {' or '.join(map(str, folders))}"
-
-
-def _hint(line: RawLine, may_be_header: bool) -> str:
-    """Say what to do about missing audio.
-
-    A first row whose audio has no suffix is probably a header.
-    """
-    if may_be_header and not Path(line.wav).suffix:
-        return f"columns that the first row may name are {KNOWN_COLUMNS}"
-    return "write / in place of \\ in paths" if "\\" in line.wav else "see --audio"
 
 
 def into_parts(lines: Sequence[RawLine], normalisation: str) -> dict[str, list[Recording]]:

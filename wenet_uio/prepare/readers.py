@@ -17,11 +17,19 @@ from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line,
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
 from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, TEXT_COLUMNS
-from wenet_uio.prepare.beside import read_ctm_files, read_pairs, read_srt, read_textgrid, read_vtt
+from wenet_uio.prepare.beside import (
+    read_audacity,
+    read_ctm_files,
+    read_elan,
+    read_pairs,
+    read_srt,
+    read_textgrid,
+    read_vtt,
+)
 from wenet_uio.prepare.embedded import read_parquet
 from wenet_uio.prepare.kaldi_tables import read_filled_table, read_utterances
 from wenet_uio.prepare.named_texts import read_bars, read_transcripts_txt
-from wenet_uio.prepare.separated import read_csv, read_tsv
+from wenet_uio.prepare.separated import read_csv, read_spreadsheet, read_tsv
 from wenet_uio.text.table import numbered_lines
 
 HUB_TABLE = "metadata.jsonl"
@@ -74,10 +82,15 @@ def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
     return lines
 
 
-def read_kaldi(folder: str, text_field: str | None = None) -> list[RawLine]:
+def read_kaldi(
+    folder: str, text_field: str | None = None, with_commands: bool = False
+) -> list[RawLine]:
     """Read a Kaldi directory: `wav.scp` and `text`.
 
     `segments`, `utt2dur`, `utt2spk` and `utt2lang` are read if they exist.
+
+    Args:
+        with_commands: commands may stand for audio; they are returned as they are.
 
     Raises:
         ListError: there is no such folder, or the tables do not fit together.
@@ -93,6 +106,7 @@ def read_kaldi(folder: str, text_field: str | None = None) -> list[RawLine]:
         str(Path(folder, "wav.scp")),
         str(Path(folder, "text")),
         str(segments) if segments.exists() else None,
+        with_commands=with_commands,
     )
     for table, field in KALDI_TABLES.items():
         path = Path(folder, table)
@@ -147,6 +161,8 @@ READERS: dict[str, Callable[..., list[RawLine]]] = {
     "lhotse": read_lhotse,
     "tsv": read_tsv,
     "csv": read_csv,
+    "xlsx": read_spreadsheet,
+    "ods": read_spreadsheet,
     "ljspeech": read_bars,
     "transcripts": read_transcripts_txt,
     "pairs": read_pairs,
@@ -154,6 +170,10 @@ READERS: dict[str, Callable[..., list[RawLine]]] = {
     "vtt": read_vtt,
     "textgrid": read_textgrid,
     "ctm": read_ctm_files,
+    "audacity": read_audacity,
+    "elan": read_elan,
     "parquet": read_parquet,
 }
 """Form of transcripts -> its reader (path, text_field)."""
+WITH_COLUMNS = frozenset({"tsv", "csv", "xlsx", "ods", "ljspeech"})
+"""Forms whose reader takes TableOptions too."""

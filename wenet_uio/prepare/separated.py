@@ -1,185 +1,272 @@
-"""Read transcripts in TSV and CSV, one utterance per row, as in Common Voice and spreadsheets.
+"""Read transcripts in TSV, CSV, .xlsx and .ods, one utterance per row, as in Common Voice and
+spreadsheets.
 
-The first row names the columns (COLUMNS); without such a row, every row is audio and text.
+The first row names the columns (COLUMNS); without such a row, `columns.py` finds out by looking
+what the columns are.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from wenet_uio.dataset.formats.data_list import RawLine, locate
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import key_of_audio, one_word
-from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, KEY_COLUMNS, TEXT_COLUMNS
-from wenet_uio.text.table import numbered_lines
+from wenet_uio.dataset.storage import objects
+from wenet_uio.messages import listed
+from wenet_uio.prepare.audio_search import audio_below, composed, file_at, with_slashes
+from wenet_uio.prepare.columns import (
+    COLUMNS,
+    KNOWN_COLUMNS,
+    Choice,
+    Columns,
+    has_suffix_of_audio,
+    named_columns,
+    seconds_of,
+    understand,
+)
+from wenet_uio.prepare.corpus_parts import tell_left_out
+from wenet_uio.prepare.spreadsheets import Rows
+from wenet_uio.prepare.table_rows import (
+    BAR,
+    COMMA,
+    NAME_OF,
+    TAB,
+    Table,
+    table_of_spreadsheet,
+    table_of_text,
+)
 
-COLUMNS = {
-    "wav": AUDIO_COLUMNS,
-    "text": TEXT_COLUMNS,
-    "key": KEY_COLUMNS,
-    "start": ("start", "offset"),
-    "end": ("end",),
-    "duration": ("duration",),
-    "speaker": ("speaker", "spk", "client_id", "speaker_id"),
-    "part": ("part", "split", "subset"),
-    "channel": ("channel",),
-}
-"""Our name of a column -> names of it that are recognised in any case, preferred ones first. Other
-columns are kept as fields of the line."""
-KNOWN_COLUMNS = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in COLUMNS.items())
-TAB, COMMA, BAR = "\t", ",", "|"
-NAME_OF = {TAB: "a tab", COMMA: "a comma", BAR: "a bar"}
+MOST_NAMED = 50
+"""An error names this many bad rows or missing files; it gives the number of all."""
+ERRORS_OF_CELLS = frozenset(
+    {
+        *("#NAME?", "#REF!", "#N/A", "#VALUE!", "#DIV/0!", "#NULL!", "#NUM!"),
+        *("#NV", "#WERT!", "#BEZUG!", "#ZAHL!", "#NOM?", "#¿NOMBRE?"),
+    }
+)
+"""What spreadsheets write for a formula that fails, such as a text that begins with `=` or `-`."""
 
 
-def read_tsv(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read a TSV, see `read_separated`; quotes have no special meaning."""
-    return read_separated(path, TAB, text_field)
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table of transcripts is read."""
+
+    audio_field: str | None = None
+    """Name or number of the column of audio; None finds it out."""
+    folders: tuple[Path, ...] = ()
+    """Folders of relative paths, besides that of the table."""
+    searched: Path | None = None
+    """Folder that is searched for audio by name; None is that of the table."""
+    allow_bad: bool = False
+    """Rows that cannot be used are left out instead of an error."""
 
 
-def read_csv(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read a CSV, see `read_separated`; a field may be in quotes."""
-    return read_separated(path, COMMA, text_field)
+BY_LOOKING = TableOptions()
 
 
-def read_separated(path: str, delimiter: str, text_field: str | None = None) -> list[RawLine]:
-    """Read utterances, one per row.
+def read_tsv(
+    path: str, text_field: str | None = None, options: TableOptions = BY_LOOKING
+) -> list[RawLine]:
+    """Read a TSV, see `read_table`; quotes have no special meaning, except as spreadsheets use
+    them.
+    """
+    return read_table(path, table_of_text(path, TAB), text_field, options)
 
-    The first row names the columns (COLUMNS), or every row is `audio, text`.
+
+def read_csv(
+    path: str, text_field: str | None = None, options: TableOptions = BY_LOOKING
+) -> list[RawLine]:
+    """Read a CSV, see `read_table`; a field may be in quotes."""
+    return read_table(path, table_of_text(path, COMMA), text_field, options)
+
+
+def read_bars_with_header(
+    path: str, text_field: str | None = None, options: TableOptions = BY_LOOKING
+) -> list[RawLine]:
+    """Read a table with bars whose first row names the columns, see `read_table`."""
+    return read_table(path, table_of_text(path, BAR), text_field, options)
+
+
+def read_spreadsheet(
+    path: str, text_field: str | None = None, options: TableOptions = BY_LOOKING
+) -> list[RawLine]:
+    """Read the first sheet of an .xlsx or .ods, see `read_table`."""
+    return read_table(path, table_of_spreadsheet(path), text_field, options)
+
+
+def read_table(
+    path: str, table: Table, text_field: str | None, options: TableOptions
+) -> list[RawLine]:
+    """Read utterances, one per row, and print what was found out by looking.
 
     Relative paths start at the folder of the file. An utterance without a key gets the file name as
-    key; `key_of_part` names parts of recordings. Empty rows are skipped.
+    key; `key_of_part` names parts of recordings. Empty rows are skipped. A table of times and texts
+    without a column of audio describes one recording, which has the name of the table.
 
     Args:
-        text_field: name of the column with the text; default is the first of COLUMNS that the file
-            has.
+        text_field: name or number of the column with the text; default is the first of COLUMNS that
+            the file has, or else a guess.
 
     Raises:
-        ListError: there is no such column, a column comes twice, or a row has no audio, no text,
-            another number of fields, or times out of order; the message names its line.
+        ListError: there is no such column, a column comes twice, or rows have no audio, no text,
+            another number of fields, or times out of order; the message names their lines.
     """
-    rows = list(_rows(path, delimiter))
+    rows, titles = _without_titles(_without_empty_columns(table.rows))
     if not rows:
         raise ListError(f"{path}: empty")
 
-    first_number, first_row = rows[0]
-    names = names_of_columns(first_row, text_field)
-    if names is None:
-        _check_first_row(f"{path}:{first_number}", first_row, delimiter, text_field)
-        names = ["wav", "text"]
-    else:
-        tell_text_column(path, [name.strip().lower() for name in first_row], text_field)
-        repeated = [name for name in COLUMNS if names.count(name) > 1]
-        if repeated:
-            raise ListError(
-                f"{path}:{first_number}: two columns are named as {repeated[0]}; remove one of them"
-            )
+    columns = _columns(path, rows, table, Choice(options.audio_field, text_field), options)
+    for note in (*table.notes, *titles, *columns.notes):
+        print(f"{path}: {note}")
+
+    if columns.has_header:
+        _check_names(f"{path}:{rows[0][0]}", columns.names)
         rows = rows[1:]
 
-    lines = []
-    for number, row in rows:
-        if len(row) != len(names):
-            raise ListError(f"{path}:{number}: expected {len(names)} fields, found {len(row)}")
-        try:
-            lines.append(_line(dict(zip(names, row, strict=True)), path))
-        except ValueError as error:
-            raise ListError(f"{path}:{number}: {error}") from None
-
-    return lines
+    is_padded = not table.separator  # a spreadsheet does not store empty cells at the end
+    return _lines(path, rows, columns, is_padded, options.allow_bad)
 
 
-def _check_first_row(
-    place: str, row: Sequence[str], delimiter: str, text_field: str | None
-) -> None:
+def _without_empty_columns(rows: Rows) -> Rows:
+    """Return the rows without columns at their end that are empty everywhere."""
+    width = max((_width(cells) for _, cells in rows), default=0)
+    return [(number, cells[:width]) for number, cells in rows]
+
+
+def _without_titles(rows: Rows) -> tuple[Rows, list[str]]:
+    """Return the rows without those of one cell above the names of the columns, and notes of them.
+
+    Spreadsheets often have a title above the table.
+    """
+    first = next((place for place, (_, cells) in enumerate(rows) if sum(map(bool, cells)) > 1), 0)
+    if not first or not {"wav", "text"} & named_columns(rows[first][1]).keys():
+        return rows, []
+
+    titles = [next(filter(None, cells)) for _, cells in rows[:first]]
+    return rows[first:], [f"rows above the names of the columns are no utterances: {titles}"]
+
+
+def _width(cells: Sequence[str]) -> int:
+    """Return the number of cells up to the last one that is not empty."""
+    return next((column for column in range(len(cells), 0, -1) if cells[column - 1]), 0)
+
+
+def _columns(path: str, rows: Rows, table: Table, choice: Choice, options: TableOptions) -> Columns:
+    """Return what the columns are: by their names and files at their paths, or by names of files.
+
+    Raises:
+        ListError: nothing says what they are.
+    """
+    first_number, first_row = rows[0]
+    place = f"{path}:{first_number}"
+    cells = [row for _, row in rows]
+    audio = _AudioOfTable(Path(path), options)
+    try:
+        columns = understand(cells, choice, audio.has_path)
+        if columns is None or not _has_audio(columns):
+            columns = understand(cells, choice, audio.has_name)
+    except ListError as error:
+        raise ListError(f"{place}: {error}") from None
+
+    if columns is not None and _has_audio(columns):
+        return columns
+
+    _check_first_row(place, first_row, table.separator)
+    return Columns(["wav", "text"], False, [])
+
+
+def _has_audio(columns: Columns) -> bool:
+    """Tell whether a table has a column of audio, or of times in one recording."""
+    return not {"wav", "start"}.isdisjoint(columns.names)
+
+
+@dataclass(frozen=True)
+class _AudioOfTable:
+    """The audio files that the cells of a table may name."""
+
+    table: Path
+    options: TableOptions
+
+    def has_path(self, cell: str) -> bool:
+        """Tell whether a cell looks like a path of audio, or is one of a file."""
+        if not cell:
+            return False
+        folders = (self.table.parent, *self.options.folders)
+        return has_suffix_of_audio(cell) or objects.is_remote(cell) or bool(file_at(cell, folders))
+
+    def has_name(self, cell: str) -> bool:
+        """Tell whether a cell is a path of audio, or the name of a file, maybe without suffix."""
+        return self.has_path(cell) or composed(Path(with_slashes(cell)).name) in self.names
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of all audio files below the folder that is searched, without suffix."""
+        folder = self.options.searched or self.table.parent
+        return frozenset(composed(wav.stem) for wav in audio_below(folder))
+
+
+def _check_first_row(place: str, row: Sequence[str], separator: str) -> None:
     """Raise ListError if a first row without names of columns is not one of audio and text."""
-    if text_field:
-        raise ListError(f"{place}: the first row names no column {text_field} beside one of audio")
-
     if len(row) == 1:
-        raise ListError(
-            f"{place}: one field, {row[0]!r}; fields are separated by {NAME_OF[delimiter]}"
-        )
+        fields = f"fields are separated by {NAME_OF[separator]}" if separator else "one column"
+        raise ListError(f"{place}: one field, {row[0]!r}; {fields}")
 
     if len(row) != 2:
         raise ListError(
-            f"{place}: expected names of columns ({KNOWN_COLUMNS}), or rows of audio and text"
+            f"{place}: expected names of columns ({KNOWN_COLUMNS}), or rows of audio and text; or "
+            "name the columns: --audio_field NAME --text_field NAME"
         )
 
 
-def _rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and fields of each row that is not empty."""
-    lines = (line for _, line in lines_of_table(path))
-    quoting = csv.QUOTE_MINIMAL if delimiter == COMMA else csv.QUOTE_NONE
-    rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
-
-    while True:
-        number = rows.line_num + 1
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            raise ListError(f"{path}:{number}: {error}; is a quote left open?") from None
-
-        if row is None:
-            return
-
-        if rows.line_num > number:
-            raise ListError(
-                f"{path}:{number}: a field continues in the next line; make it one line, or close "
-                "its quote"
-            )
-
-        if any(field.strip() for field in row):
-            yield number, row
+def _check_names(place: str, names: Sequence[str]) -> None:
+    repeated = [name for name in COLUMNS if names.count(name) > 1]
+    if repeated:
+        raise ListError(f"{place}: two columns are named as {repeated[0]}; remove one of them")
 
 
-def lines_of_table(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yield the number and text of each line of a table.
+def _lines(
+    path: str, rows: Rows, columns: Columns, is_padded: bool, allow_bad: bool
+) -> list[RawLine]:
+    """Return the utterances of the rows.
 
     Raises:
-        ListError: line ends are those of the old Mac.
-        ValueError: a line is not UTF-8.
+        ListError: rows cannot be used, and `allow_bad` does not leave them out; the message names
+            all of them.
     """
-    for number, line in numbered_lines(path):
-        if "\r" in line:
-            raise ListError(
-                f"{path}:{number}: a carriage return inside a line; make the line ends \\n: tr "
-                "'\\r' '\\n'"
-            )
-        yield number, line
+    lines: list[RawLine] = []
+    bad: list[str] = []
+    width = len(columns.names)
+    for number, cells in rows:
+        padded = [*cells, *[""] * (width - len(cells))] if is_padded else cells
+        try:
+            if len(padded) != width:
+                raise ListError(f"expected {width} fields, found {len(padded)}")
+            fields = dict(zip(columns.names, padded, strict=True))
+            lines.append(_line(fields, path, columns.milliseconds))
+        except ValueError as error:
+            bad.append(f"{path}:{number}: {error}")
+
+    if bad and not allow_bad:
+        raise _bad_rows(path, bad, len(rows))
+    tell_left_out(f"{path}: rows that cannot be used", bad)
+    return lines
 
 
-def names_of_columns(header: list[str], text_field: str | None = None) -> list[str] | None:
-    """Return our names of the columns, or their own names where we have none.
+def _bad_rows(path: str, bad: Sequence[str], count: int) -> ListError:
+    """Return an error that names the bad ones of `count` rows."""
+    if len(bad) == 1:
+        return ListError(bad[0])
 
-    None if the row is not a header.
-    """
-    columns = [name.strip().lower() for name in header]
-    our_name_of = {}
-    chosen_text = {"text": (text_field.lower(),)} if text_field else {}
-    for our_name, spellings in (COLUMNS | chosen_text).items():
-        spelling = next((candidate for candidate in spellings if candidate in columns), None)
-        if spelling is not None:
-            our_name_of[spelling] = our_name
-
-    our_names = set(our_name_of.values())
-    if not {"wav", "text"} <= our_names:
-        return None
-
-    # A column that has one of our names, but is not the one that was taken for it
-    other_name_of = {name: f"other_{name}" for name in columns if name in our_names}
-    return [our_name_of.get(name) or other_name_of.get(name, name) for name in columns]
-
-
-def tell_text_column(path: str, columns: Collection[str], text_field: str | None) -> None:
-    """Print which of several columns of texts is taken, unless the user has chosen one."""
-    texts = [name for name in TEXT_COLUMNS if name in columns]
-    if len(texts) > 1 and not text_field:
-        others = " or ".join(f"--text_field {name}" for name in texts[1:])
-        print(f"{path}: the column {texts[0]} has the texts; {others} takes another column")
+    head = f"{path}: {len(bad)} of {count} rows cannot be used"
+    rows = listed(bad, MOST_NAMED, "\n  ")
+    return ListError(f"{head}; correct them, or leave them out with --allow_bad:\n  {rows}")
 
 
 def field_of(line: RawLine, name: str) -> str | None:
@@ -204,15 +291,17 @@ def key_of_part(wav: str, start: float) -> str:
     return f"{Path(wav).stem}_{round(start * 1000):07d}"
 
 
-def _line(fields: dict[str, str], path: str) -> RawLine:
+def _line(fields: dict[str, str], path: str, milliseconds: frozenset[str]) -> RawLine:
     """Return the utterance of a row, with fields by our names of the columns."""
-    wav, text = fields.pop("wav").strip(), fields.pop("text").strip()
+    wav, text = fields.pop("wav", Path(path).stem).strip(), fields.pop("text").strip()
     if not wav:
         raise ListError("no audio")
     if not text:
         raise ListError("no text")
+    if text in ERRORS_OF_CELLS:
+        raise ListError(f"the text is {text}, the error of a formula; format the cell as text")
 
-    start, end, duration = _times(fields)
+    start, end, duration = _times(fields, milliseconds)
     channel = _number(fields, "channel")
     stated = fields.pop("key", "").strip()
     key = one_word(stated or _default_key(wav, start, end))
@@ -227,17 +316,20 @@ def _line(fields: dict[str, str], path: str) -> RawLine:
 
 
 def _default_key(wav: str, start: float, end: float | None) -> str:
-    return key_of_part(wav, start) if start or end is not None else key_of_audio(wav)
+    name = with_slashes(wav)
+    return key_of_part(name, start) if start or end is not None else key_of_audio(name)
 
 
-def _times(fields: dict[str, str]) -> tuple[float, float | None, float | None]:
+def _times(
+    fields: dict[str, str], milliseconds: frozenset[str]
+) -> tuple[float, float | None, float | None]:
     """Take start, end and duration of an utterance, in seconds, out of the fields.
 
     A duration with a start gives the end.
     """
-    stated_start = _number(fields, "start")
-    end = _number(fields, "end")
-    duration = _number(fields, "duration")
+    stated_start, end, duration = (
+        _seconds(fields, name, name in milliseconds) for name in ("start", "end", "duration")
+    )
     start = stated_start or 0.0
     # Without a start, the duration is that of the file, which need not be cut.
     if end is None and stated_start is not None and duration is not None:
@@ -248,15 +340,16 @@ def _times(fields: dict[str, str]) -> tuple[float, float | None, float | None]:
     return start, end, duration
 
 
-def _number(fields: dict[str, str], name: str) -> float | None:
-    """Take a number out of the fields; None if it is missing or empty."""
-    value = fields.pop(name, "").strip()
-    try:
-        number = float(value) if value else None
-    except ValueError:
-        number = math.nan
+def _seconds(fields: dict[str, str], name: str, is_in_milliseconds: bool) -> float | None:
+    seconds = _number(fields, name)
+    return seconds / 1000 if is_in_milliseconds and seconds is not None else seconds
 
-    if number is not None and not math.isfinite(number):
+
+def _number(fields: dict[str, str], name: str) -> float | None:
+    """Take a number or a time out of the fields; None if it is missing or empty."""
+    value = fields.pop(name, "").strip()
+    number = seconds_of(value) if value else None
+    if value and (number is None or not math.isfinite(number)):
         raise ListError(f"{name}: expected a number, found {value!r}")
 
     return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -10,15 +11,28 @@ from dataclasses import replace
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.messages import listed
 from wenet_uio.text.characters import DECOMPOSED, INVISIBLE, LOOK_ALIKE, clean, oddities
+from wenet_uio.text.languages import LANGUAGES, normaliser
 from wenet_uio.text.normalize import english, mandarin
 
+
+def _with_single_spaces(text: str) -> str:
+    return " ".join(text.split())
+
+
 TEXTS: dict[str, Callable[[str], str]] = {
-    "keep": lambda text: " ".join(text.split()),
+    "keep": _with_single_spaces,
+    "none": _with_single_spaces,
     "clean": lambda text: " ".join(clean(text).split()),
     "english": english,
     "mandarin": mandarin,
+    **{language: normaliser(language) for language in LANGUAGES},
 }
-"""How transcripts are normalised, by the names of the option --text."""
+"""How transcripts are normalised, by the names of the option --text; none is another word for
+keep."""
+KEEPING = frozenset({"keep", "none", "clean"})
+"""Names of TEXTS that keep the words as they are written."""
+SHOWN = 5
+"""This many changed texts are shown."""
 PLURALS = {
     INVISIBLE: "invisible characters",
     DECOMPOSED: "decomposed letters",
@@ -35,13 +49,18 @@ KeyedText = tuple[str, str]
 def normalised(lines: Sequence[RawLine], text: str) -> list[RawLine]:
     """Return lines with normalised texts.
 
-    Stderr says how many texts `clean` mends, and how many texts are odd afterwards.
+    Stdout has the number of changed texts by what was changed, and the first ones. Stderr says how
+    many texts `clean` mends, and how many texts are odd afterwards.
 
     Args:
         text: a key of TEXTS.
     """
     normalise = TEXTS[text]
     changed = [replace(line, text=normalise(line.text)) for line in lines]
+    _tell_changes(f"--text {text}", lines, changed)
+    if text not in KEEPING:
+        _tell_digits(f"--text {text}", changed)
+
     if text == "clean":
         mended = [line.key for line in lines if oddities(line.text)]
         if mended:
@@ -50,6 +69,52 @@ def normalised(lines: Sequence[RawLine], text: str) -> list[RawLine]:
 
     tell_odd_texts(f"--text {text}", [(line.key, line.text) for line in changed], "--text clean")
     return changed
+
+
+def _tell_changes(where: str, lines: Sequence[RawLine], changed: Sequence[RawLine]) -> None:
+    """Print how many texts a normalisation changes, by kind of change, and show the first ones."""
+    pairs = [
+        (old.key, old.text, new.text)
+        for old, new in zip(lines, changed, strict=True)
+        if old.text != new.text
+    ]
+    if not pairs:
+        return
+
+    counts = Counter(kind for _, old, new in pairs for kind in _kinds_of_change(old, new))
+    kinds = ", ".join(f"{kind} in {count}" for kind, count in sorted(counts.items()))
+    print(f"{where}: {len(pairs)} of {len(lines)} texts changed: {kinds}")
+    for key, old, new in pairs[:SHOWN]:
+        print(f'  {key}: "{old}" -> "{new}"')
+
+
+def _kinds_of_change(old: str, new: str) -> set[str]:
+    """Return what differs between a text and its normalised form, by kind of character."""
+    if not new:
+        return {"nothing is left"}
+
+    changed = (Counter(old) - Counter(new)) + (Counter(new) - Counter(old))
+    return {_kind(character) for character in changed} or {"order"}
+
+
+def _kind(character: str) -> str:
+    if character.isspace():
+        return "spaces"
+    if unicodedata.category(character)[0] in "PS":
+        return "punctuation"
+    if character.lower() != character.upper():
+        return "letter case"
+    return "other characters"
+
+
+def _tell_digits(where: str, lines: Sequence[RawLine]) -> None:
+    """Print how many texts have digits, which a normalisation keeps."""
+    keys = [line.key for line in lines if any(map(str.isdigit, line.text))]
+    if keys:
+        print(
+            f"{where}: {len(keys)} texts have digits, which stay; write them as they are spoken "
+            f"({listed(keys, NAMED)})"
+        )
 
 
 def tell_odd_texts(

@@ -24,6 +24,8 @@ TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})(?:[,.](\d+))?"
 TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(?:\s.*)?")
 NEARLY_TIMES = re.compile(r".*-->.*|\s*\d+:[\d:,.]+\s*-.*")
 """Lines that would be taken for text if their times are damaged."""
+LABEL = re.compile(r"(\d+[.,]\d+|\d+)\t(\d+[.,]\d+|\d+)(?:\t(.*))?$", re.DOTALL)
+"""A label of Audacity; older versions write decimal commas in some languages."""
 TAG = re.compile(r"<[/\w][^<>]*>|\{\\[^{}]*\}")
 """Marks inside a subtitle: `<i>`, `<c.loud>`, `<00:00:01.000>`, `{\\an8}`."""
 VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
@@ -217,6 +219,35 @@ def _tier(tokens: Iterator[str]) -> Tier:
             intervals.append(interval)
 
     return Tier(name, intervals)
+
+
+def is_labels(path: str | Path) -> bool:
+    """Tell whether a text file has labels of Audacity: its first line has two times and a tab."""
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        return LABEL.match(file.readline()) is not None
+
+
+def read_labels(path: str | Path) -> list[TimedText]:
+    """Read a label track of Audacity, `start<tab>end<tab>text`; points and empty labels are left
+    out.
+
+    Raises:
+        ListError: a line is no label.
+    """
+    texts = []
+    for number, line in enumerate(text_of_file(path).splitlines(), 1):
+        if not line.strip() or line.startswith("\\"):  # frequencies of the label above
+            continue
+
+        match = LABEL.match(line)
+        if match is None:
+            raise ListError(f"{path}:{number}: expected start, end and text, found {line[:40]!r}")
+        start, end = (float(time.replace(",", ".")) for time in match.groups()[:2])
+        text = " ".join((match[3] or "").split())
+        if end > start and text:
+            texts.append(TimedText(start, end, text))
+
+    return texts
 
 
 def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:

@@ -23,8 +23,11 @@ test=                     # transcripts of the test part, if it has a separate f
 audio=                    # folder to look for audio in; default: the paths in the transcripts
 relative_to=              # base of relative paths that are not found from the transcripts; default: the current folder
 form=                     # form of the transcripts; default: found out by looking
-text_field=               # column, tier or suffix of the texts, where there are several
-text=keep                 # text normalisation: keep, clean, english, mandarin (scored by characters)
+audio_field=              # column of the audio in a table, by name or number
+text_field=               # column, tier or suffix of the texts, where there are several; a column by name or number
+allow_bad=false           # true: leave out rows that cannot be used and those whose audio is missing
+text=none                 # text normalisation: none, clean, english, german, …, mandarin (scored by characters); see README.md
+trust_commands=false      # true: run the commands of a wav.scp (sox … |) and keep their audio
 bpe=                      # number of BPE pieces, such as 100; default: the units are characters
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=500    # utterances of a tar archive
@@ -36,7 +39,7 @@ onnx=false                # true: export to ONNX too
 parse_options "$@"
 dict=${dict:-data/dict${bpe:+_bpe$bpe}}
 override_units "$dict"
-if [[ $text == mandarin ]]; then char=${char:-1}; fi
+if [[ $text =~ ^(mandarin|cantonese|japanese|thai)$ ]]; then char=${char:-1}; fi
 dir=${dir:-exp/$(basename "$config" .yaml)${bpe:+_bpe$bpe}}
 
 if stage -1 "check the corpus"; then
@@ -45,7 +48,10 @@ fi
 
 if stage 0 "wav.scp and text of train, dev, test"; then
   corpus=$(from_caller "$data")
+  leave_out=$([[ $allow_bad == true ]] && echo --allow_bad || true)
+  trust=$([[ $trust_commands == true ]] && echo --trust_commands || true)
   local/prepare_data.py "$corpus" data --text "$text" ${form:+--form "$form"} ${text_field:+--text_field "$text_field"} \
+    ${audio_field:+--audio_field "$audio_field"} ${leave_out:+"$leave_out"} ${trust:+"$trust"} \
     ${dev:+--dev "$(from_caller "$dev")"} ${test:+--test "$(from_caller "$test")"} \
     ${audio:+--audio "$(from_caller "$audio")"} --relative_to "$(from_caller "${relative_to:-.}")"
 fi

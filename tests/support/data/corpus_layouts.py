@@ -207,6 +207,40 @@ def parquet(folder: Path, said: Sequence[Said]) -> Path:
     return folder
 
 
+def audacity(folder: Path, said: Sequence[Said]) -> Path:
+    for name, spoken in _long(folder, said).items():
+        rows = [f"{start:.6f}\t{end:.6f}\t{text}\n" for start, end, text in spoken]
+        rows.insert(1, "\\\t100.000000\t4000.000000\n")  # frequencies of the first label
+        rows.append("0.100000\t0.100000\ta point\n")
+        (folder / f"{name}.txt").write_text("".join(rows))
+    return folder
+
+
+def elan(folder: Path, said: Sequence[Said]) -> Path:
+    for name, spoken in _long(folder, said).items():
+        slots, texts, notes = "", "", ""
+        for number, (start, end, text) in enumerate(spoken):
+            for side, time in enumerate((start, end)):
+                slots += f'<TIME_SLOT TIME_SLOT_ID="ts{number}_{side}" TIME_VALUE="{round(time * 1000)}"/>'
+            texts += (
+                f'<ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a{number}" TIME_SLOT_REF1="ts{number}_0" '
+                f'TIME_SLOT_REF2="ts{number}_1"><ANNOTATION_VALUE>{text}</ANNOTATION_VALUE>'
+                "</ALIGNABLE_ANNOTATION></ANNOTATION>"
+            )
+            notes += (
+                f'<ANNOTATION><REF_ANNOTATION ANNOTATION_ID="n{number}" ANNOTATION_REF="a{number}">'
+                "<ANNOTATION_VALUE>a note</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION>"
+            )
+        (folder / f"session of {name}.eaf").write_text(
+            '<?xml version="1.0" encoding="UTF-8"?><ANNOTATION_DOCUMENT VERSION="3.0"><HEADER MEDIA_FILE="" '
+            f'TIME_UNITS="milliseconds"><MEDIA_DESCRIPTOR MEDIA_URL="file:///C:/data/{name}.wav" '
+            f'RELATIVE_MEDIA_URL="./{name}.wav"/></HEADER><TIME_ORDER>{slots}</TIME_ORDER>'
+            f'<TIER LINGUISTIC_TYPE_REF="utterance" PARTICIPANT="{name}" TIER_ID="words">{texts}</TIER>'
+            f'<TIER LINGUISTIC_TYPE_REF="note" PARENT_REF="words" TIER_ID="notes">{notes}</TIER></ANNOTATION_DOCUMENT>'
+        )
+    return folder
+
+
 LAYOUTS: dict[str, Callable[[Path, Sequence[Said]], Path]] = {
     "pairs": pairs,
     "transcripts": transcripts,
@@ -215,7 +249,9 @@ LAYOUTS: dict[str, Callable[[Path, Sequence[Said]], Path]] = {
     "vtt": vtt,
     "textgrid": textgrid,
     "ctm": ctm,
+    "audacity": audacity,
+    "elan": elan,
     "parquet": parquet,
 }
 """Form -> a function that writes the corpus, and gives what `new_recipe.py --from` takes."""
-LONG = frozenset({"srt", "vtt", "textgrid", "ctm"})
+LONG = frozenset({"srt", "vtt", "textgrid", "ctm", "audacity", "elan"})

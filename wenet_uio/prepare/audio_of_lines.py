@@ -1,0 +1,147 @@
+"""Find the audio files of the lines of a corpus, and name what is missing."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.storage import objects
+from wenet_uio.messages import listed
+from wenet_uio.prepare.audio_search import audio_below, find_audio
+from wenet_uio.prepare.columns import KNOWN_COLUMNS
+from wenet_uio.prepare.corpus_parts import NAMED, tell_left_out
+from wenet_uio.prepare.looking import hint_of_tars
+from wenet_uio.prepare.separated import MOST_NAMED
+
+
+class Search(NamedTuple):
+    """Where the audio of a corpus is looked for."""
+
+    folders: Sequence[Path]
+    """Folders of relative paths, in their order."""
+    audio: Path | None
+    """Folder that is searched by name; None if paths are all that is tried."""
+    is_table: bool
+    """The corpus is a table, whose names may be paths of another machine, or no names at all."""
+
+
+def with_audio_files(
+    lines: Sequence[RawLine], path: Path, search: Search, allow_bad: bool
+) -> list[RawLine]:
+    """Return the lines with absolute paths of their audio; URIs stay.
+
+    Raises:
+        ListError: audio is missing or may be one of several files, and `allow_bad` does not leave
+            its lines out.
+    """
+    files_of = _files_of(lines, search)
+    several_or_none = {wav: files for wav, files in files_of.items() if len(files) != 1}
+    missing = {wav: _why_not_one(files, search.folders) for wav, files in several_or_none.items()}
+    if missing and not allow_bad:
+        raise _error_of_missing(path, lines, files_of, missing, search)
+
+    tell_left_out(f"{path}: audio files not found", list(missing))
+    return [
+        replace(line, wav=str(files_of[line.wav][0])) if line.wav in files_of else line
+        for line in lines
+        if line.wav not in missing
+    ]
+
+
+def _files_of(lines: Sequence[RawLine], search: Search) -> dict[str, list[Path]]:
+    """Return the files that each local name may mean."""
+    names = dict.fromkeys(line.wav for line in lines if not objects.is_remote(line.wav))
+    files_of = find_audio(names, search.folders, search.audio)
+    return _without_shared(files_of) if search.is_table else files_of
+
+
+def _error_of_missing(
+    path: Path,
+    lines: Sequence[RawLine],
+    files_of: Mapping[str, list[Path]],
+    missing: Mapping[str, str],
+    search: Search,
+) -> ListError:
+    """Return an error that names the missing audio, with what to do."""
+    hint = _hint(lines[0], search.is_table and lines[0].wav in missing)
+    hint += hint_of_tars(path, lines)
+    if len(missing) > 1:
+        several = [f"{wav} {missing[wav]}" if files_of[wav] else wav for wav in missing]
+        return missing_audio(path, several, f"; {hint}", search.folders)
+
+    [(wav, reason)] = missing.items()
+    key = next(line.key for line in lines if line.wav == wav)
+    return ListError(f"{path}: {key}: audio {wav} {reason}; {hint}")
+
+
+def of_recording(lines: Sequence[RawLine], path: Path, audio: Path) -> list[RawLine]:
+    """Return the lines with the one recording that `--audio` names.
+
+    Raises:
+        ListError: the lines are of several recordings.
+    """
+    names = list(dict.fromkeys(line.wav for line in lines))
+    if len(names) > 1:
+        raise ListError(
+            f"{path}: has {len(names)} recordings ({listed(names, NAMED)}), and --audio {audio} is "
+            "one; name the folder of all"
+        )
+    return [replace(line, wav=str(audio.absolute())) for line in lines]
+
+
+def _without_shared(files_of: Mapping[str, list[Path]]) -> dict[str, list[Path]]:
+    """Return the files without those that several names of a table would share.
+
+    A file that is searched by name only would be taken for all files of that name.
+    """
+    names_of = Counter(files[0] for files in files_of.values() if len(files) == 1)
+    return {
+        name: files if len(files) != 1 or names_of[files[0]] == 1 else []
+        for name, files in files_of.items()
+    }
+
+
+def missing_audio(
+    path: str | Path, wavs: Collection[str], hint: str = "", folders: Sequence[Path] = ()
+) -> ListError:
+    """Return an error that names all missing audio of a corpus, up to MOST_NAMED files.
+
+    Args:
+        wavs: paths or names of the audio.
+        hint: what to do, besides `--allow_bad`.
+        folders: where the audio was looked for.
+    """
+    where = f" in {' or '.join(map(str, folders))}" if folders else ""
+    allowed = "; --allow_bad leaves them out" if len(wavs) > 1 else ""
+    names = listed(wavs, MOST_NAMED)
+    return ListError(f"{path}: {len(wavs)} audio file(s) not found{where}: {names}{allowed}{hint}")
+
+
+def _why_not_one(files: Sequence[Path], folders: Sequence[Path]) -> str:
+    """Explain a failed lookup of audio: ambiguous or missing."""
+    if files:
+        return f"may be {files[0]} or {files[1]}"
+    return f"is not in {' or '.join(map(str, folders))}"
+
+
+def _hint(line: RawLine, may_be_header: bool) -> str:
+    """Say what to do about missing audio.
+
+    A first row whose audio has no suffix is probably a header.
+    """
+    if may_be_header and line.end is None and not Path(line.wav).suffix:
+        return f"columns that the first row may name are {KNOWN_COLUMNS}"
+    return "see --audio"
+
+
+def tell_unused(lines: Sequence[RawLine], path: Path, audio: Path) -> None:
+    """Print how many audio files below `audio` no line names."""
+    used = {os.path.abspath(line.wav) for line in lines}  # noqa: PTH100 - resolve() would follow links
+    unused = [str(wav) for wav in audio_below(audio) if os.path.abspath(wav) not in used]  # noqa: PTH100
+    tell_left_out(f"{path}: audio without a text", unused)

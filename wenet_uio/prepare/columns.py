@@ -1,0 +1,448 @@
+"""Understand the columns of a table of transcripts: by their names, or else by what they hold."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, KEY_COLUMNS, TEXT_COLUMNS
+from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
+
+COLUMNS = {
+    "wav": AUDIO_COLUMNS,
+    "text": TEXT_COLUMNS,
+    "key": KEY_COLUMNS,
+    "start": ("start", "offset"),
+    "end": ("end",),
+    "duration": ("duration",),
+    "speaker": ("speaker", "spk", "client_id", "speaker_id"),
+    "part": ("part", "split", "subset"),
+    "channel": ("channel",),
+}
+"""Our name of a column -> names of it that are recognised in any case, preferred ones first. Other
+columns are kept as fields of the line."""
+KNOWN_COLUMNS = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in COLUMNS.items())
+OTHER_WORDS = {
+    "wav": """
+        audiofile audiofilename audiofiles audiofilepath audioname clip clipname wavfile wavpath wavname
+        soundfile sound recordingfile mediafile filelocation filepath audiourl
+        datei dateiname dateipfad audiodatei audiodateien tondatei wavdatei pfad aufnahme
+        fichier fichieraudio nomdufichier nomfichier chemin cheminaudio enregistrement
+        archivo archivoaudio archivodeaudio nombredearchivo nombrearchivo fichero ruta grabación
+        fileaudio nomefile nomedelfile percorso registrazione
+        arquivo arquivodeáudio áudio nomedoarquivo ficheiro caminho gravação
+        bestand bestandsnaam audiobestand plik nazwapliku plikaudio ścieżka soubor názevsouboru
+        ljudfil filnamn fil lydfil tiedosto tiedostonimi
+        файл имяфайла аудио аудиофайл путь запись αρχείο dosya dosyaadı sesdosyası ses
+        音频 音频文件 音频文件名 音频路径 音频名 文件 文件名 文件名称 文件路径 路径 录音 录音文件 语音 语音文件
+        音檔 音檔名稱 檔案 檔名 檔案名稱 錄音 語音
+        音声 音声ファイル 音声ファイル名 ファイル ファイル名 パス 録音
+        오디오 오디오파일 음성 음성파일 파일 파일명 파일이름 경로
+    """,
+    "text": """
+        sentences transcripts transcriptions transcribed label utterancetext utterance_text words
+        annotation target
+        satz sätze transkript transkription wortlaut äußerung gesprochen inhalt
+        texte phrase phrases énoncé contenu transcriptiontexte
+        texto frase frases oración transcripción enunciado
+        testo frasi trascrizione enunciato
+        transcrição sentença zin zinnen tekst transcriptie zdanie transkrypcja treść věta přepis
+        mening meningar transkribering sætning setning lause teksti
+        текст предложение фраза расшифровка транскрипция транскрипт κείμενο metin cümle
+        文本 文字 文本内容 句子 内容 转写 转写文本 转录 转录文本 标注 标注文本 台词 语句 话语
+        文字內容 內容 逐字稿 轉錄 轉寫 文稿
+        テキスト 文 文章 書き起こし 文字起こし 発話 発話内容 転記
+        텍스트 문장 전사 전사문 내용 대사
+    """,
+    "key": "uttid utteranceid segmentid",
+    "start": """
+        starttime startsec startseconds begin begintime onset tmin xmin timestart timefrom from
+        beginn anfang startzeit von début debut inicio inizio início początek začátek başlangıç
+        начало αρχή 开始 开始时间 起始 起始时间 開始 開始時間 開始時刻 시작 시작시간
+    """,
+    "end": """
+        endtime endsec endseconds stop stoptime tmax xmax timeend timeto to
+        ende endzeit bis fin final fine fim koniec konec bitiş
+        конец τέλος 结束 结束时间 终止 終了 終了時刻 結束 結束時間 종료 종료시간 끝
+    """,
+    "duration": """
+        durationsec durationseconds dauer durée duración durata duração süre
+        длительность 时长 持续时间 時長
+    """,
+    "speaker": """
+        speakername sprecher sprecherin locuteur locutrice hablante locutor parlante falante spreker
+        mówca диктор говорящий konuşmacı 说话人 发音人 說話者 話者 화자
+    """,
+    "part": "teil 部分",
+    "channel": "kanal",
+}
+"""Further words for columns, as `_folded` writes them: of other programs and languages. They are
+recognised in tables only, after the names of COLUMNS."""
+MILLISECONDS = re.compile(r"(?:in)?(?:msec|ms|milliseconds?|millisekunden|毫秒)")
+"""Units behind the name of a column of times, folded."""
+SECONDS = re.compile(r"(?:in)?(?:hhmmssms|ssmsec|seconds?|sekunden|sec|s|秒)?")
+"""Units of seconds and clock times, or none; ELAN writes `Begin Time - hh:mm:ss.ms`."""
+TIMES = ("start", "end", "duration")
+CLOCK = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+(?:[.,]\d+)?)")
+"""A time: `75.5`, `75,5`, `1:15.5`, `0:01:15.5`."""
+SAMPLED = 100
+"""Rows that a guess looks at."""
+ENOUGH = 0.5
+"""The cells of a column of audio are files in more than this share of its rows."""
+NUMBERED = "column {}"
+"""Name of a column that has none, from 1."""
+IDEOGRAPH = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+WORD = re.compile(r"[^\W\d_]+")
+
+IsAudio = Callable[[str], bool]
+"""Tells whether a cell names an audio file."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The columns that the user has chosen, by name or by number from 1."""
+
+    audio: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a table are."""
+
+    names: list[str]
+    """For each column our name, or else its own name."""
+    has_header: bool
+    """The first row has names of columns, and is no utterance."""
+    notes: list[str]
+    """What was guessed, with the options that choose other columns."""
+    milliseconds: frozenset[str] = frozenset()
+    """Columns `start`, `end` and `duration` that have milliseconds; others have seconds."""
+
+
+def _folded(name: str) -> str:
+    """Return the name of a column in small letters, without blanks, marks and punctuation."""
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(letter for letter in plain if letter.isalnum())
+
+
+WORDS_OF = {
+    our_name: [_folded(word) for word in (*names, *OTHER_WORDS[our_name].split())]
+    for our_name, names in COLUMNS.items()
+}
+"""Our name of a column -> its words, folded, preferred ones first."""
+
+
+def seconds_of(text: str) -> float | None:
+    """Return a time in seconds: a number, also with a decimal comma, or a clock time.
+
+    None if it is neither.
+    """
+    match = CLOCK.fullmatch(text)
+    if match is not None:
+        hours, minutes, seconds = (
+            float((part or "0").replace(",", ".")) for part in match.groups()
+        )
+        return hours * 3600 + minutes * 60 + seconds
+
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def has_suffix_of_audio(cell: str) -> bool:
+    """Tell whether a cell is the name of an audio file by its suffix."""
+    name, dot, suffix = cell.rpartition(".")
+    return bool(name and dot) and suffix.lower() in AUDIO_SUFFIXES
+
+
+def named_columns(header: Sequence[str]) -> dict[str, int]:
+    """Return the columns that a header names, as {our name: column}."""
+    column_of: dict[str, int] = {}
+    folded = [_folded(name) for name in header]
+    for our_name, words in WORDS_OF.items():
+        column = _first_named(folded, words, our_name)
+        if column is not None and column not in column_of.values():
+            column_of[our_name] = column
+
+    return column_of
+
+
+def _first_named(folded: Sequence[str], words: Sequence[str], our_name: str) -> int | None:
+    """Return the column that has the most preferred of the words as its name."""
+    for word in words:
+        for column, name in enumerate(folded):
+            if name == word or (our_name in TIMES and _is_with_unit(name, word)):
+                return column
+
+    return None
+
+
+def _is_with_unit(name: str, word: str) -> bool:
+    unit = name.removeprefix(word)
+    return unit != name and bool(SECONDS.fullmatch(unit) or MILLISECONDS.fullmatch(unit))
+
+
+def understand(rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAudio) -> Columns | None:
+    """Find out what the columns of a table are.
+
+    The first row names the columns if one of its cells is a known word, or if it names no audio
+    where the rows below do. A column that no word tells is guessed: the audio has cells that name
+    files, the text has the most words.
+
+    Returns:
+        the columns, without `wav` if no column has audio; None if there is no column of texts.
+
+    Raises:
+        ListError: a chosen column does not exist.
+    """
+    header, sample = rows[0], rows[1 : 1 + SAMPLED] or rows
+    chosen = _chosen(header, choice)
+    named = {} if any(map(is_audio, header)) else named_columns(header)
+    column_of = _usable(named, chosen, header, sample)
+    has_header = _are_names(named, choice, header)
+    audio = _guessed_audio(sample, column_of, chosen, is_audio)
+    if audio is not None:
+        column_of = _with_column(column_of, "wav", audio)
+        has_header = has_header or not is_audio(header[audio])
+    elif not column_of and _are_times(rows):
+        column_of = {"start": 0, "end": 1}
+
+    text = _guessed_text(sample, column_of)
+    if text is not None:
+        column_of["text"] = text
+    if "text" not in column_of:
+        return None
+
+    notes = _note_of_audio(header, has_header, audio)
+    notes += _note_of_text(header, has_header, text, len(column_of))
+    notes = notes or _note_of_choice(header, has_header, chosen)
+    return _columns(header, column_of, has_header, notes)
+
+
+def _chosen(header: Sequence[str], choice: Choice) -> dict[str, int]:
+    """Return the columns of `choice`, as {our name: column}."""
+    column_of = {}
+    for our_name, field, option in (
+        ("wav", choice.audio, "--audio_field"),
+        ("text", choice.text, "--text_field"),
+    ):
+        if field:
+            column_of[our_name] = _column(header, field, option)
+
+    return column_of
+
+
+def _are_names(named: Collection[str], choice: Choice, header: Sequence[str]) -> bool:
+    """Tell whether the first row has a known word or the name of a chosen column."""
+    if not {"wav", "text"}.isdisjoint(named):
+        return True
+
+    folded = {_folded(name) for name in header}
+    return any(field and _folded(field) in folded for field in (choice.audio, choice.text))
+
+
+def _column(header: Sequence[str], field: str, option: str) -> int:
+    """Return the column of a name, or else of a number from 1."""
+    folded = [_folded(name) for name in header]
+    if field in header:
+        return list(header).index(field)
+    if _folded(field) in folded:
+        return folded.index(_folded(field))
+    if field.isdecimal() and 1 <= int(field) <= len(header):
+        return int(field) - 1
+
+    raise ListError(
+        f"no column {field}, which {option} names; the first row has {', '.join(header)}"
+    )
+
+
+def _usable(
+    column_of: Mapping[str, int],
+    chosen: Mapping[str, int],
+    header: Sequence[str],
+    sample: Sequence[Sequence[str]],
+) -> dict[str, int]:
+    """Return the named columns with those that were chosen instead.
+
+    Without columns of times by a word of OTHER_WORDS that hold no time: `from` may be a person.
+    """
+    usable = dict(chosen)
+    for our_name, column in column_of.items():
+        if our_name in chosen or column in chosen.values():
+            continue
+        is_certain = header[column].strip().lower() in COLUMNS[our_name]
+        cells = list(filter(None, (cell_of(row, column) for row in sample)))
+        if our_name in TIMES and not is_certain and not any(map(_is_time, cells)):
+            continue
+        usable[our_name] = column
+
+    return usable
+
+
+def cell_of(row: Sequence[str], column: int) -> str:
+    """Return a cell of a row, which may be shorter than others; empty if it has no such cell."""
+    return row[column].strip() if column < len(row) else ""
+
+
+def _is_time(cell: str) -> bool:
+    return seconds_of(cell) is not None
+
+
+def _guessed_audio(
+    sample: Sequence[Sequence[str]],
+    column_of: Mapping[str, int],
+    chosen: Mapping[str, int],
+    is_audio: IsAudio,
+) -> int | None:
+    """Return the column whose cells are files, if no column of audio is named or it has no file."""
+    named = column_of.get("wav")
+    if "wav" in chosen or (named is not None and _share(sample, named, is_audio)):
+        return None
+
+    taken = {column for name, column in column_of.items() if name != "wav"}
+    share_of = {column: _share(sample, column, is_audio) for column in _free(sample, taken)}
+    return _best(share_of, ENOUGH)
+
+
+def _free(sample: Sequence[Sequence[str]], taken: Collection[int]) -> list[int]:
+    """Return the columns of a table that are not taken."""
+    return [column for column in range(max(map(len, sample))) if column not in taken]
+
+
+def _best(score_of: Mapping[int, float], least: float) -> int | None:
+    """Return the column of the highest score, the first of several; None if no score is more than
+    `least`.
+    """
+    best = max(score_of, key=lambda column: score_of[column], default=None)
+    return best if best is not None and score_of[best] > least else None
+
+
+def _share(sample: Sequence[Sequence[str]], column: int, is_audio: IsAudio) -> float:
+    return mean(is_audio(cell_of(row, column)) for row in sample)
+
+
+def _with_column(column_of: Mapping[str, int], name: str, column: int) -> dict[str, int]:
+    return {other: place for other, place in column_of.items() if place != column} | {name: column}
+
+
+def _are_times(rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether the rows of a table without names begin with two times in order, as labels of
+    Audacity do.
+    """
+    times = [[seconds_of(cell_of(row, column)) for column in (0, 1)] for row in rows[:SAMPLED]]
+    return all(start is not None and end is not None and start <= end for start, end in times)
+
+
+def _guessed_text(sample: Sequence[Sequence[str]], column_of: Mapping[str, int]) -> int | None:
+    """Return the column with the most words, of which many differ, if no column of texts is named.
+
+    None if none has a letter.
+    """
+    if "text" in column_of:
+        return None
+
+    free = _free(sample, column_of.values())
+    words_of = {column: _words([cell_of(row, column) for row in sample]) for column in free}
+    return _best(words_of, 0)
+
+
+def _words(cells: Sequence[str]) -> float:
+    """Return the mean number of words, weighed by how many of the cells differ."""
+    counts = [len(WORD.findall(cell)) + len(IDEOGRAPH.findall(cell)) for cell in cells]
+    return mean(counts) * len(set(cells)) / len(cells)
+
+
+def _note_of_audio(header: Sequence[str], has_header: bool, column: int | None) -> list[str]:
+    """Say which column is guessed to be the audio, unless rows are plainly `audio, text`."""
+    if column is None or (column == 0 and len(header) == 2 and not has_header):
+        return []
+    return [_guess_note(header, has_header, column, "audio", "its cells are files")]
+
+
+def _note_of_text(
+    header: Sequence[str], has_header: bool, column: int | None, understood: int
+) -> list[str]:
+    """Say which column is guessed to be the text, if there was a choice."""
+    if column is None or len(header) == understood:
+        return []
+    return [_guess_note(header, has_header, column, "text", "it has the most words")]
+
+
+def _guess_note(
+    header: Sequence[str], has_header: bool, column: int, meaning: str, reason: str
+) -> str:
+    name = header[column] if has_header and header[column] else NUMBERED.format(column + 1)
+    return f"{name} is taken for the {meaning}: {reason}; --{meaning}_field takes another column"
+
+
+def _columns(
+    header: Sequence[str], column_of: Mapping[str, int], has_header: bool, notes: list[str]
+) -> Columns:
+    """Return the columns, of which those without a name of ours keep their own."""
+    titles = _titles(header, has_header)
+    our_name_of = {column: name for name, column in column_of.items()}
+    names = [
+        our_name_of.get(column) or _other_name(titles, column, column_of)
+        for column in range(len(header))
+    ]
+    times = [name for name in TIMES if has_header and name in column_of]
+    milliseconds = [name for name in times if _has_milliseconds(header[column_of[name]])]
+    return Columns(names, has_header, notes, frozenset(milliseconds))
+
+
+def _titles(header: Sequence[str], has_header: bool) -> list[str]:
+    """Return the names of the columns in small letters; empty ones if the table has none."""
+    return [title.strip().lower() if has_header else "" for title in header]
+
+
+def _other_name(titles: Sequence[str], column: int, column_of: Mapping[str, int]) -> str:
+    """Return the name of a column that has none of our meanings."""
+    title = titles[column] or NUMBERED.format(column + 1)
+    # Two columns of one name stay so, and the reader refuses them.
+    is_repeated = title in column_of and titles[column_of[title]] == title
+    return f"other_{title}" if title in column_of and not is_repeated else title
+
+
+def _has_milliseconds(name: str) -> bool:
+    folded = _folded(name)
+    return any(
+        MILLISECONDS.fullmatch(folded.removeprefix(word))
+        for our_name in TIMES
+        for word in WORDS_OF[our_name]
+        if folded.startswith(word)
+    )
+
+
+def _note_of_choice(
+    header: Sequence[str], has_header: bool, chosen: Mapping[str, int]
+) -> list[str]:
+    """Say which of several columns of texts is taken, unless the user has chosen one."""
+    return _note_of_texts(_titles_of_texts(header)) if has_header and "text" not in chosen else []
+
+
+def _titles_of_texts(header: Sequence[str]) -> list[str]:
+    """Return the names of the columns that may have texts, preferred ones first."""
+    words = WORDS_OF["text"]
+    titles = [title.strip().lower() for title in header if _folded(title) in words]
+    return sorted(titles, key=lambda title: words.index(_folded(title)))
+
+
+def _note_of_texts(texts: Sequence[str]) -> list[str]:
+    """Say which of several columns of texts is taken, the first one, and the option for others."""
+    if len(texts) < 2:
+        return []
+    others = " or ".join(f"--text_field {name}" for name in texts[1:])
+    return [f"the column {texts[0]} has the texts; {others} takes another column"]
+
+
+def tell_text_column(path: str, columns: Collection[str], text_field: str | None) -> None:
+    """Print which of several columns of texts is taken, unless the user has chosen one."""
+    if not text_field:
+        for note in _note_of_texts([name for name in TEXT_COLUMNS if name in columns]):
+            print(f"{path}: {note}")

@@ -1,0 +1,170 @@
+"""Read tiers of ELAN's .eaf: annotations with times, and those that refer to them.
+
+Source: the schema EAFv3.0 of the Max Planck Institute for Psycholinguistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.prepare.timed_texts import SILENCES, TimedText
+
+Span = tuple[float, float]
+"""Start and end in seconds."""
+
+
+@dataclass(frozen=True)
+class ElanTier:
+    """A tier with texts."""
+
+    name: str
+    kind: str
+    """Its linguistic type."""
+    parent: str | None
+    """Name of the tier whose annotations it describes; None if it has times of its own."""
+    texts: list[TimedText]
+
+
+@dataclass(frozen=True)
+class ElanFile:
+    """What an .eaf has."""
+
+    media: list[str]
+    """Names of its recordings, without folders."""
+    tiers: list[ElanTier]
+    """Tiers with texts, in their order."""
+
+
+def read_eaf(path: str | Path) -> ElanFile:
+    """Read an .eaf.
+
+    A time that ELAN leaves open lies evenly between its neighbours. Texts that refer to one
+    annotation are joined in their order.
+
+    Raises:
+        ListError: the file is damaged, or no .eaf.
+    """
+    try:
+        root = ElementTree.parse(path).getroot()
+        times = _times(root)
+        spans = _spans(root, times)
+        tiers = [_tier(tier, spans) for tier in root.iterfind("TIER")]
+    except (ElementTree.ParseError, KeyError, ValueError, RecursionError) as error:
+        raise ListError(f"{path}: damaged, or no file of ELAN ({error}); save it again") from None
+
+    if root.tag != "ANNOTATION_DOCUMENT":
+        raise ListError(f"{path}: no file of ELAN, its root is {root.tag}")
+
+    media = [
+        unquote(element.get("RELATIVE_MEDIA_URL") or element.get("MEDIA_URL", ""))
+        for element in root.iterfind("HEADER/MEDIA_DESCRIPTOR")
+    ]
+    names = [Path(name.removeprefix("file:")).name for name in media]
+    return ElanFile(list(filter(None, names)), [tier for tier in tiers if tier.texts])
+
+
+def _times(root: Element) -> dict[str, float]:
+    """Return the seconds of each time slot, by its id."""
+    slots = [
+        (slot.attrib["TIME_SLOT_ID"], slot.get("TIME_VALUE"))
+        for slot in root.iterfind("TIME_ORDER/*")
+    ]
+    known = {place: float(value) / 1000 for place, (_, value) in enumerate(slots) if value}
+    if not known:
+        return {}
+
+    seconds = np.interp(range(len(slots)), list(known), list(known.values()))
+    return {name: float(second) for (name, _), second in zip(slots, seconds, strict=True)}
+
+
+def _spans(root: Element, times: Mapping[str, float]) -> dict[str, Span]:
+    """Return start and end of each annotation, by its id; those of the annotation it refers to."""
+    spans = {}
+    parent_of = {}
+    for annotation in root.iterfind("TIER/ANNOTATION/*"):
+        name = annotation.attrib["ANNOTATION_ID"]
+        if annotation.tag == "ALIGNABLE_ANNOTATION":
+            start, end = (annotation.attrib[f"TIME_SLOT_REF{side}"] for side in (1, 2))
+            spans[name] = (times[start], times[end])
+        else:
+            parent_of[name] = annotation.attrib["ANNOTATION_REF"]
+
+    for name, parent in parent_of.items():
+        steps = 0
+        while parent not in spans and steps <= len(parent_of):
+            parent, steps = parent_of[parent], steps + 1
+        spans[name] = spans[parent]
+
+    return spans
+
+
+def _tier(tier: Element, spans: Mapping[str, Span]) -> ElanTier:
+    name, speaker = tier.attrib["TIER_ID"], tier.get("PARTICIPANT") or None
+    texts_of: dict[Span, list[str]] = {}
+    for annotation in tier.iterfind("ANNOTATION/*"):
+        text = " ".join((annotation.findtext("ANNOTATION_VALUE") or "").split())
+        if text.lower() not in SILENCES:
+            texts_of.setdefault(spans[annotation.attrib["ANNOTATION_ID"]], []).append(text)
+
+    texts = [
+        TimedText(start, end, " ".join(parts), speaker)
+        for (start, end), parts in sorted(texts_of.items())
+    ]
+    return ElanTier(name, tier.get("LINGUISTIC_TYPE_REF", ""), tier.get("PARENT_REF"), texts)
+
+
+def texts_of_tiers(
+    path: str | Path, tiers: Sequence[ElanTier], chosen: str | None
+) -> list[TimedText]:
+    """Return the texts of the chosen tier, or of all tiers of speakers.
+
+    Without a choice, the tiers with times of their own are taken if they are of one type, as those
+    of several speakers are; a tier is the speaker if it names none.
+
+    Args:
+        chosen: name of a tier, or of a type of tiers.
+
+    Raises:
+        ListError: there is no such tier, or nothing says which tier has the texts.
+    """
+    wanted = _wanted(path, tiers, chosen)
+    texts = list(wanted[0].texts)
+    if len(wanted) > 1:
+        texts = [
+            replace(text, speaker=text.speaker or tier.name)
+            for tier in wanted
+            for text in tier.texts
+        ]
+
+    return sorted(texts, key=lambda text: (text.start, text.end))
+
+
+def _wanted(path: str | Path, tiers: Sequence[ElanTier], chosen: str | None) -> list[ElanTier]:
+    """Return the tiers of a choice, or those of the speakers; see `texts_of_tiers`."""
+    wanted = _of_speakers(tiers) if chosen is None else _named(tiers, chosen)
+    names = ", ".join(tier.name for tier in tiers)
+    if not wanted:
+        raise ListError(f"{path}: no tier {chosen or 'with a text'}; its tiers with texts: {names}")
+    if chosen is None and any(tier.kind != wanted[0].kind for tier in wanted):
+        raise ListError(
+            f"{path}: several tiers have texts ({names}); name one of them, or their type: "
+            f"--text_field {wanted[0].name}"
+        )
+    return wanted
+
+
+def _of_speakers(tiers: Sequence[ElanTier]) -> list[ElanTier]:
+    return [tier for tier in tiers if tier.parent is None] or list(tiers)
+
+
+def _named(tiers: Sequence[ElanTier], name: str) -> list[ElanTier]:
+    of_kind = [tier for tier in tiers if tier.kind == name]
+    return [tier for tier in tiers if tier.name == name] or of_kind

@@ -1,0 +1,114 @@
+"""Run the commands that stand for audio in wav.scp of Kaldi and ESPnet, such as `sox a.sph -t wav - |`.
+
+A command of a table can do anything, so it runs only if the user trusts the table
+(`--trust_commands`). Its output is written to a file once, and training reads this file.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from hashlib import sha1
+from os import cpu_count
+from pathlib import Path
+
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.files import written_aside
+from wenet_uio.messages import listed
+from wenet_uio.prepare.corpus_parts import tell_left_out
+
+PIPE = "|"
+NAMED = 3
+"""An error names this many commands that fail; it gives the number of all."""
+SHOWN = 200
+"""Characters of what a command says that an error shows."""
+
+
+def is_command(wav: str) -> bool:
+    """Tell whether a command stands for audio."""
+    return wav.rstrip().endswith(PIPE)
+
+
+def with_outputs(
+    lines: Sequence[RawLine], path: Path, folder: Path | None, allow_bad: bool
+) -> list[RawLine]:
+    """Return the lines with files in place of commands, which are run several at a time.
+
+    A file that an earlier run of the same command wrote is taken as it is.
+
+    Args:
+        path: the corpus, for messages.
+        folder: where the outputs are written; None if commands are not trusted.
+
+    Raises:
+        ListError: commands are not trusted; or some fail, and `allow_bad` does not leave their
+            lines out.
+    """
+    key_of = {line.wav: line.key for line in reversed(lines) if is_command(line.wav)}
+    if not key_of:
+        return list(lines)
+    if folder is None:
+        raise _not_trusted(path, list(key_of))
+
+    print(f"{path}: runs {len(key_of)} commands for audio; their audio is in {folder}", flush=True)
+    file_of = {command: _file_of(folder, key, command) for command, key in key_of.items()}
+    reason_of = _run_all(file_of)
+    failures = [f"{key_of[command]}: `{command}` {reason}" for command, reason in reason_of.items()]
+    if failures and not allow_bad:
+        raise ListError(
+            f"{path}: {len(failures)} of {len(key_of)} commands fail; --allow_bad leaves them out: "
+            + listed(failures, NAMED)
+        )
+
+    tell_left_out(f"{path}: commands that fail", failures)
+    return [
+        replace(line, wav=str(file_of.get(line.wav, line.wav)))
+        for line in lines
+        if line.wav not in reason_of
+    ]
+
+
+def _not_trusted(path: Path, commands: Sequence[str]) -> ListError:
+    return ListError(
+        f"{path}: {len(commands)} of its recordings are commands, which are not run unless you "
+        "trust them: --trust_commands runs each once and keeps its audio; one of them is "
+        f"`{commands[-1]}`"
+    )
+
+
+def _run_all(file_of: Mapping[str, Path]) -> dict[str, str]:
+    """Run commands, several at a time; return those that fail, each with the reason."""
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        reasons = list(pool.map(_run, file_of.keys(), file_of.values()))
+
+    return {command: reason for command, reason in zip(file_of, reasons, strict=True) if reason}
+
+
+def _file_of(folder: Path, key: str, command: str) -> Path:
+    """Return the file of the output of a command; another command has another file."""
+    name = key.replace("/", "-")
+    return folder.absolute() / f"{name}-{sha1(command.encode()).hexdigest()[:8]}.wav"
+
+
+def _run(command: str, file: Path) -> str:
+    """Write the output of a command to a file, unless it is there; return why it fails, or ''."""
+    if file.exists():
+        return ""
+
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command.rstrip().removesuffix(PIPE)}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    said = done.stderr.decode(errors="replace").strip()[-SHOWN:]
+    if done.returncode:
+        return f"ends with status {done.returncode}: {said}"
+    if not done.stdout:
+        return f"writes no audio: {said}"
+
+    with written_aside(str(file)) as opened:
+        opened.write(done.stdout)
+    return ""

@@ -1,0 +1,234 @@
+"""Read the cells of spreadsheets: .xlsx of Excel, .ods of LibreOffice.
+
+Both are zip archives of XML, so the standard library reads them, and no package has to be
+installed before the first table is read.
+
+Sources: ECMA-376 part 1, chapter 18 (SpreadsheetML); OASIS OpenDocument 1.3 part 3, chapter 9.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from wenet_uio.dataset.formats.errors import ListError
+
+Rows = list[tuple[int, list[str]]]
+"""Number and cells of each row that is not empty."""
+
+SECONDS_OF_DAY = 86_400
+TIMES = frozenset({18, 19, 20, 21, 45, 46, 47})
+"""Formats of times that every workbook has, by number (ECMA-376, 18.8.30)."""
+TIME_FORMAT = re.compile(r"(?i)h|s")
+NOT_OF_A_FORMAT = re.compile(r'"[^"]*"|\\.|\[\$[^\]]*\]|(?i:\[(?:red|black|white|blue|cyan)\])')
+"""Texts, colours and currencies inside the format of a number."""
+ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
+"""Excel's escape of a character that XML cannot hold, such as `_x000D_`."""
+LENGTH = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d+)?)S)?")
+"""A time in OpenDocument: `PT00H01M02.5S`."""
+MOST_COLUMNS = 16_384
+"""Columns of a sheet in Excel; empty ones behind the last cell have no content."""
+
+
+class Sheet(NamedTuple):
+    """A sheet that has cells."""
+
+    name: str
+    rows: Rows
+
+
+def read_xlsx(path: str | Path) -> list[Sheet]:
+    """Read the visible sheets of an .xlsx that have cells, in their order.
+
+    Times, such as `0:01:30`, become seconds; formulas have the value that Excel saved with them.
+
+    Raises:
+        ListError: the file is damaged or no .xlsx.
+    """
+    return _opened(path, _sheets_of_xlsx)
+
+
+def read_ods(path: str | Path) -> list[Sheet]:
+    """Read the sheets of an .ods that have cells, in their order; times become seconds.
+
+    Raises:
+        ListError: the file is damaged or no .ods.
+    """
+    return _opened(path, _sheets_of_ods)
+
+
+def _opened(path: str | Path, read: Callable[[zipfile.ZipFile], Iterator[Sheet]]) -> list[Sheet]:
+    """Return the sheets with cells; what the archive or its XML lacks becomes a ListError."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [sheet for sheet in read(archive) if sheet.rows]
+    except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, IndexError) as error:
+        raise ListError(
+            f"{path}: damaged, encrypted or no spreadsheet ({error}); save it again as "
+            f"{Path(path).suffix}, or as CSV UTF-8"
+        ) from None
+
+
+def _sheets_of_xlsx(archive: zipfile.ZipFile) -> Iterator[Sheet]:
+    names = set(archive.namelist())
+    strings = _shared_strings(archive) if "xl/sharedStrings.xml" in names else []
+    formats = _formats_of_cells(archive) if "xl/styles.xml" in names else []
+    relations = _parsed(archive, "xl/_rels/workbook.xml.rels").iterfind(".//{*}Relationship")
+    target_of = {relation.attrib["Id"]: relation.attrib["Target"] for relation in relations}
+
+    for sheet in _parsed(archive, "xl/workbook.xml").iterfind(".//{*}sheet"):
+        if sheet.get("state", "visible") != "visible":
+            continue
+
+        relation = next(value for name, value in sheet.items() if name.endswith("}id"))
+        # A target is absolute, or relative to the folder of the workbook.
+        part = str(PurePosixPath("/xl", target_of[relation])).removeprefix("/")
+        rows = _parsed(archive, part).iterfind(".//{*}row")
+        yield Sheet(sheet.attrib["name"], list(_rows_of_xlsx(rows, strings, formats)))
+
+
+def _parsed(archive: zipfile.ZipFile, name: str) -> Element:
+    return ElementTree.fromstring(archive.read(name))
+
+
+def _shared_strings(archive: zipfile.ZipFile) -> list[str]:
+    return [
+        _text_of(item) for item in _parsed(archive, "xl/sharedStrings.xml").iterfind(".//{*}si")
+    ]
+
+
+def _text_of(item: Element) -> str:
+    """Return a text of any number of runs, without the readings of Chinese characters (`rPh`)."""
+    runs = [*item.findall("{*}t"), *item.findall("{*}r/{*}t")]
+    text = "".join(run.text or "" for run in runs)
+    return ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def _formats_of_cells(archive: zipfile.ZipFile) -> list[str]:
+    """Return the format of numbers of each style of a cell; that of built-in times is `h`."""
+    styles = _parsed(archive, "xl/styles.xml")
+    code_of = dict.fromkeys(map(str, TIMES), "h")
+    code_of |= {
+        code.attrib["numFmtId"]: code.attrib["formatCode"]
+        for code in styles.iterfind(".//{*}numFmt")
+    }
+    return [code_of.get(style.get("numFmtId", ""), "") for style in styles.iterfind("{*}cellXfs/*")]
+
+
+def _rows_of_xlsx(
+    rows: Iterable[Element], strings: list[str], formats: list[str]
+) -> Iterator[tuple[int, list[str]]]:
+    number = 0
+    for row in rows:
+        number = int(row.get("r", number + 1))
+        cells: list[str] = []
+        for cell in row.iterfind("{*}c"):
+            column = _column(cell.get("r", ""), len(cells))
+            cells += [""] * (column - len(cells))
+            cells.append(_cell_of_xlsx(cell, strings, formats))
+
+        if any(map(str.strip, cells)):
+            yield number, cells
+
+
+def _column(place: str, following: int) -> int:
+    """Return the column, from 0, of a place such as `AB12`; `following` if there is no place."""
+    letters = place.rstrip("0123456789")
+    column = 0
+    for letter in letters:
+        column = column * 26 + ord(letter) - ord("A") + 1
+
+    if not 0 <= column <= MOST_COLUMNS or (letters and column <= following):
+        raise ValueError(f"no cell is at {place!r}")
+    return column - 1 if letters else following
+
+
+def _cell_of_xlsx(cell: Element, strings: list[str], formats: list[str]) -> str:
+    kind = cell.get("t", "n")
+    if kind == "inlineStr":
+        inline = cell.find("{*}is")
+        return "" if inline is None else _text_of(inline)
+
+    value = cell.findtext("{*}v") or ""
+    if kind == "s" and value:
+        return strings[int(value)]
+    if kind != "n" or not value:
+        return ESCAPED.sub(lambda match: chr(int(match[1], 16)), value)
+
+    style = int(cell.get("s", 0))
+    return _shown_number(float(value), formats[style] if style < len(formats) else "")
+
+
+def _shown_number(value: float, code: str) -> str:
+    """Return a number as its format shows it, where that matters: leading zeros, and seconds."""
+    plain = NOT_OF_A_FORMAT.sub("", code.split(";")[0])
+    if TIME_FORMAT.search(plain) and "General" not in code and not re.search("(?i)[dy]", plain):
+        value = round(value * SECONDS_OF_DAY, 6)
+
+    shown = f"{value:.15g}"
+    return shown.zfill(len(plain)) if re.fullmatch("0+", plain) else shown
+
+
+def _sheets_of_ods(archive: zipfile.ZipFile) -> Iterator[Sheet]:
+    for table in _parsed(archive, "content.xml").iterfind(".//{*}table"):
+        yield Sheet(_attribute(table, "name"), list(_rows_of_ods(table)))
+
+
+def _attribute(element: Element, name: str) -> str:
+    """Return an attribute of any namespace; empty if there is none."""
+    return next((value for key, value in element.items() if key.endswith(f"}}{name}")), "")
+
+
+def _rows_of_ods(table: Element) -> Iterator[tuple[int, list[str]]]:
+    number = 1
+    for row in table.iterfind(".//{*}table-row"):
+        cells: list[str] = []
+        waiting = 0  # empty cells that count only if another cell follows
+        for cell in row:
+            text = _cell_of_ods(cell)
+            count = int(_attribute(cell, "number-columns-repeated") or 1)
+            if text:
+                cells += [""] * min(waiting, MOST_COLUMNS) + [text] * min(count, MOST_COLUMNS)
+            waiting = 0 if text else waiting + count
+
+        repeats = int(_attribute(row, "number-rows-repeated") or 1)
+        if cells:
+            yield from ((number + repeat, cells) for repeat in range(repeats))
+        number += repeats
+
+
+def _cell_of_ods(cell: Element) -> str:
+    shown = "\n".join(_paragraph(child) for child in cell if child.tag.endswith("}p"))
+    kind = _attribute(cell, "value-type")
+    if kind == "time":
+        match = LENGTH.fullmatch(_attribute(cell, "time-value"))
+        if match:
+            hours, minutes, seconds = (
+                float((part or "0").replace(",", ".")) for part in match.groups()
+            )
+            return f"{round(hours * 3600 + minutes * 60 + seconds, 6):.15g}"
+
+    is_padded = re.fullmatch(r"0\d+", shown)
+    if kind == "float" and not is_padded:
+        return f"{float(_attribute(cell, 'value')):.15g}"
+
+    return shown
+
+
+def _paragraph(element: Element) -> str:
+    """Return the text of a paragraph with its blanks, and without comments."""
+    name = element.tag.rpartition("}")[2]
+    if name == "annotation":
+        return ""
+    if name == "s":
+        return " " * int(_attribute(element, "c") or 1)
+    if name in ("tab", "line-break"):
+        return " "
+
+    inner = "".join(_paragraph(child) + (child.tail or "") for child in element)
+    return (element.text or "") + inner
