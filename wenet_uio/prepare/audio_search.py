@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from unicodedata import normalize
+from urllib.parse import unquote
 
 from wenet_uio.dataset.formats.keys import key_of_audio
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.prepare.corpus_parts import files_below
+
+UPLOADED = re.compile(r"^/data/upload/(?:\d+/)?(?:[0-9a-f]{8}-)?")
+"""What Label Studio puts before the name of an uploaded file."""
+LOCAL_FILES = re.compile(r"^.*/data/local-files/\?d=")
+"""What Label Studio puts before the path of a file that was not uploaded."""
 
 
 def key_of_name(name: str) -> str:
@@ -70,6 +77,15 @@ def with_slashes(name: str) -> str:
     return name.replace("\\", "/")
 
 
+def without_upload(name: str) -> str:
+    """Return the path or name that a server of annotations had before it was uploaded.
+
+    Label Studio puts `/data/upload/1/1a2b3c4d-` or `/data/local-files/?d=` in front.
+    """
+    path = unquote(LOCAL_FILES.sub("", name))
+    return UPLOADED.sub("", path)
+
+
 def file_at(wav: str, folders: Sequence[Path]) -> Path | None:
     """Return the first file at a path relative to the folders; None if there is none.
 
@@ -91,7 +107,7 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
     by_path, by_name = _names_in(audio)
     files_of: dict[str, list[Path]] = {}
     for wav in wavs:
-        name = composed(with_slashes(wav))
+        name = composed(without_upload(with_slashes(wav)))
         path = Path(name)
         # A dot need not begin a suffix: `a.1` may be `a.1.wav`, which comes before `a.wav`.
         with_suffix = Path(with_suffix_of_audio(name))

@@ -30,6 +30,8 @@ MEANINGS = {
     "raw": "a raw list",
     "nemo": "a NeMo manifest",
     "kaldi": "a Kaldi directory",
+    "funasr": "a list of FunASR",
+    "labelstudio": "an export of Label Studio",
     "lhotse": "Lhotse cuts",
     "tsv": "a table with tabs",
     "csv": "a table with commas or semicolons",
@@ -64,7 +66,10 @@ FORM_OF_SUFFIX = {
 """Suffixes of one form each."""
 OF_OTHERS = {".xls": "Excel before 2007 wrote it: save it as .xlsx or CSV UTF-8"}
 """Suffixes of forms that are not read, and what to do."""
-LHOTSE_FIELDS = frozenset({"recording", "supervisions"})
+FIELDS = {"lhotse": ("recording", "supervisions"), "funasr": ("source", "target")}
+"""Form of JSON lines -> fields that tell it."""
+CHAT_OF_FUNASR = "<|startofspeech|>"
+"""In a message of FunASR's lists of chats."""
 LINES_LOOKED_AT = 1000
 SHOWN = 3
 """This many utterances are shown as they were understood."""
@@ -111,10 +116,19 @@ def _form_of_text(path: Path) -> str:
 
 
 def _form_of_lines(path: Path) -> str:
-    """Return `lhotse` or `nemo` for a file of JSON lines, by its first line."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        first_line = file.readline()
-    return "lhotse" if all(f'"{name}"' in first_line for name in LHOTSE_FIELDS) else "nemo"
+    """Return the form of a file of JSON, by its first line; `nemo` for lists of any other kind."""
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        first_line = file.readline().lstrip()
+    if first_line.startswith("["):
+        return "labelstudio"
+
+    if CHAT_OF_FUNASR in first_line:
+        return "funasr"
+
+    forms = (
+        form for form, fields in FIELDS.items() if all(f'"{name}"' in first_line for name in fields)
+    )
+    return next(forms, "nemo")
 
 
 def _form_of_table(path: Path) -> str:

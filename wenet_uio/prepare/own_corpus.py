@@ -41,7 +41,7 @@ NAMED_AUDIO = frozenset(
 )
 """Forms whose transcripts give names rather than paths of audio, which is searched in their
 folder."""
-SEARCHED_TABLES = frozenset({"tsv", "csv", "xlsx", "ods"})
+SEARCHED_TABLES = frozenset({"tsv", "csv", "xlsx", "ods", "labelstudio"})
 """Forms whose audio is searched by name in their folder if it is not at its path."""
 NAMING_TABLES = frozenset({"ljspeech", "transcripts", "ctm"})
 """Forms in which one file has the texts of all audio of a folder."""

@@ -9,9 +9,11 @@ is found out by looking, to `looking.py`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line, values_of
 from wenet_uio.dataset.formats.errors import ListError
@@ -28,13 +30,16 @@ from wenet_uio.prepare.beside import (
 )
 from wenet_uio.prepare.embedded import read_parquet
 from wenet_uio.prepare.kaldi_tables import read_filled_table, read_utterances
+from wenet_uio.prepare.label_studio import read_label_studio
 from wenet_uio.prepare.named_texts import read_bars, read_transcripts_txt
 from wenet_uio.prepare.separated import read_csv, read_spreadsheet, read_tsv
 from wenet_uio.text.table import numbered_lines
 
+AUDIO_OF_CHAT = re.compile(r"<\|startofspeech\|>!?(.+?)<\|endofspeech\|>")
+"""Audio in a message of FunASR."""
 HUB_TABLE = "metadata.jsonl"
 """Name of the table that Hugging Face's folders of audio have."""
-RELATIVE_TO_FILE = frozenset({"raw", "nemo", "tsv", "csv"})
+RELATIVE_TO_FILE = frozenset({"raw", "nemo", "funasr", "tsv", "csv"})
 """Forms whose relative paths of audio may be relative to their file."""
 KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "language"}
 """Kaldi tables with one field of each utterance, by the name of the field in `RawLine.extra`."""
@@ -80,6 +85,38 @@ def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
         lines.append(replace(line, wav=locate(line.wav, path)))
 
     return lines
+
+
+def read_funasr(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read a list of FunASR: JSON lines with `source` and `target`, or with messages of a chat.
+
+    Raises:
+        ListError: a line has no audio or no text; the message names file and line.
+    """
+    lines = []
+    for number, text in numbered_lines(path):
+        if not text.strip():
+            continue
+
+        try:
+            line = parse_raw_line(json.dumps(_of_funasr(values_of(text))), text_field)
+        except ListError as error:
+            raise ListError(f"{path}:{number}: {error}") from None
+        lines.append(replace(line, wav=locate(line.wav, path)))
+
+    return lines
+
+
+def _of_funasr(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a line of FunASR with our names."""
+    if "messages" not in values:
+        names = {"source": "wav", "target": "txt"}
+        return {names.get(name, name): value for name, value in values.items()}
+
+    content_of = {message.get("role"): message.get("content") for message in values["messages"]}
+    audio = AUDIO_OF_CHAT.search(content_of.get("user") or "")
+    fields = {name: value for name, value in values.items() if name != "messages"}
+    return fields | {"wav": audio and audio[1], "txt": content_of.get("assistant")}
 
 
 def read_kaldi(
@@ -158,6 +195,8 @@ READERS: dict[str, Callable[..., list[RawLine]]] = {
     "raw": read_list,
     "nemo": read_list,
     "kaldi": read_kaldi,
+    "funasr": read_funasr,
+    "labelstudio": read_label_studio,
     "lhotse": read_lhotse,
     "tsv": read_tsv,
     "csv": read_csv,

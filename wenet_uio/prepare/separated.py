@@ -20,7 +20,13 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import key_of_audio, one_word
 from wenet_uio.dataset.storage import objects
 from wenet_uio.messages import listed
-from wenet_uio.prepare.audio_search import audio_below, composed, file_at, with_slashes
+from wenet_uio.prepare.audio_search import (
+    audio_below,
+    composed,
+    file_at,
+    with_slashes,
+    without_upload,
+)
 from wenet_uio.prepare.columns import (
     COLUMNS,
     KNOWN_COLUMNS,
@@ -316,7 +322,7 @@ def _line(fields: dict[str, str], path: str, milliseconds: frozenset[str]) -> Ra
 
 
 def _default_key(wav: str, start: float, end: float | None) -> str:
-    name = with_slashes(wav)
+    name = without_upload(with_slashes(wav))
     return key_of_part(name, start) if start or end is not None else key_of_audio(name)
 
 

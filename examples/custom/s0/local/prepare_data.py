@@ -11,6 +11,8 @@
 - lhotse: cuts in .jsonl or .jsonl.gz.
 - kaldi: a folder, also of ESPnet. Commands in wav.scp (`sox … |`) are run with --trust_commands
   only; their audio is written to OUT/audio/commands.
+- funasr: JSON lines with key, source, target. labelstudio: JSON or JSON-MIN; --text_field names the
+  control of the texts.
 - ljspeech: rows name|text or name|text|normalized text, as in metadata.csv of LJSpeech. The last
   column is the text; `--text_field raw` takes the other one.
 - transcripts: transcripts.txt, *.trans.txt or prompts in folders of audio, with lines `name text`.
