@@ -98,7 +98,8 @@ def find_speech(
     Memory grows by 4 bytes for each 10 ms.
 
     Args:
-        uncut: seconds; a file that is no longer is one segment, from its first to its last speech.
+        uncut: seconds; a file that is no longer is one segment, from its first to its last speech or
+            other loud sound.
 
     Raises:
         AudioError: the file cannot be read.
@@ -111,7 +112,9 @@ def find_speech(
     if not segments and levels.max(initial=DEAD) > DEAD:
         segments = [Segment(0.0, seconds)]
     elif segments and seconds <= uncut:
-        segments = [Segment(segments[0].start, segments[-1].end)]
+        # What is loud without a voice, for the detector, may still be a word.
+        loud = segments + speech_segments(levels, shortest_pause, longest)
+        segments = [Segment(min(part.start for part in loud), max(part.end for part in loud))]
 
     return [
         Speech(segment, _no_speech_probability(segment, levels, probabilities))
