@@ -174,6 +174,24 @@ def test_a_silent_channel_is_named_with_the_channels_that_are_not(recogniser, ca
     assert not caplog.records
 
 
+def test_other_sound_on_a_channel_that_is_not_read_is_named_unless_one_was_chosen(
+    recogniser, caplog
+):
+    one, other = bursts(starts=(1, 5)), bursts(starts=(3,), seed=2)
+    call = np.stack((one, other), axis=1)
+    recogniser.transcribe(samples=call, sample_rate=RATE)
+    assert (
+        "input 0: channel 0 was transcribed; channels with other sound: 1; choose one, or mix"
+        in caplog.text
+    )
+    caplog.clear()
+    for channel in (0, 1, "mix"):
+        recogniser.transcribe(samples=call, sample_rate=RATE, channel=channel)
+    for same in (one[:, None], np.stack((one, one / 8), axis=1)):
+        recogniser.transcribe(samples=same, sample_rate=RATE)
+    assert not caplog.records
+
+
 def test_a_transcript_is_written_as_json_srt_and_vtt(recogniser):
     result = recogniser.transcribe("talk.wav", mode="ctc_prefix_beam_search", **CUT)
     values = result.to_dict()

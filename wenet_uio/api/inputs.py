@@ -12,7 +12,8 @@ import numpy as np
 from wenet_uio.audio.decoders import AudioError, Channel, Samples
 from wenet_uio.audio.read import Source, audio_info
 from wenet_uio.dataset.storage.objects import is_remote, open_whole
-from wenet_uio.search.speech import measure_levels
+from wenet_uio.diagnose.other_channels import SHORTEST, lost_frames
+from wenet_uio.search.speech import FRAME, measure_levels
 
 SILENT = -60.0
 """dB of full scale; a channel that is never louder is silent."""
@@ -70,17 +71,21 @@ class Input:
             self._opened = self._read()
         return self._opened
 
-    def end(self, silent_channel: Channel | None) -> None:
+    def end(self, silent_channel: Channel | None, heard_channel: Channel | None = None) -> None:
         """Note the length in `seconds`, and free the bytes.
 
         Args:
             silent_channel: a channel in which nothing was heard; it is logged if it is silent.
+            heard_channel: a channel that the user did not choose; other channels with sound that it
+                does not have are logged.
         """
         source = self.open()
         info = audio_info(source)
         self.seconds = info.num_samples / info.sample_rate
         if silent_channel is not None:
             _warn_if_silent(self.name, source, silent_channel)
+        elif isinstance(heard_channel, int) and info.channels > 1:
+            _warn_if_others_sound(self.name, source, heard_channel, info.channels)
 
         self._opened = None
 
@@ -161,6 +166,24 @@ def _warn_if_silent(name: str, source: Source, channel: Channel) -> None:
         else ""
     )
     log.warning("warning: %s: channel %s is silent (below %g dBFS)%s", name, channel, SILENT, more)
+
+
+def _warn_if_others_sound(name: str, source: Source, channel: int, channels: int) -> None:
+    """Log a warning of channels that sound while the channel that was read is quiet."""
+    levels = [measure_levels(source, number) for number in range(channels)]
+    others = [
+        str(number)
+        for number in range(channels)
+        if lost_frames(levels[channel], levels[number]) * FRAME >= SHORTEST
+    ]
+    if others:
+        log.warning(
+            "warning: %s: channel %s was transcribed; channels with other sound: %s; choose one, or "
+            "mix",
+            name,
+            channel,
+            ", ".join(others),
+        )
 
 
 def _is_loud(source: Source, channel: Channel) -> bool:

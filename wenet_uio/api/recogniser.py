@@ -130,7 +130,7 @@ class SpeechRecogniser:
         """Yield (number of the input, segment) in order, as soon as each segment is recognised.
 
         An input that cannot be read gives its AudioError or OSError as its last item. A silent
-        channel is logged.
+        channel is logged, and channels with other sound that nobody chose.
         """
         transcriber = self._transcriber(options)
         openers = [recording.open for recording in inputs]
@@ -141,7 +141,9 @@ class SpeechRecogniser:
         for number, segment in chain(segments, [(len(inputs), None)]):
             for earlier in range(ended, number):
                 if earlier not in failed:
-                    inputs[earlier].end(None if earlier in spoken else transcriber.channel)
+                    silent = None if earlier in spoken else transcriber.channel
+                    heard = transcriber.channel if options.channel is None else None
+                    inputs[earlier].end(silent, heard)
             ended = number
             if segment is not None:
                 (failed if isinstance(segment, Exception) else spoken).add(number)

@@ -37,18 +37,24 @@ def other_sound(utterance: AudioUtterance, channel: int | str) -> str | None:
         return None
 
     read_levels = _levels(utterance, int(channel))
-    loudest = read_levels.max(initial=SILENT)
-    is_quiet = read_levels < max(loudest - QUIET, SILENT)
-
     lost = []
     for number in range(info.channels):
-        levels = _levels(utterance, number)
-        sounds = levels > max(levels.max(initial=SILENT) - SOUND, SILENT)
-        seconds = FRAME * np.count_nonzero(is_quiet & sounds)
+        seconds = FRAME * lost_frames(read_levels, _levels(utterance, number))
         if number != channel and seconds >= SHORTEST:
             lost.append(f"channel {number} sounds for {seconds:.1f} s in which it is quiet")
 
     return f"channel {channel} is read; {', '.join(lost)}" if lost else None
+
+
+def lost_frames(read_levels: np.ndarray, levels: np.ndarray) -> int:
+    """Count the frames in which another channel sounds while the read one is quiet.
+
+    Args:
+        read_levels, levels: (frames,) of both channels, in dB of full scale.
+    """
+    is_quiet = read_levels < max(read_levels.max(initial=SILENT) - QUIET, SILENT)
+    sounds = levels > max(levels.max(initial=SILENT) - SOUND, SILENT)
+    return int(np.count_nonzero(is_quiet & sounds))
 
 
 def _levels(utterance: AudioUtterance, channel: int) -> np.ndarray:
