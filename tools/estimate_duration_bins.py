@@ -12,6 +12,10 @@ The options of NeMo's estimate_duration_bins.py and estimate_duration_bins_2d.py
     estimate_duration_bins.py -b 30 -s 5 --tokenizer en/tokenizer.model pl/tokenizer.model \\
         --langs en pl input_cfg.yaml
 
+A file of Lhotse's cuts and a folder of its Shar are read as they are:
+
+    estimate_duration_bins.py -b 30 cuts.jsonl.gz
+
 Copy the output into `dataset_conf` of train.yaml, and add `bucket_batch_size`. find_batch_size.py
 can find the sizes.
 """
@@ -34,7 +38,12 @@ def main(argv: list[str] | None = None) -> None:
     add_options(parser)
     args = parser.parse_args(argv)
     estimate = estimate_bins(
-        data_of(args.data_list), args.data_type, config_of(args), args.num_bins, args.num_token_bins
+        data_of(args.data_list),
+        args.data_type,
+        config_of(args),
+        args.num_bins,
+        args.num_token_bins,
+        args.token_outlier_threshold,
     )
     for reason, count in estimate.filtered.items():
         print(f"{count} utterances are left out by {reason}", file=sys.stderr)

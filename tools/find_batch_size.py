@@ -27,7 +27,7 @@ from wenet_uio.dataset.open import open_filtered
 from wenet_uio.dataset.plan.worst_shapes import worst_shapes
 from wenet_uio.prepare.sharding import parse_size
 from wenet_uio.train.batch_size import cpu_trial, cuda_trial
-from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches
+from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches, without_unfit
 from wenet_uio.train.run_config import read_config, with_dtype
 
 
@@ -92,6 +92,7 @@ def main() -> None:
     corpus, measure = open_filtered(conf, args.data_list, args.data_type, tokenizer)
     first_epoch = Passes(corpus).corpus_of(0)
     policy, shapes = worst_shapes(first_epoch, measure, conf.batch_conf, args.num_bins)
+    shapes = without_unfit(policy, shapes)
 
     memory = int(args.fraction * (args.memory or torch.cuda.mem_get_info()[1]))
     make_trial = cuda_trial if args.on_gpu else cpu_trial

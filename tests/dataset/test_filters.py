@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from wenet_uio.config.dataset import FilterConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.filters import token_count_filters, token_rate_filters
 
 
@@ -11,8 +11,20 @@ def left_out(filters):
 
 def test_bounds_on_the_number_of_tokens_are_inclusive():
     conf = FilterConf(token_min_length=2, token_max_length=5)
-    found = left_out(token_count_filters(conf, np.arange(8)))
+    found = left_out(token_count_filters(conf, np.arange(8), False))
     assert found == {"token_max_length": [6, 7], "token_min_length": [0, 1]}
+
+
+def test_bounds_on_tokens_of_texts_never_leave_out_audio():
+    conf = FilterConf(token_max_length=6, max_tokens=3, min_tokens=2)
+    text_only = np.array([False, True] * 4)
+    found = left_out(token_count_filters(conf, np.arange(8), text_only))
+    assert found == {
+        "max_tokens": [5, 7],
+        "token_max_length": [],
+        "min_tokens": [1],
+        "token_min_length": [0],
+    }
 
 
 def test_rates_are_tokens_per_frame_of_10_ms_or_per_second():

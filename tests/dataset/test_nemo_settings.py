@@ -255,3 +255,154 @@ def test_shard_seed_changes_nothing_for_the_plan_decides_the_order(buckets, tmp_
         )
         == plain
     )
+
+
+def duration_of(number):
+    return 0.3 + number / 50
+
+
+def bins_of(limits):
+    """Buckets of (seconds, letters) in which each bucket has a number of letters per second."""
+    return {
+        "bucket_duration_bins": [[0.6, 3], [0.6, 9], [1.0, 6], [1.0, 9]],
+        "bucket_batch_size": [4, 4, 2, 2],
+        "max_tps": limits,
+    }
+
+
+@pytest.mark.parametrize("limits", [[100, 14, 8, 100], [100, 8]])
+def test_tokens_per_second_are_bounded_in_each_bucket(buckets, tmp_path, limits):
+    section = {"manifest_filepath": f"{buckets}/m.json", **bins_of(limits)}
+    bins = section["bucket_duration_bins"]
+    of_bin = limits if len(limits) == 4 else [limits[0], limits[0], limits[1], limits[1]]
+    expected = []
+    for number in range(COUNT):
+        seconds, letters = duration_of(number), 3 * (1 + number % 3)
+        end = next((end for end, _ in bins if seconds <= end + 1e-9), None)
+        fitting = [n for n, (e, most) in enumerate(bins) if e == end and letters <= most]
+        if fitting and letters / seconds <= of_bin[fitting[0]]:
+            expected.append(f"{number:02d}")
+
+    assert sorted(itertools.chain(*keys_of(loader_of(tmp_path, section)))) == expected
+    assert 0 < len(expected) < COUNT
+
+
+def joint(folder, fusion, **keys):
+    """The loaders of NeMo's document that read audio and pairs of texts together."""
+    audio = {
+        "input_cfg": [{"type": "nemo", "manifest_filepath": f"{folder}/m.json"}],
+        "batch_size": 4,
+        "min_duration": 0.4,
+        "max_duration": 0.7,
+    }
+    text = {
+        "input_cfg": [
+            {
+                "type": "txt_pair",
+                "source_path": f"{folder}/en.txt",
+                "target_path": f"{folder}/pl.txt",
+            }
+        ],
+        "batch_size": 5,
+        "max_tokens": 10,
+        "min_tpt": 0.5,
+    }
+    return {"multi_config": True, "sampler_fusion": fusion, "audio": audio, "text": text, **keys}
+
+
+AUDIO_KEYS = {f"{number:02d}" for number in range(COUNT) if 0.4 <= duration_of(number) <= 0.7}
+
+
+def pairs_of(counted):
+    """Lines of the pairs of texts that the filters of the document's loader keep."""
+    lengths = [(number, 2 * (1 + number % 5), 2 * (1 + number % 4)) for number in range(40)]
+    kept = [n for n, source, target in lengths if counted(source, target) <= 10]
+    return {n for n in kept if lengths[n][2] / lengths[n][1] >= 0.5}
+
+
+@pytest.mark.parametrize("total", [True, False])
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_filters_of_one_loader_drop_nothing_of_another(buckets, tmp_path, world_size, total):
+    section = joint(buckets, "round_robin")
+    section["text"]["measure_total_length"] = total
+    read = set()
+    for rank in range(world_size):
+        loader = loader_of(tmp_path, section, rank=rank, world_size=world_size)
+        for _ in range(3):  # each pass takes as many batches of each loader
+            for keys in keys_of(loader):
+                read |= set(keys)
+
+    counted = (lambda source, target: source + target) if total else (lambda source, _: source)
+    pairs = {int(key.rpartition(":")[2]) - 1 for key in read if ":" in key}
+    assert {key for key in read if ":" not in key} == AUDIO_KEYS
+    assert pairs == pairs_of(counted)
+
+
+@pytest.mark.parametrize(
+    ("fusion", "weights", "shares"),
+    [
+        ("round_robin", None, (1, 1)),
+        ("randomized_round_robin", {"audio": 0.75, "text": 0.25}, (3, 1)),
+        ("zip", None, (1, 1)),
+    ],
+)
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_batches_of_the_documents_loaders_are_shared_as_it_says(
+    buckets, tmp_path, world_size, fusion, weights, shares
+):
+    section = joint(buckets, fusion, **({"sampler_weights": weights} if weights else {}))
+    counts, orders = [0, 0], []
+    for rank in range(world_size):
+        loader = loader_of(tmp_path, section, rank=rank, world_size=world_size)
+        kinds = [int(":" in batch.keys[0]) for batch in loader if len(batch.keys)]
+        orders.append(kinds)
+        counts = [counts[kind] + kinds.count(kind) for kind in (0, 1)]
+
+    total = sum(counts)
+    for count, share in zip(counts, shares, strict=True):
+        assert abs(count / total - share / sum(shares)) <= 2.0 / total * world_size
+    if fusion == "round_robin" and world_size == 1:
+        (kinds,) = orders
+        assert all(one != other for one, other in itertools.pairwise(kinds[:-2]))
+
+
+def test_a_batch_of_pairs_is_measured_by_the_input_alone(buckets, tmp_path):
+    source = {
+        "type": "txt_pair",
+        "source_path": f"{buckets}/en.txt",
+        "target_path": f"{buckets}/pl.txt",
+    }
+    most = {}
+    for total in (True, False):
+        section = {"input_cfg": [source], "batch_tokens": 60, "measure_total_length": total}
+        most[total] = 0
+        for batch in loader_of(tmp_path, section):
+            lines = [int(key.rpartition(":")[2]) - 1 for key in batch.keys]
+            lengths = [2 * (1 + n % 5) + (2 * (1 + n % 4) if total else 0) for n in lines]
+            assert len(lengths) * max(lengths) <= 60
+            most[total] = max(most[total], len(lengths))
+    assert most[False] > most[True]
+
+
+@pytest.mark.parametrize("total", [True, False])
+def test_a_conversation_is_measured_by_the_turns_that_a_model_reads(buckets, tmp_path, total):
+    source = conversations_of(buckets, tmp_path / "chat.jsonl")
+    section = {
+        "input_cfg": [source],
+        "batch_tokens": 60,
+        "max_tokens": 9,
+        "measure_total_length": total,
+    }
+    tokens = [
+        -(-round(1000 * duration_of(n)) // 80) + (1 + n % 6 if total else 0) for n in range(12)
+    ]
+    expected = sorted(f"c{n}" for n, count in enumerate(tokens) if count <= 9)
+    assert sorted(itertools.chain(*keys_of(loader_of(tmp_path, section)))) == expected
+
+
+def test_the_seed_of_a_loader_is_that_of_its_order(buckets, tmp_path):
+    section = {"manifest_filepath": f"{buckets}/m.json", "batch_size": 4}
+    first = keys_of(loader_of(tmp_path, {**section, "seed": 5}, seed=1))
+    assert keys_of(loader_of(tmp_path, {**section, "seed": 5}, seed=2)) == first
+    assert keys_of(loader_of(tmp_path, {**section, "seed": 6}, seed=1)) != first
+    assert keys_of(loader_of(tmp_path, section, seed=5)) == first

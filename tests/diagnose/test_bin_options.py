@@ -115,6 +115,42 @@ def test_bounds_and_a_config_apply(folder, estimate, tmp_path):
     )
 
 
+@pytest.mark.parametrize(("threshold", "left_out"), [(4.0, 0), (0.5, 1)])
+def test_the_threshold_of_outliers_is_that_of_nemo(folder, estimate, threshold, left_out):
+    words = ("-t", f"{folder}/en/tokenizer.model", "-b", 1, "-s", 2)
+    for name in ("--token-outlier-threshold", "--token_outlier_threshold"):
+        _, said = estimate(*words, name, threshold, f"{folder}/en.json")
+        count = int(said.split(" of 30 utterances are outliers")[0].split()[-1])
+        assert (count > 0) == bool(left_out)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_cuts_of_lhotse_are_read_as_they_are(folder, estimate, tmp_path, packed):
+    pytest.importorskip("lhotse")
+    from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
+
+    recording = Recording.from_file(f"{folder}/en0.wav")
+    cuts = CutSet.from_cuts(
+        MonoCut(
+            id=f"c{number}",
+            start=0.0,
+            duration=0.1 + number / 100,
+            channel=0,
+            recording=recording,
+            supervisions=[
+                SupervisionSegment(
+                    f"s{number}", recording.id, 0.0, 0.1 + number / 100, text="hello"
+                )
+            ],
+        )
+        for number in range(20)
+    )
+    path = tmp_path / f"some.jsonl{'.gz' * packed}"
+    cuts.to_file(path)
+    conf, _ = estimate("-b", 2, path)
+    assert conf["bucket_duration_bins"][-1] == pytest.approx(0.29)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -11,7 +11,7 @@ from tests.support.models.vocabularies import write_tiktoken, write_tokenizer_js
 from wenet_uio.config import Config, parse_config
 from wenet_uio.families.whisper.tokenizer import TOKENS
 from wenet_uio.families.whisper.tokens import special_tokens
-from wenet_uio.text.special_ids import blank_id, sos_and_eos, special_ids
+from wenet_uio.text.special_ids import blank_id, output_size, sos_and_eos, special_ids
 from wenet_uio.text.tokenizer import build_tokenizer, files_of
 
 UNITS = {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "a": 3}
@@ -98,16 +98,19 @@ def test_older_tokenizers_of_hugging_face_have_another_name_for_no_speech_and_no
     assert blank_id(config, symbols) == found["no_speech"]
 
 
-def test_a_tokenizer_without_blank_needs_the_key(tmp_path: Path) -> None:
+def test_the_blank_of_a_tokenizer_without_blank_follows_its_tokens(tmp_path: Path) -> None:
     path = write_tokenizer_json(tmp_path / "tokenizer.json", ["it"])
     values = {"tokenizer": "huggingface", "tokenizer_conf": {"model_path": path}}
     config = parse_config(values, "test")
     symbols = build_tokenizer(config).symbols
     size = len(symbols)
+    assert blank_id(config, symbols) == size
+    assert output_size(config, symbols, size) == size + 2
+    full = parse_config({**values, "output_dim": size}, "test")
     with pytest.raises(ValueError, match=rf"such as {size} with output_dim {size + 1}$"):
-        blank_id(config, symbols)
+        blank_id(full, symbols)
     room = parse_config(
         {**values, "output_dim": size + 1, "ctc_conf": {"ctc_blank_id": size}}, "test"
     )
-    assert blank_id(room, symbols) == size
+    assert (blank_id(room, symbols), output_size(room, symbols, size)) == (size, size + 1)
     assert sos_and_eos(room.tokenizer_conf, symbols, size + 1) == {"<sos>": size, "<eos>": size}

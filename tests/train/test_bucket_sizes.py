@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy
 from wenet_uio.dataset.plan.worst_shapes import Shape
 from wenet_uio.train.batch_size import LargestBatch
-from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches
+from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches, without_unfit
 
 POLICY = DurationBucketPolicy(
     ((1000, ANY_TOKENS), (2000, ANY_TOKENS), (4000, ANY_TOKENS)), (1, 1, 1)
@@ -44,3 +45,28 @@ def test_a_bucket_without_a_batch_that_fits_is_an_error_with_its_size() -> None:
         match=r"up to 4 s: not one utterance of 400 frames and 20 tokens trains in 1\.00 GB",
     ):
         largest_batches(POLICY, SHAPES, fits(300), 10**9)
+
+
+BINS = DurationBucketPolicy(((1000, 5), (1000, 9), (2000, 9)), (1, 1, 1), max_tps=(9.0, 8.0, 7.0))
+
+
+def test_bins_of_tokens_that_do_not_hold_the_longest_give_a_config_that_is_taken(capsys) -> None:
+    unfit = Shape(7, 900, 30)
+    shapes = without_unfit(BINS, [Shape(50, 100, 5), None, Shape(20, 200, 9), unfit])
+    assert len(shapes) == 3
+    assert "7 utterances fit no bin, and training leaves them out" in capsys.readouterr().err
+    text = batch_conf_yaml(BINS, shapes, largest_batches(BINS, shapes, fits(2000), 10**9))
+    conf = BatchConf.model_validate(yaml.safe_load(text)["batch_conf"])
+    assert conf.bucket_batch_size == (20, 10, 10)
+    assert conf.max_tps == (9.0, 8.0, 7.0)
+
+
+def test_bins_of_seconds_have_a_size_for_longer_utterances() -> None:
+    shapes = without_unfit(POLICY, [*SHAPES, Shape(7, 900, 30)])
+    text = batch_conf_yaml(POLICY, shapes, largest_batches(POLICY, shapes, fits(4000), 10**9))
+    assert len(BatchConf.model_validate(yaml.safe_load(text)["batch_conf"]).bucket_batch_size) == 4
+
+
+def test_bins_of_tokens_that_hold_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="7 utterances fit no bin.*give bins that hold them"):
+        without_unfit(BINS, [None, None, None, Shape(7, 900, 30)])

@@ -44,8 +44,8 @@ class BatchConf(Section):
     """Utterances of a batch, one number for each bucket of bucket_duration_bins. Bins of seconds
     may have one more number for utterances longer than all bins."""
     max_tps: tuple[Annotated[float, Field(gt=0)], ...] | None = None
-    """Largest tokens per second, one number for each duration of the bins; utterances above them
-    are left out."""
+    """Largest tokens per second, one number for each bin, or for each duration of the bins;
+    utterances above them are left out."""
     bucket_choice: Literal["strict", "lenient"] = "strict"
     """Buckets of (seconds, tokens): strict searches only the buckets of the smallest duration that
     fits, lenient takes the first bucket that fits both."""
@@ -109,7 +109,8 @@ class BatchConf(Section):
         durations = {
             end[0] if isinstance(end, tuple) else end for end in self.bucket_duration_bins or ()
         }
-        if self.max_tps is not None and len(self.max_tps) != len(durations):
+        bins = len(self.bucket_duration_bins or ())
+        if self.max_tps is not None and len(self.max_tps) not in (len(durations), bins):
             raise ValueError(
                 f"max_tps has {len(self.max_tps)} numbers for {len(durations)} durations of the "
                 "bins"

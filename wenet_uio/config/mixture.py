@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, WrapValidator, model_validator
 
 from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.config.source import AnySource, SourceConf, SourceType
 from wenet_uio.config.yaml_file import read_yaml
 
@@ -40,6 +41,8 @@ class GroupConf(SourceConf):
             _check_weights(self.input_cfg)
             if any(source.batch_conf for source in self.input_cfg):
                 raise ValueError("batch_conf belongs to the group, not to the sources in it")
+            if any(source.filter_conf for source in self.input_cfg):
+                raise ValueError("filter_conf belongs to the group, not to the sources in it")
         return self
 
     def members(self) -> list[SourceConf]:
@@ -121,25 +124,34 @@ class MixtureConf(Section):
                 "out"
             )
 
-        if not self.per_batch and any(source.batch_conf for source in self.sources):
-            raise ValueError(
-                "batch_conf of a source needs per_batch: true, weighted, round_robin or zip"
-            )
+        for key in ("batch_conf", "filter_conf"):
+            if not self.per_batch and any(getattr(source, key) for source in self.sources):
+                raise ValueError(
+                    f"{key} of a source needs per_batch: true, weighted, round_robin or zip"
+                )
 
         return self
 
     @property
     def has_entries(self) -> bool:
         """Whether the sources of one group share batches: in `zip`, and if an entry has a
-        `batch_conf`.
+        `batch_conf` or a `filter_conf`.
         """
-        return self.per_batch == "zip" or any(source.batch_conf for source in self.sources)
+        return self.per_batch == "zip" or any(
+            source.batch_conf or source.filter_conf for source in self.sources
+        )
 
     def batch_confs(self, default: BatchConf) -> tuple[BatchConf, ...]:
         """Return `batch_conf` of each entry; empty if all have the default."""
         if not any(source.batch_conf for source in self.sources):
             return ()
         return tuple(source.batch_conf or default for source in self.sources)
+
+    def filter_confs(self, default: FilterConf) -> tuple[FilterConf, ...]:
+        """Return `filter_conf` of each entry; empty if all have the default."""
+        if not any(source.filter_conf for source in self.sources):
+            return ()
+        return tuple(source.filter_conf or default for source in self.sources)
 
 
 def _check_weights(sources: tuple[SourceConf, ...]) -> None:

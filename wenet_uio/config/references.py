@@ -20,6 +20,7 @@ MISSING = "???"
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 RESOLVER = re.compile(r"\s*([A-Za-z_][\w.]*)\s*:(.*)", re.DOTALL)
 STEP = re.compile(r"\[\s*['\"]?([^\]'\"]+)['\"]?\s*\]|([^.\[\]]+)")
+FIRST_NAME = re.compile(r"\$\{\s*(\w+)\s*[.\[}]")
 MOST_STEPS = 100
 """References of references that are followed; more are a loop."""
 
@@ -54,6 +55,13 @@ def with_references(
             exists is taken.
     """
     return _Resolver(values, targets).resolved((), values, 0)
+
+
+def names_referred_to(value: Any) -> set[str]:
+    """Return the keys at the top of a yaml that its references begin with."""
+    if isinstance(value, str):
+        return set(FIRST_NAME.findall(value))
+    return {name for _, part in _parts(value) for name in names_referred_to(part)}
 
 
 def unresolved_in(value: Any, path: Path = ()) -> Iterator[tuple[str, Unresolved]]:

@@ -18,6 +18,7 @@ from pydantic import (
 
 from wenet_uio.config.base import Section
 from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.config.named_code import named_record
 
 _FOLDERS = "wenet_uio.dataset"
@@ -89,6 +90,9 @@ class SourceConf(Section):
     batch_conf: BatchConf | None = None
     """Batches of a source or group of the highest level, instead of `dataset_conf.batch_conf`. The
     mixture needs `per_batch`, because every batch then holds samples of one entry only."""
+    filter_conf: FilterConf | None = None
+    """Filters of a source or group of the highest level, instead of `dataset_conf.filter_conf`.
+    Needs `per_batch`, as `batch_conf` does."""
     tags: dict[str, Any] = Field(default_factory=dict)
     """Fields set on every sample; the tags of an outer group override those of an inner source."""
     language: str | None = None

@@ -27,8 +27,8 @@ class PartConf(Section):
     `gpt2.tiktoken` of OpenAI, or `vocab.json` of Hugging Face; default: that of the installed
     package openai-whisper."""
     model_path: str | None = None
-    """huggingface: tokenizer.json, or its folder. sentencepiece: the model, whose ids are used as
-    they are."""
+    """huggingface: tokenizer.json, its folder, or vocab.txt with a word piece a line.
+    sentencepiece: the model, whose ids are used as they are."""
     seg_dict_path: str | None = None
     """paraformer: dictionary with lines `word piece piece ...`."""
     non_lang_syms_path: str | None = None

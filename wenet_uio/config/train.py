@@ -17,6 +17,8 @@ NotNegative = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
 NotNegativeRate = Annotated[float, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
+ENDLESS = 1_000_000_000
+"""`max_epoch` of a run that ends by its steps."""
 Projection = Literal["linear_q", "linear_k", "linear_v", "linear_out"]
 
 

@@ -37,6 +37,9 @@ OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
         "max_tps",
         "min_tpt",
         "max_tpt",
+        "min_tokens",
+        "max_tokens",
+        "measure_total_length",
     ),
     ("dataset_conf", "fbank_conf"): (
         "low_freq",

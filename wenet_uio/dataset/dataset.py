@@ -93,7 +93,14 @@ def build_loader(
         chains = chains._replace(audio=chains.audio + last, features=chains.features + last)
 
     keep_int16 = options.defer_features and not conf.operators
-    reader = BatchReader(corpus, conf, chains, keep_int16=keep_int16, collate=options.collate)
+    reader = BatchReader(
+        corpus,
+        conf,
+        chains,
+        keep_int16=keep_int16,
+        collate=options.collate,
+        by_entry=[chains.with_filter(bounds) for bounds in measure.entry_filters],
+    )
     if not training:
         options = replace(options, epoch_steps=None)
     if conf.seed is not None:

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from wenet_uio.config.dataset import FilterConf
+from wenet_uio.config.filters import FilterConf
 
 FILTER_FRAMES_PER_SECOND = 100
 """`filter_conf` counts frames of 10 ms; the frame shift of the features does not matter."""
 
 
-def token_count_filters(conf: FilterConf, tokens: np.ndarray | int) -> list[tuple[str, np.ndarray]]:
-    """Return filters on the number of tokens: (reason, whether it leaves each sample out)."""
-    tokens = np.asarray(tokens)
-    return [
-        ("token_max_length", tokens > conf.token_max_length),
-        ("token_min_length", tokens < conf.token_min_length),
-    ]
+def token_count_filters(
+    conf: FilterConf, tokens: np.ndarray | int, text_only: np.ndarray | bool
+) -> list[tuple[str, np.ndarray]]:
+    """Return filters on the number of tokens: (reason, whether it leaves each sample out).
+
+    Args:
+        conf: the bounds.
+        tokens: of each sample.
+        text_only: whether each sample is a text without audio, a pair or a conversation, which
+            `min_tokens` and `max_tokens` bound.
+    """
+    tokens, text_only = np.asarray(tokens), np.asarray(text_only)
+    bounds = (
+        ("max_tokens", "token_max_length", np.greater),
+        ("min_tokens", "token_min_length", np.less),
+    )
+    filters = []
+    for of_text, of_all, is_out in bounds:
+        if (bound := getattr(conf, of_text)) is None:
+            filters.append((of_all, is_out(tokens, getattr(conf, of_all))))
+            continue
+        filters.append((of_text, is_out(tokens, bound) & text_only))
+        filters.append((of_all, is_out(tokens, getattr(conf, of_all)) & ~text_only))
+
+    return filters
 
 
 def token_rate_filters(

@@ -15,6 +15,7 @@ import numpy as np
 
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.config.mixture import GroupConf, MixtureConf, load_mixture
 from wenet_uio.config.source import SourceConf
 from wenet_uio.dataset.corpus.base import Corpus
@@ -56,17 +57,32 @@ def open_for(
         ListError, ConfigError: the data cannot be used.
     """
     conf, data = config.dataset_conf, _parsed(data)
-    by_entry = data.batch_confs(conf.batch_conf) if isinstance(data, MixtureConf) else ()
-    counting = training and needs_token_counts(conf, by_entry)
+    by_entry, filters = _of_entries(data, conf)
+    counting = training and needs_token_counts(conf, by_entry, filters)
     if counting and tokenizer is None:
         tokenizer = build_tokenizer(config)
 
     _check_counting(tokenizer if counting else None)
     exact = tokenizer.exact_length if tokenizer is not None else makes_one_token_a_character(config)
+    # Without counts, the lengths of the index are those of all texts of a sample
+    exact &= all(bounds.measure_total_length for bounds in filters or (conf.filter_conf,))
     measure = measure_of(
-        conf, training=training, text_length_is_tokens=counting or exact, by_entry=by_entry
+        conf,
+        training=training,
+        text_length_is_tokens=counting or exact,
+        by_entry=by_entry,
+        entry_filters=filters,
     )
     return open_corpus(data, data_type, measure, tokenizer if counting else None), measure
+
+
+def _of_entries(
+    data: str | MixtureConf, conf: DatasetConf
+) -> tuple[tuple[BatchConf, ...], tuple[FilterConf, ...]]:
+    """Return `batch_conf` and `filter_conf` of each entry of a mixture; empty if all share them."""
+    if not isinstance(data, MixtureConf):
+        return (), ()
+    return data.batch_confs(conf.batch_conf), data.filter_confs(conf.filter_conf)
 
 
 def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple[Corpus, Measure]:
@@ -124,11 +140,13 @@ def open_corpus(
         ListError, ConfigError: the data cannot be used.
     """
     if isinstance(data, str) and Path(data).suffix not in MIXTURE_SUFFIXES:
-        return _counted(open_list(data, data_type), tokenizer)
+        return _counted(open_list(data, data_type), tokenizer, _counts_input(measure))
 
     name = data if isinstance(data, str) else "data of the config"
     conf = load_mixture(data) if isinstance(data, str) else data
-    leaves = _leaves(conf.sources, {}, tokenizer)
+    entries = range(len(conf.sources))
+    input_only = [_counts_input(measure and measure.of_entry(number)) for number in entries]
+    leaves = _leaves(conf.sources, {}, tokenizer, input_only)
     measures = _measures(name, leaves, measure)
     shares = _shares(leaves, conf, measures)
     sources = [
@@ -147,13 +165,24 @@ def _parsed(data: str | MixtureConf) -> str | MixtureConf:
     return data
 
 
-def _counted(corpus: Corpus, tokenizer: AnyTokenizer | None) -> Corpus:
+def _counted(corpus: Corpus, tokenizer: AnyTokenizer | None, input_only: bool = False) -> Corpus:
     """Return a corpus that counts tokens; itself if nobody wants them, or if its characters are
     the tokens.
+
+    Args:
+        corpus: the corpus.
+        tokenizer: counts; None: nobody wants tokens.
+        input_only: count the input alone, of samples that have more than input.
     """
-    if tokenizer is None or tokenizer.exact_length:
+    input_only &= bool(corpus.kinds & {"pair", "conversation"})
+    if tokenizer is None or (tokenizer.exact_length and not input_only):
         return corpus
-    return TokenCounted(corpus, tokenizer)
+    return TokenCounted(corpus, tokenizer, input_only=input_only)
+
+
+def _counts_input(measure: Measure | None) -> bool:
+    """Tell whether the filters of a measure count the input of a sample alone."""
+    return bool(measure and measure.filter and not measure.filter.measure_total_length)
 
 
 @dataclass(frozen=True)
@@ -171,13 +200,19 @@ class _Leaf:
 
 
 def _leaves(
-    confs: Sequence[SourceConf], tags: dict[str, Any], tokenizer: AnyTokenizer | None
+    confs: Sequence[SourceConf],
+    tags: dict[str, Any],
+    tokenizer: AnyTokenizer | None,
+    input_only: Sequence[bool],
 ) -> list[_Leaf]:
     """Return the corpora of the sources of one level and of all levels below; their shares sum to
-    one.
+    one. `input_only` of each source: see `_counted`.
     """
     # Tags of outer groups override those of a source.
-    leaves_of_sources = [_leaves_of(conf, {**conf.own_tags, **tags}, tokenizer) for conf in confs]
+    leaves_of_sources = [
+        _leaves_of(conf, {**conf.own_tags, **tags}, tokenizer, of_source)
+        for conf, of_source in zip(confs, input_only, strict=True)
+    ]
     weights = [
         conf.weight or sum(leaf.size for leaf in leaves)
         for conf, leaves in zip(confs, leaves_of_sources, strict=True)
@@ -191,15 +226,16 @@ def _leaves(
 
 
 def _leaves_of(
-    conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer | None
+    conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer | None, input_only: bool
 ) -> list[_Leaf]:
     """Return the corpora of one source or group; their shares sum to one."""
     if isinstance(conf, GroupConf):
-        leaves = _leaves(conf.members(), tags, tokenizer)
+        members = conf.members()
+        leaves = _leaves(members, tags, tokenizer, [input_only] * len(members))
     else:
         # The language of a source may be a tag, which chooses the tokenizer.
         tokenizer_of_source = tokenizer and tokenizer.with_tags(tags)
-        corpora = [_counted(corpus, tokenizer_of_source) for corpus in conf.open()]
+        corpora = [_counted(corpus, tokenizer_of_source, input_only) for corpus in conf.open()]
         total = sum(corpus.num_samples for corpus in corpora)
         leaves = [
             _Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags)

@@ -14,8 +14,11 @@ from torch.utils.data import Dataset
 from wenet_uio.audio.decoders import AudioError, Channel
 from wenet_uio.audio.read import OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.chain.padding import pad
+from wenet_uio.dataset.chain.tokens import Filter
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.mixture import Mixture
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.frames import seconds_of
@@ -52,6 +55,17 @@ class Chains(NamedTuple):
         """Return the operators for an example."""
         return getattr(self, example.chain) if example.chain else ()
 
+    def with_filter(self, filter_conf: FilterConf) -> Chains:
+        """Return the same operators with other bounds on tokens."""
+        chains = (
+            tuple(
+                Filter(filter_conf) if isinstance(operator, Filter) else operator
+                for operator in chain
+            )
+            for chain in self
+        )
+        return Chains(*chains)
+
 
 class BatchReader(Dataset[Batch]):
     """Reads the samples of planned work, runs them through the chain, and pads them. Holds no
@@ -65,16 +79,19 @@ class BatchReader(Dataset[Batch]):
         chains: Chains = Chains(),  # noqa: B008 - immutable
         keep_int16: bool = False,
         collate: Callable[[Sequence[Example]], Any] | None = None,
+        by_entry: Sequence[Chains] = (),
     ) -> None:
         """Read from `corpus`.
 
         Args:
             chains: the operators; none by default, for `example` alone.
             keep_int16: give the chain samples stored with 16 bits as int16, not as float32.
+            by_entry: operators for each entry of a mixture, instead of `chains`.
             collate: makes `CollatedBatch.collated` from the examples, instead of padded features.
         """
         self.collate = collate
         self.keep_int16 = keep_int16
+        self.by_entry = tuple(by_entry)
         self.corpus, self.chains, self.conf = corpus, chains, conf
         self.feature_dim = conf.feature_dim
         self.channel: Channel = conf.singal_channel_conf.channel
@@ -91,7 +108,7 @@ class BatchReader(Dataset[Batch]):
         for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
             try:
                 example = self.example(ref, int(seed), read)
-                operators = iter(self.chains.of(example))
+                operators = iter(self._chains_of(ref).of(example))
                 if isinstance(example, ExampleToSpeak):
                     example = spoken(example, operators)
 
@@ -117,6 +134,12 @@ class BatchReader(Dataset[Batch]):
         batch.unreadable = tuple(noise for example in examples for noise in unreadable_of(example))
         return batch
 
+    def _chains_of(self, ref: SampleRef) -> Chains:
+        """Return the operators for a sample."""
+        if not (self.by_entry and isinstance(self.corpus, Mixture)):
+            return self.chains
+        return self.by_entry[self.corpus.entry_of_shard(ref.shard)]
+
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
         """Return a function for each sample that reads it. Remote samples are being fetched when
         this returns.
@@ -140,7 +163,7 @@ class BatchReader(Dataset[Batch]):
             self.channel,
             self.feature_dim,
             self.keep_int16,
-            self.chains.audio,
+            self._chains_of(ref).audio,
         )
         try:
             utterance = read()

@@ -19,7 +19,7 @@ from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.open import open_filtered
-from wenet_uio.dataset.plan.duration_bins import duration_bins, token_bins
+from wenet_uio.dataset.plan.duration_bins import OUTLIER, duration_bins, token_bins
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.text.tokenizer import build_tokenizer
 
@@ -52,12 +52,14 @@ def estimate_bins(
     config: Config,
     num_bins: int,
     num_token_bins: int | None = None,
+    outlier: float = OUTLIER,
 ) -> BinEstimate:
     """Estimate bins of equal amounts of audio over the utterances that the filters keep.
 
     Args:
         num_bins: bins of duration.
         num_token_bins: bins of tokens within each bin of duration; None: no bins of tokens.
+        outlier: see `token_bins`.
 
     Raises:
         ListError: the list cannot be used.
@@ -79,7 +81,7 @@ def estimate_bins(
         ends = [round(end, 3) for end in duration_bins(seconds, num_bins)]
         return BinEstimate(ends, [], len(seconds), outliers=0, filtered=filtered)
 
-    bins = token_bins(seconds, tokens, num_bins, num_token_bins)
+    bins = token_bins(seconds, tokens, num_bins, num_token_bins, outlier)
     ends = [[round(end, 3), most] for end, most in bins.ends]
     max_tps = [math.ceil(100 * limit) / 100 for limit in bins.max_tps]
     return BinEstimate(ends, max_tps, len(seconds), bins.outliers, filtered)

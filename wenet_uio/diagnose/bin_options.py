@@ -6,8 +6,10 @@ NeMo's two scripts have options of the same meaning, which are accepted too.
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -15,6 +17,7 @@ from wenet_uio.config import Config, load_config, parse_config
 from wenet_uio.config.base import parse
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.nemo.tokenizer import MODEL
+from wenet_uio.dataset.plan.duration_bins import OUTLIER
 from wenet_uio.messages import warn_once
 
 NOT_NEEDED = {
@@ -75,6 +78,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--max_duration", "-u", type=float, help="leave out longer utterances (seconds)"
     )
 
+    parser.add_argument(
+        "--token_outlier_threshold",
+        "--token-outlier-threshold",
+        type=float,
+        default=OUTLIER,
+        help="with bins of tokens, leave out utterances whose tokens per second differ from the mean "
+        "of their bin by more standard deviations (default: %(default)s)",
+    )
     for name, short in (("num_examples", "-n"), ("prompt_format", "-f"), ("prompt", "-p")):
         parser.add_argument(
             f"--{name}", f"--{name.replace('_', '-')}", short, help="of NeMo; changes nothing here"
@@ -82,11 +93,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def data_of(text: str) -> str | MixtureConf:
-    """Return the data that an argument names: a path, or the sources of a list of manifests.
+    """Return the data that an argument names: a path, the cuts of Lhotse at a path, or the sources
+    of a list of manifests.
 
     Raises:
         ValueError: a list of manifests has another form.
     """
+    if kind := _lhotse(text):
+        source = {"type": f"lhotse_{kind}", f"{kind}_path": text}
+        return parse(MixtureConf, {"sources": [source]}, text)
     if not text.startswith("[") or Path(text).exists():
         return text
 
@@ -102,6 +117,23 @@ def data_of(text: str) -> str | MixtureConf:
 
     sources = [_source(manifest, text) for manifest in manifests]
     return parse(MixtureConf, {"sources": sources}, "manifests")
+
+
+def _lhotse(path: str) -> Literal["cuts", "shar"] | None:
+    """Return what Lhotse has at a path: a file of cuts, a folder of Shar, or nothing."""
+    if Path(path).is_dir():
+        return "shar" if any(Path(path).glob("cuts.*.jsonl*")) else None
+    if not path.endswith((".jsonl", ".jsonl.gz")) or not Path(path).is_file():
+        return None
+
+    opened = gzip.open if path.endswith(".gz") else open
+    with opened(path, "rb") as file:
+        line = file.readline()
+    try:
+        first = json.loads(line)
+    except ValueError:
+        return None
+    return "cuts" if isinstance(first, dict) and str(first.get("type")).endswith("Cut") else None
 
 
 def _source(manifest: Any, text: str) -> dict[str, Any]:

@@ -315,7 +315,7 @@ class Checker:
         if self.measure is None or self.measure.text_length_is_tokens:
             return
 
-        filters = token_count_filters(self.conf.filter_conf, tokens)
+        filters = token_count_filters(self.conf.filter_conf, tokens, seconds is None)
         if seconds is not None:
             frames = seconds * FILTER_FRAMES_PER_SECOND
             filters += token_rate_filters(self.conf.filter_conf, tokens, frames)

@@ -21,8 +21,35 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FILE = "tokenizer.json"
+UNKNOWN_PIECE = "[UNK]"
+"""Word piece of words that have no pieces."""
+SPECIAL_PIECES = (UNKNOWN_PIECE, "[PAD]", "[CLS]", "[SEP]", "[MASK]")
+"""Word pieces that are no text."""
 CONTINUES = "##"
 """In vocabularies of BERT: the token continues a word."""
+
+
+def _word_pieces(path: str) -> Tokenizer | None:
+    """Return the tokenizer of a vocab.txt, one word piece a line, as BERT with case and NeMo's type
+    wpe cut texts; None if the file is JSON.
+    """
+    with open(path, encoding="utf-8") as file:
+        pieces = [line.rstrip("\r\n") for line in file]
+    if "".join(pieces[:1]).lstrip().startswith("{"):
+        return None
+
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    if UNKNOWN_PIECE not in pieces:
+        raise ValueError(f"no word pieces: {UNKNOWN_PIECE} is missing")
+
+    vocabulary = {piece: unit for unit, piece in enumerate(pieces)}
+    model = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=UNKNOWN_PIECE))
+    model.normalizer = normalizers.BertNormalizer(lowercase=False)
+    model.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    model.decoder = decoders.WordPiece()
+    model.add_special_tokens([piece for piece in SPECIAL_PIECES if piece in vocabulary])
+    return model
 
 
 def tokenizer_file(path: str) -> str:
@@ -144,7 +171,7 @@ class HuggingFaceSplitter(OwnUnits):
             )
 
         try:
-            model = Tokenizer.from_file(self.path)
+            model = _word_pieces(self.path) or Tokenizer.from_file(self.path)
         except Exception as error:  # the package raises plain exceptions
             raise ValueError(f"{self.path}: not a {FILE} of Hugging Face ({error})") from None
 

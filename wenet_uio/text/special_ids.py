@@ -39,11 +39,11 @@ def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
 def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
     """Return the blank of CTC: `ctc_blank_id`, or without this key the unit <blank>, as in WeNet.
 
-    Without either, the blank of a published vocabulary.
+    Without either, the blank of a published vocabulary; of a tokenizer with ids of its own, the id
+    after its last one, as in NeMo.
 
     Raises:
-        ValueError: the key differs from <blank>, or is missing and a token of the tokenizer would
-            be the blank.
+        ValueError: the key differs from <blank>, or is missing and `output_dim` has no id left.
     """
     conf = config.ctc_conf
     configured = conf.ctc_blank_id if "ctc_blank_id" in conf.model_fields_set else None
@@ -60,16 +60,37 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
 
     published = published_tokens(symbols)
     if published is not None and published.blank is not None:
-        unit = published.blank
-
+        return published.blank
     if unit is None and config.tokenizer in OWN_UNITS:
-        size = max(symbols.values()) + 1
-        raise ValueError(
-            f"ctc_conf.ctc_blank_id is missing, and tokenizer {config.tokenizer} has no {BLANK}: "
-            f"give an id that no text has, such as {size} with output_dim {size + 1}"
-        )
+        return _id_after_tokens(config, max(symbols.values()) + 1)
 
     return unit or 0
+
+
+def _id_after_tokens(config: Config, unit: int) -> int:
+    """Return the id after those of the tokenizer; ValueError if `output_dim` does not have it."""
+    if config.vocabulary_size is not None and config.vocabulary_size <= unit:
+        raise ValueError(
+            f"ctc_conf.ctc_blank_id is missing, and tokenizer {config.tokenizer} has no {BLANK}: "
+            f"remove output_dim {config.vocabulary_size}, or give an id that no text has, such as "
+            f"{unit} with output_dim {unit + 1}"
+        )
+
+    return unit
+
+
+def output_size(config: Config, symbols: Mapping[str, int], size: int) -> int:
+    """Return the number of outputs: `output_dim`, or the size of the vocabulary. A tokenizer with
+    ids of its own and without <blank> gets two more, for <blank> and <sos/eos>.
+
+    Args:
+        config: may state `output_dim` and `ctc_conf.ctc_blank_id`.
+        symbols: of the tokenizer.
+        size: of its vocabulary.
+    """
+    if config.vocabulary_size is not None:
+        return config.vocabulary_size
+    return size if blank_id(config, symbols) < size else size + 2
 
 
 def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:

@@ -56,6 +56,31 @@ def largest_batches(
     return batches
 
 
+def without_unfit(
+    policy: DurationBucketPolicy, shapes: Sequence[Shape | None]
+) -> list[Shape | None]:
+    """Return the shapes of the buckets. What fits no bucket of (seconds, tokens) is told, because
+    training leaves it out: `bucket_batch_size` has no number for it.
+
+    Raises:
+        ValueError: no utterance fits a bucket.
+    """
+    count = len(policy.ends)
+    unfit = shapes[count] if policy.in_two_dimensions and len(shapes) > count else None
+    if unfit is None:
+        return list(shapes)
+
+    told = (
+        f"{unfit.utterances} utterances fit no bin, and training leaves them out; they have up to "
+        f"{unfit.frames} frames and {unfit.tokens} tokens"
+    )
+    if not any(shapes[:count]):
+        raise ValueError(f"{told}; give bins that hold them: tools/estimate_duration_bins.py")
+
+    tqdm.write(f"{told}; add a bin to keep them", file=sys.stderr)
+    return list(shapes[:count])
+
+
 def batch_conf_yaml(
     policy: DurationBucketPolicy,
     shapes: Sequence[Shape | None],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
+from wenet_uio.config.train import ENDLESS
 from wenet_uio.dataset.ledger import Account
 from wenet_uio.train.observation import Observation
 from wenet_uio.train.pictures import pictures
@@ -198,6 +199,8 @@ class Reporter:
         self._board.flush()
 
     def _title(self) -> str:
+        if self.max_epoch >= ENDLESS:
+            return f"epoch {self._epoch}"
         return f"epoch {self._epoch}/{self.max_epoch - 1}"
 
     def _remaining(self) -> str:

@@ -15,7 +15,7 @@ from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.models.arithmetic import dtype_for, has_bf16
 from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.text.labels import Tokenizer
-from wenet_uio.text.special_ids import blank_id, special_ids
+from wenet_uio.text.special_ids import blank_id, output_size, special_ids
 from wenet_uio.text.tokenizer import build_tokenizer, files_of
 
 log = logging.getLogger(__name__)
@@ -50,12 +50,15 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
         )
 
     conf, symbols = config.tokenizer_conf, tokenizer.symbols
-    output_dim = config.vocabulary_size or tokenizer.vocab_size
+    blank = blank_id(config, symbols)
+    output_dim = output_size(config, symbols, tokenizer.vocab_size)
+    if blank >= tokenizer.vocab_size:
+        log.info("the blank of CTC is %d, after the tokens of the tokenizer", blank)
     derived: dict[str, Any] = {
         "input_dim": config.encoder_input_dim,
         "output_dim": output_dim,
         "vocab_size": output_dim,
-        "ctc_conf": CtcConf(ctc_blank_id=blank_id(config, symbols)),
+        "ctc_conf": CtcConf(ctc_blank_id=blank),
         "tokenizer_conf": conf.model_copy(
             update={**files_of(config), "special_tokens": special_ids(conf, symbols, output_dim)}
         ),

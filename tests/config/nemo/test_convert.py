@@ -61,6 +61,31 @@ def test_several_loaders_are_groups_with_batches_of_their_own(fusion, per_batch,
     assert [speech.weight, words.weight] == weights
 
 
+def test_filters_of_one_loader_of_several_are_those_of_its_group():
+    speech, words = {**AUDIO, "max_duration": 9.0}, {**TEXT, "max_tokens": 50, "min_tokens": 2}
+    config = parse_config(
+        {
+            "train_ds": {"multi_config": True, "speech": speech, "words": words},
+            "dataset_conf": {"filter_conf": {"min_length": 1}},
+        },
+        "t.yaml",
+    )
+    of_speech, of_words = (source.filter_conf for source in config.data.sources)
+    assert (of_speech.max_duration, of_speech.max_tokens, of_speech.min_length) == (9, None, 1)
+    assert (of_words.max_duration, of_words.max_tokens, of_words.min_tokens) == (None, 50, 2)
+    shared = {**AUDIO, "max_duration": 9.0}
+    config = parsed(multi_config=True, a=shared, b=shared)
+    assert config.dataset_conf.filter_conf.max_duration == 9
+    assert [source.filter_conf for source in config.data.sources] == [None, None]
+
+
+def test_negative_bounds_are_nemos_word_for_none():
+    conf = parsed(**AUDIO, min_duration=-1, min_tps=-1, min_tpt=-1, max_duration=300)
+    filters = conf.dataset_conf.filter_conf
+    assert (filters.min_duration, filters.min_tps, filters.min_tpt) == (0, 0, 0)
+    assert filters.max_length > 30000
+
+
 @pytest.mark.parametrize("kind", ["txt", "txt_pair", "multimodal_conversation"])
 def test_a_static_batch_size_counts_texts_and_conversations(kind):
     files = {"txt": ["paths"], "txt_pair": ["source_path", "target_path"]}.get(
@@ -209,12 +234,12 @@ def test_overrides_of_nemo_work_with_their_prefixes(tmp_path, prefix):
         ),
         ({"multi_config": True, "a": {"batch_size": 3}}, "train_ds.a: names no data"),
         (
-            {
-                "multi_config": True,
-                "a": {**AUDIO, "max_duration": 1},
-                "b": {**AUDIO, "max_duration": 2},
-            },
-            "wider bound",
+            {"multi_config": True, "a": {**AUDIO, "seed": 1}, "b": {**AUDIO, "seed": 2}},
+            "seed: applies to the whole run, and is 1 in one loader and 2 in another",
+        ),
+        (
+            {"multi_config": True, "a": {**AUDIO, "perturb_speed": True}},
+            "perturb_speed applies to the whole run; write it beside multi_config",
         ),
     ],
 )

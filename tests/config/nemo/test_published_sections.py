@@ -144,6 +144,31 @@ def test_an_architecture_of_nemo_beside_one_of_this_project_is_answered_once(tmp
     assert loaded(tmp_path, text, ["encoder_conf.num_blocks=3"]).encoder_conf.num_blocks == 3
 
 
+def test_keys_at_the_top_that_others_refer_to_are_variables_of_the_file(tmp_path):
+    text = "most: 9\nparts: {least: 1}\nmodel: {train_ds: {max_duration: '${most}',"
+    config = loaded(tmp_path, f"{text} min_duration: '${{parts.least}}'}}}}")
+    filters = config.dataset_conf.filter_conf
+    assert (filters.min_duration, filters.max_duration) == (1, 9)
+    with pytest.raises(ConfigError, match="mots: unknown key"):
+        loaded(tmp_path, f"mots: 8\n{text} min_duration: 1}}}}")
+
+
+def test_a_value_that_is_missing_inside_of_a_list_is_named(tmp_path):
+    text = "data: {train_ds: {input_cfg: [{type: nemo, manifest_filepath: '???'}]}}"
+    with pytest.raises(
+        ConfigError, match=r"\+\+model.train_ds.input_cfg.0.manifest_filepath=VALUE"
+    ):
+        loaded(tmp_path, text)
+    change = "data.train_ds.input_cfg.0.manifest_filepath=a.json"
+    assert loaded(tmp_path, text, [change]).data.sources[0].manifest_filepath == "a.json"
+
+
+def test_a_quadratic_duration_beside_a_batch_size_alone_is_not_needed(tmp_path, caplog):
+    text = "model: {train_ds: {batch_duration: null, quadratic_duration: 30, batch_size: 16}}"
+    assert loaded(tmp_path, text).dataset_conf.batch_conf.batch_size == 16
+    assert "batch_size alone bounds batches" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("section", "keys"),
     [

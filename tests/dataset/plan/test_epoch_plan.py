@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
-from wenet_uio.config.dataset import DatasetConf, FilterConf
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.plan import epoch_plan as plan
 from wenet_uio.dataset.plan import groups as group_plan
 from wenet_uio.dataset.plan import lanes

@@ -9,7 +9,8 @@ from pydantic import create_model
 
 from tests.dataset.plan.measures import measures
 from wenet_uio.config.batch import BatchConf
-from wenet_uio.config.dataset import DatasetConf, FilterConf
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.frames import FrameCount
 from wenet_uio.dataset.plan import policies
 from wenet_uio.dataset.plan.identity import digest_of, first_digest_of

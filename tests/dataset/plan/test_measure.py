@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
-from wenet_uio.config.dataset import DatasetConf, FilterConf
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
 from wenet_uio.dataset.plan import measure as measure_module

@@ -12,10 +12,11 @@ FILTERS = {
     "max_duration": "max_duration",
     "min_tps": "min_tps",
     "max_tps": "max_tps",
-    "min_tokens": "token_min_length",
-    "max_tokens": "token_max_length",
+    "min_tokens": "min_tokens",
+    "max_tokens": "max_tokens",
     "min_tpt": "min_tpt",
     "max_tpt": "max_tpt",
+    "measure_total_length": "measure_total_length",
 }
 """{key of NeMo: key of filter_conf}."""
 BATCHES = (
@@ -33,11 +34,15 @@ BATCHES = (
     "bucketing_batch_size",
     "bucketing_weights",
     "bucketing_2d_strict_mode",
-    "measure_total_length",
 )
 """Keys that say how a loader makes batches."""
 ORDERS = {"synced_randomized": "synced", "fixed_order": "rising", "fully_randomized": "random"}
 """{bucketing_strategy of NeMo: length_order}."""
+
+
+LONGEST_FRAMES = 10240
+"""Default of filter_conf.max_length, which a longer max_duration raises."""
+ANY_LENGTH = 1 << 30
 
 
 def filters_of(section: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -45,6 +50,13 @@ def filters_of(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     largest number.
     """
     filters = {FILTERS[key]: section[key] for key in FILTERS if key in section}
+    for key in ("min_duration", "min_tps", "min_tokens", "min_tpt"):
+        if isinstance(filters.get(key), (int, float)) and filters[key] < 0:
+            del filters[key]  # NeMo's default, which bounds nothing
+
+    longest = filters.get("max_duration")
+    if isinstance(longest, (int, float)) and longest * 100 > LONGEST_FRAMES:
+        filters["max_length"] = min(int(longest * 100) + 1, ANY_LENGTH)
     if isinstance(filters.get("max_tps"), list):
         if not filters["max_tps"]:
             raise ConfigError(
@@ -80,6 +92,9 @@ def batch_conf_of(
     ):
         if key in section:
             batch[key] = section[key]
+
+    if section.get("bucketing_2d_strict_mode") is False:
+        batch["bucket_choice"] = "lenient"
 
     if "bucketing_strategy" in section:
         strategy = section["bucketing_strategy"]
@@ -133,11 +148,7 @@ def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> 
     if bins and sizes:
         batch = {"batch_type": "bucket", "bucket_duration_bins": bins, "bucket_batch_size": sizes}
         tps = section.get("max_tps")
-        return batch | (
-            {"max_tps": _max_tps_by_duration(tps, bins, where, notes)}
-            if isinstance(tps, list)
-            else {}
-        )
+        return batch | ({"max_tps": _max_tps(tps, bins, where)} if isinstance(tps, list) else {})
 
     if bins:
         notes.append(
@@ -145,10 +156,10 @@ def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> 
             "by length"
         )
 
-    return _bounded_batches(section, where)
+    return _bounded_batches(section, where, notes)
 
 
-def _bounded_batches(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _bounded_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return batches without buckets."""
     if "batch_duration" in section:
         names = ("batch_duration", "quadratic_duration", "batch_size")
@@ -157,7 +168,11 @@ def _bounded_batches(section: Mapping[str, Any], where: str) -> dict[str, Any]:
             **{name: section[name] for name in names if name in section},
         }
 
-    if "quadratic_duration" in section:
+    if "quadratic_duration" in section and "batch_size" in section:
+        notes.append(
+            f"{where}.quadratic_duration: not needed here, because batch_size alone bounds batches"
+        )
+    elif "quadratic_duration" in section:
         raise ConfigError(f"{where}.quadratic_duration: needs batch_duration; write both")
 
     return (
@@ -167,22 +182,11 @@ def _bounded_batches(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     )
 
 
-def _max_tps_by_duration(
-    limits: list[float], bins: list[Any], where: str, notes: list[str]
-) -> list[float]:
-    """Return one number for each duration. NeMo has one for each bucket; the largest of the buckets
-    of a duration is taken.
-    """
-    durations = [end[0] if isinstance(end, list) else end for end in bins]
-    distinct = sorted(set(durations))
-    if len(limits) in (len(distinct), len(bins)):
-        if len(limits) == len(distinct):
-            return limits
-        notes.append(f"{where}.max_tps: each duration gets the largest number of its buckets")
-        return [
-            max(tps for tps, end in zip(limits, durations, strict=True) if end == duration)
-            for duration in distinct
-        ]
+def _max_tps(limits: list[float], bins: list[Any], where: str) -> list[float]:
+    """Return one number for each bucket, or for each duration of the buckets."""
+    durations = {end[0] if isinstance(end, list) else end for end in bins}
+    if len(limits) in (len(durations), len(bins)):
+        return limits
 
     raise ConfigError(
         f"{where}.max_tps: expected {len(bins)} numbers, one for each bucket, found {len(limits)}"
@@ -202,7 +206,8 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
 
     bins, sizes = section.get("bucket_duration_bins") or [], section.get("bucket_batch_size") or []
     if bins and len(bins) == len(sizes):
-        tokens = _smallest_padded(bins, sizes)
+        total = section.get("measure_total_length", True)
+        tokens = _smallest_padded(bins, sizes, total=total)
         notes.append(
             f"{where}.bucket_batch_size: read as batch_tokens: {tokens}, the smallest padded batch "
             "of its buckets"
@@ -223,9 +228,10 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
     )
 
 
-def _smallest_padded(bins: list[Any], sizes: list[int]) -> int:
+def _smallest_padded(bins: list[Any], sizes: list[int], *, total: bool) -> int:
     """Return tokens of the smallest padded batch of some buckets; a bucket of two numbers counts
-    both texts of a pair.
+    both texts of a pair, or with `total` false the first.
     """
-    lengths = [sum(end) if isinstance(end, list) else end for end in bins]
+    counted = slice(None) if total else slice(1)
+    lengths = [sum(end[counted]) if isinstance(end, list) else end for end in bins]
     return min(round(length * size) for length, size in zip(lengths, sizes, strict=True))

@@ -14,9 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo.layout import is_nemo_path, placed
+from wenet_uio.config.nemo.layout import MODEL, is_nemo_path, placed
 from wenet_uio.config.overrides import Override, apply_override
 
+WITHOUT_EFFECT = {
+    "exp_manager": "the folder of a run is train.py --model_dir",
+    "hydra": "--override_config changes keys of the yaml",
+}
+"""{section of NeMo that nothing reads: what to do instead}."""
 REMOVED = object()
 """Stands for the value of a key that is not there."""
 
@@ -66,7 +71,9 @@ def _in_order(
         if is_nemo:
             earlier = convert(layout) if converted else None
             for change in run:
-                apply_override(layout, _as_given(placed(change)), merges=True)
+                moved = _as_given(placed(change))
+                _refuse_without_effect(moved, layout)
+                apply_override(layout, moved, merges=True)
             if converted and earlier:
                 converted = _followed(converted, earlier, convert(layout))
             continue
@@ -83,6 +90,25 @@ def _followed(converted: Converted, earlier: Converted, later: Converted) -> Con
     for path, value in _differences(earlier.values, later.values):
         _set(converted.values, path, value)
     return Converted(converted.values, later.notes)
+
+
+def _refuse_without_effect(change: Override, layout: Mapping[str, Any]) -> None:
+    """Raise a ConfigError if nothing reads the key that an override of NeMo names.
+
+    A key of `model` may have an effect if the file has it, because other keys may refer to it.
+    """
+    first, *rest = change.path
+    name = str((rest or [first])[0])
+    in_file = first == MODEL and name in layout.get(MODEL, {})
+    is_part = first == MODEL and (len(rest) > 1 or name == "sample_rate")
+    if (first == MODEL and not in_file and not is_part) or first in WITHOUT_EFFECT:
+        path = ".".join(["model", *rest] if first == MODEL else change.path)
+        advice = WITHOUT_EFFECT.get(
+            first,
+            "keys of NeMo's model are not read, write those of "
+            "encoder_conf, decoder_conf or model_conf",
+        )
+        raise ConfigError(f"--override_config {change.text}: {path}: meets nothing here; {advice}")
 
 
 def _as_given(change: Override) -> Override:

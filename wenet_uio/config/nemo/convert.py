@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
+from wenet_uio.config.config import Config
 from wenet_uio.config.nemo.augment import KEYS as AUGMENTATIONS
 from wenet_uio.config.nemo.augment import augmentations
 from wenet_uio.config.nemo.keys import refuse_missing
@@ -28,7 +29,8 @@ from wenet_uio.config.nemo.optim import optim_keys
 from wenet_uio.config.nemo.tokenizer import tokenizer_keys
 from wenet_uio.config.nemo.trainer import trainer_keys
 from wenet_uio.config.nemo.validation import validation_data
-from wenet_uio.config.references import refuse_unresolved, with_references
+from wenet_uio.config.overrides import merged
+from wenet_uio.config.references import names_referred_to, refuse_unresolved, with_references
 
 OF_RUN = {
     "exp_manager": "the folder of a run is train.py --model_dir, and a run saves every epoch and "
@@ -77,10 +79,11 @@ def from_nemo(
         ConfigError: a setting has no equal here; the message says what to write.
     """
     layout = laid_out(values, where)
+    referred = names_referred_to(layout)
     if not of_model:
         layout = with_references(layout, targets)
 
-    of_file = _taken_keys_of_file(layout, where, notes)
+    of_file = _taken_keys_of_file(layout, referred, where, notes)
     model = layout.pop(MODEL, {})
     loaders = {name: layout.pop(name, None) for name in LOADERS}
     _leave_out_given(layout, given, where, notes)
@@ -133,8 +136,11 @@ def _with_rate(section: dict[str, Any], rate: Any) -> dict[str, Any]:
     return {**section, "sample_rate": rate}
 
 
-def _taken_keys_of_file(layout: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """Remove the keys at the top of a file of NeMo, in place, and note those that are not read.
+def _taken_keys_of_file(
+    layout: dict[str, Any], referred: set[str], where: str, notes: list[str]
+) -> dict[str, Any]:
+    """Remove the keys at the top of a file of NeMo, in place, and note those that are not read. Keys
+    that are `referred` to are variables of the file.
 
     Raises:
         ConfigError: the file starts from weights of NeMo.
@@ -142,7 +148,8 @@ def _taken_keys_of_file(layout: dict[str, Any], where: str, notes: list[str]) ->
     if not is_nemo(layout):
         return {}
 
-    of_file = {key: layout.pop(key) for key in (*OF_FILE, *VARIABLES) if key in layout}
+    names = (*OF_FILE, *VARIABLES, *(referred - Config.model_fields.keys()))
+    of_file = {key: layout.pop(key) for key in names if key in layout}
     for key, value in of_file.items():
         if key.startswith("init_from") and value is not None:
             raise ConfigError(
@@ -200,25 +207,44 @@ def _add_loader(
     """Add `data` and the keys of `dataset_conf`, in place."""
     section, where = stated_keys(section), f"{where}: train_ds"
     if values.get("tokenizer") == "aggregate" and "lang_field" in section:
-        values["tokenizer_conf"] = {
-            **(values.get("tokenizer_conf") or {}),
-            "lang_field": section.pop("lang_field"),
-        }
+        of_language = {"lang_field": section.pop("lang_field")}
+        values["tokenizer_conf"] = merged(values.get("tokenizer_conf"), of_language)
 
     data = data_of(section, where, notes)
-    dataset = {**(values.get("dataset_conf") or {}), **_dataset_keys(section, where, notes)}
+    of_yaml = values.get("dataset_conf") or {}
+    keys = _dataset_keys(section, where, notes)
+    _join_filters(data, of_yaml.get("filter_conf") or {})
     for name in ("filter_conf", "batch_conf"):
-        if conf := data.pop(name, None):
-            dataset[name] = {**(dataset.get(name) or {}), **conf}
+        if name in data:
+            keys[name] = merged(of_yaml.get(name), data.pop(name))
 
+    values["dataset_conf"] = {**of_yaml, **keys}
     if data["sources"]:
-        if values.get("data"):
-            raise ConfigError(
-                f"{where}: data and train_ds both name training data: give one of them"
-            )
+        _refuse_two(values.get("data"), where, "data and train_ds both name training data")
         values["data"] = data
 
-    values["dataset_conf"] = dataset
+
+def _refuse_two(given: Any, where: str, problem: str) -> None:
+    """Raise a ConfigError if the yaml names data that a loader names too."""
+    if given:
+        raise ConfigError(f"{where}: {problem}: give one of them")
+
+
+def _join_filters(data: dict[str, Any], of_run: Mapping[str, Any]) -> None:
+    """Make the filters of all loaders those of the run, in place, if they agree; else each loader
+    has its own, with those of the run that it does not state.
+    """
+    loaders = [source for source in data["sources"] if "filter_conf" in source]
+    if not loaders:
+        return
+
+    filters = [loader.pop("filter_conf") for loader in loaders]
+    if all(conf == filters[0] for conf in filters):
+        data["filter_conf"] = filters[0]
+        return
+
+    for loader, conf in zip(loaders, filters, strict=True):
+        loader["filter_conf"] = {**of_run, **conf}
 
 
 def _dataset_keys(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
@@ -253,11 +279,8 @@ def _add_validation(
 ) -> None:
     """Add `cv_data`, in place, unless the yaml has it."""
     data = validation_data(stated_keys(section), f"{where}: validation_ds", notes)
-    if data and values.get("cv_data"):
-        raise ConfigError(
-            f"{where}: cv_data and validation_ds both name validation data: give one of them"
-        )
     if data:
+        _refuse_two(values.get("cv_data"), where, "cv_data and validation_ds both name its data")
         values["cv_data"] = data
 
     rate, conf = section.get("sample_rate"), (values.get("dataset_conf") or {})

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.references import MISSING, Unresolved
+from wenet_uio.config.references import MISSING, missing_in, unresolved_in
 
 SORTED = "the plan sorts all utterances by length before it cuts batches"
 SHUFFLED = "the plan shuffles the whole corpus and needs no buffer"
@@ -156,7 +156,6 @@ OFF: dict[str, tuple[Any, ...]] = {
     "int_values": (False,),
     "streaming": (False,),
     "random_offset": (False,),
-    "measure_total_length": (True,),
     "labels": ([], None),
 }
 """{key: values that change nothing, and need no word}."""
@@ -190,9 +189,8 @@ def check_keys(
         else:
             raise ConfigError(f"{where}.{key}: {INSTEAD.get(key) or _hint(key, readable)}")
 
-    for key, value in kept.items():
-        if isinstance(value, Unresolved):
-            raise ConfigError(f"{where}.{key}: {value.text}: {value.problem}")
+    for key, value in unresolved_in(kept):
+        raise ConfigError(f"{where}.{key}: {value.text}: {value.problem}")
 
     return kept
 
@@ -210,7 +208,7 @@ def refuse_missing(section: Mapping[str, Any], where: str, prefix: str) -> None:
         where: beginning of the message.
         prefix: how overrides name the section, such as `model.train_ds`.
     """
-    missing = [key for key, value in section.items() if value == MISSING]
+    missing = list(missing_in(section))
     if missing:
         given = " ".join(f"++{prefix}.{key}=VALUE" for key in missing)
         raise ConfigError(

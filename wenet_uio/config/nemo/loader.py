@@ -99,9 +99,7 @@ def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
 
 
 def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """Return `data` of several loaders: a group for each, with batches of its own; their filters
-    together.
-    """
+    """Return `data` of several loaders: a group for each, with batches and filters of its own."""
     loaders = _loaders(section)
     if not loaders:
         raise ConfigError(
@@ -117,16 +115,13 @@ def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
 
     per_batch, weights = _fusion(section, list(loaders), where)
     groups: list[dict[str, Any]] = []
-    filters: dict[str, Any] = {}
-
     for name, loader in loaders.items():
         keys = _single(stated_keys({**common, **loader}), f"{where}.{name}", notes)
         groups.append(
             {**_group(keys, f"{where}.{name}"), **({"weight": weights[name]} if weights else {})}
         )
-        _add_filters(filters, keys["filter_conf"], f"{where}.{name}")
 
-    return {"sources": groups, "per_batch": per_batch, "filter_conf": filters}
+    return {"sources": groups, "per_batch": per_batch}
 
 
 def _common(
@@ -179,19 +174,9 @@ def _group(keys: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not keys["sources"]:
         raise ConfigError(f"{where}: names no data; write input_cfg or manifest_filepath")
 
-    return {"type": "group", "input_cfg": keys["sources"], "batch_conf": keys["batch_conf"]}
-
-
-def _add_filters(filters: dict[str, Any], of_loader: Mapping[str, Any], where: str) -> None:
-    """Add the filters of one loader, in place.
-
-    Raises:
-        ConfigError: another loader has another bound.
-    """
-    for key, value in of_loader.items():
-        if filters.setdefault(key, value) != value:
-            raise ConfigError(
-                f"{where}: filters apply to the whole run: {key} is {filters[key]} in another "
-                f"loader and {value} here; "
-                "give both the wider bound"
-            )
+    return {
+        "type": "group",
+        "input_cfg": keys["sources"],
+        "batch_conf": keys["batch_conf"],
+        "filter_conf": keys["filter_conf"],
+    }

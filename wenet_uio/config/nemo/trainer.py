@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
+from wenet_uio.config.train import ENDLESS
 
-ENDLESS = 1_000_000_000
-"""`max_epoch` of a run that ends by its steps."""
 NO_CLIPPING = 1e9
 """`grad_clip` of a run without a bound on its gradients."""
 PRECISIONS = {

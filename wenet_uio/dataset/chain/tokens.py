@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from wenet_uio.config.dataset import FilterConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.filters import (
     FILTER_FRAMES_PER_SECOND,
     token_count_filters,
@@ -68,9 +68,14 @@ class Filter:
             SkipSample: the number of tokens is out of bounds.
         """
         source_labels = example.source_labels if isinstance(example, PairExample) else ()
-        count = len(example.labels) + len(source_labels)
-        filters, detail = token_count_filters(self.conf, count), f"{count} tokens"
-        if example.waveform is not None or example.feats is not None:
+        has_audio = example.waveform is not None or example.feats is not None
+        count = len(source_labels)
+        if not source_labels or self.conf.measure_total_length:
+            count += len(example.labels)
+
+        filters = token_count_filters(self.conf, count, not has_audio)
+        detail = f"{count} tokens"
+        if has_audio:
             frames = seconds_of(example) * FILTER_FRAMES_PER_SECOND
             filters += token_rate_filters(self.conf, count, frames)
             detail += f", {frames:.0f} frames"
@@ -89,10 +94,8 @@ class Filter:
         Raises:
             SkipSample: a number of tokens is out of bounds.
         """
-        filters, detail = (
-            token_count_filters(self.conf, of_assistant + of_others),
-            f"{of_assistant + of_others} tokens",
-        )
+        count = of_others + (of_assistant if self.conf.measure_total_length else 0)
+        filters, detail = token_count_filters(self.conf, count, True), f"{count} tokens"
         if of_assistant and of_others:
             filters += token_ratio_filters(self.conf, of_assistant, of_others)
             detail += f", {of_assistant} of them by the assistant"

@@ -33,6 +33,8 @@ class Texts(NamedTuple):
     """Other fields of the sample."""
     source: str | None = None
     """First text of a pair."""
+    is_output: tuple[bool, ...] = ()
+    """Whether each text of a conversation is what a model writes; empty for other samples."""
 
 
 class Corpus(ABC):
@@ -145,8 +147,12 @@ class Corpus(ABC):
         """Return all texts of a sample. Audio is not read if it is stored apart from the text."""
 
     @abstractmethod
-    def audio_tokens(self, ref: SampleRef) -> int:
-        """Return tokens that the audio of a conversation counts; 0 for other samples."""
+    def audio_tokens(self, ref: SampleRef, *, input_only: bool = False) -> int:
+        """Return tokens that the audio of a conversation counts; 0 for other samples.
+
+        Args:
+            input_only: leave out audio that a model is to produce.
+        """
 
     @contextmanager
     def at_hand(self, shard: int) -> Iterator[None]:
@@ -204,7 +210,7 @@ class StoredCorpus(Corpus):
         utterance = self.read(ref)
         return Texts((utterance.text,), utterance.extra)
 
-    def audio_tokens(self, ref: SampleRef) -> int:
+    def audio_tokens(self, ref: SampleRef, *, input_only: bool = False) -> int:
         """Return 0: audio counts no tokens."""
         return 0
 

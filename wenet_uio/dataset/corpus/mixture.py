@@ -129,6 +129,12 @@ class Mixture(Corpus):
         """Entry of each source; empty if every source is an entry of its own."""
         return tuple(source.entry for source in self.sources if source.entry is not None)
 
+    def entry_of_shard(self, shard: int) -> int:
+        """Return the entry of the mixture to which a shard belongs."""
+        number = int(np.searchsorted(self._first_shard, shard, side="right")) - 1
+        entry = self.sources[number].entry
+        return number if entry is None else entry
+
     @property
     def num_shards(self) -> int:
         """Number of shards of all sources."""
@@ -227,10 +233,10 @@ class Mixture(Corpus):
         texts = source.corpus.texts(ref_of_source)
         return texts._replace(fields={**texts.fields, **source.tags})
 
-    def audio_tokens(self, ref: SampleRef) -> int:
+    def audio_tokens(self, ref: SampleRef, *, input_only: bool = False) -> int:
         """As the source of the sample counts them."""
         source, ref_of_source = self._place_of(ref)
-        return source.corpus.audio_tokens(ref_of_source)
+        return source.corpus.audio_tokens(ref_of_source, input_only=input_only)
 
     def _place_of(self, ref: SampleRef) -> tuple[Source, SampleRef]:
         """Find the source of a sample, and its place there."""
@@ -401,9 +407,9 @@ class MixedPass(Corpus):
         """Read the texts of a sample of the mixture."""
         return self.mixture.texts(self._ref_in_mixture(ref))
 
-    def audio_tokens(self, ref: SampleRef) -> int:
+    def audio_tokens(self, ref: SampleRef, *, input_only: bool = False) -> int:
         """As the mixture counts them."""
-        return self.mixture.audio_tokens(self._ref_in_mixture(ref))
+        return self.mixture.audio_tokens(self._ref_in_mixture(ref), input_only=input_only)
 
     def _ref_in_mixture(self, ref: SampleRef) -> SampleRef:
         shards, rows = self.origin(np.asarray([ref.shard]), np.asarray([ref.row]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +27,19 @@ class TokenCounted(Corpus):
     cannot be written. One process counts, other processes wait.
     """
 
-    def __init__(self, corpus: Corpus, tokenizer: AnyTokenizer) -> None:
-        self.corpus, self.tokenizer = corpus, tokenizer
+    def __init__(
+        self, corpus: Corpus, tokenizer: AnyTokenizer, *, input_only: bool = False
+    ) -> None:
+        """Read the counts, or count.
+
+        Args:
+            corpus: samples with texts.
+            tokenizer: counts.
+            input_only: of a pair or a conversation, count what is the input of a model.
+        """
+        self.corpus, self.tokenizer, self.input_only = corpus, tokenizer, input_only
         self._ends = np.cumsum(corpus.samples.astype(np.int64))
-        self._counts = _read_or_count(corpus, tokenizer)
+        self._counts = _read_or_count(corpus, tokenizer, input_only)
         starts = self._ends - corpus.samples
         table = {
             "samples": corpus.samples,
@@ -39,9 +48,8 @@ class TokenCounted(Corpus):
             "shortest_text": np.minimum.reduceat(self._counts, starts),
             "longest_text": np.maximum.reduceat(self._counts, starts),
         }
-        digest = hashlib.blake2b(
-            f"{corpus.digest} {tokenizer.digest}".encode(), digest_size=16
-        ).hexdigest()
+        counted = f"{corpus.digest} {tokenizer.digest}{' input' * input_only}"
+        digest = hashlib.blake2b(counted.encode(), digest_size=16).hexdigest()
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
         super().__init__(corpus.data_list, table, corpus.bad, summary)
 
@@ -84,9 +92,9 @@ class TokenCounted(Corpus):
         """Read the texts of a sample of the corpus."""
         return self.corpus.texts(ref)
 
-    def audio_tokens(self, ref: SampleRef) -> int:
+    def audio_tokens(self, ref: SampleRef, *, input_only: bool = False) -> int:
         """As the corpus counts them."""
-        return self.corpus.audio_tokens(ref)
+        return self.corpus.audio_tokens(ref, input_only=input_only)
 
     @property
     def is_remote(self) -> bool:
@@ -102,12 +110,13 @@ class TokenCounted(Corpus):
         return self.corpus.remote_files(shards, rows)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return TokenCounted, (self.corpus, self.tokenizer)
+        return partial(TokenCounted, input_only=self.input_only), (self.corpus, self.tokenizer)
 
 
-def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer) -> np.ndarray:
+def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) -> np.ndarray:
     """Return (samples,) tokens of each sample of the corpus, shard by shard."""
-    path = Path(f"{corpus.data_list}.tokens-{tokenizer.digest}")
+    name = "input-tokens" if input_only else "tokens"
+    path = Path(f"{corpus.data_list}.{name}-{tokenizer.digest}")
     texts = {"corpus": corpus.digest, "contents": corpus.contents}
     with locked(corpus.data_list):
         for place in places_of(path):
@@ -116,7 +125,7 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer) -> np.ndarray:
             if {"contents": texts["contents"], **meta} == texts:
                 return columns["tokens"]
 
-        counts = np.fromiter(_count(corpus, tokenizer), np.uint32, corpus.num_samples)
+        counts = np.fromiter(_count(corpus, tokenizer, input_only), np.uint32, corpus.num_samples)
         write_kept(
             places_of(path),
             lambda file: write_columns(file, {"tokens": counts}, texts),
@@ -124,19 +133,25 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer) -> np.ndarray:
         return counts
 
 
-def _count(corpus: Corpus, tokenizer: AnyTokenizer) -> Iterator[int]:
+def _count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) -> Iterator[int]:
     with tqdm(None, "tokens", corpus.num_samples, unit="utt", disable=None, leave=False) as bar:
         for shard, samples in enumerate(corpus.samples.tolist()):
             with corpus.at_hand(shard):
                 for row in range(samples):
                     ref = SampleRef(shard, row)
-                    yield tokens_of(tokenizer, corpus.texts(ref)) + corpus.audio_tokens(ref)
+                    of_texts = tokens_of(tokenizer, corpus.texts(ref), input_only=input_only)
+                    yield of_texts + corpus.audio_tokens(ref, input_only=input_only)
             bar.update(samples)
 
 
-def tokens_of(tokenizer: AnyTokenizer, texts_of_sample: Texts) -> int:
+def tokens_of(tokenizer: AnyTokenizer, texts_of_sample: Texts, *, input_only: bool = False) -> int:
     """Return tokens of all texts of a sample; 0 if their language is not known, which the reader
     reports.
+
+    Args:
+        tokenizer: cuts the texts.
+        texts_of_sample: the texts.
+        input_only: leave out the second text of a pair, and what a model writes in a conversation.
     """
     fields, source_text = texts_of_sample.fields, texts_of_sample.source
     source_tokens = 0
@@ -147,6 +162,11 @@ def tokens_of(tokenizer: AnyTokenizer, texts_of_sample: Texts) -> int:
     except UnknownLanguageError:
         return 0
 
-    return source_tokens + sum(
-        len(tokenizer_of_language.tokenize(text)[0]) for text in texts_of_sample.texts
-    )
+    texts = texts_of_sample.texts
+    if input_only and source_text is not None:
+        texts = ()
+    elif input_only and texts_of_sample.is_output:
+        marked = zip(texts, texts_of_sample.is_output, strict=True)
+        texts = [text for text, is_output in marked if not is_output]
+
+    return source_tokens + sum(len(tokenizer_of_language.tokenize(text)[0]) for text in texts)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 OUTLIER = 4.0
-"""Utterances are outliers if their tokens per second differ from the mean of the bin by more
-standard deviations."""
+"""Standard deviations from the mean of a bin beyond which an utterance is an outlier."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,18 @@ def duration_bins(seconds: np.ndarray, count: int) -> tuple[float, ...]:
     return tuple(float(end) for end in _equal_parts(ordered, ordered, count))
 
 
-def token_bins(seconds: np.ndarray, tokens: np.ndarray, count: int, per_bin: int) -> TokenBins:
+def token_bins(
+    seconds: np.ndarray,
+    tokens: np.ndarray,
+    count: int,
+    per_bin: int,
+    outlier: float = OUTLIER,
+) -> TokenBins:
     """Return `count` bins of duration, each cut into at most `per_bin` bins that hold about the
     same number of tokens each.
 
-    Outliers by tokens per second (see OUTLIER) are left out first.
+    Outliers by tokens per second are left out first: those that differ from the mean of their bin
+    of duration by more than `outlier` standard deviations.
     """
     ends: list[tuple[float, int]] = []
     limits: list[float] = []
@@ -53,7 +59,7 @@ def token_bins(seconds: np.ndarray, tokens: np.ndarray, count: int, per_bin: int
     for end in duration_bins(seconds, count):
         inside = (seconds > low) & (seconds <= end)
         rate = tokens[inside] / seconds[inside]
-        kept = np.abs(rate - rate.mean()) <= OUTLIER * rate.std() + 1e-9
+        kept = np.abs(rate - rate.mean()) <= outlier * rate.std() + 1e-9
         ordered = np.sort(tokens[inside][kept])
         ends += [(end, int(most)) for most in _equal_parts(ordered, ordered, per_bin)]
         limits.append(float(rate[kept].max()))

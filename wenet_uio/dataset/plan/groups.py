@@ -10,7 +10,6 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import Stored
 from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.cutting import cut, cut_to_target, fewest_batches
-from wenet_uio.dataset.plan.entry_policy import EntryPolicy
 from wenet_uio.dataset.plan.lanes import Division, Members
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import Batches, Piece, Pieces, share_out, without_empty
@@ -159,7 +158,7 @@ class GroupPlanner:
         """Return the entry of each of `count` samples of some shards, if the policy differs between
         entries.
         """
-        if not isinstance(self.measure.policy, EntryPolicy):
+        if not self.measure.needs_entries:
             return None
         return np.broadcast_to(self._sources.entries(shards), (count,))
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from typing import Any
 
-from wenet_uio.config.dataset import FilterConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.frames import FrameCount
 
 VERSION = 2
@@ -56,6 +56,12 @@ def filters_identity(filters: FilterConf) -> dict[str, Any]:
         identity["min_tpt"] = filters.min_tpt
     if filters.max_tpt is not None:
         identity["max_tpt"] = filters.max_tpt
+    if filters.min_tokens is not None:
+        identity["min_tokens"] = filters.min_tokens
+    if filters.max_tokens is not None:
+        identity["max_tokens"] = filters.max_tokens
+    if not filters.measure_total_length:
+        identity["measure_total_length"] = False
 
     return identity
 

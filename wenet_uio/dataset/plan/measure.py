@@ -11,7 +11,8 @@ import numpy as np
 
 from wenet_uio.audio.decoders import FRAME_RATE
 from wenet_uio.config.batch import BatchConf
-from wenet_uio.config.dataset import DatasetConf, FilterConf
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, TEXT_ONLY, Rows, Stored
@@ -50,6 +51,8 @@ class Measure:
     frame_count: FrameCount
     filter: FilterConf | None = None
     """None keeps every sample, as evaluation does."""
+    entry_filters: tuple[FilterConf, ...] = ()
+    """Filters of each entry of a mixture, instead of `filter`; empty if all entries share it."""
     speeds: tuple[float, ...] = (1.0,)
     """One speed is drawn for each sample in each epoch."""
     text_length_is_tokens: bool = False
@@ -65,7 +68,9 @@ class Measure:
 
     def identity(self) -> dict[str, Any]:
         """State the values on which the batches depend; all of them are JSON."""
+        entries = [filters_identity(conf) for conf in self.entry_filters]
         return {
+            **({"entry_filters": entries} if entries else {}),
             "version": VERSION,
             "policy": self.policy.identity(),
             "frames": frames_identity(self.frame_count),
@@ -91,11 +96,19 @@ class Measure:
         entry only.
         """
         policy = self.policy
-        return (
+        of_entry = (
             replace(self, policy=policy.policies[number])
             if isinstance(policy, EntryPolicy)
             else self
         )
+        if not self.entry_filters:
+            return of_entry
+        return replace(of_entry, filter=self.entry_filters[number], entry_filters=())
+
+    @property
+    def needs_entries(self) -> bool:
+        """Whether `keep` and `lengths` need the entry of each sample."""
+        return isinstance(self.policy, EntryPolicy) or bool(self.entry_filters)
 
     def keep(
         self, rows: Rows | Stored, entries: np.ndarray | None = None
@@ -104,7 +117,7 @@ class Measure:
 
         Args:
             rows: the samples.
-            entries: entry of each sample in its mixture; only needed for an EntryPolicy.
+            entries: entry of each sample in its mixture; only needed if `needs_entries`.
         """
         kept = np.ones(len(rows.num_samples), bool)
         reasons: Counter[str] = Counter()
@@ -187,7 +200,7 @@ class Measure:
         """Return the entry of each sample of some shards; None if the policy is the same for all
         entries.
         """
-        if not isinstance(self.policy, EntryPolicy):
+        if not self.needs_entries:
             return None
         return np.repeat(sources_of(corpus).entries(shards), corpus.samples[shards])
 
@@ -215,7 +228,11 @@ class Measure:
         way, from audio.
         """
         nothing = np.zeros(0)
-        if corpus.has_features or self.policy.table_units(nothing, nothing, nothing) is None:
+        if (
+            self.entry_filters
+            or corpus.has_features
+            or self.policy.table_units(nothing, nothing, nothing) is None
+        ):
             return np.ones(len(range(*part.indices(corpus.num_shards))), bool)
 
         shortest, longest, shortest_text, longest_text = corpus.extremes(part)
@@ -252,38 +269,55 @@ class Measure:
         """Yield (reason, bool for each row that this filter leaves out). A row counts for the first
         reason, so their order is part of the accounts.
         """
-        if self.filter is None:
-            return
+        if self.entry_filters and entries is not None:
+            for number, conf in enumerate(self.entry_filters):
+                of_entry = replace(self, filter=conf, entry_filters=())
+                for reason, bad in of_entry._filters(rows, entries):
+                    yield reason, bad & (entries == number)
+        elif self.filter is not None:
+            yield from self._filters_of(self.filter, rows, entries)
 
+    def _filters_of(
+        self, conf: FilterConf, rows: Rows | Stored, entries: np.ndarray | None
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield (reason, whether it leaves each sample out) of one `filter_conf`."""
         has_audio = rows.sample_rate != TEXT_ONLY
         seconds = rows.num_samples / np.maximum(rows.sample_rate, 1)
         frames = seconds * FILTER_FRAMES_PER_SECOND
-        yield "max_length", frames > self.filter.max_length
+        yield "max_length", frames > conf.max_length
         no_frame = self.lengths(rows, max(self.speeds)).frames < 1
-        yield "min_length", ((frames < self.filter.min_length) | no_frame) & has_audio
-        yield "min_duration", (seconds < self.filter.min_duration) & has_audio
-        if self.filter.max_duration is not None:
-            yield "max_duration", seconds > self.filter.max_duration
+        yield "min_length", ((frames < conf.min_length) | no_frame) & has_audio
+        yield "min_duration", (seconds < conf.min_duration) & has_audio
+        if conf.max_duration is not None:
+            yield "max_duration", seconds > conf.max_duration
 
         if self.text_length_is_tokens:
             tokens = rows.text_length.astype(np.int64)
-            yield from token_count_filters(self.filter, tokens)
-            for reason, bad in token_rate_filters(self.filter, tokens, frames):
+            yield from token_count_filters(conf, tokens, ~has_audio)
+            for reason, bad in token_rate_filters(conf, tokens, frames):
                 yield reason, bad & has_audio
 
         slowest = self.policy.units(self.lengths(rows, min(self.speeds), entries))
         yield "fits_no_batch", slowest > self.policy.bound
 
 
-def needs_token_counts(conf: DatasetConf, by_entry: Sequence[BatchConf] = ()) -> bool:
+def needs_token_counts(
+    conf: DatasetConf,
+    by_entry: Sequence[BatchConf] = (),
+    entry_filters: Sequence[FilterConf] = (),
+) -> bool:
     """Tell whether the batch policy or the filters need the number of tokens, which must then be
     counted before planning.
 
     Args:
         conf: filters, and batches of data that is no mixture with batches of its own.
         by_entry: see `measure_of`.
+        entry_filters: see `measure_of`.
     """
-    tps = conf.filter_conf.max_tps is not None or conf.filter_conf.min_tps > 0
+    tps = any(
+        filters.max_tps is not None or filters.min_tps > 0
+        for filters in entry_filters or (conf.filter_conf,)
+    )
     return tps or any(
         policy_of(batch_conf).needs_tokens for batch_conf in by_entry or (conf.batch_conf,)
     )
@@ -295,6 +329,7 @@ def measure_of(
     training: bool,
     text_length_is_tokens: bool = False,
     by_entry: Sequence[BatchConf] = (),
+    entry_filters: Sequence[FilterConf] = (),
 ) -> Measure:
     """Return the measure that `dataset_conf` describes.
 
@@ -306,6 +341,7 @@ def measure_of(
         training: False for evaluation.
         text_length_is_tokens: the index counts tokens, not characters.
         by_entry: `batch_conf` of each entry of a mixture, instead of that of `conf`; training only.
+        entry_filters: `filter_conf` of each entry, likewise.
     """
     batch, views = conf.batch_conf, conf.views.number if training else 1
     policy = policy_of(batch, views)
@@ -318,6 +354,7 @@ def measure_of(
         entry_policy_of(by_entry, views) if by_entry else policy,
         frame_count(conf),
         conf.filter_conf,
+        tuple(entry_filters),
         conf.speed_perturb_conf.speeds if conf.speed_perturb else (1.0,),
         text_length_is_tokens,
         batch.randomization_factor if batch.use_semi_sorted_batching else None,

@@ -153,7 +153,7 @@ class DurationBucketPolicy(Policy):
     """In two dimensions: False looks only at the first bin of duration that fits, True at all
     bins."""
     max_tps: tuple[float, ...] | None = None
-    """Largest tokens per second of each bin of duration, in the order of the ends."""
+    """Largest tokens per second of each end, or of each bin of duration, in the order of the ends."""
     bound: int = WHOLE
 
     def identity(self) -> dict[str, Any]:
@@ -170,15 +170,16 @@ class DurationBucketPolicy(Policy):
     @property
     def needs_tokens(self) -> bool:
         """True for buckets in two dimensions, and with `max_tps`."""
-        return self._two_dimensions or self.max_tps is not None
+        return self.in_two_dimensions or self.max_tps is not None
 
     @property
-    def _two_dimensions(self) -> bool:
+    def in_two_dimensions(self) -> bool:
+        """Whether the buckets bound tokens too."""
         return any(tokens != ANY_TOKENS for _, tokens in self.ends)
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
         """In two dimensions samples of different buckets share no piece of a batch."""
-        return self.bucket_of(lengths) if self._two_dimensions else super().buckets(lengths)
+        return self.bucket_of(lengths) if self.in_two_dimensions else super().buckets(lengths)
 
     def bucket_of(self, lengths: Lengths) -> np.ndarray:
         """Return the bucket of each sample; the number of sizes for a sample that no bucket fits."""
@@ -189,17 +190,33 @@ class DurationBucketPolicy(Policy):
             end = milliseconds[np.minimum(first, len(milliseconds) - 1)]
             fits &= milliseconds == end[:, None]
 
-        if self.max_tps is not None:
-            limits = np.asarray(self.max_tps)[
-                np.searchsorted(np.unique(milliseconds), milliseconds)
-            ]
-            fits &= 1000 * lengths.tokens[:, None] <= limits * np.maximum(
-                lengths.milliseconds[:, None], 1
-            )
-
+        fits &= self._slow_enough(lengths, fits)
         has_bucket = fits.any(axis=1)
         beyond = np.where(lengths.milliseconds > milliseconds[-1], len(self.ends), len(self.sizes))
         return np.where(has_bucket, fits.argmax(axis=1), beyond)
+
+    def _slow_enough(self, lengths: Lengths, fits: np.ndarray) -> np.ndarray:
+        """Tell for each sample and bucket whether `max_tps` allows it.
+
+        Strict buckets with limits of their own: the first bucket that fits decides, as in NeMo. A
+        sample above its limit is no sample of a later bucket.
+        """
+        if self.max_tps is None:
+            return np.ones_like(fits)
+
+        milliseconds = np.asarray([end[0] for end in self.ends])
+        limits = np.asarray(self.max_tps)
+        if len(limits) != len(self.ends):
+            limits = limits[np.searchsorted(np.unique(milliseconds), milliseconds)]
+
+        slow = 1000 * lengths.tokens[:, None] <= limits * np.maximum(
+            lengths.milliseconds[:, None], 1
+        )
+        if not self.lenient:
+            first = fits.argmax(axis=1)
+            slow &= np.take_along_axis(slow, first[:, None], axis=1)
+
+        return slow
 
     def units(self, lengths: Lengths) -> np.ndarray:
         """Return a share of WHOLE; more than the bound for a sample that no bucket fits."""

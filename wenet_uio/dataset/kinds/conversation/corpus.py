@@ -22,6 +22,7 @@ from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
 from wenet_uio.dataset.formats.data_list import lines_of, locate
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.kinds.conversation.line import (
+    ASSISTANT,
     Conversation,
     Turn,
     parse_conversation,
@@ -77,18 +78,20 @@ class ConversationCorpus(LineCorpus):
     def texts(self, ref: SampleRef) -> Texts:
         """Return the texts of the turns."""
         conversation = self._conversation(ref)
+        turns = [turn for turn in conversation.turns if turn.text is not None]
         return Texts(
-            tuple(turn.text for turn in conversation.turns if turn.text is not None),
+            tuple(str(turn.text) for turn in turns),
             conversation.extra,
+            is_output=tuple(turn.role == ASSISTANT for turn in turns),
         )
 
-    def audio_tokens(self, ref: SampleRef) -> int:
+    def audio_tokens(self, ref: SampleRef, *, input_only: bool = False) -> int:
         """Return tokens that the audio of a conversation counts."""
         turns = self._conversation(ref).turns
         return sum(
             _tokens(turn, self.data_list, self._seconds_of_token)
             for turn in turns
-            if turn.text is None
+            if turn.text is None and not (input_only and turn.role == ASSISTANT)
         )
 
     def _conversation(self, ref: SampleRef) -> Conversation:

@@ -14,7 +14,7 @@ from wenet_uio.audio.decoders import why_past_the_end
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.kinds.conversation.line import tokens_of_audio
+from wenet_uio.dataset.kinds.conversation.line import ASSISTANT, tokens_of_audio
 from wenet_uio.dataset.kinds.kind import Reading
 from wenet_uio.dataset.types import (
     AUDIO_TURN,
@@ -27,9 +27,6 @@ from wenet_uio.dataset.types import (
     TextExample,
     waveform_of,
 )
-
-ASSISTANT = "assistant"
-"""Role whose turns are the output of a model; the turns of all others are its input, as in NeMo."""
 
 
 def conversation_example(utterance: ConversationUtterance, reading: Reading) -> ConversationExample:

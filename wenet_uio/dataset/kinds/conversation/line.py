@@ -15,6 +15,9 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import one_word
 from wenet_uio.text.characters import without_mark
 
+ASSISTANT = "assistant"
+"""Role whose turns are the output of a model; the turns of all others are its input, as in NeMo."""
+
 
 class Turn(NamedTuple):
     """One turn of a conversation."""

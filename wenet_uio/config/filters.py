@@ -1,0 +1,68 @@
+"""`filter_conf`: which utterances take part in training."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from wenet_uio.config.base import Section
+from wenet_uio.config.batch import Positive
+
+NotNegative = Annotated[int, Field(ge=0)]
+
+
+class FilterConf(Section):
+    """Bounds on the utterances of training.
+
+    Lengths are those of the stored audio, before speed perturbation, so that every epoch uses the
+    same utterances.
+    """
+
+    max_length: Positive = 10240
+    """Frames of 10 ms."""
+    min_length: NotNegative = 10
+    """Frames of 10 ms."""
+    token_max_length: Positive = 200
+    token_min_length: NotNegative = 1
+    min_output_input_ratio: float = 0.0005
+    """Tokens per frame of 10 ms."""
+    max_output_input_ratio: float = 1.0
+    """Tokens per frame of 10 ms."""
+    min_duration: float = Field(default=0.0, ge=0)
+    """Seconds."""
+    max_duration: Annotated[float, Field(gt=0)] | None = None
+    """Seconds."""
+    min_tps: float = Field(default=0.0, ge=0)
+    """Tokens per second."""
+    max_tps: Annotated[float, Field(gt=0)] | None = None
+    """Tokens per second."""
+    min_tpt: float = Field(default=0.0, ge=0)
+    """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is
+    read."""
+    max_tpt: Annotated[float, Field(gt=0)] | None = None
+    """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is
+    read."""
+
+    min_tokens: NotNegative | None = None
+    """Texts without audio, pairs and conversations: fewest tokens, instead of token_min_length."""
+    max_tokens: Positive | None = None
+    """Texts without audio, pairs and conversations: most tokens, instead of token_max_length."""
+    measure_total_length: bool = True
+    """Pairs and conversations: the tokens of both texts, or of all turns, count for bounds and for
+    batch_tokens. False: those of the input alone, the first text or the turns of all but the
+    assistant."""
+
+    @model_validator(mode="after")
+    def _bounds_leave_room(self) -> FilterConf:
+        for low, high in (
+            ("min_length", "max_length"),
+            ("token_min_length", "token_max_length"),
+            ("min_output_input_ratio", "max_output_input_ratio"),
+        ):
+            if getattr(self, low) > getattr(self, high):
+                raise ValueError(
+                    f"{low} {getattr(self, low)} is above {high} {getattr(self, high)}: nothing "
+                    "would pass"
+                )
+        return self
