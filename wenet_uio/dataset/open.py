@@ -144,9 +144,7 @@ def open_corpus(
 
     name = data if isinstance(data, str) else "data of the config"
     conf = load_mixture(data) if isinstance(data, str) else data
-    entries = range(len(conf.sources))
-    input_only = [_counts_input(measure and measure.of_entry(number)) for number in entries]
-    leaves = _leaves(conf.sources, {}, tokenizer, input_only)
+    leaves = _leaves(conf.sources, {}, tokenizer, _entries_with_input_only(conf, measure))
     measures = _measures(name, leaves, measure)
     shares = _shares(leaves, conf, measures)
     sources = [
@@ -178,6 +176,12 @@ def _counted(corpus: Corpus, tokenizer: AnyTokenizer | None, input_only: bool = 
     if tokenizer is None or (tokenizer.exact_length and not input_only):
         return corpus
     return TokenCounted(corpus, tokenizer, input_only=input_only)
+
+
+def _entries_with_input_only(conf: MixtureConf, measure: Measure | None) -> list[bool]:
+    """Tell for each entry of a mixture whether its filters count the input alone."""
+    entries = range(len(conf.sources))
+    return [_counts_input(measure and measure.of_entry(number)) for number in entries]
 
 
 def _counts_input(measure: Measure | None) -> bool:
