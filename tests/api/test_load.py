@@ -114,6 +114,80 @@ def test_an_onnx_export_gives_the_transcript_of_its_run(model):
     assert wenet_uio.load_model(model / "onnx/streaming").transcribe("talk.wav").text == chunked
 
 
+@pytest.fixture
+def exports(model):
+    """Paths of all exports of a run for WeNet's runtime: TorchScript, ONNX offline and streaming."""
+    pytest.importorskip("onnxruntime")
+    from wenet_uio.export.onnx_files import to_onnx
+    from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, wenet_graphs
+
+    trained = load_recogniser(model).model.eval()
+    (model / "final.zip").write_bytes(to_torchscript(trained))
+    for name, chunks in (("offline", OFFLINE), ("streaming", Chunks(4, 2))):
+        (model / "onnx" / name).mkdir(parents=True)
+        for file, graph in wenet_graphs(trained, 23, chunks).items():
+            (model / "onnx" / name / file).write_bytes(to_onnx(graph))
+
+    return [model / "final.zip", model / "onnx/offline", model / "onnx/streaming"]
+
+
+def test_audio_shorter_than_the_window_of_the_input_layer_has_no_text_in_any_export(model, exports):
+    trained = wenet_uio.load_model(model, device="cpu")
+    talk = bursts()
+    clicks = [talk[RATE : RATE + length] for length in (1, 400, 800, 1119, 1360)]
+    talk[4 * RATE + 8000 : 4 * RATE + 8800] = talk[RATE : RATE + 800]  # 50 ms in the quiet
+
+    for path in exports:
+        exported = wenet_uio.load_model(path)
+        decoding = {"decoding_chunk_size": 4, "num_decoding_left_chunks": 2}
+        chunks = {"decoding": decoding} if path.name == "streaming" else {}
+        for mode in exported.modes:
+            for samples in (*clicks, talk):
+                given = {"samples": samples, "sample_rate": RATE, "mode": mode}
+                expected = trained.transcribe(**given, **chunks)
+                assert exported.transcribe(**given).text == expected.text
+            assert exported.transcribe(samples=clicks[2], sample_rate=RATE, mode=mode).text == ""
+
+
+def test_folders_for_sherpa_onnx_open_if_they_have_ctc_and_others_say_what_runs_them(model):
+    onnx = pytest.importorskip("onnx")
+    from wenet_uio.export.onnx_files import to_onnx
+    from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, sherpa_graph
+
+    trained = wenet_uio.load_model(model, device="cpu")
+    for name, chunks in (("streaming", Chunks(4, 2)), ("offline", OFFLINE)):
+        (model / "onnx" / name).mkdir(parents=True)
+        content = to_onnx(sherpa_graph(load_recogniser(model).model.eval(), 23, chunks))
+        (model / "onnx" / name / "model.onnx").write_bytes(content)
+    decoding = {"decoding_chunk_size": 4, "num_decoding_left_chunks": 2}
+    for name, chunked in (("offline", {}), ("streaming", {"decoding": decoding})):
+        exported = wenet_uio.load_model(model / "onnx" / name)
+        assert exported.modes == ["ctc_greedy_search", "ctc_prefix_beam_search"]
+        for mode in exported.modes:
+            expected = trained.transcribe("talk.wav", mode=mode, **chunked).text
+            assert exported.transcribe("talk.wav", mode=mode).text == expected
+            click = exported.transcribe(samples=bursts()[RATE : RATE + 800], sample_rate=RATE)
+            assert click.text == ""
+
+    proto = onnx.load_from_string(content)
+    for file, kind in (("model.onnx", "zipformer2_ctc"), ("whisper-encoder.onnx", "whisper-x")):
+        (model / "other" / kind).mkdir(parents=True)
+        onnx.helper.set_model_props(proto, {"model_type": kind})
+        onnx.save(proto, model / "other" / kind / file)
+        with pytest.raises(
+            ValueError, match=f"{file}: sherpa-onnx runs models of this type .{kind}"
+        ):
+            wenet_uio.load_model(model / "other" / kind)
+
+
+def test_an_export_applies_the_penalty_of_the_blank(model, exports):
+    trained = wenet_uio.load_model(model, device="cpu")
+    for penalty in (-3.0, 3.0):
+        given = {"mode": "ctc_greedy_search", "decoding": {"blank_penalty": penalty}}
+        expected = trained.transcribe("talk.wav", **given).text
+        assert wenet_uio.load_model(exports[0]).transcribe("talk.wav", **given).text == expected
+
+
 def test_what_is_no_model_is_refused_by_name(model, tmp_path):
     for path, message in (
         ("none", "none: no such file or folder"),
@@ -127,8 +201,10 @@ def test_what_is_no_model_is_refused_by_name(model, tmp_path):
             wenet_uio.load_model(path)
     (tmp_path / "sherpa").mkdir()
     (tmp_path / "sherpa/model.onnx").touch()
-    with pytest.raises(FileNotFoundError, match=r"model\.onnx is for sherpa-onnx"):
+    with pytest.raises(FileNotFoundError, match=r"sherpa: no train\.yaml beside it or above"):
         wenet_uio.load_model("sherpa")
+    with pytest.raises(FileNotFoundError, match="one file of an export; give its folder"):
+        wenet_uio.load_model("sherpa/model.onnx")
     torch.save({"other": torch.zeros(1)}, model / "final.pt")
     with pytest.raises(ValueError, match=r"final\.pt"):
         wenet_uio.load_model(model)

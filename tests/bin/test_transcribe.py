@@ -156,12 +156,41 @@ def test_standard_input_a_channel_and_vtt(audio, monkeypatch, capsys, caplog):
 
 def test_each_audio_file_has_its_output_file(audio, monkeypatch, capsys):
     text = call(monkeypatch, capsys, "five.wav").out
-    assert call(monkeypatch, capsys, "five.wav", "--output_dir", "out").out == ""
+    captured = call(monkeypatch, capsys, "five.wav", "--output_dir", "out")
+    assert (captured.out, captured.err) == ("", "wrote out/five.txt\n")
     assert Path("out/five.txt").read_text() == text
     with pytest.raises(
         ValueError, match=r"two of the audio files would be written to out/five\.txt"
     ):
         call(monkeypatch, capsys, "five.wav", "five.mp3", "--output_dir", "out")
+
+
+def test_a_terminal_shows_the_seconds_that_are_transcribed_and_the_texts_above_them(
+    audio, monkeypatch, capsys
+):
+    texts = call(monkeypatch, capsys, "five.wav", "five.mp3").out
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)
+    transcribe.main()
+    screen = terminal.getvalue()
+    frames = re.split(r"[\r\n]+", screen.strip())
+    assert frames[0].startswith("five.wav: finding speech: ")
+    assert [line for line in frames if line.startswith("five.") and "\t" in line] == (
+        texts.splitlines()
+    )
+    for name in ("five.wav", "five.mp3"):
+        bars = [line for line in frames if re.match(rf"{name}: +\d", line)]
+        shown = [re.search(r" (\d+)%.* (\d+)/12 ", bar) for bar in bars]
+        assert [bar and bar.groups() for bar in shown][-1] == ("83", "10")
+
+
+class Terminal(io.StringIO):
+    """A stream that takes itself for a terminal."""
+
+    def isatty(self):
+        return True
 
 
 @pytest.mark.parametrize(

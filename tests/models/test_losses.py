@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import kl_div
 
-from wenet_uio.models.ctc import CTC
+from wenet_uio.models.ctc import CTC, penalised
 from wenet_uio.models.label_smoothing import LabelSmoothingLoss
 from wenet_uio.models.loss_weights import LossWeights
 
@@ -57,14 +57,17 @@ def test_smoothed_ctc_adds_the_divergence_from_the_uniform_distribution():
     )
 
 
-def test_blank_penalty_lowers_only_the_blank():
+@pytest.mark.parametrize("penalty", [2.0, -2.0])
+def test_a_penalty_changes_only_the_blank_and_in_its_own_direction(penalty):
     torch.manual_seed(0)
     ctc = CTC(6, 8, blank=2)
     encoder_out = torch.randn(1, 3, 8)
-    plain, penalised = ctc.log_softmax(encoder_out), ctc.log_softmax(encoder_out, 2.0)
-    shift = penalised - plain
-    torch.testing.assert_close(shift[:, :, 2] + 2.0, shift[:, :, 0])
-    assert (penalised[:, :, 2] < plain[:, :, 2]).all()
+    plain, changed = ctc.log_softmax(encoder_out), ctc.log_softmax(encoder_out, penalty)
+    shift = changed - plain
+    torch.testing.assert_close(shift[:, :, 2] + penalty, shift[:, :, 0])
+    assert ((changed < plain)[:, :, 2] == (penalty > 0)).all()
+    torch.testing.assert_close(penalised(plain, 2, penalty), changed)
+    assert penalised(plain, 2, 0.0) is plain
 
 
 def _batch():

@@ -196,7 +196,15 @@ def test_an_unknown_mode_is_refused_before_any_work_with_the_known_modes(stored)
 
 
 @pytest.mark.parametrize(
-    "bad", [{"beam_size": 0}, {"nbest": 0}, {"ctc_weight": 1.5}, {"reverse_weight": -0.1}]
+    "bad",
+    [
+        {"beam_size": 0},
+        {"nbest": 0},
+        {"ctc_weight": 1.5},
+        {"reverse_weight": -0.1},
+        {"blank_penalty": float("nan")},
+        {"blank_penalty": -1001.0},
+    ],
 )
 def test_impossible_options_are_refused_by_name(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):

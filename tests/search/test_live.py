@@ -169,7 +169,7 @@ def test_rules_are_options_of_a_stream(hears_tones):
     assert found[0].segment.end == pytest.approx(2.0, abs=0.2)
 
 
-@pytest.mark.parametrize("penalty", [0.0, 4.0])
+@pytest.mark.parametrize("penalty", [0.0, 4.0, -4.0])
 def test_a_penalty_of_the_blank_does_not_change_where_utterances_end(hears_tones, penalty):
     decoding = {"blank_penalty": penalty}
     found = finals(heard(hears_tones.live(decoding=decoding, **CHUNKS), tones("1ab2c2")))

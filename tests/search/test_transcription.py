@@ -3,6 +3,7 @@ import random
 import pytest
 
 from wenet_uio.search.passages import Passage, Token, join
+from wenet_uio.search.results import TAIL
 from wenet_uio.search.speech import Segment, windows
 from wenet_uio.search.subtitles import srt
 from wenet_uio.search.timing import FrameClock
@@ -92,11 +93,34 @@ def said(text, start, step=0.1):
     return Passage(Segment(start, start + len(text) * step), tokens)
 
 
-def test_words_have_times_and_confidences():
+def test_words_last_until_the_next_begins_or_the_segment_ends():
     words = Spelling().segment(said("ab c", 1.0)).words
     assert [word.text for word in words] == ["ab", "c"]
-    assert [word.start for word in words] == pytest.approx([0.98, 1.18])
-    assert [word.end for word in words] == pytest.approx([1.12, 1.32])
+    assert [word.start for word in words] == pytest.approx([0.98, 1.28])
+    assert [word.end for word in words] == pytest.approx([1.28, 1.4])
+
+
+def test_a_word_before_a_pause_ends_soon_after_its_last_token_and_with_its_segment():
+    tokens = [Token(1, 1.0, 1.0), Token(0, 1.1, 1.0), Token(2, 9.0, 1.0), Token(0, 9.1, 1.0)]
+    passage = Passage(Segment(0.0, 60.0), [*tokens, Token(3, 59.99, 1.0)])
+    words = Spelling().segment(passage).words
+    assert [word.end for word in words] == pytest.approx([1.02 + TAIL, 9.02 + TAIL, 60.01])
+    cues = Spelling().segment(passage).cues()
+    assert [cue.text for cue in cues] == ["a", "b", "c"]
+    assert Spelling().segment(Passage(Segment(0.0, 1.0), [])).words == ()
+
+
+def test_a_word_begins_with_its_first_letter_not_with_the_space_in_the_pause_before():
+    tokens = [Token(0, 0.5, 1.0), Token(1, 3.0, 1.0), Token(0, 3.5, 1.0), Token(2, 7.0, 1.0)]
+    words = Spelling().segment(Passage(Segment(0.0, 8.0), tokens)).words
+    assert [word.start for word in words] == pytest.approx([2.98, 6.98])
+    assert [len(word.tokens) for word in words] == [2, 2]
+
+
+def test_words_with_the_same_frame_do_not_end_before_they_begin():
+    tokens = [Token(1, 1.0, 1.0), Token(0, 1.0, 1.0), Token(2, 1.0, 1.0)]
+    words = Spelling().segment(Passage(Segment(0.5, 1.0), tokens)).words
+    assert [word.end - word.start for word in words] == pytest.approx([0.04, 0.04])
 
 
 def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
@@ -106,7 +130,7 @@ def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
         for cue in srt([cue for each in passages for cue in Spelling().segment(each).cues()])
     ]
     assert [cue[0] for cue in cues] == [str(number + 1) for number in range(len(cues))]
-    assert cues[0][1:3] == ["00:00:00,480 --> 00:00:01,180", "ab cd"]
+    assert cues[0][1:3] == ["00:00:00,480 --> 00:00:01,180", "ab cd"]  # the next cue begins
     # Shown for a second, although the speech is shorter
     assert cues[1][1:3] == [
         "00:00:01,180 --> 00:00:02,180",

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from wenet_uio.serve.messages import RefusedError, phrases_of, signal_of
+from wenet_uio.serve.messages import RefusedError, fitting, phrases_of, signal_of
 
 
 @pytest.mark.parametrize(
@@ -11,6 +11,8 @@ from wenet_uio.serve.messages import RefusedError, phrases_of, signal_of
         (["a" * 101], "a phrase may have 100 characters, found 101"),
         ("\n".join(["b" * 100] * 201), "all phrases may have 20000 characters, found 20100"),
         (["c"] * 1001, "at most 1000 phrases"),
+        (["c :101"], "a score may be -100 to 100, found 101"),
+        ([f"c :{score}" for score in range(17)], "at most 16 different scores, found 17"),
     ],
 )
 def test_hot_words_that_would_take_minutes_to_prepare_are_refused(phrases, message):
@@ -20,6 +22,14 @@ def test_hot_words_that_would_take_minutes_to_prepare_are_refused(phrases, messa
 
 def test_1000_phrases_of_20_characters_are_taken():
     assert len(phrases_of(["twenty characters, !"] * 1000)) == 1000
+
+
+def test_phrases_beyond_the_limits_of_number_and_length_do_not_fit():
+    phrases = [str(number) for number in range(1200)]
+    assert fitting(phrases, ()) == phrases[:1000]
+    assert fitting(phrases, ["taken"] * 999) == ["0"]
+    assert fitting(["a" * 100] * 300, ["b" * 100]) == ["a" * 100] * 199
+    assert fitting([], []) == []
 
 
 def test_half_a_surrogate_pair_is_no_text():

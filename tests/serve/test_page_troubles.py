@@ -5,14 +5,17 @@ person.
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 import soundfile
 
 import wenet_uio
 from tests.api.conftest import RATE, write_model
+from tests.serve.test_events import slowed
 from tests.support.serve.browser import chromium
 from tests.support.serve.clients import served
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.serve.options import Limits, ServeOptions
 
 IDLE = "#speak[data-state=idle]"
@@ -81,6 +84,39 @@ def test_a_file_above_the_limit_of_the_server_is_not_sent(visitor, recogniser, r
             == "The file has 0.2 MiB; the server takes at most 0.1 MiB."
         )
     assert not [address for address in visitor.addresses if "transcriptions" in address]
+
+
+def test_the_text_of_a_file_appears_segment_by_segment_with_the_percentage(
+    visitor, recogniser, recording, monkeypatch
+):
+    is_seen = threading.Event()
+    slowed(recogniser, monkeypatch, after_first=lambda: is_seen.wait(30))
+    with served(recogniser, ServeOptions()) as server:
+        page = visitor.visit(server.url)
+        page.locator("#file").set_input_files(str(recording))
+        page.wait_for_selector(".segment")
+        shown = page.locator(".segment").count(), page.locator(".progress").inner_text()
+        is_seen.set()
+        page.locator(".segment").nth(2).wait_for()
+        page.get_by_text("0:06").wait_for()
+    assert shown[0] == 1
+    assert re.fullmatch(r"Recognising, [1-9]\d %", shown[1])
+
+
+def test_a_file_that_fails_within_keeps_the_text_so_far_and_says_why(
+    visitor, recogniser, recording, monkeypatch
+):
+    def fail():
+        raise AudioError("the file ends early")
+
+    slowed(recogniser, monkeypatch, after_first=fail)
+    with served(recogniser, ServeOptions()) as server:
+        page = visitor.visit(server.url)
+        page.locator("#file").set_input_files(str(recording))
+        page.wait_for_selector("[data-failed]")
+        assert page.locator(".segment").count() == 1
+        words = page.locator(".progress").inner_text()
+    assert words == "The server refused: the file ends early"
 
 
 def test_a_server_that_refuses_more_clients_is_quoted(visitor, recogniser):

@@ -3,6 +3,7 @@ import io
 import json
 import threading
 import time
+from itertools import product
 
 import aiohttp
 import numpy as np
@@ -125,6 +126,30 @@ def test_a_transducer_takes_the_hot_words_of_a_request(tmp_path):
     assert (list(options.hot_words), warnings) == (["abc"], [])
 
 
+def test_a_prompt_of_any_number_of_phrases_is_used_as_far_as_it_fits(tmp_path):
+    recogniser = load_model(write_model(tmp_path, TRANSDUCER), device="cpu")
+    letters = "abcdefgh"
+    phrases = ["".join(word) for word in product(letters, repeat=4)][:1500]
+    server = Transcriptions(recogniser, ServeOptions(), Metrics())
+    try:
+        options, warnings = server._options_of(
+            {"prompt": ", ".join(phrases), "hot_words": "\n".join(phrases[:2])}, "transcribe"
+        )
+        assert list(options.hot_words) == phrases[:1000]
+        assert warnings == [
+            "prompt: left out 500 phrases beyond the first 1000 phrases and 20000 characters"
+        ]
+        options, warnings = server._options_of(
+            {"prompt": "a b :2.5. cd、ef，ab；cd。\n ef,,"}, "transcribe"
+        )
+        assert (list(options.hot_words), warnings) == (["a b :2.5", "cd", "ef", "ab"], [])
+        with pytest.raises(RefusedError, match="hot_words: at most 16 different scores, found 18"):
+            prompt = ",".join(f"a :{score}" for score in range(17))
+            server._options_of({"prompt": prompt, "hot_words": "b"}, "transcribe")
+    finally:
+        server.close()
+
+
 def test_silence_and_a_very_short_recording_have_an_empty_text(client):
     for samples in (np.zeros(32000, np.int16), np.zeros(10, np.int16)):
         assert (
@@ -142,7 +167,6 @@ def test_silence_and_a_very_short_recording_have_an_empty_text(client):
         (None, {"response_format": "docx"}, "response_format: expected json, text"),
         (None, {"extra_body": {"hot_words": "x\n" * 1001}}, "at most 1000 phrases"),
         (None, {"prompt": "x" * 300_000}, "prompt: all fields may have 262144 bytes"),
-        (None, {"stream": True}, "stream: not supported here"),
     ],
 )
 def test_a_wrong_request_is_an_error_of_the_openai_package_with_the_reason(

@@ -129,9 +129,9 @@ def test_an_unknown_token_becomes_the_unk_of_its_language(files):
 def test_a_context_phrase_is_spelled_in_every_language_that_has_its_units(files):
     tokenizer = aggregate(files)
     phrases, _ = tokenize_phrases(["你好"], tokenizer)
-    assert [tokenizer.detokenize(each) for each in phrases] == ["你好"]
+    assert [tokenizer.detokenize(phrase.tokens) for phrase in phrases] == ["你好"]
     phrases, _ = tokenize_phrases(["hello"], tokenizer)
-    assert "hello" in [tokenizer.detokenize(each) for each in phrases]
+    assert "hello" in [tokenizer.detokenize(phrase.tokens) for phrase in phrases]
 
 
 @pytest.mark.parametrize(

@@ -110,10 +110,12 @@ def test_a_phrase_is_spelt_as_at_the_start_of_a_text_and_as_after_a_space(tmp_pa
     tokenizer = build_tokenizer(config("whisper", **values))
     assert tokenizer.spellings("left") == [["l", "e", "f", "t"], ["▁left"]]
     assert Tokenizer(CharSplitter(), SYMBOLS).spellings("ab") == [["a", "b"]]
-    assert tokenize_phrases(["left\n", "\n"], tokenizer) == (
-        [[tokenizer.symbols[letter] for letter in "left"], [tokenizer.symbols["▁left"]]],
-        [],
-    )
+    phrases, unknown = tokenize_phrases(["left\n", "\n"], tokenizer)
+    assert [phrase.tokens for phrase in phrases] == [
+        [tokenizer.symbols[letter] for letter in "left"],
+        [tokenizer.symbols["▁left"]],
+    ]
+    assert unknown == []
 
 
 def test_ids_become_text_without_the_packages_that_cut_text(tmp_path):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from wenet_uio.api.recogniser import SpeechRecogniser
-from wenet_uio.export.exported import ExportedModel, WenetOnnx
+from wenet_uio.export.exported import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.folder import FOLDERS, require_same_weights
 from wenet_uio.export.onnx_files import require_onnx
+from wenet_uio.export.onnx_graphs import CTC_FOR_SHERPA
 from wenet_uio.export.torchscript import from_torchscript
 from wenet_uio.models import build_model
 from wenet_uio.models.asr_model import ASRModel, with_attention
@@ -18,7 +20,12 @@ from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.search.recogniser import CHECKPOINTS, Recogniser, load_model_config, load_recogniser
 from wenet_uio.text.tokenizer import build_tokenizer
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 TORCHSCRIPT = "final.zip"
+OTHER_MODELS = ("model.onnx", "whisper-encoder.onnx")
+"""First file of folders that are exported for sherpa-onnx alone."""
 
 
 def load_model(
@@ -62,16 +69,15 @@ def load_model(
     return SpeechRecogniser(load_recogniser(path, checkpoint, trust_code=trust_code), path, device)
 
 
-class RunnableExport(ExportedModel):
-    """An exported model in the place of a trained one; `decode` calls it with one utterance at a
-    time.
+class InPlaceOfTrained:
+    """What an exported model needs in the place of a trained one; `decode` calls it with one
+    utterance at a time.
     """
 
-    def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx, model: ASRModel) -> None:
+    def take(self, model: ASRModel) -> None:
         """Take from the untrained `model` what the export lacks: the frame rate, and the weights of
         losses.
         """
-        super().__init__(runtime, model)
         self.encoder = model.encoder
         self.ctc_weight, self.attention_weight = model.ctc_weight, model.attention_weight
         self.family = model.family
@@ -80,7 +86,7 @@ class RunnableExport(ExportedModel):
         self.masks_padding = False  # an exported model knows no lengths
         self.prompt_languages, self.prompt_tasks = model.prompt_languages, model.prompt_tasks
 
-    def to(self, device: torch.device | str) -> RunnableExport:
+    def to(self, device: torch.device | str) -> Self:
         """Stay on the CPU.
 
         Raises:
@@ -91,6 +97,28 @@ class RunnableExport(ExportedModel):
                 f"device {device}: exported models run on the CPU; load the checkpoint instead"
             )
         return self
+
+    def eval(self) -> Self:
+        """Exported models are always in evaluation mode."""
+        return self
+
+
+class RunnableSherpa(InPlaceOfTrained, SherpaOnnx):
+    """A model.onnx with CTC for sherpa-onnx, which has no decoder."""
+
+    def __init__(self, content: bytes, model: ASRModel) -> None:
+        super().__init__(content, model)
+        self.take(model)
+        self.attention_weight = 0.0
+        self.sos, self.eos, self.reverse_weight = model.sos, model.eos, 0.0
+
+
+class RunnableExport(InPlaceOfTrained, ExportedModel):
+    """A final.zip, or the ONNX files of WeNet's runtime."""
+
+    def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx, model: ASRModel) -> None:
+        super().__init__(runtime, model)
+        self.take(model)
 
     def encode(
         self,
@@ -115,10 +143,6 @@ class RunnableExport(ExportedModel):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return all frames, as in the runtimes; see ASRModel.decoder_frames."""
         return encoder_out, lengths
-
-    def eval(self) -> RunnableExport:
-        """Exported models are always in evaluation mode."""
-        return self
 
 
 def _export_at(path: Path) -> Path | None:
@@ -146,16 +170,19 @@ def _onnx_folder_at(path: Path) -> Path | None:
     Raises:
         ValueError: it contains several, of different models.
     """
-    encoder = WenetOnnx.NAMES[0]
-    if (path / encoder).is_file():
+    if _has_onnx(path):
         return path
 
-    folders = [path / name for name in FOLDERS if (path / name / encoder).is_file()]
+    folders = [path / name for name in FOLDERS if _has_onnx(path / name)]
     if not folders:
         return None
 
     require_same_weights(folders)
     return folders[0]
+
+
+def _has_onnx(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (WenetOnnx.NAMES[0], *OTHER_MODELS))
 
 
 def _run_of(export: Path) -> Path:
@@ -176,21 +203,43 @@ def _run_of(export: Path) -> Path:
 
 def _load_export(export: Path, folder: Path, trust_code: bool) -> Recogniser:
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
-    model = build_model(config).eval()
+    runnable: RunnableExport | RunnableSherpa
     if export.is_file():
         runtime = from_torchscript(export.read_bytes())
-    else:
+        runnable = RunnableExport(runtime, with_attention(build_model(config).eval()))
+    elif (export / WenetOnnx.NAMES[0]).is_file():
         require_onnx()
         runtime = WenetOnnx({name: (export / name).read_bytes() for name in WenetOnnx.NAMES})
+        runnable = RunnableExport(runtime, with_attention(build_model(config).eval()))
+    else:
+        require_onnx()
+        content = _content_for_sherpa(export, folder)
+        runnable = RunnableSherpa(content, with_attention(build_model(config).eval()))
 
-    return Recogniser(
-        config, build_tokenizer(config), RunnableExport(runtime, with_attention(model))
-    )
+    return Recogniser(config, build_tokenizer(config), runnable)
+
+
+def _content_for_sherpa(export: Path, run: Path) -> bytes:
+    """Return the model of a folder that was exported for sherpa-onnx.
+
+    Raises:
+        ValueError: sherpa-onnx alone can run it.
+    """
+    path = next(export / name for name in OTHER_MODELS if (export / name).is_file())
+    content = path.read_bytes()
+    kind = OnnxModel(content).metadata.get("model_type", "unknown")
+    if kind != CTC_FOR_SHERPA:
+        raise ValueError(
+            f"{path}: sherpa-onnx runs models of this type ({kind}), this package does not; load "
+            f"the run: {run}"
+        )
+
+    return content
 
 
 def _what_is_missing(path: Path) -> str:
     if not path.exists():
         return "no such file or folder"
-    if path.name == "model.onnx" or (path / "model.onnx").is_file():
-        return "model.onnx is for sherpa-onnx and has no decoder; export with --runtimes wenet, or load the run"
+    if path.suffix == ".onnx":
+        return "one file of an export; give its folder"
     return f"expected a folder with {TRAIN_CONFIG} and {' or '.join(CHECKPOINTS)}, or an export ({TORCHSCRIPT}, onnx/)"

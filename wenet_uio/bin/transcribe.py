@@ -18,15 +18,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
+from typing import TextIO
+
+from tqdm import tqdm
 
 from wenet_uio.api.inputs import Input
 from wenet_uio.api.load import load_model
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.read import audio_info
 from wenet_uio.cli import run
 from wenet_uio.files import written_aside
 from wenet_uio.options import add_options, values_of
@@ -72,7 +76,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--output_dir",
         metavar="DIR",
-        help="write DIR/<name>.<txt|json|srt|vtt> instead of printing",
+        help="write DIR/<name>.<txt|json|srt|vtt> instead of printing, and name each file",
     )
     add_options(parser, TranscribeOptions, *CUTTING, *READING)
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
@@ -103,27 +107,73 @@ def main() -> int:
     ]
     failed = 0
 
-    for number, segments in by_input(recogniser.iterate(inputs, options), len(inputs)):
-        audio = args.audio[number]
-        try:
-            write(written(segments, audio, args), outputs[number])
-        except (AudioError, OSError) as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            print(f"error: {audio}: {str(error).removeprefix(f'{audio}: ')}", file=sys.stderr)
-            failed += 1
+    found = with_progress(recogniser.iterate(inputs, options), inputs)
+    for number, segments in by_input(found, len(inputs)):
+        lines = written(segments, args.audio[number], args)
+        failed += not transcribed(lines, args.audio[number], outputs[number])
 
     return 1 if failed else 0
+
+
+def transcribed(lines: Iterable[str], audio: str, output: Path | None) -> bool:
+    """Write the lines of an audio file; says where, or why the file cannot be read.
+
+    Returns:
+        Whether it could be read.
+    """
+    try:
+        write(lines, output)
+    except (AudioError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        say(f"error: {audio}: {str(error).removeprefix(f'{audio}: ')}", sys.stderr)
+        return False
+
+    if output is not None:
+        say(f"wrote {output}", sys.stderr)
+
+    return True
 
 
 def write(lines: Iterable[str], output: Path | None) -> None:
     """Write lines to a file, or print each as soon as it is there."""
     if output is None:
         for line in lines:
-            print(line, flush=True)
+            say(line, sys.stdout)
     else:
         with written_aside(output, "w") as file:
             file.writelines(f"{line}\n" for line in lines)
+
+
+def say(line: str, stream: TextIO) -> None:
+    """Print a line, above the progress bar if a terminal shows one."""
+    with tqdm.external_write_mode(stream):
+        print(line, file=stream, flush=True)
+
+
+def with_progress(found: Iterable[Found], inputs: Sequence[Input]) -> Iterator[Found]:
+    """Yield what is found; a terminal shows how many seconds of each audio file are transcribed."""
+    # tqdm: None shows the bar on a terminal only. Speech is found before the first segment.
+    first = f"{inputs[0].name}: finding speech"
+    with tqdm(desc=first, unit="s", disable=None, leave=False, mininterval=0) as bar:
+        if bar.disable:
+            yield from found
+            return
+
+        shown = -1
+        for number, segment in found:
+            if isinstance(segment, Exception):
+                yield number, segment
+                continue
+
+            if number != shown:
+                info = audio_info(inputs[number].open())
+                bar.set_description(inputs[number].name, refresh=False)
+                bar.reset(total=round(info.num_samples / info.sample_rate))
+                shown = number
+
+            bar.update(round(segment.end) - bar.n)
+            yield number, segment
 
 
 def options_of(args: argparse.Namespace) -> TranscribeOptions:

@@ -124,9 +124,9 @@ def recognise_all(
 ) -> list[Reference]:
     """Decode the first `limit` examples (key, feats (1, T, F)) with the checkpoint.
 
-    Examples shorter than one window of the input layer have no encoder frames and are skipped. If
-    `options` has chunks, short examples are joined, because a model without any cache would pass a
-    check within one chunk.
+    Examples shorter than one window of the input layer are skipped. If `options` has chunks, short
+    examples are joined, because a model without any cache would pass a check within one chunk. The
+    beginning of the first example comes last, in lengths around one window: clicks have them.
 
     Raises:
         ValueError: no example is long enough.
@@ -139,21 +139,29 @@ def recognise_all(
     if options.decoding_chunk_size > 0:
         chosen = joined(chosen, _frames_to_check(model, options))
 
+    if not chosen:
+        raise ValueError(
+            "no utterance to check the exported model with: give a --check_data with longer "
+            "utterances"
+        )
+
     references = []
-    for key, feats in chosen:
+    for key, feats in chosen + _clicks(*chosen[0], model.encoder.embed.right_context):
         encoder_out, log_probs = _encode(model, feats, options)
         nbests = decode(model, feats, torch.tensor([feats.size(1)]), MODES, options)
         tokens = {mode: nbests[mode][0][0].tokens for mode in MODES}
         decoder_score = _decoder_score(model, encoder_out, tokens[RESCORING])
         references.append(Reference(key, feats, log_probs, decoder_score, tokens))
 
-    if not references:
-        raise ValueError(
-            "no utterance to check the exported model with: give a --check_data with longer "
-            "utterances"
-        )
-
     return references
+
+
+def _clicks(key: str, feats: torch.Tensor, context: int) -> list[tuple[str, torch.Tensor]]:
+    """Return the beginnings of an example (1, T, F) that have one window of the input layer, a
+    frame less, and one frame alone.
+    """
+    lengths = sorted({1, max(1, context), context + 1})
+    return [(f"{key}, frames 0 to {length}", feats[:, :length]) for length in lengths]
 
 
 def joined(
@@ -198,7 +206,7 @@ def compare(
                 f"checkpoint {tuple(reference.log_probs.shape)}"
             )
 
-        found_differences = [(reference.log_probs - log_probs).abs().max().item()]
+        found_differences = [_largest_of(reference.log_probs - log_probs)]
         recognised = {
             GREEDY: ctc_greedy_search(log_probs, _lengths(log_probs), exported.blank)[0][0].tokens
         }
@@ -218,6 +226,11 @@ def compare(
                 differences.append(Difference(reference.key, mode, expected, others))
 
     return Agreement(len(references), tuple(differences), largest, tokens)
+
+
+def _largest_of(differences: torch.Tensor) -> float:
+    """Return the largest size of the differences; 0 if there is no frame."""
+    return differences.abs().max().item() if differences.numel() else 0.0
 
 
 def _larger(first: float, second: float) -> float:
@@ -295,13 +308,14 @@ def _encode(
     model: ASRModel | ExportedModel | SherpaOnnx, feats: torch.Tensor, options: DecodeOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the encoder frames (1, T', D) and CTC log-probabilities (1, T', V) of an utterance."""
-    encoder_out, _ = model.encode(
+    encoder_out, lengths = model.encode(
         feats,
         torch.tensor([feats.size(1)]),
         options.decoding_chunk_size,
         options.num_decoding_left_chunks,
     )
-    return encoder_out, model.ctc_log_probs(encoder_out)
+    count = int(lengths[0])
+    return encoder_out[:, :count], model.ctc_log_probs(encoder_out)[:, :count]
 
 
 def _frames_to_check(model: ASRModel, options: DecodeOptions) -> int:
@@ -321,7 +335,10 @@ def _lengths(frames: torch.Tensor) -> torch.Tensor:
 def _rescored(
     model: ExportedModel, encoder_out: torch.Tensor, log_probs: torch.Tensor, options: DecodeOptions
 ) -> Tokens:
-    """Return the best hypothesis of attention rescoring."""
+    """Return the best hypothesis of attention rescoring; no tokens without frames."""
+    if not encoder_out.size(1):
+        return ()
+
     lengths = _lengths(encoder_out)
     nbests = ctc_prefix_beam_search(log_probs, lengths, options.beam_size, model.blank)
     reverse_weight = (
@@ -336,8 +353,11 @@ def _decoder_score(
     model: ASRModel | ExportedModel, encoder_out: torch.Tensor, tokens: Tokens
 ) -> float:
     """Return the mean log-probability of the tokens and their end, with the reverse_weight of the
-    model.
+    model; 0 without frames.
     """
+    if not encoder_out.size(1):
+        return 0.0
+
     nbests = [[Hypothesis(tokens, 0.0)]]
     reverse_weight = _reverse_weight(model)
     rescored = attention_rescoring(

@@ -9,23 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
-from torch.nn import functional
+from torch.nn.functional import pad
 
 from wenet_uio.export.folder import EXPORT_ID
 from wenet_uio.export.onnx_files import open_session
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.ctc import penalised
+from wenet_uio.models.subsampling import Subsampling
 
 _NOTHING = torch.zeros(0, 0, 0, 0)
-
-
-def is_too_short(feats: torch.Tensor, right_context: int) -> bool:
-    """Tell whether features (1, T, F) have less frames than one encoder frame needs."""
-    return feats.size(1) <= right_context
-
-
-def lengthened(feats: torch.Tensor, right_context: int) -> torch.Tensor:
-    """Append zeros to features (1, T, F), so that they are long enough for one encoder frame."""
-    return functional.pad(feats, (0, 0, 0, right_context + 1 - feats.size(1)))
 
 
 def windows(
@@ -37,8 +29,28 @@ def windows(
     if chunk_size <= 0:
         yield feats
         return
-    for start in range(0, feats.size(1) - right_context, rate * chunk_size):
+    for start in range(0, max(1, feats.size(1) - right_context), rate * chunk_size):
         yield feats[:, start : start + (chunk_size - 1) * rate + right_context + 1]
+
+
+def is_too_short(feats: torch.Tensor, embed: Subsampling) -> bool:
+    """Tell whether features (1, T, F) have no encoder frame: the window of the input layer is
+    longer.
+    """
+    length = torch.tensor([feats.size(1)])
+    return int(embed.output_lengths(length, feats.size(1), feats.size(1))) == 0
+
+
+def filled(feats: torch.Tensor, embed: Subsampling) -> torch.Tensor:
+    """Return features (1, T, F) that the input layer can take: too short ones get zeros behind."""
+    if not is_too_short(feats, embed):
+        return feats
+    return pad(feats, (0, 0, 0, embed.right_context + 1 - feats.size(1)))
+
+
+def frames_of(count: int, feats: torch.Tensor, embed: Subsampling) -> torch.Tensor:
+    """Return the number (1,) of encoder frames of features (1, T, F): `count`, or 0."""
+    return torch.tensor([0 if is_too_short(feats, embed) else count])
 
 
 class ExportedDecoder:
@@ -71,6 +83,7 @@ class ExportedModel:
         self.decoder = ExportedDecoder(runtime)
         self.sos, self.eos = runtime.sos_symbol(), runtime.eos_symbol()
         self.blank, self.reverse_weight = model.blank, model.reverse_weight
+        self._embed = model.encoder.embed
         self.fixed_chunk_size = runtime.chunk_size() if isinstance(runtime, WenetOnnx) else -1
         """Encoder frames of a chunk, which a streaming ONNX graph fixes; below 0: any size."""
 
@@ -84,15 +97,10 @@ class ExportedModel:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Encode one utterance (1, T, F) in chunks -> (1, T', D), lengths (1,).
 
-        `fixed_chunk_size` replaces the size of a chunk. An utterance that is too short for the input
-        layer has length 0.
+        `fixed_chunk_size` replaces the size of a chunk. Features that are shorter than the window
+        of the input layer have length 0.
         """
         runtime = self.runtime
-        if is_too_short(feats, runtime.right_context()):
-            feats = lengthened(feats, runtime.right_context())
-            frames, _, _ = runtime.forward_encoder_chunk(feats, 0, -1, _NOTHING, _NOTHING)
-            return frames, torch.tensor([0])
-
         chunk_size = self.fixed_chunk_size if self.fixed_chunk_size > 0 else decoding_chunk_size
         att_cache = cnn_cache = _NOTHING
         outputs: list[torch.Tensor] = []
@@ -100,7 +108,10 @@ class ExportedModel:
         keep = chunk_size * num_decoding_left_chunks if chunk_size > 0 else -1
 
         for window in windows(
-            feats, chunk_size, runtime.subsampling_rate(), runtime.right_context()
+            filled(feats, self._embed),
+            chunk_size,
+            runtime.subsampling_rate(),
+            runtime.right_context(),
         ):
             output, att_cache, cnn_cache = runtime.forward_encoder_chunk(
                 window, offset, keep, att_cache, cnn_cache
@@ -108,11 +119,11 @@ class ExportedModel:
             outputs.append(output)
             offset += output.size(1)
 
-        return torch.cat(outputs, dim=1), torch.tensor([offset])
+        return torch.cat(outputs, dim=1), frames_of(offset, feats, self._embed)
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
         """CTC log-probabilities (1, T', V) of encoder frames (1, T', D)."""
-        return self.runtime.ctc_activation(encoder_out)
+        return penalised(self.runtime.ctc_activation(encoder_out), self.blank, blank_penalty)
 
 
 class OnnxModel:
@@ -270,11 +281,12 @@ class SherpaOnnx:
 
     def __init__(self, content: bytes, model: ASRModel) -> None:
         self.graph = OnnxModel(content)
-        self.blank, self._vocab_size = model.blank, model.vocab_size
-        self.rate, self.right_context = (
-            model.encoder.embed.subsampling_rate,
-            model.encoder.embed.right_context,
+        self.blank = model.blank
+        self._embed = model.encoder.embed
+        self.fixed_chunk_size = (
+            int(self.graph.metadata["chunk_size"]) if "offset" in self.graph.inputs else -1
         )
+        """Encoder frames of a chunk of a streaming graph; below 0: the graph takes utterances."""
 
     def encode(
         self,
@@ -284,19 +296,21 @@ class SherpaOnnx:
         num_decoding_left_chunks: int = -1,
         simulate_streaming: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute log-probabilities (1, T', V) and lengths (1,) of one utterance (1, T, F)."""
-        if is_too_short(feats, self.right_context):
-            return feats.new_zeros(1, 0, self._vocab_size), torch.tensor([0])
-
-        if decoding_chunk_size <= 0:
-            log_probs, lengths = self.graph(x=feats, x_lens=feats_lengths)
-            return log_probs[:, : int(lengths[0])], lengths
+        """Compute log-probabilities (1, T', V) and lengths (1,) of one utterance (1, T, F); see
+        ExportedModel.encode.
+        """
+        embed, frames = self._embed, filled(feats, self._embed)
+        if self.fixed_chunk_size <= 0:
+            log_probs, lengths = self.graph(x=frames, x_lens=torch.tensor([frames.size(1)]))
+            count = int(lengths[0])
+            return log_probs[:, :count], frames_of(count, feats, embed)
 
         cache, att_cache, cnn_cache = self.graph.start()
         outputs: list[torch.Tensor] = []
         offset = 0
 
-        for window in windows(feats, decoding_chunk_size, self.rate, self.right_context):
+        rate, right_context = embed.subsampling_rate, embed.right_context
+        for window in windows(frames, self.fixed_chunk_size, rate, right_context):
             output, att_cache, cnn_cache = self.graph(
                 x=window,
                 offset=torch.tensor([cache + offset]),
@@ -308,8 +322,8 @@ class SherpaOnnx:
             outputs.append(output)
             offset += output.size(1)
 
-        return torch.cat(outputs, dim=1), torch.tensor([offset])
+        return torch.cat(outputs, dim=1), frames_of(offset, feats, embed)
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """Return the input (1, T', V), which has log-probabilities already."""
-        return encoder_out
+        """Return the input (1, T', V), which has log-probabilities already, with the penalty."""
+        return penalised(encoder_out, self.blank, blank_penalty)

@@ -37,6 +37,8 @@ class Chunks:
 
 
 OFFLINE = Chunks()
+CTC_FOR_SHERPA = "wenet_ctc"
+"""`model_type` in the metadata of `sherpa_graph`."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def sherpa_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
     """
     model = traceable(model)
     metadata = {
-        "model_type": "wenet_ctc",
+        "model_type": CTC_FOR_SHERPA,
         "version": 1,
         "model_author": "wenet_uio",
         "comment": "non-streaming" if chunks == OFFLINE else "streaming",

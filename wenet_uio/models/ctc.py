@@ -92,12 +92,22 @@ class CTC(nn.Module):
     @torch.jit.export
     def log_softmax(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
         """Encoder frames (B, T, D) -> log-probabilities (B, T, V); `blank_penalty` is subtracted
-        from blank's logit.
+        from blank's logit; below 0 it makes blanks more probable.
         """
         logits = self.ctc_lo(encoder_out)
-        if blank_penalty > 0.0:
+        if blank_penalty != 0.0:
             logits[:, :, self.blank] -= blank_penalty
         return logits.float().log_softmax(dim=2)
+
+
+def penalised(log_probs: torch.Tensor, blank: int, blank_penalty: float) -> torch.Tensor:
+    """Return log-probabilities (B, T, V) as CTC.log_softmax gives them with this penalty."""
+    if blank_penalty == 0.0:
+        return log_probs
+
+    logits = log_probs.clone()
+    logits[:, :, blank] -= blank_penalty
+    return logits.log_softmax(dim=2)
 
 
 def divergence_from_uniform(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -70,8 +70,8 @@ class ChunkStream(LiveStream):
         self._partial_beam = options.partial_mode in SCORED
         self._has_beam = self._partial_beam or search.modes[0] in SCORED
         # The rules are about the model's own blank: the threshold moves with the penalty.
-        odds = BLANK_THRESHOLD / (1 - BLANK_THRESHOLD) * math.exp(-search.options.blank_penalty)
-        self._silent_above = odds / (1 + odds)
+        odds = math.log(BLANK_THRESHOLD / (1 - BLANK_THRESHOLD)) - search.options.blank_penalty
+        self._silent_above = torch.tensor(odds).sigmoid().item()
         self._endpointer = Endpointer(transcriber.clock.step, options.endpoints)
         self._start_utterance()
 

@@ -39,9 +39,9 @@ class ScorerOptions:
     """Hot words and language model."""
 
     hot_words: Sequence[str] = ()
-    """Phrases."""
+    """Phrases; `phrase :2.0` has a score of its own."""
     hot_word_score: float = option(3.0, flag="--context_graph_score")
-    """Bonus of each token of a hot phrase."""
+    """Bonus of each token of a hot phrase without a score of its own."""
     language_model: str | None = option(None, flag="--lm_path", metavar="FILE")
     """n-gram model: ARPA or KenLM binary."""
     lm_weight: float = 0.3
@@ -70,7 +70,9 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         "hot words and language model", f"used by {' and '.join(SCORED)}"
     )
     scorers.add_argument(
-        "--context_list_path", metavar="FILE", help="hot words, one phrase per line"
+        "--context_list_path",
+        metavar="FILE",
+        help="hot words, one phrase per line; `phrase :2.0` has a score of its own",
     )
     add_options(scorers, ScorerOptions, *SCORERS)
 
@@ -132,8 +134,8 @@ def build_scorers(
         names: how messages call the hot words and the language model.
 
     Raises:
-        ValueError: none of the modes uses them, the units can spell no phrase, or a file has the
-            wrong format.
+        ValueError: none of the modes uses them, the units can spell no phrase, phrases have too
+            many different scores, or a file has the wrong format.
         OSError: a file cannot be read.
     """
     has_scorers = bool(options.hot_words or options.language_model)
@@ -146,19 +148,7 @@ def build_scorers(
 
     scorers: list[PrefixScorer] = []
     if options.hot_words:
-        phrases, unknown = tokenize_phrases(options.hot_words, tokenizer)
-        if not phrases:
-            raise ValueError(f"{names[0]}: the units can spell no phrase: {listed(unknown, 5)}")
-
-        if unknown and warn:
-            log.warning(
-                "%s: skipped %d phrases that the units cannot spell: %s",
-                names[0],
-                len(unknown),
-                listed(unknown, 5),
-            )
-
-        scorers.append(ContextGraph(phrases, options.hot_word_score, device))
+        scorers.append(_context_graph(options, tokenizer, device, warn, names[0]))
 
     if options.language_model:
         scorers.append(
@@ -172,3 +162,24 @@ def build_scorers(
         )
 
     return scorers
+
+
+def _context_graph(
+    options: ScorerOptions, tokenizer: Tokenizer, device: torch.device, warn: bool, name: str
+) -> ContextGraph:
+    """Build the hot words; see `build_scorers`."""
+    phrases, unknown = tokenize_phrases(options.hot_words, tokenizer)
+    if not phrases:
+        raise ValueError(f"{name}: the units can spell no phrase: {listed(unknown, 5)}")
+
+    if unknown and warn:
+        log.warning(
+            "%s: skipped %d phrases that the units cannot spell: %s",
+            name,
+            len(unknown),
+            listed(unknown, 5),
+        )
+
+    usual = options.hot_word_score
+    scores = [usual if phrase.score is None else phrase.score for phrase in phrases]
+    return ContextGraph([phrase.tokens for phrase in phrases], scores, device)

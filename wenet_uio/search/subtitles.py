@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from math import ceil
 from typing import NamedTuple
 
 LONGEST = 6.0
@@ -11,8 +13,11 @@ WIDEST = 80
 """Most characters of a subtitle."""
 LEAST = 1.0
 """Shortest display time in seconds, unless the next subtitle starts earlier."""
-GAP = 0.8
-"""A longer pause between two words, in seconds, ends a subtitle."""
+GAP = 0.2
+"""A longer pause between two words, in seconds, ends a subtitle. A pause begins TAIL seconds after
+the last token of a word, see `results.py`."""
+BROAD = 20
+"""Characters. A subtitle may end within a word that has more, if the word is too long."""
 
 
 class Cue(NamedTuple):
@@ -26,9 +31,13 @@ class Cue(NamedTuple):
 def cues_of(text: str, words: Sequence[tuple[str, float, float]]) -> list[Cue]:
     """Cut a text between its words.
 
+    A word that is longer than a subtitle may be, such as the whole text of a model without spaces,
+    is cut into equal parts. A subtitle begins with a letter or a digit unless the text does not.
+
     Args:
         words: (text, start, end) of the words of `text`, in order.
     """
+    words = [part for word in words for part in _parts_of(*word)]
     spans = _character_spans(text, words)
     cues: list[Cue] = []
     first = 0
@@ -39,9 +48,10 @@ def cues_of(text: str, words: Sequence[tuple[str, float, float]]) -> list[Cue]:
 
         # Add words while the subtitle stays short, narrow and without a long pause.
         for following in range(first + 1, len(words)):
-            _, start, end = words[following]
+            word, start, end = words[following]
             is_wide = spans[following][1] - first_char > WIDEST
-            if is_wide or end - cue_start > LONGEST or start - cue_end > GAP:
+            is_full = is_wide or end - cue_start > LONGEST or start - cue_end > GAP
+            if is_full and any(map(str.isalnum, word)):
                 break
             last, cue_end = following, end
 
@@ -63,6 +73,18 @@ def vtt(cues: Sequence[Cue]) -> Iterator[str]:
     for start, end, text in _shown(cues):
         escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         yield f"{_clock(start, '.')} --> {_clock(end, '.')}\n{escaped}\n"
+
+
+def _parts_of(word: str, start: float, end: float) -> Iterator[tuple[str, float, float]]:
+    """Yield the parts of a word, (text, start, end), none longer than a subtitle; mostly one."""
+    count = 1
+    if len(word) > BROAD:
+        count = max(ceil(len(word) / WIDEST), ceil((end - start) / LONGEST))
+
+    edges = [len(word) * number // count for number in range(count + 1)]
+    step = (end - start) / count
+    for number, (first, last) in enumerate(pairwise(edges)):
+        yield word[first:last], start + number * step, start + (number + 1) * step
 
 
 def _character_spans(text: str, words: Iterable[tuple[str, float, float]]) -> list[tuple[int, int]]:

@@ -23,11 +23,17 @@ from wenet_uio.search.decode import Search, decode, decode_encoded
 from wenet_uio.search.one_pass import RecordingFrames, check_one_pass
 from wenet_uio.search.passages import Passage, Token, evenly, join, passages_of, placed
 from wenet_uio.search.recogniser import Recogniser
-from wenet_uio.search.results import TranscriptSegment, TranscriptToken, TranscriptWord
+from wenet_uio.search.results import (
+    TAIL,
+    TranscriptSegment,
+    TranscriptToken,
+    TranscriptWord,
+)
 from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
 from wenet_uio.search.stream_features import StreamFeatures
 from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.search.voice_activity import INSTALL, is_installed
+from wenet_uio.text.symbols import WORD_START
 
 ROUNDED = 64
 """Batches are padded to a multiple of these feature frames: memory of ever new lengths would grow
@@ -246,13 +252,19 @@ class Transcriber:
             for token in passage.tokens
         ]
         words: list[TranscriptWord] = []
-        for text, first, last in self.tokenizer.words(units):
+        until = passage.segment.end
+        for text, first, last in reversed(self.tokenizer.words(units)):
             of_word = tuple(tokens[first:last])
             confidence = sum(token.confidence for token in of_word) / len(of_word)
+            # The token of the space before a word may be anywhere in the pause.
+            letters = [token for token in of_word if not token.text.endswith(WORD_START)] or of_word
             # The time of a token is the middle of its frame.
-            start, end = of_word[0].time - half, of_word[-1].time + half
+            start, heard_until = letters[0].time - half, of_word[-1].time + half
+            end = max(heard_until, min(until, heard_until + TAIL))
             words.append(TranscriptWord(text, start, end, confidence, of_word))
+            until = start
 
+        words.reverse()
         language = passage.tokens[0].language if passage.tokens else None
         text = self.tokenizer.detokenize(units)
         return TranscriptSegment(

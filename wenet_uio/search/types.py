@@ -11,6 +11,8 @@ from wenet_uio.options import option
 
 DTYPES = ("fp32", "bf16", "fp16", "auto")
 """Arithmetic of a model that decodes."""
+MOST_PENALTY = 1000.0
+"""Largest size of the penalty of the blank: far beyond the difference of two logits."""
 
 
 class TimeSpan(NamedTuple):
@@ -84,8 +86,8 @@ class DecodeOptions(RequestOptions):
     """Options of all searches.
 
     Raises:
-        ValueError: a beam or `nbest` is below 1, a weight is outside of 0 to 1, or `dtype` is
-            unknown.
+        ValueError: a beam or `nbest` is below 1, a weight is outside of 0 to 1, the penalty of
+            the blank is beyond MOST_PENALTY, or `dtype` is unknown.
     """
 
     ctc_weight: float = 0.3
@@ -96,7 +98,8 @@ class DecodeOptions(RequestOptions):
     """rnnt_beam_search: share of the transducer in the probability of each frame; CTC has the
     rest."""
     blank_penalty: float = 0.0
-    """Subtracted from the logit of the blank; above 0: fewer blanks, so fewer deletions."""
+    """Subtracted from CTC's logit of the blank; above 0: fewer blanks, so fewer deletions; below 0:
+    more blanks, so fewer insertions."""
     length_penalty: float = option(0.0, others=["--penalty"])
     """Attention and joint search: hypotheses are compared by score / length ** length_penalty;
     above 0: longer hypotheses."""
@@ -127,6 +130,7 @@ class DecodeOptions(RequestOptions):
             if weight is not None and not 0 <= weight <= 1:
                 raise ValueError(f"{name}: expected 0 to 1, found {weight}")
 
+        _check_penalty(self.blank_penalty)
         if self.dtype not in (None, *DTYPES):
             raise ValueError(f"dtype: expected {', '.join(DTYPES)}, found {self.dtype}")
 
@@ -134,3 +138,10 @@ class DecodeOptions(RequestOptions):
             raise ValueError(
                 f"transducer_weight: expected above 0 and up to 1, found {self.transducer_weight}"
             )
+
+
+def _check_penalty(penalty: float) -> None:
+    if not abs(penalty) <= MOST_PENALTY:  # NaN is refused too
+        raise ValueError(
+            f"blank_penalty: expected {-MOST_PENALTY:g} to {MOST_PENALTY:g}, found {penalty:g}"
+        )

@@ -27,12 +27,13 @@ from wenet_uio.serve.access import (
 )
 from wenet_uio.serve.connections import Connections, connection_of
 from wenet_uio.serve.engine import Engine
+from wenet_uio.serve.events import GoneError
 from wenet_uio.serve.forms import EncodingError, check_encoding
-from wenet_uio.serve.messages import LimitError, RefusedError, Start
+from wenet_uio.serve.messages import LimitError, RefusedError, Start, check_scores, error_of
 from wenet_uio.serve.metrics import Metrics
 from wenet_uio.serve.options import ServeOptions
 from wenet_uio.serve.session import Session
-from wenet_uio.serve.transcriptions import GoneError, Transcriptions, spelled
+from wenet_uio.serve.transcriptions import Transcriptions, spelled
 
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -104,6 +105,7 @@ class Server:
         self.app.router.add_get("/metrics", self._show_metrics)
         self.app.router.add_get("/static/{name}", self._file)
         self.app.router.add_get("/{path:.*}", self._socket_or_page)
+        self.app.on_response_prepare.append(self._allow_origin)
         self.app.on_startup.append(self._start)
         self.app.on_cleanup.append(self._stop)
 
@@ -175,12 +177,15 @@ class Server:
         finally:
             self.connections.set_idle(connection)
 
-        if not answer.prepared and is_allowed(request.headers.get("Origin"), self._options.origins):
-            answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
         if request.path in (TRANSCRIPTIONS, TRANSLATIONS):
             self._metrics.transcriptions.labels(str(answer.status)).inc()
 
         return answer
+
+    async def _allow_origin(self, request: web.Request, answer: web.StreamResponse) -> None:
+        """Let a page of an allowed origin read the answer."""
+        if is_allowed(request.headers.get("Origin"), self._options.origins):
+            answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
 
     def _answer_to(self, error: Exception, request: web.Request) -> web.Response:
         """Return the answer to a request that ended with an error, and count it."""
@@ -305,7 +310,8 @@ class Server:
             The stream, and warnings for the client.
 
         Raises:
-            RefusedError: the units can spell none of the client's hot words.
+            RefusedError: the units can spell none of the client's hot words, or their scores differ
+                too much.
             ValueError: the model does not support an option.
         """
         options: dict[str, Any] = {**self._options.transcribing, **self._options.streaming}
@@ -317,6 +323,7 @@ class Server:
 
         if known:
             options["hot_words"] = [*options.get("hot_words", ()), *known]
+            check_scores(options["hot_words"])
         if start.hot_word_score is not None:
             options["hot_word_score"] = start.hot_word_score
 
@@ -337,7 +344,5 @@ class Server:
 
 
 def _error(status: int, message: str) -> web.Response:
-    kind = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
     headers = {"Retry-After": "5"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-    error = {"message": message, "type": kind, "param": None, "code": None}
-    return web.json_response({"error": error}, status=status, headers=headers)
+    return web.json_response({"error": error_of(status, message)}, status=status, headers=headers)

@@ -12,6 +12,8 @@ from wenet_uio.serve.messages import LimitError, RefusedError
 from wenet_uio.serve.options import Limits
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
+STREAMED_FORMATS = ("json", "text", "verbose_json")
+"""Formats of which `stream=true` sends the text in parts."""
 LISTS = ("hot_words",)
 """Fields that may come several times; each adds a line."""
 FIELDS = ("file", "model", "language", "prompt", "response_format", "stream", *LISTS)
@@ -40,18 +42,24 @@ class Upload:
         """Format of the answer."""
         return self.fields.get("response_format", "json")
 
+    @property
+    def streams(self) -> bool:
+        """Whether the answer comes as events, one for each segment."""
+        return self.fields.get("stream", "").lower() in ("true", "1")
+
     def check(self) -> None:
         """Check the fields.
 
         Raises:
-            RefusedError: there is no such format, or the answer shall come in parts.
+            RefusedError: there is no such format, or it cannot come in parts.
         """
         if self.response_format not in FORMATS:
             raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
 
-        if self.fields.get("stream", "").lower() in ("true", "1"):
+        if self.streams and self.response_format not in STREAMED_FORMATS:
             raise RefusedError(
-                "stream: not supported here; texts while somebody speaks come over the WebSocket"
+                f"stream: response_format {self.response_format} is written as a whole; expected "
+                f"{', '.join(STREAMED_FORMATS)}"
             )
 
 

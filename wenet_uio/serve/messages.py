@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
+from wenet_uio.search.context_graph import MOST_SCORES, text_and_score
 from wenet_uio.search.results import TranscriptSegment
 from wenet_uio.search.subtitles import Cue
 
@@ -16,6 +18,8 @@ MOST_PHRASE_CHARACTERS, MOST_TOTAL_CHARACTERS = 100, 20_000
 faster than their length."""
 MOST_SIGNAL_CHARACTERS = 1 << 18
 """Characters of a text message; more than MOST_TOTAL_CHARACTERS need in any spelling of JSON."""
+MOST_SCORE = 100.0
+"""Largest size of the score of hot phrases."""
 MOST_NBEST = 100
 RATES = 4000, 384_000
 """Lowest and highest sample rate of a stream, in Hz."""
@@ -79,7 +83,7 @@ def start_of(message: dict[str, Any]) -> Start:
         RefusedError: a field has the wrong type, or is out of range.
     """
     score = _number(message, "hot_word_score", None)
-    if score is not None and not -100 <= score <= 100:
+    if score is not None and not -MOST_SCORE <= score <= MOST_SCORE:
         raise RefusedError(f"hot_word_score: expected -100 to 100, found {score}")
 
     return Start(
@@ -96,7 +100,7 @@ def phrases_of(value: Any) -> tuple[str, ...]:
     """Read hot words from a list of texts, or from a text with one phrase a line.
 
     Raises:
-        RefusedError: another type, too many, or too long.
+        RefusedError: another type, too many, too long, or a score is out of range.
     """
     if isinstance(value, str):
         value = value.splitlines()
@@ -120,7 +124,40 @@ def phrases_of(value: Any) -> tuple[str, ...]:
             f"hot_words: all phrases may have {MOST_TOTAL_CHARACTERS} characters, found {total}"
         )
 
+    check_scores(phrases)
     return phrases
+
+
+def check_scores(phrases: Sequence[str]) -> None:
+    """Check the scores of phrases such as `new york :2.0`.
+
+    Raises:
+        RefusedError: a score is out of range, or there are too many different ones.
+    """
+    scores = {text_and_score(phrase)[1] for phrase in phrases}
+    if len(scores) > MOST_SCORES:
+        raise RefusedError(
+            f"hot_words: at most {MOST_SCORES} different scores, found {len(scores)}"
+        )
+
+    largest = max((abs(score) for score in scores if score is not None), default=0.0)
+    if largest > MOST_SCORE:
+        raise RefusedError(f"hot_words: a score may be -100 to 100, found {largest:g} in size")
+
+
+def fitting(phrases: Iterable[str], taken: Sequence[str]) -> list[str]:
+    """Return the first of the phrases that fit into the limits of number and length, beside those
+    that are taken.
+    """
+    kept: list[str] = []
+    free = MOST_TOTAL_CHARACTERS - sum(map(len, taken))
+    for phrase in phrases:
+        free -= len(phrase)
+        if free < 0 or len(taken) + len(kept) == MOST_PHRASES:
+            break
+        kept.append(phrase)
+
+    return kept
 
 
 def ready(
@@ -183,6 +220,17 @@ def speech_end(warnings: Sequence[str]) -> dict[str, Any]:
 def failed(message: str) -> dict[str, Any]:
     """Make the message that ends a stream with a reason."""
     return {"status": "failed", "message": message}
+
+
+def error_of(status: int, message: str) -> dict[str, Any]:
+    """Make an error as OpenAI's API has it.
+
+    Args:
+        status: that of HTTP; from 500 on the server is to blame.
+    """
+    is_request = status < HTTPStatus.INTERNAL_SERVER_ERROR
+    kind = "invalid_request_error" if is_request else "server_error"
+    return {"message": message, "type": kind, "param": None, "code": None}
 
 
 def cue_of(cue: Cue) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import re
 import threading
@@ -11,6 +12,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
@@ -18,17 +21,24 @@ from aiohttp import web
 from wenet_uio.api.inputs import Input
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.api.recogniser import SpeechRecogniser
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.interruption import interruptible
 from wenet_uio.audio.read import audio_info, is_array
-from wenet_uio.search.context_graph import tokenize_phrases
+from wenet_uio.search.context_graph import text_and_score, tokenize_phrases
 from wenet_uio.search.options import SCORED
 from wenet_uio.search.results import Transcript, TranscriptSegment
+from wenet_uio.serve.events import EventFeed, GoneError
 from wenet_uio.serve.forms import Upload
 from wenet_uio.serve.messages import (
     MOST_PHRASE_CHARACTERS,
+    MOST_PHRASES,
+    MOST_TOTAL_CHARACTERS,
     LimitError,
     RefusedError,
+    check_scores,
     cue_of,
+    error_of,
+    fitting,
     phrases_of,
 )
 from wenet_uio.serve.metrics import Metrics
@@ -37,10 +47,12 @@ from wenet_uio.serve.transfers import Transfers
 
 GONE_AFTER = 0.5
 """Seconds between two looks whether the client is still there."""
+Transcribed = tuple[Transcript, list[str]]
+"""The text of a recording, and warnings for the client."""
+_BETWEEN_PHRASES = re.compile(r"[,;\n、，；。]|\.(?!\d)")
+"""What separates the phrases of a prompt. A point before a digit belongs to a number."""
 
-
-class GoneError(Exception):
-    """The client has vanished."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,8 @@ class Job:
 
     upload: Upload
     task: str
+    feed: EventFeed | None = None
+    """Takes an event for each segment; None: the answer comes at once."""
     gone: threading.Event = field(default_factory=threading.Event)
     """Set when nobody waits for the text any more."""
 
@@ -85,8 +99,8 @@ class Transcriptions:
         """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def answer(self, request: web.Request, task: str) -> web.Response:
-        """Answer a request.
+    async def answer(self, request: web.Request, task: str) -> web.StreamResponse:
+        """Answer a request, at once or with an event for each segment.
 
         Args:
             task: transcribe or translate.
@@ -104,9 +118,11 @@ class Transcriptions:
         upload = await self._transfers.receive(request)
         # Others may have taken the places while this recording arrived.
         self._check_room()
-        job = Job(upload, task)
+        job = Job(upload, task, EventFeed() if upload.streams else None)
         self._count(1)
         try:
+            if job.feed is not None:
+                return await self._streamed(job, job.feed, request)
             transcript, warnings = await self._done(job, request)
         finally:
             job.gone.set()
@@ -114,6 +130,35 @@ class Transcriptions:
 
         self._metrics.audio.labels("recording").inc(transcript.seconds)
         return written(transcript, warnings, job, self._recogniser)
+
+    async def _streamed(
+        self, job: Job, feed: EventFeed, request: web.Request
+    ) -> web.StreamResponse:
+        """Answer with events; when this returns, the thread has finished with the recording."""
+        work = self._thread.submit(self._transcribe, job)
+        result = asyncio.wrap_future(work)
+        last_event = partial(self._last_event, job)
+        try:
+            return await feed.answer(request, result, last_event, self._limits.send_seconds)
+        finally:
+            job.gone.set()
+            if not work.cancel():
+                await asyncio.gather(result, return_exceptions=True)
+
+    def _last_event(self, job: Job, work: asyncio.Future[Transcribed]) -> dict[str, Any]:
+        """Return the event with the whole text, or with the error that ended the work."""
+        try:
+            transcript, warnings = work.result()
+        except (RefusedError, AudioError) as error:
+            return {"type": "error", "error": error_of(HTTPStatus.BAD_REQUEST, str(error))}
+        except Exception:
+            log.exception("error: a recording failed while its text was sent")
+            what = "the server failed at this request"
+            return {"type": "error", "error": error_of(HTTPStatus.INTERNAL_SERVER_ERROR, what)}
+
+        self._metrics.audio.labels("recording").inc(transcript.seconds)
+        content = content_of(transcript, warnings, job, self._recogniser)
+        return {"type": "transcript.text.done", **content}
 
     def _check_room(self) -> None:
         if self.busy >= self._limits.max_uploads:
@@ -125,7 +170,7 @@ class Transcriptions:
         self.busy += change
         self._metrics.uploads.set(self.busy)
 
-    async def _done(self, job: Job, request: web.Request) -> tuple[Transcript, list[str]]:
+    async def _done(self, job: Job, request: web.Request) -> Transcribed:
         """Transcribe in the thread; return the transcript, and warnings for the client.
 
         Raises:
@@ -142,7 +187,7 @@ class Transcriptions:
 
         return await result
 
-    def _transcribe(self, job: Job) -> tuple[Transcript, list[str]]:
+    def _transcribe(self, job: Job) -> Transcribed:
         options, warnings = self._options_of(job.upload.fields, job.task)
         if is_array(job.upload.audio) and not self._allow_tensors:
             raise RefusedError(
@@ -153,18 +198,31 @@ class Transcriptions:
         segments: list[TranscriptSegment] = []
         with interruptible(job.check):
             info = audio_info(recording.open())
-            if info.num_samples / info.sample_rate > self._limits.max_seconds:
+            duration = info.num_samples / info.sample_rate
+            if duration > self._limits.max_seconds:
                 raise LimitError(
                     "max_seconds", f"a recording may have {self._limits.max_seconds:g} s of audio"
                 )
 
+            self._tell(job, segments, duration)
             for _, segment in self._recogniser.iterate([recording], options):
                 if isinstance(segment, Exception):
                     raise segment
                 job.check()
                 segments.append(segment)
+                self._tell(job, segments, duration)
 
         return Transcript(tuple(segments), recording.seconds), warnings
+
+    def _tell(self, job: Job, segments: Sequence[TranscriptSegment], duration: float) -> None:
+        """Send the event of the last segment, if the answer comes in events."""
+        if job.feed is None:
+            return
+
+        event = delta_event(segments, duration)
+        if segments and job.upload.response_format == "verbose_json":
+            event["segment"] = _segment(len(segments) - 1, segments[-1], self._recogniser)
+        job.feed.put(event)
 
     def _options_of(
         self, fields: Mapping[str, str], task: str
@@ -177,8 +235,8 @@ class Transcriptions:
             options = replace(options, decoding={**options.decoding, "task": task})
 
         wanted = phrases_of(fields.get("hot_words", ""))
-        prompted, long = _prompted(fields.get("prompt", ""))
-        if not (wanted or prompted or long):
+        prompted, warnings = _prompted(fields.get("prompt", ""), wanted)
+        if not (wanted or prompted or warnings):
             return options, []
 
         mode = options.mode or self._recogniser.usual_mode(scored=True)
@@ -189,13 +247,10 @@ class Transcriptions:
                 )
             return options, [f"prompt: not used in the mode {mode}"]
 
-        known, warnings = spelled(wanted + prompted, self._recogniser)
-        if long:
-            warnings.append(
-                f"prompt: left out {long} phrases of more than {MOST_PHRASE_CHARACTERS} characters"
-            )
-
-        return replace(options, hot_words=[*options.hot_words, *known]), warnings
+        known, unknown = spelled([*wanted, *prompted], self._recogniser)
+        hot_words = [*options.hot_words, *known]
+        check_scores(hot_words)
+        return replace(options, hot_words=hot_words), unknown + warnings
 
     def _with_language(self, language: str | None) -> TranscribeOptions:
         """Return the options of the server; a model that is asked for a language transcribes in
@@ -215,17 +270,26 @@ def spelled(phrases: Sequence[str], recogniser: SpeechRecogniser) -> tuple[list[
     that names the others.
     """
     _, unknown = tokenize_phrases(phrases, recogniser.recogniser.tokenizer)
-    known = [phrase for phrase in phrases if phrase not in unknown]
+    left_out = set(unknown)
+    known = [phrase for phrase in phrases if text_and_score(phrase)[0] not in left_out]
     return known, [f"the units cannot spell: {', '.join(unknown)}"] if unknown else []
 
 
-def _prompted(prompt: str) -> tuple[tuple[str, ...], int]:
-    """Return the phrases of a prompt, and the number of those that are too long: OpenAI's prompts
-    may be prose.
+def _prompted(prompt: str, wanted: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the phrases of a prompt that fit beside those of `hot_words`, and warnings about the
+    others: OpenAI's prompts may be prose.
     """
-    phrases = [phrase.strip() for phrase in re.split(r"[,;.\n]", prompt)]
+    parts = map(str.strip, _BETWEEN_PHRASES.split(prompt))
+    phrases = [phrase for phrase in dict.fromkeys(parts) if phrase and phrase not in wanted]
     short = [phrase for phrase in phrases if len(phrase) <= MOST_PHRASE_CHARACTERS]
-    return phrases_of(short), len(phrases) - len(short)
+    kept = fitting(short, wanted)
+    counts = {
+        f"phrases of more than {MOST_PHRASE_CHARACTERS} characters": len(phrases) - len(short),
+        f"phrases beyond the first {MOST_PHRASES} phrases and {MOST_TOTAL_CHARACTERS} characters": (
+            len(short) - len(kept)
+        ),
+    }
+    return kept, [f"prompt: left out {count} {what}" for what, count in counts.items() if count]
 
 
 def written(
@@ -240,9 +304,19 @@ def written(
     if kind == "vtt":
         return web.Response(text=f"{transcript.to_vtt()}\n", content_type="text/vtt")
 
+    content = content_of(transcript, warnings, job, recogniser)
+    return web.Response(
+        text=json.dumps(content, ensure_ascii=False), content_type="application/json"
+    )
+
+
+def content_of(
+    transcript: Transcript, warnings: list[str], job: Job, recogniser: SpeechRecogniser
+) -> dict[str, Any]:
+    """Return the content of the answer as JSON."""
     content: dict[str, Any] = {"text": transcript.text}
     requested = job.upload.fields.get("language", "")
-    if kind == "verbose_json":
+    if job.upload.response_format == "verbose_json":
         content = {
             "task": job.task,
             "language": next(
@@ -260,9 +334,23 @@ def written(
     if warnings:
         content["warnings"] = warnings
 
-    return web.Response(
-        text=json.dumps(content, ensure_ascii=False), content_type="application/json"
-    )
+    return content
+
+
+def delta_event(segments: Sequence[TranscriptSegment], duration: float) -> dict[str, Any]:
+    """Return the event of the last segment; all texts together are the text of the recording.
+
+    Args:
+        segments: those so far; the event of none says that the work begins.
+        duration: of the recording, in seconds.
+    """
+    text = segments[-1].text if segments else ""
+    return {
+        "type": "transcript.text.delta",
+        "delta": f" {text}" if len(segments) > 1 else text,
+        "seconds": round(segments[-1].end, 3) if segments else 0.0,
+        "duration": round(duration, 3),
+    }
 
 
 def _segment(

@@ -12,9 +12,12 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from wenet_uio.text.own_units import OwnUnits
 from wenet_uio.text.sampling import Sampling
 from wenet_uio.text.symbols import UNKNOWN
+from wenet_uio.text.unspaced import has_unspaced, starts_of_characters
 
 _NO_ID = -1
 """Stands for the id of a token outside a symbol table that has no <unk>."""
+MOST_BYTES = 4
+"""Bytes of a character in UTF-8."""
 Role = Literal["text", "source"]
 """Which text of a pair: the second, or the first. A sample with one text has the role `text`."""
 
@@ -156,7 +159,8 @@ class Tokenizer:
     def words(self, ids: Sequence[int]) -> list[tuple[str, int, int]]:
         """Group label ids into words: (text, index of the first id, index after the last id).
 
-        Spaces are no words.
+        Spaces are no words. Where a script writes no spaces, each character is one, or each token
+        of several characters.
         """
         tokens = [self.symbol(unit) for unit in ids]
         starts: list[int] = []
@@ -168,11 +172,38 @@ class Tokenizer:
                 word = ""
             word += token
 
-        words = [
-            (self.splitter.join(tokens[first:last]), first, last)
-            for first, last in pairwise([*starts, len(tokens)])
+        words: list[tuple[str, int, int]] = []
+        for first, last in pairwise([*starts, len(tokens)]):
+            word = self.splitter.join(tokens[first:last])
+            if has_unspaced(word):
+                words += self._characters(word, tokens, first, last)
+            elif word:
+                words.append((word, first, last))
+
+        return words
+
+    def _characters(
+        self, word: str, tokens: Sequence[str], first: int, last: int
+    ) -> list[tuple[str, int, int]]:
+        """Cut a word, tokens `first` to `last`, between characters, as `words` returns them."""
+        starts = [first]
+        texts = [""]
+        for index in range(first, last):
+            texts[-1] = self.splitter.join(tokens[starts[-1] : index + 1])
+            # A token of bytes may end within a character, which has MOST_BYTES at most.
+            is_whole = "\ufffd" not in texts[-1] or index + 1 - starts[-1] >= MOST_BYTES
+            if is_whole and index + 1 < last:
+                starts.append(index + 1)
+                texts.append("")
+
+        if "".join(texts) != word:  # the text of a token depends on its neighbours
+            return [(word, first, last)]
+
+        cuts = [*starts_of_characters(texts), len(texts)]
+        edges = [*starts, last]
+        return [
+            ("".join(texts[begin:end]), edges[begin], edges[end]) for begin, end in pairwise(cuts)
         ]
-        return [(word, first, last) for word, first, last in words if word]
 
 
 class CallableTokenizer:

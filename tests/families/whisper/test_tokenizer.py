@@ -90,6 +90,15 @@ def test_words_are_cut_at_spaces_ideographs_and_special_tokens(tokenizer: Tokeni
     assert [word for word, _, _ in tokenizer.words(ids)] == ["hello", "worlds", "你好", "a", "世"]
 
 
+def test_characters_of_several_tokens_are_words_where_a_script_writes_no_spaces(
+    tokenizer: Tokenizer,
+) -> None:
+    _, ids = tokenizer.tokenize("スマホ กำลัง ok")
+    words = tokenizer.words(ids)
+    assert [word for word, _, _ in words] == ["ス", "マ", "ホ", "กำ", "ลั", "ง", "ok"]
+    assert [first for _, first, _ in words[:3]] == [0, 3, 6]  # a kana is three bytes
+
+
 def test_non_language_symbols_are_special_tokens(vocabulary: str, tmp_path: Path) -> None:
     (tmp_path / "symbols").write_text("<|nospeech|>\n{NOISE}\n")
     tokenizer = build_tokenizer(config(vocabulary, non_lang_syms_path=str(tmp_path / "symbols")))

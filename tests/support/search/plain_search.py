@@ -56,28 +56,31 @@ def plain_search(log_probs, beam_size, bonus=None):
 
 
 def plain_hot_words(phrases, score):
-    """Bonus of tokens within phrases and, before the end, of tokens in the longest suffix that
-    begins a phrase.
-    """
+    """Bonus of tokens within phrases and, before the end, of tokens in the suffixes that begin a
+    phrase.
 
-    begun = {phrase[:size] for phrase in phrases for size in range(1, len(phrase) + 1)}
+    `score` is that of all phrases, or one for each. A token that several phrases cover has the
+    highest score, plus the lowest below 0.
+    """
+    scores = score if isinstance(score, list) else [score] * len(phrases)
+    last_scores = dict(zip(phrases, scores, strict=True))
 
     def bonus(prefix, ended):
-        counted = set()
-        for phrase in phrases:
-            for start in range(len(prefix) - len(phrase) + 1):
-                if prefix[start : start + len(phrase)] == phrase:
-                    counted.update(range(start, start + len(phrase)))
-        if not ended:
-            longest = max((len(begin) for begin in begun if ends_with(prefix, begin)), default=0)
-            counted.update(range(len(prefix) - longest, len(prefix)))
-        return score * len(counted)
+        lowest, highest = [0.0] * len(prefix), [0.0] * len(prefix)
+        for phrase, value in last_scores.items():
+            starts = [
+                start
+                for start in range(len(prefix))
+                if prefix[start : start + len(phrase)] == phrase
+                or (not ended and prefix[start:] == phrase[: len(prefix) - start])
+            ]
+            for start in starts:
+                for place in range(start, min(start + len(phrase), len(prefix))):
+                    lowest[place] = min(lowest[place], value)
+                    highest[place] = max(highest[place], value)
+        return sum(lowest) + sum(highest)
 
     return bonus
-
-
-def ends_with(sequence, tail):
-    return sequence[len(sequence) - len(tail) :] == tail
 
 
 def plain_language_model(model, spell, weight, unit_bonus):

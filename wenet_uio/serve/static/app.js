@@ -152,9 +152,9 @@ async function sendFiles() {
     try {
       const progress = (words) => (recording.progress = words);
       const gone = new Promise((resolve) => abort.signal.addEventListener("abort", () => resolve(null)));
-      const answer = await Promise.race([transcribe(file, options, progress, abort.signal), gone]);
+      const show = (segment) => recording.addSegments([segment]);
+      const answer = await Promise.race([transcribe(file, options, progress, show, abort.signal), gone]);
       if (!answer) continue;
-      recording.addSegments(answer.segments);
       const length = answer.segments.length ? shortClock(answer.duration) : "No speech was found.";
       recording.progress = [length, ...(answer.warnings ?? [])].join(" · ");
     } catch (error) {

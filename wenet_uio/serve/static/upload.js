@@ -1,4 +1,6 @@
-/** Send a file for transcription, as OpenAI's interface takes it. */
+/** Send a file for transcription, as OpenAI's interface takes it; the text comes segment by segment. */
+
+import { EventReader } from "./events.js";
 
 /** An error whose message is for the person at the page. `status`: that of HTTP; 0 without an answer. */
 export class UploadError extends Error {
@@ -12,12 +14,12 @@ export class UploadError extends Error {
  * @param {File} file
  * @param {{hotWords: string[], token: string, mostBytes: number?}} options
  * @param {(words: string) => void} onProgress what happens now
+ * @param {(segment: object) => void} onSegment called with each segment {start, end, text, words, cues}; times in seconds
  * @param {AbortSignal} signal ends the transfer
- * @returns {Promise<{segments: object[], duration: number, warnings: string[]?}>} segments {start, end, text, words,
- *   cues}; all times in seconds
+ * @returns {Promise<{segments: object[], duration: number, warnings: string[]?}>} all segments; duration in seconds
  * @throws {UploadError}
  */
-export async function transcribe(file, { hotWords, token, mostBytes }, onProgress, signal) {
+export async function transcribe(file, { hotWords, token, mostBytes }, onProgress, onSegment, signal) {
   if (mostBytes && file.size > mostBytes) {
     throw new UploadError(`The file has ${mebibytes(file.size)} MiB; the server takes at most ${mebibytes(mostBytes)} MiB.`);
   }
@@ -25,13 +27,19 @@ export async function transcribe(file, { hotWords, token, mostBytes }, onProgres
     throw new UploadError("The file cannot be read. Is it a folder?");
   });
   const form = new FormData();
-  const fields = { file, model: "default", response_format: "verbose_json", hot_words: hotWords.join("\n") };
+  const fields = {
+    file,
+    model: "default",
+    response_format: "verbose_json",
+    hot_words: hotWords.join("\n"),
+    stream: "true",
+  };
   for (const [name, value] of Object.entries(fields)) form.append(name, value);
-  return post(form, token, onProgress, signal);
+  return post(form, token, onProgress, onSegment, signal);
 }
 
 /** XMLHttpRequest, because fetch does not tell how much was sent. */
-function post(form, token, onProgress, signal) {
+function post(form, token, onProgress, onSegment, signal) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open("POST", "v1/audio/transcriptions");
@@ -39,13 +47,28 @@ function post(form, token, onProgress, signal) {
     if (token) request.setRequestHeader("Authorization", `Bearer ${token}`);
     request.upload.onprogress = ({ loaded, total }) => onProgress(`Sending, ${Math.floor((100 * loaded) / total)} %`);
     request.upload.onload = () => onProgress("Recognising …");
-    request.onerror = () =>
-      reject(new UploadError("The connection was closed before the text came. Does the server still run?"));
+    const cut = () => reject(new UploadError("The connection was closed before the text came. Does the server still run?"));
+    const refused = (error) => {
+      const words = error?.message ?? `${request.status} ${request.statusText}`;
+      reject(new UploadError(`The server refused: ${words}`, request.status));
+    };
+    const reader = new EventReader((event) => {
+      if (event.type === "transcript.text.delta") {
+        onProgress(`Recognising, ${percent(event)} %`);
+        if (event.segment) onSegment(event.segment);
+      } else if (event.type === "transcript.text.done") {
+        resolve(event);
+      } else {
+        refused(event.error);
+      }
+    });
+    const isStream = () => request.getResponseHeader("Content-Type")?.startsWith("text/event-stream");
+    request.onprogress = () => isStream() && reader.read(request.responseText);
+    request.onerror = cut;
     request.onload = () => {
-      const content = parsed(request.responseText);
-      if (request.status === 200 && content) return resolve(content);
-      const words = content?.error?.message ?? `${request.status} ${request.statusText}`;
-      return reject(new UploadError(`The server refused: ${words}`, request.status));
+      if (!isStream()) return refused(parsed(request.responseText)?.error);
+      reader.read(request.responseText);
+      return cut(); // without effect after the last event
     };
     signal.addEventListener("abort", () => request.abort());
     request.send(form);
@@ -58,6 +81,10 @@ function parsed(text) {
   } catch {
     return null; // a proxy answers with a page of its own; the status says more
   }
+}
+
+function percent({ seconds, duration }) {
+  return duration ? Math.min(100, Math.floor((100 * seconds) / duration)) : 0;
 }
 
 function mebibytes(bytes) {
