@@ -49,6 +49,7 @@ def test_every_value_of_a_measure_is_part_of_its_identity():
         "policy": policies.FramesPolicy(7),
         "frame_count": FrameCount(8000, 200, 80),
         "filter": None,
+        "entry_filters": (FilterConf(),),
         "speeds": (1.0, 1.1),
         "text_length_is_tokens": False,
         "noise": 0.3,
@@ -63,7 +64,8 @@ def test_every_value_of_a_measure_is_part_of_its_identity():
         count = dataclasses.replace(measure.frame_count, **{field.name: value})
         assert dataclasses.replace(measure, frame_count=count).digest() != measure.digest(), field
     for name in FilterConf.model_fields:
-        changed = measure.filter.model_copy(update={name: 5.5})
+        value = {"measure_total_length": False}.get(name, 5.5)
+        changed = measure.filter.model_copy(update={name: value})
         assert dataclasses.replace(measure, filter=changed).digest() != measure.digest(), name
 
 
