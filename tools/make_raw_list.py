@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument(
         "--allow_bad", action="store_true", help="exit with 0 if some audio cannot be read"
     )
-    add_executor_options(parser, "--num_threads", "--nj", otherwise="threads")
+    add_executor_options(parser, "--num_threads", "--nj", default_workers="threads")
     args = parser.parse_args()
     if args.num_utts_per_shard < 1:
         raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")

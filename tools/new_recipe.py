@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 from wenet_uio.cli import run
 from wenet_uio.prepare.corpus_parts import check_part
-from wenet_uio.prepare.embedded import as_stored
+from wenet_uio.prepare.embedded import with_containers
 from wenet_uio.prepare.new_recipe import write_recipe
 from wenet_uio.prepare.own_corpus import add_options, read_corpus, read_options
 
@@ -68,7 +68,7 @@ def main() -> None:
             text=args.text,
         )
         for part, recordings in parts.items():
-            check_part(part, as_stored(recordings))
+            check_part(part, with_containers(recordings))
 
     values = {
         "data": args.transcripts,

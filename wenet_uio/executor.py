@@ -97,20 +97,20 @@ class Executor:
 
 
 def add_executor_options(
-    parser: argparse.ArgumentParser, *names: str, otherwise: str = "1 process"
+    parser: argparse.ArgumentParser, *names: str, default_workers: str = "1 process"
 ) -> None:
     """Add the options that `executor_of` reads: the number of workers, called `names`, and
     --executor.
 
     Args:
-        otherwise: the default number of workers, for `--help`.
+        default_workers: the default number of workers, for `--help`.
     """
     parser.add_argument(
         *names,
         dest="workers",
         type=int,
-        help=f"processes, or jobs at once on Ray (default: {otherwise}; on Ray, one for each CPU "
-        "of the cluster)",
+        help=f"processes, or jobs at once on Ray (default: {default_workers}; on Ray, one for "
+        "each CPU of the cluster)",
     )
     parser.add_argument(
         "--executor",
@@ -123,7 +123,12 @@ def add_executor_options(
 
 
 def executor_of(args: argparse.Namespace, otherwise: Executor | None = None) -> Executor:
-    """Make the executor that the parsed options name; `otherwise` if they are absent."""
+    """Make the executor that the parsed options name.
+
+    Args:
+        otherwise: the executor for processes without a number of workers, also if `--executor
+            processes` is stated.
+    """
     if otherwise and args.workers is None and args.executor == "processes":
         return otherwise
     return Executor(args.workers, args.executor)

@@ -86,12 +86,13 @@ def _chunks(head: bytes, order: str) -> Iterator[tuple[bytes, int, int]]:
 
 def _of_w64(head: bytes, size: int) -> Claim:
     """Read the chunks of Wave64: 16 bytes of name, 8 bytes of length, which counts both."""
-    offset = 40
+    offset = 16 + 8 + 16  # after the name and length of RIFF, and the name WAVE
     while offset + 24 <= len(head):
         name, length = struct.unpack_from("<16sQ", head, offset)
         if name == DATA_W64:
             return claim(length - 24, size, offset + 24)
-        offset += max(24, -(-length // 8) * 8)  # chunks begin at multiples of 8 bytes
+        # Chunks begin at multiples of 8 bytes. A damaged length must not stop or turn the loop.
+        offset += max(24, -(-length // 8) * 8)
 
     return UNKNOWN
 

@@ -197,7 +197,8 @@ def _check_layout(
     """Compare what a tensor claims with the number of stored values.
 
     Raises:
-        AudioError: a few stored values stand for many, or it reaches beyond them.
+        AudioError: a number is negative, shape and strides differ in length, a few stored values
+            stand for many, or the tensor reaches beyond them.
     """
     if min((offset, *shape, *strides)) < 0 or len(shape) != len(strides):
         raise AudioError(f"claims the shape {shape} with the strides {strides}")

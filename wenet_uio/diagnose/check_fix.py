@@ -71,7 +71,8 @@ def write_clean_list(corpus: Corpus, report: Report, out: str, data_list: str) -
     lost: Lost = defaultdict(set)
     for finding in losses:
         if finding.place is not None:
-            lost[finding.place[0]].add(finding.place[1])
+            shard, row = finding.place
+            lost[shard].add(row)
 
     if isinstance(corpus, RawCorpus):
         fixed = _write_raw(corpus, lost, out, mends=has_odd_texts(report))

@@ -185,11 +185,13 @@ def _lost_with(files: ShardFiles) -> list[Finding]:
 def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> None:
     """Make the index of a list again if it does not fit the shards of the list.
 
-    It does not if it has other samples, or fewer bad ones.
+    It does not fit if it has other samples, or lacks a bad sample that the check has.
     """
+    # A broken shard has its finding, and no digest that could be compared.
     if any(shard.is_broken for shard in checked):
         return
 
+    # ensure_index compares the type and content of the list only; here its shards are compared.
     columns, meta = read_columns(ensure_index(data_list, "shard", layout))
     digests = [shard.digest for shard in checked if shard.digest is not None]
     known_bad = {(key, reason) for key, reason in meta["bad"]}

@@ -77,6 +77,7 @@ def streaming_chunks(
     and why it cannot stream.
 
     Args:
+        left: chunks seen before the current chunk; -1: all.
         check: raises a ValueError for chunks that the model or its runtimes do not support.
 
     Raises:

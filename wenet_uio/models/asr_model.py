@@ -104,10 +104,9 @@ class ASRModel(TrainableModel):
         """Return the loss of the decoder, and the share of tokens that the left-to-right decoder
         predicts correctly.
         """
-        lengths, target_lengths = (
-            lengths_of.to(target.device, non_blocking=True)
-            for lengths_of in (lengths, target_lengths)
-        )
+        lengths = lengths.to(target.device, non_blocking=True)
+        target_lengths = target_lengths.to(target.device, non_blocking=True)
+
         valid = target != self.ignore_id
         tokens = torch.cat((prompts, target.masked_fill(~valid, self.eos)), dim=1)
         token_lengths = target_lengths + prompts.size(1)
@@ -118,6 +117,8 @@ class ASRModel(TrainableModel):
         )
         labels = self._labels(tokens, token_lengths)
         loss = self.attention_loss(forward_logits, labels)
+
+        # Without a right-to-left decoder, or if its weight is 0, these logits are zeros (1,).
         if backward_logits.dim() == 3:
             reverse_loss = self.attention_loss(
                 backward_logits, self._labels(backward, token_lengths)

@@ -264,8 +264,8 @@ def with_audio(
     return recordings_of
 
 
-def as_stored(recordings: Iterable[Recording]) -> list[Recording]:
-    """Return the recordings with the files that hold their audio.
+def with_containers(recordings: Iterable[Recording]) -> list[Recording]:
+    """Return the recordings with the file around their audio as `wav`, not a place in that file.
 
     So these files can be checked before audio is written.
     """

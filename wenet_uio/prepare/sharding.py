@@ -213,7 +213,7 @@ def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
 
 def _measure_all(utterances: Sequence[RawLine], executor: Executor) -> list[MeasuredLine | str]:
     jobs = chunks(list(utterances), UTTERANCES_PER_JOB)
-    results = executor.map(measure, jobs, "measure", len(utterances), len)
+    results = executor.map(measure, jobs, title="measure", total=len(utterances), size=len)
     return [measurement for chunk in results for measurement in chunk]
 
 

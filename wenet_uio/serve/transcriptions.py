@@ -266,13 +266,14 @@ class Transcriptions:
 
 
 def spelled(phrases: Sequence[str], recogniser: SpeechRecogniser) -> tuple[list[str], list[str]]:
-    """Return the phrases that the units can spell, and a warning for the client, not for the log,
-    that names the others.
+    """Return the phrases that the units can spell, and a warning that names the others. The
+    warning is for the client; it is not logged.
     """
     _, unknown = tokenize_phrases(phrases, recogniser.recogniser.tokenizer)
     left_out = set(unknown)
     known = [phrase for phrase in phrases if text_and_score(phrase)[0] not in left_out]
-    return known, [f"the units cannot spell: {', '.join(unknown)}"] if unknown else []
+    warnings = [f"the units cannot spell: {', '.join(unknown)}"] if unknown else []
+    return known, warnings
 
 
 def _prompted(prompt: str, wanted: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -93,12 +93,13 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
     return path
 
 
-def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
-    """Return a line for each decode mode of a row, with the seeds whose parts are all scored."""
-    scored = (
-        {path.parents[1] for path in row.glob(f"seed_*/{part.name}/scored")} for part in parts
-    )
-    runs = sorted(set.intersection(*scored))
+def _lines(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
+    """Return a line for each decode mode of a row, with the seeds whose parts are all scored.
+
+    The decoded texts are in ROW/seed_N/PART/MODE/text, and those of the running average in
+    ROW/seed_N/running/PART/MODE/text.
+    """
+    runs = _scored_runs(row_folder, parts)
     if not runs:
         return []
 
@@ -108,14 +109,24 @@ def _lines(row: Path, parts: Sequence[Part]) -> list[Line]:
     minutes = sum(_cpu_seconds(run) for run in runs) / len(runs) / 60
     lines: dict[tuple[str, str], Line] = {}
 
-    for (suffix, results), run, part in product(AVERAGES, runs, parts):
-        for text in sorted((run / results / part.name).glob("*/text")):
-            name, mode = row.name + suffix, text.parent.name
+    for (suffix, subfolder), run, part in product(AVERAGES, runs, parts):
+        for text_file in sorted((run / subfolder / part.name).glob("*/text")):
+            name, mode = row_folder.name + suffix, text_file.parent.name
             line = lines.setdefault((name, mode), Line(name, mode, parameters, epochs, minutes))
             for unit in UNITS:
-                line.errors.setdefault((part.name, unit), {})[run.name] = _errors(part, text, unit)
+                errors_of_seeds = line.errors.setdefault((part.name, unit), {})
+                errors_of_seeds[run.name] = _errors(part, text_file, unit)
 
     return list(lines.values())
+
+
+def _scored_runs(row_folder: Path, parts: Sequence[Part]) -> list[Path]:
+    """Return the folders ROW/seed_N that have a file ROW/seed_N/PART/scored for every part."""
+    runs_of_parts = (
+        {path.parents[1] for path in row_folder.glob(f"seed_*/{part.name}/scored")}
+        for part in parts
+    )
+    return sorted(set.intersection(*runs_of_parts))
 
 
 def _cpu_seconds(run: Path) -> float:

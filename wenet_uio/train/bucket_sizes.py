@@ -107,13 +107,17 @@ def batch_conf_yaml(
     if policy.max_tps:
         batch_conf["max_tps"] = list(policy.max_tps)
 
-    frames = min(
+    # The bucket whose batch has the fewest frames decides.
+    most_frames = min(
         batch.utterances * shape.frames
         for batch, shape in zip(batches, shapes, strict=True)
         if batch and shape
     )
     text = yaml.safe_dump({"batch_conf": batch_conf}, sort_keys=False, default_flow_style=None)
-    return f"{text}# or, to mix lengths in a batch: {{batch_type: dynamic, max_frames_in_batch: {frames}}}\n"
+    return (
+        f"{text}# or, to mix lengths in a batch: "
+        f"{{batch_type: dynamic, max_frames_in_batch: {most_frames}}}\n"
+    )
 
 
 def _sizes(batches: Sequence[LargestBatch | None]) -> list[int]:

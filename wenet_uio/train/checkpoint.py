@@ -259,7 +259,7 @@ class RunFolder:
 
         losses = self._epochs()
         newest = sorted(losses, reverse=True)[:last]
-        # NaN compares as neither below nor above, so that it must not reach the comparison.
+        # NaN is neither below nor above a loss: isnan comes first, so that NaN is last.
         by_loss = sorted(losses, key=lambda epoch: (math.isnan(losses[epoch]), losses[epoch]))
         final = (self.path / FINAL_WEIGHTS).resolve().name
 

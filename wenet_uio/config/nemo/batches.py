@@ -119,14 +119,14 @@ def sizes_of_buckets(section: Mapping[str, Any], count: int, where: str) -> list
     if isinstance(sizes, int):
         return [sizes * (count - number) for number in range(count)]
 
-    return list_of(sizes, count, f"{where}.bucketing_batch_size")
+    return one_per_bucket(sizes, count, f"{where}.bucketing_batch_size")
 
 
-def list_of(values: Any, count: int, where: str) -> list[Any]:
-    """Return a list with one item for each bucket.
+def one_per_bucket(values: Any, count: int, where: str) -> list[Any]:
+    """Return `values`, which must be a list with one item for each of `count` buckets.
 
     Raises:
-        ConfigError: `values` is no such list.
+        ConfigError: `values` is not a list, or has another length.
     """
     if not isinstance(values, list) or len(values) != count:
         raise ConfigError(

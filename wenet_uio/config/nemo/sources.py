@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo.batches import list_of, sizes_of_buckets
+from wenet_uio.config.nemo.batches import one_per_bucket, sizes_of_buckets
 from wenet_uio.config.references import MISSING
 from wenet_uio.config.source import SOURCES as SOURCE_TYPES
 from wenet_uio.config.source import source_type
@@ -119,17 +119,8 @@ def _buckets(
     """Return keys of a source for each ready-made bucket: its files, how often it is read, and its
     batch size.
     """
-    count = len(files["manifest_filepath"]) if isinstance(files["manifest_filepath"], list) else 0
-    if not count or not all(
-        isinstance(paths, list) and len(paths) == count for paths in files.values()
-    ):
-        raise ConfigError(
-            f"{where}: bucketing_batch_size and bucketing_weights need buckets: write "
-            f"{' and '.join(files)} as lists "
-            "of lists, one list for each bucket"
-        )
-
-    weights = list_of(
+    count = _number_of_buckets(files, where)
+    weights = one_per_bucket(
         section.get("bucketing_weights", [1] * count), count, f"{where}.bucketing_weights"
     )
     sizes = sizes_of_buckets(section, count, where)
@@ -139,6 +130,22 @@ def _buckets(
         | ({"batch_conf": {"batch_type": "static", "batch_size": sizes[number]}} if sizes else {})
         for number in range(count)
     ]
+
+
+def _number_of_buckets(files: Mapping[str, Any], where: str) -> int:
+    """Return the length that the lists of all `files` have in common.
+
+    Raises:
+        ConfigError: a value of `files` is not a list or is empty, or their lengths differ.
+    """
+    lengths = {len(paths) if isinstance(paths, list) else 0 for paths in files.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ConfigError(
+            f"{where}: bucketing_batch_size and bucketing_weights need buckets: write "
+            f"{' and '.join(files)} as lists of lists, one list for each bucket"
+        )
+
+    return lengths.pop()
 
 
 def is_text(sources: list[dict[str, Any]]) -> bool:

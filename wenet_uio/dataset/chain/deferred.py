@@ -111,7 +111,7 @@ class Defer:
         """
         frames = int(self.frame_count(waveform_of(example).numel()))
         require_frames(frames, example)
-        views = tuple(
+        view_draws = tuple(
             self._view(seed_of_view(example.random, view), frames) for view in range(self.views)
         )
         warps = (
@@ -122,7 +122,7 @@ class Defer:
         if self.augment.spec_trim:
             frames -= self.augment.spec_trim.draw(example.random, frames)
 
-        return replace(example, deferred=ExampleDraws(self.settings, frames, views, warps))
+        return replace(example, deferred=ExampleDraws(self.settings, frames, view_draws, warps))
 
     def _view(self, seed: int, frames: int) -> ViewDraws:
         spec_aug, spec_sub, _ = self.augment

@@ -91,7 +91,10 @@ class Rows:
         return len(self.key_hash)
 
     def slice(self, first: int, last: int) -> Rows:
-        """Return rows `first` up to `last`, without copying."""
+        """Return rows `first` up to `last`, without copying.
+
+        They have no `tar_pages`: that digest is of the whole tar.
+        """
         start = int(self.key_end[first - 1]) if first else self.key_start
         columns: dict[str, Any] = {name: getattr(self, name)[first:last] for name in COLUMNS}
         return Rows(**columns, keys=self.keys, records=self.records, key_start=start)

@@ -86,12 +86,14 @@ class Mixture(Corpus):
         corpora = [source.corpus for source in sources]
         self._first_shard = np.cumsum([0, *(corpus.num_shards for corpus in corpora)])
         bad = list(itertools.chain(*(corpus.bad for corpus in corpora)))
-        digest = self._digest_of(per_batch)
-        samples, seconds = (
-            sum(getattr(part, name) for part in corpora)
-            for name in ("num_samples", "total_seconds")
+        summary = Summary(
+            samples=sum(corpus.num_samples for corpus in corpora),
+            seconds=sum(corpus.total_seconds for corpus in corpora),
+            digest=self._digest_of(per_batch),
         )
-        super().__init__(path, {}, bad, Summary(samples, seconds, digest))
+
+        # The table is empty: samples, seconds and extremes of the shards come from the sources.
+        super().__init__(path, table={}, bad=bad, summary=summary)
 
     @cached_property
     def _stream_keys(self) -> list[int]:

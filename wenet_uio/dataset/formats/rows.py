@@ -56,23 +56,24 @@ def find_rows(
         the samples, and (place, reason) of rows that are not a sample.
     """
     rows: dict[str, Columns] = {}
+    # Row 12 has a member `000012.COLUMN` for each binary value; `000012.json` has the other values.
     for member in members:
         number, _, column = member.name.partition(".")
         rows.setdefault(number, {})[column] = member
 
     samples, bad = [], []
-    times: dict[str, None] = {}
+    time_columns: dict[str, None] = {}  # an ordered set
     for number, columns in rows.items():
         name = f"{_name_of(part)}_{int(number):06d}"
         try:
             values = json.loads(read(columns.pop("json")))
             samples.append(_sample(name, values, columns, layout))
-            times.update(dict.fromkeys(times_of(values)))
+            time_columns.update(dict.fromkeys(times_of(values)))
         except (ListError, ValueError, KeyError) as error:
             bad.append((name, str(error)))
 
-    if times:
-        warn_once(uncut_note(str(PurePosixPath(without_query(part)).parent), times))
+    if time_columns:
+        warn_once(uncut_note(str(PurePosixPath(without_query(part)).parent), time_columns))
 
     lines = with_distinct_keys([sample.line for sample in samples])
     return [sample._replace(line=line) for sample, line in zip(samples, lines, strict=True)], bad
@@ -132,12 +133,18 @@ def _is_time(value: Any) -> bool:
 
 
 def audio_column(columns: Sequence[str], audio_field: str | None) -> str | None:
-    """Return the column of audio among binary columns."""
-    if audio_field:
-        return next((name for name in audio_field.split(";") if name in columns), audio_field)
-    if len(columns) == 1:
+    """Return the column of audio among binary columns; None if it is missing or not known.
+
+    Args:
+        columns: names of the binary columns.
+        audio_field: names that may be that of the column, preferred ones first, divided by `;`.
+            None or empty: the only column, or the first of AUDIO_COLUMNS that is there.
+    """
+    if not audio_field and len(columns) == 1:
         return columns[0]
-    return next((name for name in AUDIO_COLUMNS if name in columns), None)
+
+    names = audio_field.split(";") if audio_field else AUDIO_COLUMNS
+    return next((name for name in names if name in columns), None)
 
 
 def line_of_row(

@@ -57,8 +57,8 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
     @model_validator(mode="before")
     @classmethod
     def _flatten(cls, values: Any) -> Any:
-        """WeNet's yaml has the last five keys in `efficient_conf`; its encoder takes them beside
-        the others.
+        """WeNet's yaml has the keys of strides and groups in `efficient_conf`; its encoder takes
+        them beside the others.
         """
         if not isinstance(values, dict) or "efficient_conf" not in values:
             return values

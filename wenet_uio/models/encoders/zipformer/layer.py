@@ -158,7 +158,7 @@ class ZipformerLayer(Clocked):
         # The first half. All attention of the layer shares the weights.
         weights, keys = self.self_attn_weights(x, context.pos_emb, context.blocked, past.keys)
         x = x + self.feed_forward1(x)
-        first = self.drawn_weights(weights[:, 0]) if self.training else weights[:, 0]
+        first = self.sometimes_equal(weights[:, 0]) if self.training else weights[:, 0]
         attended, gated = self.nonlin_attention(x, first, past.gated)
         x = x + thinned(self.balancer_na(attended), kept.attention)
         attended, values1 = self.self_attn1(x, weights, past.values1)
@@ -191,7 +191,7 @@ class ZipformerLayer(Clocked):
         return Kept(*(kept_rows(x, rate) for rate in (*rates, *rates[1:])))
 
     @torch.jit.unused
-    def drawn_weights(self, weights: torch.Tensor) -> torch.Tensor:
+    def sometimes_equal(self, weights: torch.Tensor) -> torch.Tensor:
         """Return weights (B, T, K); in some steps, equal weights for all keys that a query sees."""
         if not happens(self.constant_attention()):
             return weights

@@ -208,6 +208,7 @@ def _values(
 ) -> dict[str, Any]:
     """Return the content of our train.yaml."""
     tokenizer: dict[str, Any] = {"symbol_table_path": "units.txt"}
+    # 0 is the blank and stands for the missing token: CTC needs no sos or eos.
     ends = tokens.index("<sos/eos>") if "<sos/eos>" in tokens else 0
     tokenizer["special_tokens"] = {"<sos>": ends, "<eos>": ends}
 
@@ -216,6 +217,7 @@ def _values(
     elif any(re.match("▁.", token) for token in tokens):
         raise FileNotFoundError(f"{pieces}: no such file, but the tokens are pieces of it")
 
+    # icefall's features: their band ends 400 Hz below half of the sample rate.
     fbank = FbankConf(num_mel_bins=bins, high_freq=-400, snip_edges=False, dither=0.0)
     return {
         "input_dim": bins,
@@ -223,6 +225,8 @@ def _values(
         "model": "asr_model",
         "encoder": "zipformer",
         "encoder_conf": encoder_conf,
+        # asr_model needs a decoder. Its weights are new (OURS_ALONE) and not used: with the
+        # ctc_weight 1 the model decodes with CTC.
         "decoder": "transformer",
         "decoder_conf": {"attention_heads": 4, "linear_units": 256, "num_blocks": 1},
         "model_conf": {"ctc_weight": 1.0},
