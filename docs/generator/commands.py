@@ -199,7 +199,7 @@ def _shell_command(path: Path) -> Command:
     for tool in re.findall(r"^ *with_options (\S+)", "\n".join(lines), re.MULTILINE):
         of_tool = (ROOT / "tools" / tool).read_text(encoding="utf-8").splitlines()
         more = [option for option in _shell_options(of_tool) if option.names[0] not in names]
-        groups[f"Options of {tool}"] = more
+        groups.setdefault(f"Options of {tool}", []).extend(more)
         names |= {option.names[0] for option in more}
 
     where = path.relative_to(ROOT)

@@ -107,7 +107,8 @@ def find_speech(
     """
     levels, probabilities = _listen(source, channel, detector)
     segments = speech_segments(levels, shortest_pause, longest, probabilities)
-    seconds = len(levels) * FRAME
+    info = audio_info(source)
+    seconds = info.num_samples / info.sample_rate
 
     if not segments and levels.max(initial=DEAD) > DEAD:
         segments = [Segment(0.0, seconds)]
@@ -117,7 +118,11 @@ def find_speech(
         segments = [Segment(min(part.start for part in loud), max(part.end for part in loud))]
 
     return [
-        Speech(segment, _no_speech_probability(segment, levels, probabilities))
+        # The last frame may be shorter than FRAME.
+        Speech(
+            Segment(segment.start, min(segment.end, seconds)),
+            _no_speech_probability(segment, levels, probabilities),
+        )
         for segment in segments
     ]
 
