@@ -18,6 +18,8 @@ from tests.support.serve.clients import served
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.serve.options import Limits, ServeOptions
 
+CUT = ServeOptions(transcribing={"window": 3.0})
+"""A recording of six seconds is cut at its pauses."""
 IDLE = "#speak[data-state=idle]"
 
 
@@ -91,7 +93,7 @@ def test_the_text_of_a_file_appears_segment_by_segment_with_the_percentage(
 ):
     is_seen = threading.Event()
     slowed(recogniser, monkeypatch, after_first=lambda: is_seen.wait(30))
-    with served(recogniser, ServeOptions()) as server:
+    with served(recogniser, CUT) as server:
         page = visitor.visit(server.url)
         page.locator("#file").set_input_files(str(recording))
         page.wait_for_selector(".segment")
@@ -110,7 +112,7 @@ def test_a_file_that_fails_within_keeps_the_text_so_far_and_says_why(
         raise AudioError("the file ends early")
 
     slowed(recogniser, monkeypatch, after_first=fail)
-    with served(recogniser, ServeOptions()) as server:
+    with served(recogniser, CUT) as server:
         page = visitor.visit(server.url)
         page.locator("#file").set_input_files(str(recording))
         page.wait_for_selector("[data-failed]")
