@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.support.storage.remote_corpus import (
 from tests.support.storage.servers import serving
 from wenet_uio.dataset.storage import cache, checksums, objects
 from wenet_uio.dataset.storage.checksums import note_of
+from wenet_uio.dataset.storage.copies import open_copy
 
 DATA = os.urandom(100_000)
 
@@ -204,3 +206,42 @@ def test_batches_do_not_change_when_copies_are_damaged_between_two_runs(
             copy.write_bytes(data[: -512 * number] if number else data)
         assert_same_batches(batches_of(data_list, workers=1), expected)
     assert_same_batches(expected, batches_of_local(local))
+
+
+def damaged_copy(folder):
+    """A copy whose note states another checksum."""
+    path = folder / "x.tar"
+    path.write_bytes(DATA)
+    with open(path, "rb") as file:
+        checksums.note(file, path, checksums.checksum_of(file))
+    path.write_bytes(DATA[:500] + bytes([DATA[500] ^ 1]) + DATA[501:])
+    return path
+
+
+def test_a_damaged_copy_that_another_process_removes_is_no_copy_without_a_note(
+    tmp_path, monkeypatch
+):
+    """Both have opened it; the other one removes it and its note before this one reads the note."""
+    path, read = damaged_copy(tmp_path), checksums._read
+
+    def late(note):
+        path.unlink(missing_ok=True)
+        note.unlink(missing_ok=True)
+        return read(note)
+
+    monkeypatch.setattr(checksums, "_read", late)
+    assert open_copy(path, "x", len(DATA), whole=True) is None
+    assert not note_of(path).exists()
+
+
+def test_a_damaged_copy_is_removed_before_its_note(tmp_path, monkeypatch):
+    path, order = damaged_copy(tmp_path), []
+    unlink = Path.unlink
+
+    def noted(self, missing_ok=False):
+        order.append(self.name)
+        unlink(self, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", noted)
+    assert open_copy(path, "x", len(DATA), whole=True) is None
+    assert order == ["x.tar", "x.tar.sum"]

@@ -78,6 +78,8 @@ def is_intact(file: BinaryIO, path: Path, size: int | None, *, whole: bool) -> b
     if size is not None and status.st_size != size:
         return False
     if noted is None:
+        if not is_at(file, path):  # another process has found damage, and removed both
+            return False
         note(file, path, checksum_of(file))
         return True
     if status.st_size != noted.size:
@@ -95,6 +97,14 @@ def is_intact(file: BinaryIO, path: Path, size: int | None, *, whole: bool) -> b
         note(file, path, noted.crc32)
 
     return True
+
+
+def is_at(file: BinaryIO, path: Path) -> bool:
+    """Tell whether the open file is still the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def mark_used(path: Path) -> None:

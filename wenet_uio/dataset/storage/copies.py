@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from wenet_uio.dataset.storage.cache_space import CacheFullError, reserve
-from wenet_uio.dataset.storage.checksums import checksum_of, is_intact, mark_used, note, note_of
+from wenet_uio.dataset.storage.checksums import (
+    checksum_of,
+    is_at,
+    is_intact,
+    mark_used,
+    note,
+    note_of,
+)
 from wenet_uio.dataset.storage.settings import deadline
 from wenet_uio.dataset.storage.versions import NO_ROOM, StorageError
 from wenet_uio.files import lock
@@ -111,15 +118,16 @@ def open_copy(path: Path, uri: str, size: int | None, *, whole: bool = False) ->
         return None
 
     lock(file, shared=True)
-    if not _is_at(file, path):  # evicted before it was locked
+    if not is_at(file, path):  # evicted before it was locked
         file.close()
         return None
 
     if not is_intact(file, path, size, whole=whole):
         log.warning("%s: its copy %s is damaged and is removed", shown(uri), path)
-        if _is_at(file, path):
-            note_of(path).unlink(missing_ok=True)
+        if is_at(file, path):
+            # The copy first: a process that has it open must not find it without its note.
             path.unlink(missing_ok=True)
+            note_of(path).unlink(missing_ok=True)
 
         file.close()
         return None
@@ -236,16 +244,8 @@ def _open_locked(path: Path) -> BinaryIO | None:
         buffering=0,
         opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666),
     )
-    if not lock(file, wait=False) or not _is_at(file, path):
+    if not lock(file, wait=False) or not is_at(file, path):
         file.close()
         return None
 
     return file
-
-
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Tell whether the open file is still the one at `path`."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
