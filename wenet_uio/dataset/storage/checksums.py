@@ -78,10 +78,7 @@ def is_intact(file: BinaryIO, path: Path, size: int | None, *, whole: bool) -> b
     if size is not None and status.st_size != size:
         return False
     if noted is None:
-        if not is_at(file, path):  # another process has found damage, and removed both
-            return False
-        note(file, path, checksum_of(file))
-        return True
+        return _is_noted_now(file, path)
     if status.st_size != noted.size:
         return False
 
@@ -96,6 +93,16 @@ def is_intact(file: BinaryIO, path: Path, size: int | None, *, whole: bool) -> b
     else:
         note(file, path, noted.crc32)
 
+    return True
+
+
+def _is_noted_now(file: BinaryIO, path: Path) -> bool:
+    """Note an open copy that has no note; False if the copy is no longer there, because another
+    process has found damage and removed both.
+    """
+    if not is_at(file, path):
+        return False
+    note(file, path, checksum_of(file))
     return True
 
 
