@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -68,3 +69,18 @@ def visitor(browser):
     visitor = Visitor(browser)
     yield visitor
     visitor.leave()
+
+
+@pytest.fixture
+def held(recogniser, monkeypatch):
+    """Recordings are not done before the event is set."""
+    event = threading.Event()
+    iterate = recogniser.iterate
+
+    def later(*arguments):
+        event.wait(60)
+        yield from iterate(*arguments)
+
+    monkeypatch.setattr(recogniser, "iterate", later)
+    yield event
+    event.set()

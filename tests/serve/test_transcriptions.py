@@ -1,7 +1,6 @@
 import asyncio
 import io
 import json
-import threading
 import time
 from itertools import product
 
@@ -221,21 +220,6 @@ def test_limits_of_size_and_length_are_refused_with_their_status(recogniser, tal
             url, data={"file": io.BytesIO(encoded(np.zeros(7 * 16000, np.int16), "FLAC"))}
         )
         assert (status, answer["error"]["message"]) == (413, "a recording may have 6.5 s of audio")
-
-
-@pytest.fixture
-def held(recogniser, monkeypatch):
-    """Recordings are not done before the event is set."""
-    event = threading.Event()
-    iterate = recogniser.iterate
-
-    def later(*arguments):
-        event.wait(60)
-        yield from iterate(*arguments)
-
-    monkeypatch.setattr(recogniser, "iterate", later)
-    yield event
-    event.set()
 
 
 def test_a_recording_too_many_is_refused_before_it_is_sent_and_taken_later(recogniser, talk, held):

@@ -2,7 +2,6 @@ import asyncio
 import json
 import logging
 import socket as sockets
-import threading
 import time
 from contextlib import suppress
 
@@ -144,17 +143,7 @@ def test_vanished_clients_are_noticed_while_their_silence_is_searched_for_speech
     assert len(blocks) < 40
 
 
-def test_a_client_that_has_vanished_leaves_its_place_while_its_recording_waits(
-    recogniser, monkeypatch
-):
-    event = threading.Event()
-    iterate = recogniser.iterate
-
-    def later(*arguments):
-        event.wait(60)
-        yield from iterate(*arguments)
-
-    monkeypatch.setattr(recogniser, "iterate", later)
+def test_a_client_that_has_vanished_leaves_its_place_while_its_recording_waits(recogniser, held):
     content = encoded(np.zeros(8000, np.int16))
     with served(recogniser, ServeOptions()) as running:
         transcriptions = running.server._transcriptions
@@ -165,7 +154,7 @@ def test_a_client_that_has_vanished_leaves_its_place_while_its_recording_waits(
         for raw in waiting:
             reset(raw)
         assert until(lambda: transcriptions.busy == 1)
-        event.set()
+        held.set()
         first.settimeout(20)
         assert b"200 OK" in first.recv(100)
         first.close()

@@ -105,17 +105,17 @@ def find_speech(
         AudioError: the file cannot be read.
         ModuleNotFoundError: `detector` is silero, and the package is not installed.
     """
-    levels, probabilities = _listen(source, channel, detector)
+    levels, probabilities, seconds = _listen(source, channel, detector)
     segments = speech_segments(levels, shortest_pause, longest, probabilities)
-    info = audio_info(source)
-    seconds = info.num_samples / info.sample_rate
 
     if not segments and levels.max(initial=DEAD) > DEAD:
         segments = [Segment(0.0, seconds)]
     elif segments and seconds <= uncut:
-        # What is loud without a voice, for the detector, may still be a word.
-        loud = segments + speech_segments(levels, shortest_pause, longest)
-        segments = [Segment(min(part.start for part in loud), max(part.end for part in loud))]
+        if probabilities is not None:
+            # What is loud without a voice, for the detector, may still be a word.
+            segments += speech_segments(levels, shortest_pause, longest)
+        first = min(segment.start for segment in segments)
+        segments = [Segment(first, max(segment.end for segment in segments))]
 
     return [
         # The last frame may be shorter than FRAME.
@@ -129,12 +129,13 @@ def find_speech(
 
 def _listen(
     source: Source, channel: Channel, detector: str
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the level (frames,) of each FRAME of a file in dB, and its probability of a voice if
-    there is a detector of voices.
+) -> tuple[np.ndarray, np.ndarray | None, float]:
+    """Return the level (frames,) of each FRAME of a file in dB, its probability of a voice if there
+    is a detector of voices, and the length of the file in seconds.
     """
-    levels, voice = [], None
+    levels, voice, num_samples, rate = [], None, 0, 1
     for waveform, rate in blocks(source, channel):
+        num_samples += len(waveform)
         if not levels and (detector == "silero" or (detector == "auto" and is_installed())):
             voice = VoiceDetector(rate)
         levels.append(_levels(waveform, rate))
@@ -142,7 +143,8 @@ def _listen(
             voice.accept(waveform)
 
     levels = np.concatenate(levels)
-    return levels, _by_frame(voice.finish(), len(levels)) if voice else None
+    probabilities = _by_frame(voice.finish(), len(levels)) if voice else None
+    return levels, probabilities, num_samples / rate
 
 
 def _no_speech_probability(segment: Segment, levels: np.ndarray, voice: np.ndarray | None) -> float:
@@ -218,7 +220,7 @@ def speech_segments(
         voice: (frames,) probability of a voice. None: what is louder than the noise is speech.
     """
     speech, fade = _thresholds(levels, voice)
-    loud = long_runs(levels > speech)
+    loud = _long_runs(levels > speech)
     if voice is not None:
         loud = _confirmed(loud, voice)
 
@@ -245,17 +247,21 @@ def noise_floor(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     floor, rise = np.full_like(levels, -np.inf), np.full_like(levels, RISE)
     for start in [*range(0, len(levels) - size, step), max(0, len(levels) - size)]:
         part = slice(start, start + size)
-        quiet, rise_of_block = noise_of_block(levels[part])
+        quiet, rise_of_block = noise_of_block(levels[part], RISE)
         rise[part] = np.where(quiet > floor[part], rise_of_block, rise[part])
         floor[part] = np.maximum(floor[part], quiet)
 
     return floor, rise
 
 
-def noise_of_block(levels: np.ndarray) -> tuple[float, float]:
-    """Return the noise floor of a block (frames,), and how far above it the noise may reach; dB."""
+def noise_of_block(levels: np.ndarray, least_rise: float) -> tuple[float, float]:
+    """Return the noise floor of a block (frames,), and how far above it the noise may reach; dB.
+
+    Args:
+        least_rise: dB; how far steady noise may reach.
+    """
     lowest, quiet = np.percentile(levels, (1, QUIET))
-    return quiet, RISE + min(UNREST[0] * (quiet - lowest), UNREST[1])
+    return quiet, least_rise + min(UNREST[0] * (quiet - lowest), UNREST[1])
 
 
 def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -276,7 +282,7 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
     else:
         present = (levels > least) & (voice >= CONFIRMED)
 
-    present = _mask(long_runs(present), len(levels))
+    present = _mask(_long_runs(present), len(levels))
 
     speech, fade = np.full_like(levels, np.inf), np.full_like(levels, np.inf)
     size = round(BLOCK / FRAME)
@@ -302,7 +308,7 @@ def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
     loud = loud[_touched(loud, _widened(confirmed, REACH))]
 
     covered = _widened(_mask(loud, len(voice)), REACH)
-    hidden = long_runs(voice >= VOICE)
+    hidden = _long_runs(voice >= VOICE)
     return np.sort(np.concatenate((loud, hidden[~_touched(hidden, covered)])), axis=0)
 
 
@@ -318,7 +324,7 @@ def _touched(runs: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return count[runs[:, 1]] > count[runs[:, 0]]
 
 
-def long_runs(mask: np.ndarray) -> np.ndarray:
+def _long_runs(mask: np.ndarray) -> np.ndarray:
     """Find the runs (N, 2) of True in frames that are longer than a click."""
     runs = _runs(mask)
     return runs[(runs[:, 1] - runs[:, 0]) * FRAME >= CLICK]

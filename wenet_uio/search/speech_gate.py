@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from wenet_uio.audio.decoders import INT16_SCALE
+from wenet_uio.search.speech import noise_of_block
 
 FRAME = 0.05
 """Seconds of a level measurement. Levels of noise differ less in longer frames, so that speech that
@@ -17,12 +18,7 @@ is hardly louder opens the gate."""
 BLOCK = 0.1
 """Seconds after which the gate decides. So its decisions do not depend on the length of packets."""
 RISE = 3.0
-"""dB above the noise floor that are not speech."""
-UNREST = (1.5, 10.0)
-"""Noise that rumbles reaches higher: dB for each dB between its lowest levels and its floor, and
-the upper limit of this sum."""
-QUIET = (1, 10)
-"""Percentiles of the levels: the lowest ones, and the noise floor."""
+"""dB above the floor of steady noise that are not speech."""
 HISTORY = 10.0
 """Seconds whose levels give the noise floor."""
 LEAST_HISTORY = 1.0
@@ -155,5 +151,5 @@ class SpeechGate:
         """Return the level of speech, in dB of full scale."""
         if self._is_short:
             return LOUD
-        lowest, floor = np.percentile(self._history, QUIET)
-        return max(FAINTEST, floor + RISE + min(UNREST[0] * (floor - lowest), UNREST[1]))
+        floor, rise = noise_of_block(self._history, RISE)
+        return max(FAINTEST, floor + rise)

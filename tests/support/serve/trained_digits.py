@@ -83,8 +83,8 @@ def speech(recordings: Path, digits: tuple[int, ...], random: np.random.Generato
     """Digits with faint noise before, between and after them, on the scale of int16."""
     parts = [_noise(MARGIN, random)]
     for digit in digits:
-        said = torch.from_numpy(voice(recordings, digit, random) * 32768)
-        parts += [said, _noise(random.uniform(0.05, 0.2), random)]
+        digit_samples = torch.from_numpy(voice(recordings, digit, random) * 32768)
+        parts += [digit_samples, _noise(random.uniform(0.05, 0.2), random)]
     return torch.cat([*parts, _noise(MARGIN, random)])
 
 
