@@ -69,8 +69,21 @@ def figures(tree: Path, benchmark: str, options: list[str]) -> dict[str, float]:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise ValueError(f"{benchmark} of {tree}: exit status {done.returncode}: {last}")
 
-    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {name: value for name, value in report.items() if isinstance(value, float)}
+    return dict(numbers_of(json.loads(done.stdout.splitlines()[-1])))
+
+
+def numbers_of(report: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the name and value of each floating point number of a report.
+
+    Rows of a table, such as the `results` of `loader.py`, are named by their other values.
+    """
+    for name, value in report.items():
+        if isinstance(value, float):
+            yield name, value
+        elif isinstance(value, list):
+            for row in (row for row in value if isinstance(row, dict)):
+                label = " ".join(str(cell) for cell in row.values() if not isinstance(cell, float))
+                yield from ((f"{label} {column}", cell) for column, cell in numbers_of(row))
 
 
 def compare(

@@ -9,6 +9,7 @@ from typing import Any
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.config import Config
 from wenet_uio.config.family import FAMILIES, Family, families, family_of
+from wenet_uio.config.model import DECODER_CONFS
 from wenet_uio.config.named_code import is_third_party
 
 
@@ -69,8 +70,12 @@ def check_parts(config: Config, where: str) -> None:
     if config.decoder is None and None not in allowed.get("decoder", ()):
         raise ConfigError(f"{where}: decoder: null: model {config.model} needs a decoder")
 
+    # Looking for the owner loads every family, so a decoder that this one can have is not looked up.
+    if config.decoder in (None, *DECODER_CONFS, *config.family.parts.get("decoder", {})):
+        return
+
     for other in families():
-        if other is not config.family and config.decoder in other.parts.get("decoder", {}):
+        if config.decoder in other.parts.get("decoder", {}):
             raise ConfigError(
                 f"{where}: decoder: {config.decoder}: only model {other.name} has this decoder"
             )
