@@ -40,7 +40,7 @@ class Input:
         self._audio = audio
         self._opened: Source | None = None
         self.seconds = 0.0
-        """Length of the audio; known after `end`."""
+        """Length of the audio; known after `close`."""
         self.name = f"input {number}"
 
         if sample_rate is not None:
@@ -71,21 +71,22 @@ class Input:
             self._opened = self._read()
         return self._opened
 
-    def end(self, silent_channel: Channel | None, heard_channel: Channel | None = None) -> None:
-        """Note the length in `seconds`, and free the bytes.
+    def close(self, channel: Channel, *, has_words: bool, was_chosen: bool) -> None:
+        """Set `seconds`, warn if another channel may be meant, and free the bytes.
 
         Args:
-            silent_channel: a channel in which nothing was heard; it is logged if it is silent.
-            heard_channel: a channel that the user did not choose; other channels with sound that it
-                does not have are logged.
+            channel: the channel that was transcribed.
+            has_words: words were recognised in it. If there are none, a silent channel is logged.
+            was_chosen: the user named this channel. If not, other channels are logged that have
+                sound where this one has none.
         """
         source = self.open()
         info = audio_info(source)
         self.seconds = info.num_samples / info.sample_rate
-        if silent_channel is not None:
-            _warn_if_silent(self.name, source, silent_channel)
-        elif isinstance(heard_channel, int) and info.channels > 1:
-            _warn_if_others_sound(self.name, source, heard_channel, info.channels)
+        if not has_words:
+            _warn_if_silent(self.name, source, channel)
+        elif not was_chosen and isinstance(channel, int) and info.channels > 1:
+            _warn_if_others_sound(self.name, source, channel, info.channels)
 
         self._opened = None
 

@@ -111,16 +111,16 @@ class SpeechRecogniser:
         """
         inputs, several = inputs_of(audio, samples, sample_rate)
         chosen = TranscribeOptions(**options)
-        found: list[list[TranscriptSegment]] = [[] for _ in inputs]
+        segments_of: list[list[TranscriptSegment]] = [[] for _ in inputs]
 
         for number, segment in self.iterate(inputs, chosen):
             if isinstance(segment, Exception):
                 raise _with_name(segment, inputs[number].name)
-            found[number].append(segment)
+            segments_of[number].append(segment)
 
         transcripts = [
             Transcript(tuple(segments), recording.seconds)
-            for recording, segments in zip(inputs, found, strict=True)
+            for recording, segments in zip(inputs, segments_of, strict=True)
         ]
         return transcripts if several else transcripts[0]
 
@@ -134,19 +134,24 @@ class SpeechRecogniser:
         """
         transcriber = self._transcriber(options)
         openers = [recording.open for recording in inputs]
-        spoken: set[int] = set()
+        with_words: set[int] = set()
         failed: set[int] = set()
-        ended = 0
+        closed = 0
         segments = transcriber.transcribe(openers, self._cut(options))
+
+        # A segment of an input, or the end of all, says that the inputs before it are complete.
         for number, segment in chain(segments, [(len(inputs), None)]):
-            for earlier in range(ended, number):
-                if earlier not in failed:
-                    silent = None if earlier in spoken else transcriber.channel
-                    heard = transcriber.channel if options.channel is None else None
-                    inputs[earlier].end(silent, heard)
-            ended = number
+            for complete in range(closed, number):
+                if complete not in failed:
+                    inputs[complete].close(
+                        transcriber.channel,
+                        has_words=complete in with_words,
+                        was_chosen=options.channel is not None,
+                    )
+
+            closed = number
             if segment is not None:
-                (failed if isinstance(segment, Exception) else spoken).add(number)
+                (failed if isinstance(segment, Exception) else with_words).add(number)
                 yield number, segment
 
     def stream(

@@ -62,15 +62,22 @@ class Loader:
             ListError: the index lists more bad samples than `max_bad_ratio` allows.
         """
         self.cursor, self.corpus, self.reader = cursor, cursor.corpus, reader
-        self._max_bad_ratio, self._ledger = max_bad_ratio, options.ledger
-        self._restarts = restarts
+        self._options, self._ledger = options, options.ledger
+        self._max_bad_ratio, self._restarts = max_bad_ratio, restarts
+
+        self._newest_iterator: object | None = None
+        """A mark of the iterator that may yield; None if the position was set after it began."""
         self._left_out: Counter[str] | None = None
-        self._unreadable: set[str] = set()
+        """The last result of `left_out`."""
+        self._reported_noises: set[str] = set()
+        """Keys of noises that cannot be read."""
+
         if self.corpus.bad:
             key, reason = self.corpus.bad[0]
-            self._check(len(self.corpus.bad) / cursor.world_size, f"the first is {key}: {reason}")
+            self._require_few_bad(
+                len(self.corpus.bad) / cursor.world_size, f"the first is {key}: {reason}"
+            )
 
-        self._reading: object | None = None
         self.prefetch: Prefetch | None = None
         if self.corpus.is_remote:
             self.prefetch = Prefetch()
@@ -78,7 +85,6 @@ class Loader:
 
         # The schedule does not refer to this loader: without a cycle of references, workers end
         # with their loader.
-        self._options = options
         self._workers = Workers(reader, options, _Schedule(cursor, self.prefetch))
 
     @property
@@ -112,37 +118,35 @@ class Loader:
         if self._begins_again():
             cursor.set_epoch(cursor.epoch)
 
-        # A newer iterator, or a new position, puts another object here.
-        reading = self._reading = object()
+        this_iterator = self._newest_iterator = object()
         # Each rank counts its share of the samples that could not be indexed.
-        bad = len(self.corpus.bad) / cursor.world_size
-        self._name_not_indexed()
-        steps = len(cursor)
-        if not steps:
+        bad_samples = len(self.corpus.bad) / cursor.world_size
+        self._report_not_indexed()
+        steps_left = len(cursor)
+        if not steps_left:
             cursor.skip_epoch()
 
-        batches = iter(self._workers) if steps else iter(())
+        batches = iter(self._workers) if steps_left else iter(())
         passing = AllBatches() if self._options.empty_batches else FilledBatches()
-        while steps:
-            if self._reading is not reading:
+        while steps_left:
+            if self._newest_iterator is not this_iterator:
                 raise RuntimeError(
                     f"{self.corpus.data_list}: a newer iterator has taken over, or the position "
-                    "was set; a loader has "
-                    "one iterator at a time"
+                    "was set; a loader has one iterator at a time"
                 )
 
             batch = next(batches)
-            bad = self._name_bad(batch, bad)
-            self._name_unreadable(batch)
+            bad_samples = self._report_bad(batch, bad_samples)
+            self._report_unreadable(batch)
             for ready, micro_batches, closes_step in passing.add(batch):
                 cursor.advance(closes_step, micro_batches)
-                steps -= closes_step
+                steps_left -= closes_step
                 if ready is None:
-                    self._tell_empty_step()
+                    self._warn_of_empty_step()
                 else:
                     yield ready.collated if isinstance(ready, CollatedBatch) else ready
 
-    def _tell_empty_step(self) -> None:
+    def _warn_of_empty_step(self) -> None:
         """Warn that this rank has one step fewer than others may have."""
         if self.cursor.world_size > 1:
             warn_once(
@@ -156,34 +160,35 @@ class Loader:
         """Tell whether a new iterator begins at the first batch of the epoch, because an earlier
         one has begun there.
         """
-        return self._restarts and self._reading is not None
+        return self._restarts and self._newest_iterator is not None
 
-    def share(self, number: int, shares: int) -> Iterator[Batch]:
-        """Yield every `shares`-th batch of this pass, from batch `number` on, for processes that do
-        not step together.
+    def share(self, first: int, shares: int) -> Iterator[Batch]:
+        """Yield the batches `first`, `first + shares`, … of this pass, for processes that do not
+        step together.
 
         The loader does not move. Remote audio is fetched when it is read, not ahead.
         """
         plan = self.cursor.plan
-        taken = 0
+        yielded = 0
 
-        def schedule() -> Iterator[Work]:
-            """Return the work that is not taken yet: after a crash, Workers asks for it again."""
-            batches = (plan.batch(index) for index in range(number, plan.num_batches, shares))
-            return islice((work for batch in batches for work in works(plan, batch)), taken, None)
+        # Workers asks again after a crash. Each work gives one batch, so the batches that were
+        # yielded are the works that are done.
+        def remaining_work() -> Iterator[Work]:
+            batches = (plan.batch(index) for index in range(first, plan.num_batches, shares))
+            return islice((work for batch in batches for work in works(plan, batch)), yielded, None)
 
-        for batch in Workers(self.reader, self._options, schedule):
-            taken += 1
+        for batch in Workers(self.reader, self._options, remaining_work):
+            yielded += 1
             yield batch
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of an epoch."""
-        self._reading = None
+        self._newest_iterator = None
         self.cursor.set_epoch(epoch)
 
     def left_out(self, epoch: int) -> Counter[str]:
-        """This rank's share of an epoch's utterances (`all`) and of those that were not planned, by
-        reason.
+        """Count this rank's share of an epoch's utterances (`all`), and of those that were not
+        planned, by reason.
 
         Empty for an epoch that was not one whole pass over the data, or that has not ended.
         """
@@ -192,7 +197,7 @@ class Loader:
             return Counter()
 
         corpus = cursor.passes.corpus_of(cursor.data_pass - 1)
-        # A plain list leaves out the same in every pass
+        # A list that is no mixture leaves out the same utterances in every pass.
         if self._left_out is None or corpus is not self.corpus:
             filtered = cursor.measure.filtered(corpus, cursor.rank, cursor.world_size)
             bad = len(self.corpus.bad) if cursor.rank == 0 else 0
@@ -237,7 +242,7 @@ class Loader:
 
         The ledger drops the lines of samples that are read again.
         """
-        cursor, self._reading = self.cursor, None
+        cursor, self._newest_iterator = self.cursor, None
         cursor.load_state_dict(state, allow_changes=allow_changes)
         if self._ledger is not None and cursor.rank == 0:
             # Inside a step, the samples of its first micro-batches are not read again.
@@ -252,36 +257,46 @@ class Loader:
 
             self._ledger.forget(self.corpus.data_list, cursor.data_pass, cursor.position, kept)
 
-    def _name_not_indexed(self) -> None:
+    def _report_not_indexed(self) -> None:
         """List the samples that the index lacks, once in a run."""
         cursor = self.cursor
         if (cursor.rank, cursor.data_pass, cursor.position, cursor.micro_batches) == (0, 0, 0, 0):
             for key, reason in self.corpus.bad:
-                self._write(0, 0, key, NOT_INDEXED, reason)
+                self._write_to_ledger(0, 0, key, NOT_INDEXED, reason)
 
-    def _name_bad(self, batch: Batch, bad: float) -> float:
-        """List the bad samples of a batch; return how many there are with `bad` earlier ones.
+    def _report_bad(self, batch: Batch, bad_before: float) -> float:
+        """List the bad samples of a batch.
+
+        Args:
+            bad_before: this rank's bad samples of the epoch before this batch.
+
+        Returns:
+            Those after this batch.
 
         Raises:
             ListError: they are too many.
         """
+        bad_samples = bad_before
         for sample in batch.skipped:
             if not sample.filtered:
-                bad += 1
-                self._write(
+                bad_samples += 1
+                self._write_to_ledger(
                     self.cursor.data_pass, batch.index, sample.key, sample.reason, sample.detail
                 )
-                self._check(bad, f"the last is {sample.key}: {sample.reason}, {sample.detail}")
+                self._require_few_bad(
+                    bad_samples, f"the last is {sample.key}: {sample.reason}, {sample.detail}"
+                )
 
-        return bad
+        return bad_samples
 
-    def _name_unreadable(self, batch: Batch) -> None:
-        """Log and list each noise that cannot be read, once in this process. Its utterances were
-        read.
+    def _report_unreadable(self, batch: Batch) -> None:
+        """Log and list each noise that cannot be read, once in this process.
+
+        The utterances that it was drawn for are read, with other noise.
         """
         for noise in batch.unreadable:
-            if noise.key not in self._unreadable:
-                self._unreadable.add(noise.key)
+            if noise.key not in self._reported_noises:
+                self._reported_noises.add(noise.key)
                 warn_once(
                     f"noise {noise.key} cannot be read, other noise takes its place: {noise.detail}"
                 )
@@ -291,24 +306,25 @@ class Loader:
                         self.corpus.data_list, *place, noise.key, noise.reason, noise.detail
                     )
 
-    def _write(self, data_pass: int, batch: int, key: str, reason: str, detail: str) -> None:
+    def _write_to_ledger(
+        self, data_pass: int, batch: int, key: str, reason: str, detail: str
+    ) -> None:
         if self._ledger is None:
             return
 
         if self.cursor.reshuffle:
             self._ledger.write(self.corpus.data_list, data_pass, batch, key, reason, detail)
         elif not data_pass:
-            # Evaluation repeats the first pass, also after restarts: one line for each bad sample
+            # Evaluation repeats the first pass, also after restarts: one line for each bad sample.
             self._ledger.write_once(self.corpus.data_list, data_pass, batch, key, reason, detail)
 
-    def _check(self, bad: float, example: str) -> None:
-        """Stop if this rank's share of the bad samples is above the limit."""
+    def _require_few_bad(self, bad_samples: float, example: str) -> None:
+        """Raise a ListError if this rank's share of the bad samples is above the limit."""
         samples = self.corpus.num_samples + len(self.corpus.bad)
-        if bad > max(LEAST_BAD, self._max_bad_ratio * samples / self.cursor.world_size):
+        if bad_samples > max(LEAST_BAD, self._max_bad_ratio * samples / self.cursor.world_size):
             raise ListError(
-                f"{self.corpus.data_list}: {math.ceil(bad)} bad samples in epoch {self.epoch}, "
-                "more than max_bad_ratio "
-                f"{self._max_bad_ratio:g} allows; {example}"
+                f"{self.corpus.data_list}: {math.ceil(bad_samples)} bad samples in epoch "
+                f"{self.epoch}, more than max_bad_ratio {self._max_bad_ratio:g} allows; {example}"
             )
 
 

@@ -20,19 +20,19 @@ from wenet_uio.prepare.looking import hint_of_tars
 from wenet_uio.prepare.separated import MOST_NAMED
 
 
-class Search(NamedTuple):
+class AudioSearch(NamedTuple):
     """Where the audio of a corpus is looked for."""
 
     folders: Sequence[Path]
     """Folders of relative paths, in their order."""
-    audio: Path | None
+    searched_folder: Path | None
     """Folder that is searched by name; None if paths are all that is tried."""
     is_table: bool
     """The corpus is a table, whose names may be paths of another machine, or no names at all."""
 
 
 def with_audio_files(
-    lines: Sequence[RawLine], path: Path, search: Search, allow_bad: bool
+    lines: Sequence[RawLine], path: Path, search: AudioSearch, allow_bad: bool
 ) -> list[RawLine]:
     """Return the lines with absolute paths of their audio; URIs stay.
 
@@ -54,10 +54,10 @@ def with_audio_files(
     ]
 
 
-def _files_of(lines: Sequence[RawLine], search: Search) -> dict[str, list[Path]]:
+def _files_of(lines: Sequence[RawLine], search: AudioSearch) -> dict[str, list[Path]]:
     """Return the files that each local name may mean."""
     names = dict.fromkeys(line.wav for line in lines if not objects.is_remote(line.wav))
-    files_of = find_audio(names, search.folders, search.audio)
+    files_of = find_audio(names, search.folders, search.searched_folder)
     return _without_shared(files_of) if search.is_table else files_of
 
 
@@ -66,7 +66,7 @@ def _error_of_missing(
     lines: Sequence[RawLine],
     files_of: Mapping[str, list[Path]],
     missing: Mapping[str, str],
-    search: Search,
+    search: AudioSearch,
 ) -> ListError:
     """Return an error that names the missing audio, with what to do."""
     hint = _hint(lines[0], search.is_table and lines[0].wav in missing)

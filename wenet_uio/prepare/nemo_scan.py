@@ -47,10 +47,10 @@ class Scanned:
     clash: bool
     """Two lines without a key of their own have one key by the name of their audio."""
 
-    def of(self, chosen: np.ndarray) -> Scanned:
-        """Return some rows."""
-        names = ("offsets", "sizes", "seconds", "key_hash", "audio_hash")
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+    def select(self, rows: np.ndarray) -> Scanned:
+        """Return the rows of these numbers; `bad` and `clash` stay those of the manifest."""
+        columns = ("offsets", "sizes", "seconds", "key_hash", "audio_hash")
+        return replace(self, **{column: getattr(self, column)[rows] for column in columns})
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -66,7 +66,7 @@ def scan_manifest(path: str) -> Scanned:
     """
     columns = [array("Q"), array("I"), array("d"), array("Q"), array("Q")]
     # Hashes of the keys that audio gives, of usable lines and of others, as in the index of a raw
-    # list
+    # list.
     audio_keys = array("Q")
     bad: list[Failure] = []
 
@@ -151,7 +151,7 @@ def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray
         draws = draw(key_of(options.shuffle_seed), hashes[chosen])
         chosen = chosen[np.argsort(draws, kind="stable")]
     elif options.keep_files_together:
-        # By the first entry of each file
+        # Files are in the order of their first entries.
         _, first, file_number = np.unique(
             scanned.audio_hash[chosen], return_index=True, return_inverse=True
         )

@@ -128,7 +128,7 @@ def _pack(
     def jobs() -> Iterator[NemoShardJob]:
         for number, rows in enumerate(shards, first):
             keys_of_shard = None if keys is None else tuple(keys[row] for row in rows.tolist())
-            part = scanned.of(rows)
+            part = scanned.select(rows)
             yield NemoShardJob(
                 str(into),
                 number,

@@ -13,7 +13,7 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import Audio
 from wenet_uio.prepare.audio_headers import inside_audio
 from wenet_uio.prepare.audio_of_lines import (
-    Search,
+    AudioSearch,
     of_recording,
     tell_unused,
     with_audio_files,
@@ -83,9 +83,9 @@ class ReadOptions:
     def of_table(self, path: Path) -> TableOptions:
         """Return how a table is read."""
         is_folder = self.audio is not None and self.audio.is_dir()
-        searched = self.audio if is_folder else None
+        searched_folder = self.audio if is_folder else None
         folders = tuple(folder for folder in self.folders(path.parent) if folder.is_dir())
-        return TableOptions(self.audio_field, folders, searched, self.allow_bad)
+        return TableOptions(self.audio_field, folders, searched_folder, self.allow_bad)
 
 
 BY_LOOKING = ReadOptions()
@@ -237,16 +237,20 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
 def _with_audio(
     lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions
 ) -> list[RawLine]:
-    """Return the lines with absolute paths of their audio; those of missing audio may be left out."""
+    """Return the lines with absolute paths of their audio; those of missing audio may be left out.
+
+    `--audio` may be the one recording of all lines. If it is a folder, audio is searched in it.
+    """
     if options.audio is not None and options.audio.is_file():
         return of_recording(lines, path, options.audio)
 
     beside = folder_of(path)
-    search = Search(
-        options.folders(beside),
-        options.audio or (beside if form in NAMED_AUDIO | SEARCHED_TABLES else None),
-        form in SEARCHED_TABLES,
-    )
+    is_table = form in SEARCHED_TABLES
+    searched_folder = options.audio
+    if searched_folder is None and (is_table or form in NAMED_AUDIO):
+        searched_folder = beside
+
+    search = AudioSearch(options.folders(beside), searched_folder, is_table)
     return with_audio_files(lines, path, search, options.allow_bad)
 
 
@@ -315,7 +319,7 @@ def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
     Lines without a key of their own each need audio of their own.
     """
     with_keys = with_distinct_keys(lines)
-    # By key, and by audio for lines whose key comes from their audio
+    # By key, and by audio for lines whose key comes from their audio.
     wav_of: dict[str | Audio, str] = {}
     for original, line in zip(lines, with_keys, strict=True):
         identity = line.audio_of_key or line.key

@@ -285,15 +285,16 @@ def _sizes(
         if not is_copied(line, storing, measurement.sample_rate)
     ]
     by_codec = storing.audio_format in ("flac", "opus") and encoded
-    expected = _pilot(encoded, storing, executor) if by_codec else None
+    encoded_bytes = _encoded_size_model(encoded, storing, executor) if by_codec else None
 
     def audio_bytes(line: RawLine, measurement: MeasuredLine) -> int:
         if is_copied(line, storing, measurement.sample_rate):
             return measurement.file_bytes
         if measurement.sample_rate == FRAME_RATE:  # a part of a matrix, as .npy
             return NPY_HEADER_BYTES + 4 * measurement.channels * measurement.num_samples
-        if expected is not None:
-            return math.ceil(MARGIN * expected(measurement.num_samples * measurement.channels))
+        if encoded_bytes is not None:
+            samples = measurement.num_samples * measurement.channels
+            return math.ceil(MARGIN * encoded_bytes(samples))
 
         rate = storing.resample_rate or measurement.sample_rate
         resampled = math.ceil(measurement.num_samples * rate / measurement.sample_rate)
@@ -310,17 +311,18 @@ def _sizes(
     ]
 
 
-def _pilot(
-    encoded: list[tuple[RawLine, MeasuredLine]], storing: Storing, executor: Executor
+def _encoded_size_model(
+    encoded: Sequence[tuple[RawLine, MeasuredLine]], storing: Storing, executor: Executor
 ) -> np.poly1d:
-    """Return a function of the number of samples that gives the expected bytes of encoded audio.
-
-    It is a straight line through some utterances.
+    """Encode some utterances, and fit a straight line: number of samples -> bytes of encoded
+    audio.
     """
-    pilot = encoded[:: -(-len(encoded) // PILOT_UTTERANCES)]
+    stride = math.ceil(len(encoded) / PILOT_UTTERANCES)
+    pilot = encoded[::stride]
     jobs = [(line, storing) for line, _ in pilot]
     sizes = list(executor.map(_encoded_bytes, jobs, "pilot", len(pilot)))
     samples = [measurement.num_samples * measurement.channels for _, measurement in pilot]
+    # Utterances of one length define no slope, only a mean size.
     degree = 1 if len(set(samples)) > 1 else 0
     return np.poly1d(np.polyfit(samples, sizes, degree))
 

@@ -90,25 +90,29 @@ def refuse_mode(model: DecodingModel, mode: str, weight: str) -> NoReturn:
 
 
 def check_options(family: Family, options: DecodeOptions) -> None:
-    """Raise a ValueError for an option that models of another family have."""
+    """Refuse PROMPT_OPTIONS that models of this family do not have.
+
+    Raises:
+        ValueError: an option is set that only another family has. The message names that family, and
+            all its options that this family lacks.
+    """
     default = DecodeOptions()
-    used: set[str] = set()
-    for name in PROMPT_OPTIONS:
-        value = getattr(options, name)
-        if value and value != getattr(default, name):
-            used.add(name)
+    used = {
+        name
+        for name in PROMPT_OPTIONS
+        if getattr(options, name) not in (None, "", False, getattr(default, name))
+    }
 
-    # An option is explained by the first family that has it, with the others of that family.
-    explained = set(family.options)
-
+    # An option that several other families have counts as one of the first of them.
+    counted = set(family.options)
     for other in families():
-        names = [name for name in other.options if name not in explained]
+        names = [name for name in other.options if name not in counted]
         if used.intersection(names):
             is_option = "is an option" if len(names) == 1 else "are options"
             raise ValueError(
                 f"{_joined(names)} {is_option} of models {other.name}; this model is another"
             )
-        explained.update(names)
+        counted.update(names)
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ from wenet_uio.train.optimizer import (
 from wenet_uio.train.outcome import LaunchedStep, Reading, StepOutcome
 from wenet_uio.train.schedules import build_schedule
 from wenet_uio.train.seeding import seed_everything
-from wenet_uio.train.update import Read, clip_and_apply
+from wenet_uio.train.update import ReadingOf, clip_and_apply
 
 
 class Engine:
@@ -190,10 +190,10 @@ class Engine:
 
         sums = [torch.stack([*totals.values()]), self.world.sum(losses)]
 
-        def read(norm: torch.Tensor) -> Reading:
+        def reading_of(norm: torch.Tensor) -> Reading:
             return Reading(torch.cat([*sums, norm.to(losses).reshape(1)]))
 
-        return self._update(number, read)
+        return self._update(number, reading_of)
 
     def _refused(self, too_large: TooLarge | None) -> bool:
         """Tell whether a rank ran out of memory.
@@ -335,9 +335,9 @@ class Engine:
         """Add to the gradients, and average them over the ranks in the `last` pass of a step."""
         self.scaler.scale(loss).backward()
 
-    def _update(self, number: int, read: Read) -> Reading:
+    def _update(self, number: int, reading_of: ReadingOf) -> Reading:
         try:
-            return self.update(read)
+            return self.update(reading_of)
         except (RuntimeError, MemoryError) as error:
             raise ValueError(
                 f"step {number}: out of memory in the update of the weights "
@@ -346,10 +346,12 @@ class Engine:
                 "(train_engine torch_fsdp), or train a smaller model"
             ) from None
 
-    def update(self, read: Read) -> Reading:
-        """Clip the gradient and apply it if it is finite; return what `read` makes of its norm."""
+    def update(self, reading_of: ReadingOf) -> Reading:
+        """Clip the gradient, and apply it if it is finite; return `reading_of` its norm."""
         weights = [weight for weight in self.model.parameters() if weight.grad is not None]
-        reading = clip_and_apply(self.optimizer, self.scaler, weights, self.config.grad_clip, read)
+        reading = clip_and_apply(
+            self.optimizer, self.scaler, weights, self.config.grad_clip, reading_of
+        )
         self.optimizer.zero_grad(set_to_none=True)
         return reading
 

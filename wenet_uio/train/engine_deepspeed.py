@@ -19,7 +19,7 @@ from wenet_uio.train.engine import Engine
 from wenet_uio.train.layers import contiguous
 from wenet_uio.train.optimizer import on_rank_0
 from wenet_uio.train.outcome import Reading
-from wenet_uio.train.update import Read
+from wenet_uio.train.update import ReadingOf
 
 log = logging.getLogger(__name__)
 
@@ -91,15 +91,15 @@ class DeepspeedEngine(Engine):
         contiguous(self.model)
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
-        """As Engine.backward."""
+        """Add to the gradients; DeepSpeed averages them over the ranks in the `last` pass."""
         self.synced.set_gradient_accumulation_boundary(last)
         self.synced.backward(loss)
 
-    def update(self, read: Read) -> Reading:
-        """As Engine.update."""
+    def update(self, reading_of: ReadingOf) -> Reading:
+        """Let DeepSpeed clip and apply the gradient; return `reading_of` its norm."""
         self.synced.step()  # skips a gradient that is not finite
         norm = float("inf") if self.zero.overflow else float(self.synced.get_global_grad_norm())
-        return read(torch.tensor(norm, dtype=torch.float64, device=self.world.device))
+        return reading_of(torch.tensor(norm, dtype=torch.float64, device=self.world.device))
 
     def disconnect(self) -> None:
         """As Engine.disconnect."""

@@ -12,7 +12,7 @@ from torch.amp.grad_scaler import GradScaler
 from wenet_uio.train.optimizer import whole
 from wenet_uio.train.outcome import Reading
 
-Read = Callable[[torch.Tensor], Reading]
+ReadingOf = Callable[[torch.Tensor], Reading]
 """Norm () of the gradient on the device -> the results of the step, of which the last one is this
 norm."""
 
@@ -22,7 +22,7 @@ def clip_and_apply(
     scaler: GradScaler,
     weights: Sequence[nn.Parameter],
     largest_norm: float,
-    read: Read,
+    reading_of: ReadingOf,
 ) -> Reading:
     """Clip the gradients of `weights` to `largest_norm`; change the weights if the norm is finite.
 
@@ -46,9 +46,9 @@ def clip_and_apply(
         vars(optimizer)["found_inf"] = (~torch.isfinite(norm)).to(torch.float32)
         optimizer.step()
         del vars(optimizer)["found_inf"]
-        return read(norm)
+        return reading_of(norm)
 
-    reading = read(norm)
+    reading = reading_of(norm)
     if math.isfinite(reading.values[-1]):
         nn.utils.clip_grads_with_norm_(weights, largest_norm, shared_norm)
         optimizer.step()

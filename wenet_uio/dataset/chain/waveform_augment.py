@@ -42,8 +42,8 @@ def waveform_augmentations(
         corpus: the training data.
 
     Raises:
-        ConfigError: the training data cannot be mixed with itself. ListError: a list of noise
-            cannot be used.
+        ConfigError: the training data cannot be mixed with itself.
+        ListError: a list of noise cannot be used.
     """
     chain: dict[Place, tuple[Operator, ...]] = dict.fromkeys(PLACES, ())
     if not training:
@@ -53,7 +53,7 @@ def waveform_augmentations(
 
     if conf.overlap_conf:
         chain["overlap"] = (
-            Overlap(conf.overlap_conf, _other_utterances("overlap_conf", conf, corpus)),
+            Overlap(conf.overlap_conf, _training_recordings("overlap_conf", conf, corpus)),
         )
 
     if conf.noise_conf:
@@ -96,7 +96,7 @@ def _noise_sources(
     for kind in noise.made:
         if kind == "babble":
             sources.append(
-                Babble(_other_utterances("noise_conf.made: babble", conf, corpus), noise.talkers)
+                Babble(_training_recordings("noise_conf.made: babble", conf, corpus), noise.talkers)
             )
         else:
             sources.append(ColouredNoise(EXPONENTS[kind]))
@@ -107,8 +107,9 @@ def _noise_sources(
 def recordings_of_list(
     section: str, data_list: str, data_type: DataType, conf: DatasetConf, channel: Channel = "mix"
 ) -> Recordings:
-    """Return the recordings of a list that a section of `dataset_conf` names. Recordings that
-    cannot be used are named.
+    """Return the recordings of a list that a section of `dataset_conf` names.
+
+    A warning names recordings that cannot be used.
 
     Raises:
         ListError: the list cannot be used.
@@ -126,7 +127,15 @@ def recordings_of_list(
     return Recordings(corpus, conf.resample_conf.resample_rate, channel, by_key=True)
 
 
-def _other_utterances(key: str, conf: DatasetConf, corpus: Corpus | None) -> Recordings:
+def _training_recordings(key: str, conf: DatasetConf, corpus: Corpus | None) -> Recordings:
+    """Return the training data as recordings that are mixed into its utterances.
+
+    Args:
+        key: the key of `dataset_conf` that asks for them, for messages.
+
+    Raises:
+        ConfigError: there is no training data, or its audio cannot be read in random order.
+    """
     if corpus is None:
         raise ConfigError(f"dataset_conf.{key}: the chain was built without the training data")
 
@@ -139,10 +148,11 @@ def _other_utterances(key: str, conf: DatasetConf, corpus: Corpus | None) -> Rec
     if corpus.is_remote:
         raise ConfigError(
             f"dataset_conf.{key}: it reads utterances of {corpus.data_list} in random order, which "
-            "is slow because "
-            "their audio is remote; give a data_list, or copy the audio to a local disk"
+            "is slow because their audio is remote; give a data_list, or copy the audio to a local "
+            "disk"
         )
 
+    # An order by key would take memory for every utterance of the training data.
     return Recordings(
         corpus, conf.resample_conf.resample_rate, conf.singal_channel_conf.channel, by_key=False
     )

@@ -207,30 +207,35 @@ def keys_of(name: str) -> set[str]:
 
 
 def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
-    """Tell whether the header before `start` in the bytes of a tar is of a member of this key that
-    ends at `end`.
-    """
-    prefix, size, header = f"{key}.".encode(), end - start, start - BLOCK
+    """Tell whether a tar still has a member of this key where its index says.
 
-    # Most headers need no parsing, which saves time for every member that is read: no extended
-    # header before them (type at byte 156), and no prefix of the name (byte 345).
+    Args:
+        key: of the sample, with folders.
+        data: the bytes of the tar.
+        start: first byte of the data of the member, behind its header.
+        end: one past the last byte of the data.
+    """
+    size, header = end - start, start - BLOCK
+
+    # A comparison of bytes confirms most members, and parsing is slower. It needs a name that the
+    # header has whole: no extended header before it (type at byte 156), no prefix (byte 345), and
+    # fewer than the 100 bytes of the field. The size is at bytes 124 to 134, in octal.
     if (
         header >= 2 * BLOCK
         and data[header - 2 * BLOCK + 156] not in EXTENDED
         and not data[header + 345]
     ):
         name = bytes(data[header : header + 100]).partition(b"\0")[0]
+        prefix = f"{key}.".encode()
+        field = name[len(prefix) :]
         is_of_key = (
-            name.startswith(prefix)
-            and len(name) < 100
-            and b"." not in name[len(prefix) :]
-            and b"/" not in name[len(prefix) :]
+            name.startswith(prefix) and len(name) < 100 and b"." not in field and b"/" not in field
         )
         if is_of_key and data[header + 124 : header + 135] == b"%011o" % size:
             return True
 
-    name, stated = member_before(data[max(0, start - LOOK_BACK) : start])
-    return stated == size and key in keys_of(plain_name(name))
+    name, stated_size = member_before(data[max(0, start - LOOK_BACK) : start])
+    return stated_size == size and key in keys_of(plain_name(name))
 
 
 def _wholeness(groups: list[tuple[str, Fields, str]]) -> tuple[int, int]:

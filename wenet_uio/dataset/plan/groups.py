@@ -53,10 +53,10 @@ class GroupPlanner:
             first_row: number of the first row that the group fills.
             count: number of batches; None makes as few as the bound allows.
         """
-        samples, keys = self._gather(members)
+        samples, key_hashes = self._samples_of(members)
         batches = [
             batch
-            for block, share in self._deal(samples, keys, count)
+            for block, share in self._deal(samples, key_hashes, count)
             for batch in self._cut(block, share)
         ]
         batches.sort(key=_mean_frames)
@@ -106,7 +106,7 @@ class GroupPlanner:
             turns = _turns_by_batch(sources)
 
         order, sources = order[turns], sources[turns]
-        # Each source takes turns of its own, so its batches need a new order of length
+        # Each source takes turns of its own, so its batches need a new order of length.
         if self._by_step:
             for source in np.unique(sources):
                 of_source = np.flatnonzero(sources == source)
@@ -114,17 +114,24 @@ class GroupPlanner:
 
         return order
 
-    def _gather(self, members: Members) -> tuple[Piece, np.ndarray]:
-        """Return all samples of a group that the filters keep, and the hash of each key, which all
-        random draws use.
+    def _samples_of(self, members: Members) -> tuple[Piece, np.ndarray]:
+        """Return the samples of a group that the filters keep, at the speeds that are drawn for
+        them, and the hash (samples,) of each key.
+
+        All draws of the plan depend on this hash, and not on the place of a sample: raw lists and
+        shards give the same batches.
         """
         measure = self.measure
-        shards, rows, stored, keys = self._kept(members)
+        shards, rows, stored, key_hashes = self._kept(members)
+
         choices = np.asarray(measure.speeds)
-        speeds = choices[draw(key_of(self.key, SPEED), keys) % np.uint64(len(choices))]
+        choice_of_sample = draw(key_of(self.key, SPEED), key_hashes) % np.uint64(len(choices))
+        speeds = choices[choice_of_sample]
 
         lengths = measure.lengths(stored, speeds, self._entries(shards, len(shards)))
+        # Samples of two buckets never share a batch.
         buckets = self._sources.separate(shards, measure.policy.buckets(lengths))
+
         samples = Piece(
             shards,
             rows,
@@ -132,27 +139,28 @@ class GroupPlanner:
             lengths.frames.astype(np.int32),
             measure.policy.units(lengths),
             buckets.astype(np.int32),
-            seeds=draw(key_of(self.key, AUGMENTATION), keys),
+            seeds=draw(key_of(self.key, AUGMENTATION), key_hashes),
         )
-        return samples, keys
+        return samples, key_hashes
 
     def _kept(self, members: Members) -> tuple[np.ndarray, np.ndarray, Stored, np.ndarray]:
-        """Return shard, row, columns of the index and hash of the key of all samples of a group
+        """Return shard, row, columns of the index and hash of the key of each sample of a group
         that the filters keep.
         """
-        columns: list[tuple[np.ndarray, ...]] = []
+        columns_of_shards: list[tuple[np.ndarray, ...]] = []
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)
             kept = np.flatnonzero(self.measure.keep(rows, self._entries(shard, len(rows)))[0])
-            stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
             place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
-            columns.append((*place, *(column[kept] for column in stored)))
+            stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
+            columns_of_shards.append((*place, *(column[kept] for column in stored)))
 
+        # A group without members has columns without rows.
         no_samples = (np.empty(0, np.int32),) * 6
-        shards, rows, *stored, keys = map(
-            np.concatenate, zip(*columns or [no_samples], strict=True)
+        shards, rows, *stored, key_hashes = map(
+            np.concatenate, zip(*columns_of_shards or [no_samples], strict=True)
         )
-        return shards, rows, Stored(*stored), keys.astype(np.uint64)
+        return shards, rows, Stored(*stored), key_hashes.astype(np.uint64)
 
     def _entries(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
         """Return the entry of each of `count` samples of some shards, if the policy differs between
@@ -163,10 +171,12 @@ class GroupPlanner:
         return np.broadcast_to(self._sources.entries(shards), (count,))
 
     def _deal(
-        self, samples: Piece, keys: np.ndarray, count: int | None
+        self, samples: Piece, key_hashes: np.ndarray, count: int | None
     ) -> list[tuple[Piece, int | None]]:
-        """Deal the samples into random blocks. Each block is sorted by length and gets its share of
-        `count` batches.
+        """Deal the samples into random blocks, like cards.
+
+        Returns:
+            For each block its samples, sorted by length, and its share of `count` batches.
         """
         expected = count
         if expected is None:
@@ -176,16 +186,17 @@ class GroupPlanner:
         # Semi-sorted batching sorts all samples of the group together.
         is_semi_sorted = self.measure.noise is not None
         num_blocks = 1 if is_semi_sorted else max(1, round(expected / BLOCK_BATCHES))
-        places = self._places(samples, uniform(key_of(self.key, PLACE), keys), expected)
-        dealt = np.argsort(draw(key_of(self.key, BLOCK), keys), kind="stable")
+        places = self._places(samples, uniform(key_of(self.key, PLACE), key_hashes), expected)
+        dealt = np.argsort(draw(key_of(self.key, BLOCK), key_hashes), kind="stable")
 
         blocks = []
         for number in range(num_blocks):
             block = dealt[number::num_blocks]
+            by_length = block[np.argsort(places[block], kind="stable")]
             share = None
             if count is not None:  # the shares of all blocks add up to it
                 share = count * (number + 1) // num_blocks - count * number // num_blocks
-            blocks.append((samples[block[np.argsort(places[block], kind="stable")]], share))
+            blocks.append((samples[by_length], share))
 
         return blocks
 
@@ -249,7 +260,8 @@ class GroupPlanner:
 
     def _in_equal_numbers(self, parts: list[Piece]) -> list[list[Pieces]]:
         """Return the batches of every part: equally many, none of them empty."""
-        # As many as the part that needs most, unless another part has fewer samples than that.
+        # As many as the part that needs most batches, unless another part has fewer samples: each
+        # batch needs one.
         count = min(max(len(self._cut_any(part, None)) for part in parts), min(map(len, parts)))
         return [self._cut_any(part, count) for part in parts]
 

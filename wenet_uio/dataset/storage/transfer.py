@@ -24,16 +24,16 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between attempts."""
-FAILURES_TO_TELL = 4
-"""Failed attempts, about a second, after which a person is told what is waited for."""
+FAILURES_BEFORE_WARNING = 4
+"""Failed attempts, about a second, after which the log says what is waited for."""
 PROGRESS = 1 << 20
 """Bytes that must arrive within one deadline."""
 FINAL = (RefusedError, FileNotFoundError, PermissionError, DriverError)
 """Errors that another attempt would not change."""
 
 
-_told: set[str] = set()
-"""Servers whose silence was told in this process, and that have not answered since."""
+_warned_of: set[str] = set()
+"""Servers whose silence was logged in this process, and that have not answered since."""
 
 
 def version_of(uri: str, seconds: float | None = None) -> Version:
@@ -44,7 +44,7 @@ def version_of(uri: str, seconds: float | None = None) -> Version:
 
     Raises:
         FileNotFoundError, PermissionError, StorageError: no such object, no access, or no answer
-        until the deadline.
+            until the deadline.
         DriverError: the driver of the scheme is missing; the message names the command that
             installs it.
     """
@@ -53,12 +53,12 @@ def version_of(uri: str, seconds: float | None = None) -> Version:
         try:
             version = transport(uri).version(uri)
         except FINAL:
-            patience.answered()
+            patience.note_answer()
             raise
         except Exception as error:  # drivers raise errors of any type when a connection breaks
-            patience.wait(error)
+            patience.pause(error)
         else:
-            patience.answered()
+            patience.note_answer()
             return version
 
 
@@ -72,8 +72,7 @@ def transfer(
 
     Raises:
         FileNotFoundError, PermissionError, StorageError: no such object, no access, another
-        version, or no progress
-            until the deadline.
+            version, or no progress until the deadline.
     """
     with closing(_chunks(uri, start, end, version)) as chunks:
         for chunk in chunks:
@@ -89,20 +88,22 @@ def _chunks(
         try:
             with closing(transport(uri).chunks(uri, position, end, version)) as connection:
                 for chunk in connection:
-                    patience.progress(len(chunk))
+                    patience.count_bytes(len(chunk))
                     position += len(chunk)
                     yield chunk
+
+            # Without `end`, a connection that ends without an error has given the whole object.
             if end is None:
                 break
             if position < end:
                 raise ConnectionError(f"ended after {position} of {end} bytes")
         except FINAL:
-            patience.answered()
+            patience.note_answer()
             raise
-        except Exception as error:  # as above
-            patience.wait(error)
+        except Exception as error:  # drivers raise errors of any type when a connection breaks
+            patience.pause(error)
 
-    patience.answered()
+    patience.note_answer()
 
 
 def _server_of(uri: str) -> str:
@@ -116,12 +117,12 @@ class _Patience:
 
     def __init__(self, uri: str, seconds: float | None = None) -> None:
         self._uri, self._backoff, self._bytes = uri, Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0
-        self._failures, self._has_told = 0, False
+        self._failures, self._has_warned = 0, False
         self._seconds = deadline() if seconds is None else min(seconds, deadline())
         self._until = time.monotonic() + self._seconds
 
-    def progress(self, count: int) -> None:
-        """Count bytes that arrived.
+    def count_bytes(self, count: int) -> None:
+        """Count bytes that arrived; every PROGRESS bytes the deadline starts again.
 
         Raises:
             ConnectionError: too few bytes arrived until the deadline.
@@ -130,54 +131,56 @@ class _Patience:
         if self._bytes >= PROGRESS:
             self._bytes, self._until = 0, time.monotonic() + self._seconds
             self._backoff.reset()
-            self.answered()
+            self.note_answer()
         elif time.monotonic() > self._until:
             raise ConnectionError(f"only {self._bytes} bytes arrived")
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """Note that the server answers, so that its next silence is told too."""
-        self._failures, self._has_told = 0, False
-        _told.discard(_server_of(self._uri))
+        self._failures, self._has_warned = 0, False
+        _warned_of.discard(_server_of(self._uri))
 
-    def wait(self, error: Exception) -> None:
-        """Sleep before the next attempt.
+    def pause(self, error: Exception) -> None:
+        """Sleep before the next attempt, at least as long as a busy store asks for.
 
         Raises:
             StorageError: the next attempt would be after the deadline.
         """
-        asked = error.seconds if isinstance(error, BusyError) else 0.0
-        pause = max(self._backoff.next_pause(), asked)
+        asked_seconds = error.seconds if isinstance(error, BusyError) else 0.0
+        pause = max(self._backoff.next_pause(), asked_seconds)
         reason = " ".join(shown(error).split()) or type(error).__name__
-        left = self._until - time.monotonic()
-        if asked > max(left, 0.0):
+        seconds_left = self._until - time.monotonic()
+        if asked_seconds > max(seconds_left, 0.0):
             raise StorageError(
-                f"{shown(self._uri)}: {self._too_long(asked, left)}: {reason}"
+                f"{shown(self._uri)}: {self._too_long(asked_seconds, seconds_left)}: {reason}"
             ) from None
-        if pause > left:
+
+        if pause > seconds_left:
             raise StorageError(
                 f"{shown(self._uri)}: no data received for {self._seconds:g} s "
                 f"(WENET_UIO_DEADLINE): {reason}"
             ) from None
 
         self._failures += 1
-        if self._failures >= FAILURES_TO_TELL and not self._has_told:
-            self._tell(reason)
+        if self._failures >= FAILURES_BEFORE_WARNING and not self._has_warned:
+            self._warn(reason)
         time.sleep(pause)
 
-    def _too_long(self, asked: float, left: float) -> str:
-        """Describe a wait that a store asks for."""
-        whole = f"WENET_UIO_DEADLINE ({self._seconds:g} s)"
-        limit = whole if asked > self._seconds else f"the {max(left, 0):.0f} s left of {whole}"
-        return f"the store asks to wait {asked:.0f} s, longer than {limit}"
+    def _too_long(self, asked_seconds: float, seconds_left: float) -> str:
+        """Describe a wait that a store asks for, and that ends after the deadline."""
+        limit = f"WENET_UIO_DEADLINE ({self._seconds:g} s)"
+        if asked_seconds <= self._seconds:
+            limit = f"the {max(seconds_left, 0):.0f} s left of {limit}"
+        return f"the store asks to wait {asked_seconds:.0f} s, longer than {limit}"
 
-    def _tell(self, reason: str) -> None:
-        """Tell once for each silence of a server what is waited for."""
-        self._has_told = True
+    def _warn(self, reason: str) -> None:
+        """Log what is waited for, once for each silence of a server."""
+        self._has_warned = True
         server = _server_of(self._uri)
-        if server in _told:
+        if server in _warned_of:
             return
 
-        _told.add(server)
+        _warned_of.add(server)
         log.warning(
             "%s does not give what is asked for (%s); trying again for up to %g s "
             "(WENET_UIO_DEADLINE)",

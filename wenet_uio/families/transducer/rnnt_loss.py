@@ -108,9 +108,10 @@ class _LogProbs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        # d log_softmax(scores)[unit] / d scores[v] is (1 if v is the unit, else 0) - softmax[v].
         log_probs, units = ctx.saved_tensors
-        share = log_probs.exp().mul_(-grad.sum(dim=-1, keepdim=True))
-        return share.scatter_add_(-1, units, grad).to(ctx.dtype), None
+        grad_scores = log_probs.exp().mul_(-grad.sum(dim=-1, keepdim=True))
+        return grad_scores.scatter_add_(-1, units, grad).to(ctx.dtype), None
 
 
 class _Paths(torch.autograd.Function):
@@ -119,8 +120,8 @@ class _Paths(torch.autograd.Function):
     With C[t, u] the sum of the blanks before frame t after u labels, the paths that end in (t, u)
     have
 
-        alpha[t, u] = C[t, u] + log sum over s <= t of exp(alpha[s, u - 1] + label[s, u - 1] - C[s,
-        u])
+        alpha[t, u] = C[t, u]
+            + log sum over s <= t of exp(alpha[s, u - 1] + label[s, u - 1] - C[s, u])
 
     and so a scan over the frames gives all of a label's values. The paths that start in (t, u) have
     beta[t, u] in the same way. The sums are long differences: they are computed in fp64.
@@ -142,10 +143,11 @@ class _Paths(torch.autograd.Function):
             alpha = _from_the_start(blank_sums, label)
             by_blank = alpha[..., :-1] + blank[..., :-1] + beta[..., 1:] - total
             by_label = alpha[:-1] + label[:-1] + beta[1:] - total
-            used = torch.stack(
-                (by_blank, pad(by_label, (0, -1, 0, 0, 0, 1), value=-torch.inf)), dim=-1
-            ).exp()
-            ctx.save_for_backward(-used.permute(1, 2, 0, 3).to(log_probs.dtype))
+            # The loss changes with each log-probability by minus the share of the paths that use
+            # its arc.
+            by_label = pad(by_label, (0, -1, 0, 0, 0, 1), value=-torch.inf)
+            share_of_paths = torch.stack((by_blank, by_label), dim=-1).exp()
+            ctx.save_for_backward(-share_of_paths.permute(1, 2, 0, 3).to(log_probs.dtype))
 
         return -total.squeeze(1).to(log_probs.dtype)
 

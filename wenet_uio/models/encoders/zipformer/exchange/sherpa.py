@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import cycle, islice
 
 import torch
 from torch import nn
@@ -34,8 +35,10 @@ NAMES = (
     "cached_conv2",
 )
 """Names of the caches of a layer, in the order of ZipformerLayer.forward."""
-TIME_FIRST = (0, 2, 3)
-"""Caches that sherpa-onnx has as (C, N, …); the gated frames are (1, N, C, …)."""
+TIME_FIRST = ("cached_key", "cached_val1", "cached_val2")
+"""Caches that sherpa-onnx has as (C, N, …) for C frames and N streams."""
+GATED = "cached_nonlin_attn"
+"""The cache of gated frames; sherpa-onnx has it as (1, N, C, …)."""
 
 
 def check_zipformer_chunks(model: ASRModel, chunks: Chunks) -> None:
@@ -119,30 +122,33 @@ class ZipformerChunk(nn.Module):
         blocked = torch.cat((empty, empty.new_zeros(1, 1).expand(x.size(0), size)), dim=1)[
             :, None, None
         ]
-        ours = [_swapped(place % len(NAMES), cache) for place, cache in enumerate(caches)]
-        stacks, at = [], 0
-        for count in encoder.layout.counts:
-            stacks.append(ours[at : at + count * len(NAMES)])
-            at += count * len(NAMES)
+        ours = iter([_swapped(name, cache) for name, cache in _with_names(caches)])
+        stacks = [list(islice(ours, count * len(NAMES))) for count in encoder.layout.counts]
 
-        out, presents = encoder.run_stacks(frames, None, blocked, size, stacks)
-        after = [
+        out, caches_after = encoder.run_stacks(frames, None, blocked, size, stacks)
+        theirs = [
             _swapped(
-                place % len(NAMES),
-                present if place % len(NAMES) > 3 else present[:, size // factor :],
+                name,
+                # Attention sees as many frames as before: the oldest ones leave.
+                cache if name.startswith("cached_conv") else cache[:, size // factor :],
             )
-            for factor, stack in zip(encoder.factors, presents, strict=True)
-            for place, present in enumerate(stack)
+            for factor, stack in zip(encoder.factors, caches_after, strict=True)
+            for name, cache in _with_names(stack)
         ]
         edge = convolved[:, :, size : size + before.size(2)]
-        return self.ctc.log_softmax(out), *after, edge, seen + size
+        return self.ctc.log_softmax(out), *theirs, edge, seen + size
 
 
-def _swapped(kind: int, cache: torch.Tensor) -> torch.Tensor:
-    """Return a cache of kind NAMES[kind] in the layout of sherpa-onnx, from ours (N, …), or back."""
-    if kind in TIME_FIRST:
+def _with_names(caches: Iterable[torch.Tensor]) -> Iterable[tuple[str, torch.Tensor]]:
+    """Return the caches of some layers, each with its name of NAMES."""
+    return zip(cycle(NAMES), caches, strict=False)
+
+
+def _swapped(name: str, cache: torch.Tensor) -> torch.Tensor:
+    """Return a cache in the layout of sherpa-onnx, from ours (N, …), or back."""
+    if name in TIME_FIRST:
         return cache.transpose(0, 1)
-    if kind == 1:
+    if name == GATED:
         return cache.squeeze(0) if cache.dim() == 4 else cache.unsqueeze(0)
     return cache
 
@@ -218,16 +224,24 @@ def batch_dim(name: str) -> int:
 
 
 def start_states(encoder: ZipformerEncoder, left: int) -> dict[str, torch.Tensor]:
-    """Return states at the start of an utterance by name, as sherpa-onnx creates them; `left`:
-    frames of left context.
+    """Return {name: zeros} for each state at the start of an utterance, as sherpa-onnx creates
+    them.
+
+    Args:
+        left: frames of the input layer that attention sees before the chunk.
     """
-    layout, states, layer = encoder.layout, {}, 0
-    for place, factor in enumerate(layout.factors):
-        for _ in range(layout.counts[place]):
-            shapes = [(1, left // factor, width) for width in layout.widths[place]]
-            shapes += [(1, layout.dims[place], layout.pasts[place])] * 2
-            for kind, shape in enumerate(shapes):
-                states[f"{NAMES[kind]}_{layer}"] = _swapped(kind, torch.zeros(shape)).contiguous()
+    layout = encoder.layout
+    states: dict[str, torch.Tensor] = {}
+    layer = 0  # counted over all stacks
+    for stack, factor in enumerate(layout.factors):
+        # A stack with a lower rate sees the same time in fewer frames.
+        attention = [(1, left // factor, width) for width in layout.widths[stack]]
+        convolution = (1, layout.dims[stack], layout.pasts[stack])
+        shapes = dict(zip(NAMES, [*attention, convolution, convolution], strict=True))
+
+        for _ in range(layout.counts[stack]):
+            for name, shape in shapes.items():
+                states[f"{name}_{layer}"] = _swapped(name, torch.zeros(shape)).contiguous()
 
             layer += 1
 
@@ -297,7 +311,8 @@ def _streamed(
 ) -> torch.Tensor:
     """Return log-probabilities (1, T', V) of the whole chunks of an utterance."""
     window, shift = int(graph.metadata["T"]), int(graph.metadata["decode_chunk_len"])
-    states, outputs = start_states(encoder, chunks.cache), [torch.zeros(1, 0, 1)] * 0
+    states = start_states(encoder, chunks.cache)
+    outputs: list[torch.Tensor] = []
     for start in range(0, feats.size(1) - window + 1, shift):
         answer = graph(x=feats[:, start : start + window], **states)
         outputs.append(answer[0])
