@@ -12,8 +12,8 @@ SHARED_MEMORY = "/dev/shm"
 """File system through which processes share memory and semaphores."""
 NO_SHARED_MEMORY = (
     f"{SHARED_MEMORY} is full, through which worker processes hand over their results: make it "
-    "larger (docker run "
-    "--shm-size 8g, or --ipc host), or use fewer workers, a lower --prefetch or smaller batches"
+    "larger (docker run --shm-size 8g, or --ipc host), or use fewer workers, a lower --prefetch or "
+    "smaller batches"
 )
 
 

@@ -43,8 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         "--running",
         action="store_true",
         help="take the running average (model_avg) of the newest epochs; a --num larger than their "
-        "number takes it "
-        "from the first step",
+        "number takes it from the first step",
     )
     parser.add_argument(
         "--min_epoch",

@@ -339,8 +339,8 @@ def refuse_conversations(corpus: Corpus) -> None:
     if corpus.has_conversations:
         raise ValueError(
             f"{corpus.data_list}: the models here do not learn conversations; remove the sources "
-            "of type "
-            "multimodal_conversation, or read them with build_loader for a model of your own"
+            "of type multimodal_conversation, or read them with build_loader for a model of your "
+            "own"
         )
 
 

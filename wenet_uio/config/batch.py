@@ -74,8 +74,7 @@ class BatchConf(Section):
         if len(sizes) != len(boundaries) + 1:
             raise ValueError(
                 f"bucket_batch_sizes needs {len(boundaries) + 1} numbers for {len(boundaries)} "
-                "bucket_boundaries, "
-                f"found {len(sizes)}"
+                f"bucket_boundaries, found {len(sizes)}"
             )
 
         _require_rising("bucket_boundaries", boundaries)

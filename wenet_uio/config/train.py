@@ -38,8 +38,7 @@ class OptimizerConf(Section):
         if len(self.rates) != len(self.modules) + 1:
             raise ValueError(
                 f"{len(self.rates)} learning rates for {len(self.modules)} modules: give one rate "
-                "for each module, "
-                "then one for all other weights"
+                "for each module, then one for all other weights"
             )
         return self
 
@@ -69,8 +68,7 @@ class AdamWConf(AdamConf):
         if isinstance(decays, tuple) and len(decays) != len(self.modules) + 1:
             raise ValueError(
                 f"{len(decays)} weight decays for {len(self.modules)} modules: give one decay for "
-                "each module, "
-                "then one for all other weights"
+                "each module, then one for all other weights"
             )
 
         return self
@@ -282,8 +280,7 @@ class TrainKeys(RegularisationKeys):
         if self.optim == "scaled_adam" and self.train_engine != "torch_ddp":
             raise ValueError(
                 "optim scaled_adam needs the whole of each weight, and the ranks of train_engine "
-                f"{self.train_engine} "
-                "share them: use torch_ddp"
+                f"{self.train_engine} share them: use torch_ddp"
             )
         return self
 

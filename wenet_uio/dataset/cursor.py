@@ -230,8 +230,7 @@ class Cursor:
         if self.micro_batches and not self._alone:
             raise ValueError(
                 "the state of several ranks can only be taken at the end of a step: after a batch "
-                "whose closes_step is "
-                "true"
+                "whose closes_step is true"
             )
         return {
             "epoch": self.epoch,
@@ -276,10 +275,8 @@ class Cursor:
         if changed and inside and not allow_changes:
             raise ValueError(
                 f"{' and '.join(changed)} changed since the checkpoint, which is inside epoch "
-                f"{state['epoch']}: "
-                "restore the former one; or restart that pass over the data with "
-                "--allow_data_changes; or start a new "
-                "run from the weights with --checkpoint"
+                f"{state['epoch']}: restore the former one; or restart that pass over the data "
+                "with --allow_data_changes; or start a new run from the weights with --checkpoint"
             )
 
         if state["micro_batches"] and not self._alone and not changed:
@@ -302,16 +299,15 @@ class Cursor:
         if self.position and self.position >= self.plan.num_batches:
             raise ValueError(
                 f"{self.corpus.data_list}: the data state is damaged: its position {self.position} "
-                "is past the end of "
-                f"pass {self.data_pass}, which has {self.plan.num_batches} batches"
+                f"is past the end of pass {self.data_pass}, which has {self.plan.num_batches} "
+                "batches"
             )
 
     def _changes_since(self, state: dict[str, Any]) -> list[str]:
         if missing := ", ".join(sorted(STATE_KEYS - state.keys())):
             raise ValueError(
                 f"the data state was saved by another version of wenet_uio (it lacks {missing}): "
-                "start a new run from "
-                "the weights with --checkpoint"
+                "start a new run from the weights with --checkpoint"
             )
 
         now = {**self._identity(), "planner": _division_of(state).planner}

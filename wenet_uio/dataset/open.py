@@ -102,8 +102,8 @@ def _check_counting(tokenizer: AnyTokenizer | None) -> None:
     if tokenizer is not None and tokenizer.samples:
         raise ListError(
             "tokenizer_conf.sample_alpha changes the number of tokens in each epoch, but "
-            "batch_tokens, max_tps and "
-            "min_tps of dataset_conf need it before planning: remove these keys, or sample_alpha"
+            "batch_tokens, max_tps and min_tps of dataset_conf need it before planning: remove "
+            "these keys, or sample_alpha"
         )
 
 
@@ -295,8 +295,8 @@ def _mean_costs(
         if not costs[number]:
             raise ListError(
                 f"{leaf.corpus.data_list}: dataset_conf.filter_conf leaves no utterance for its "
-                "share of the batches "
-                f"(per_batch: {per_batch}); widen the filters or remove the source"
+                f"share of the batches (per_batch: {per_batch}); widen the filters or remove the "
+                "source"
             )
 
     return costs

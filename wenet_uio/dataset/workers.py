@@ -171,8 +171,7 @@ def _require_alive(loader: DataLoader) -> None:
     if -signal.SIGKILL in ends:
         raise ChildProcessError(
             "a data worker was killed (SIGKILL), most likely because memory ran out: use fewer "
-            "--num_workers, a lower "
-            "--prefetch or smaller batches"
+            "--num_workers, a lower --prefetch or smaller batches"
         )
 
 

@@ -202,8 +202,7 @@ def compare(
         if log_probs.shape != reference.log_probs.shape:
             raise ValueError(
                 f"{reference.key}: the exported model returns log-probabilities of shape "
-                f"{tuple(log_probs.shape)}, the "
-                f"checkpoint {tuple(reference.log_probs.shape)}"
+                f"{tuple(log_probs.shape)}, the checkpoint {tuple(reference.log_probs.shape)}"
             )
 
         found_differences = [_largest_of(reference.log_probs - log_probs)]
@@ -281,8 +280,7 @@ def judge(
     """
     line = (
         f"{agreement.utterances - agreement.differing} of {agreement.utterances} utterances as the "
-        "checkpoint decodes "
-        f"them; largest difference of a log-probability {agreement.largest:.2g}"
+        f"checkpoint decodes them; largest difference of a log-probability {agreement.largest:.2g}"
     )
     if agreement.differences:
         first = agreement.differences[0]

@@ -65,8 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=INT8.token_errors,
         help="int8 models: largest accepted share of tokens that differ, in %% (%(default)s); any "
-        "share is accepted if "
-        f"no log-probability differs by more than {INT8.tie:g}",
+        f"share is accepted if no log-probability differs by more than {INT8.tie:g}",
     )
 
 

@@ -91,15 +91,13 @@ def check_onnx_chunks(model: ASRModel, chunks: Chunks) -> None:
     if traits.chunk_unit > 1:
         raise ValueError(
             "ONNX runtimes count frames and caches by the rate of the last layer, but this encoder "
-            "lowers the frame "
-            "rate or joins frames to groups: stream with TorchScript"
+            "lowers the frame rate or joins frames to groups: stream with TorchScript"
         )
 
     if traits.width != traits.output_size:
         raise ValueError(
             f"runtimes create caches of the width of the encoder's output, {traits.output_size}, "
-            "but the layers of "
-            f"this model have the width {traits.width}: train with equal widths"
+            f"but the layers of this model have the width {traits.width}: train with equal widths"
         )
 
     if traits.heads * traits.head_dim != traits.width:

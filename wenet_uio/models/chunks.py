@@ -152,15 +152,14 @@ def _check_unit(traits: EncoderTraits, chunk_size: int) -> None:
     if chunk_size % divisor:
         raise ValueError(
             f"decoding_chunk_size {chunk_size} is not a multiple of {divisor}, by which the layers "
-            "of this encoder "
-            f"divide the frame rate: use a multiple of {unit}"
+            f"of this encoder divide the frame rate: use a multiple of {unit}"
         )
 
     if chunk_size % unit:
         warn_once(
             f"decoding_chunk_size {chunk_size} is not a multiple of {unit}: the attention of this "
-            "encoder joins "
-            "frames across chunks, so streaming gives other values than one pass with a chunk mask"
+            "encoder joins frames across chunks, so streaming gives other values than one pass "
+            "with a chunk mask"
         )
 
 

@@ -61,15 +61,13 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
     if count <= 0 or sums.shape != squares.shape:
         raise ValueError(
             f"cmvn_file {path}: expected frames, and as many sums as sums of squares; found "
-            f"{count:g} frames, "
-            f"{len(sums)} sums, {len(squares)} sums of squares"
+            f"{count:g} frames, {len(sums)} sums, {len(squares)} sums of squares"
         )
 
     if len(sums) != dim:
         raise ValueError(
             f"cmvn_file {path}: statistics of {len(sums)} bins, but the features have {dim}; "
-            "compute the statistics "
-            "with this config"
+            "compute the statistics with this config"
         )
 
     mean = sums / count

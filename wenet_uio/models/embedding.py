@@ -159,8 +159,7 @@ class LearnedPositionalEncoding(nn.Module):
         if end > self.pe.size(1):
             raise ValueError(
                 f"{end} tokens with the prompt, but the decoder has {self.pe.size(1)} positions: "
-                "lower "
-                "dataset_conf.filter_conf.token_max_length to 440"
+                "lower dataset_conf.filter_conf.token_max_length to 440"
             )
 
         positions = self.pe[:, offset:end].to(x.dtype)

@@ -217,8 +217,7 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
     if "bucket_batch_size" in section:
         raise ConfigError(
             f"{where}.bucket_batch_size: needs as many bucket_duration_bins; or write "
-            "batch_tokens: 4000 (tokens of a "
-            "batch) instead"
+            "batch_tokens: 4000 (tokens of a batch) instead"
         )
 
     return (

@@ -105,8 +105,8 @@ def _refuse_without_effect(change: Override, layout: Mapping[str, Any]) -> None:
         path = ".".join(["model", *rest] if first == MODEL else change.path)
         advice = WITHOUT_EFFECT.get(
             first,
-            "keys of NeMo's model are not read, write those of "
-            "encoder_conf, decoder_conf or model_conf",
+            "keys of NeMo's model are not read, write those of encoder_conf, decoder_conf or "
+            "model_conf",
         )
         raise ConfigError(f"--override_config {change.text}: {path}: meets nothing here; {advice}")
 

@@ -36,8 +36,8 @@ NOT_NEEDED = {
     "defer_setup": "the first rank of a node indexes the data while the others wait",
     "lang_field": "every field of a line stays with its sample",
     "prompt_format": "model: whisper makes its prompt of the fields source_lang or lang, "
-    "target_lang and task, and "
-    "other models have none; write what a language model is to read into the texts",
+    "target_lang and task, and other models have none; write what a language model is to read into "
+    "the texts",
     "force_finite": "an epoch is one pass",
     "metadata_only": "batches are planned from the index, without audio",
     "max_open_streams": "the plan bounds the number of open tars",

@@ -28,8 +28,8 @@ class TwoViews:
         if lengths[0] != lengths[1]:
             raise ValueError(
                 f"{example.key}: its two views have {lengths[0]} and {lengths[1]} frames; an "
-                "operator after spec_aug "
-                "that changes the length must not depend on Example.view or on the features"
+                "operator after spec_aug that changes the length must not depend on Example.view "
+                "or on the features"
             )
 
         return replace(first, other_feats=feats_of(second))

@@ -221,8 +221,8 @@ class ShardCorpus(StoredCorpus):
         rows = self.rows(ref.shard)
         return ListError(
             f"{self.files(ref.shard).tar}: {rows.key(ref.row)} is not at byte "
-            f"{rows.audio_offset[ref.row]}: the tar or "
-            "its index was changed; check_data.py makes the index again"
+            f"{rows.audio_offset[ref.row]}: the tar or its index was changed; check_data.py makes "
+            "the index again"
         )
 
     def _version(self, shard: int) -> Version:
@@ -239,8 +239,7 @@ class ShardCorpus(StoredCorpus):
         if rows.digest() != int(self._digest[shard]):
             raise ListError(
                 f"{files.tar}: not the shard that was indexed; delete {self._index} to redo it, or "
-                "copy the list to "
-                "another folder"
+                "copy the list to another folder"
             )
 
         return rows

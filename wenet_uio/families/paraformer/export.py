@@ -128,8 +128,7 @@ def paraformer_tokens(tokenizer: Tokenizer, model: Paraformer) -> str:
     if not words and not isinstance(splitter, SegDictSplitter):
         raise ValueError(
             "sherpa-onnx writes a space between the units of a paraformer: train with tokenizer "
-            "paraformer, or with "
-            "tokenizer_conf.split_with_space"
+            "paraformer, or with tokenizer_conf.split_with_space"
         )
 
     names = {model.sos: "<s>"} | {model.eos: "</s>"}

@@ -39,8 +39,7 @@ class TransducerJoint(nn.Module):
         if not conf.prejoin_linear and not encoder_dim == predictor_dim == dim:
             raise ValueError(
                 f"joint_conf.prejoin_linear false needs equal widths, found encoder {encoder_dim}, "
-                "predictor "
-                f"{predictor_dim}, join_dim {dim}"
+                f"predictor {predictor_dim}, join_dim {dim}"
             )
 
         self.enc_ffn = nn.Linear(encoder_dim, dim) if conf.prejoin_linear else nn.Identity()

@@ -203,8 +203,8 @@ def installed_vocabulary(*, multilingual: bool) -> str:
 
     raise ValueError(
         f"tokenizer whisper needs {name} of the package openai-whisper: pip install --no-deps "
-        "openai-whisper, or give "
-        "the file, or vocab.json of a model of Hugging Face, as tokenizer_conf.bpe_path"
+        "openai-whisper, or give the file, or vocab.json of a model of Hugging Face, as "
+        "tokenizer_conf.bpe_path"
     )
 
 
@@ -217,8 +217,7 @@ def build(conf: PartConf, non_lang_syms: tuple[str, ...]) -> WhisperSplitter:
     if not {"is_multilingual", "num_languages"} <= conf.model_fields_set:
         raise ValueError(
             "tokenizer whisper needs tokenizer_conf.is_multilingual (false: a model that knows "
-            "English only) and "
-            "tokenizer_conf.num_languages (99, or 100 since large-v3)"
+            "English only) and tokenizer_conf.num_languages (99, or 100 since large-v3)"
         )
 
     if conf.num_languages > len(LANGUAGES):

@@ -88,8 +88,8 @@ def language_of(text: str, languages: Sequence[str]) -> str:
     if set(languages) != {"en", "zh"}:
         raise ValueError(
             f"an utterance has no language, and {', '.join(languages)} are possible: add the field "
-            "`lang` to the data "
-            "list, or name one language in dataset_conf.language_conf.limited_langs"
+            "`lang` to the data list, or name one language in "
+            "dataset_conf.language_conf.limited_langs"
         )
 
     return "zh" if _HAN.search(text) else "en"

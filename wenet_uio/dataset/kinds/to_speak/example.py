@@ -31,8 +31,7 @@ def require_speaker(corpus: Corpus, operators: Sequence[OperatorConf], *, traini
         also = "" if training else " and evaluation: true"
         raise ConfigError(
             f"{corpus.data_list}: sources of type tts_text need an operator that speaks their "
-            "texts: name it in "
-            f"dataset_conf.operators with after: decode{also}"
+            f"texts: name it in dataset_conf.operators with after: decode{also}"
         )
 
 
@@ -76,8 +75,7 @@ def spoken(to_speak: ExampleToSpeak, operators: Iterator[Operator]) -> Example:
         raise SkipSample(
             "longer_than_planned",
             f"{seconds:.2f} s of speech, {to_speak.speech.seconds:.2f} s planned; raise "
-            "seconds_per_character of the source, "
-            "or give the line a duration",
+            "seconds_per_character of the source, or give the line a duration",
         )
 
     return example

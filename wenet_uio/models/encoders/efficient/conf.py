@@ -78,8 +78,7 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
         if len(places) != len(_as_tuple(self.stride)) or list(places) != sorted(set(places)):
             raise ValueError(
                 f"stride_layer_idx {self.stride_layer_idx} and stride {self.stride}: expected a "
-                "rising list of blocks "
-                "and a list of the same length"
+                "rising list of blocks and a list of the same length"
             )
 
         for name, blocks in (

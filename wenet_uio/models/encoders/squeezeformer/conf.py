@@ -77,8 +77,7 @@ class SqueezeformerEncoderConf(ChunkConf, EncoderSection):
         if len(self.reduce_before) != len(self.recover_before) or changes != sorted(set(changes)):
             raise ValueError(
                 f"reduce_idx {self.reduce_idx} and recover_idx {self.recover_idx}: expected two "
-                "rising lists of the "
-                "same length, with every reduce_idx below every recover_idx"
+                "rising lists of the same length, with every reduce_idx below every recover_idx"
             )
 
         if changes and changes[-1] >= self.num_blocks:

@@ -115,8 +115,7 @@ class ZipformerEncoderConf(EncoderSection):
         if self.causal and wrong:
             raise ValueError(
                 f"chunk_size {wrong[0]}: expected -1 or a multiple of {self.chunk_unit}, by which "
-                "the stacks lower the "
-                "frame rate"
+                "the stacks lower the frame rate"
             )
 
         return self

@@ -109,8 +109,7 @@ def to_icefall(folder: Path, output: Path) -> int:
     ):
         raise ValueError(
             f"{folder}: icefall normalises no features: only a model that came from there, or was "
-            "trained with the "
-            "global_cmvn of such a model, can go back"
+            "trained with the global_cmvn of such a model, can go back"
         )
 
     back = {ours: theirs for theirs, ours in PREFIXES.items()}
