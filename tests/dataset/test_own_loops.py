@@ -49,7 +49,7 @@ def test_the_examples_of_the_readme_run(data, capsys):
     for example in examples[:2]:
         exec(compile(example, str(README), "exec"), names)
     assert names["train"].epoch == 3
-    assert len(re.findall(r"\(\d+, 23\)", capsys.readouterr().out)) == 14
+    assert len(re.findall(r"\(\d+, 80\)", capsys.readouterr().out)) == 14
 
 
 @pytest.mark.parametrize("by_len", [False, True])
@@ -202,3 +202,52 @@ def test_validation_continues_from_a_loaded_state(data):
     assert len(other) == 3
     assert len(list(other)) == 3
     assert len(other) == 4
+
+
+class Wrapped(torch.utils.data.IterableDataset):
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        yield from self.loader
+
+
+def test_a_loader_in_the_workers_of_another_loader_is_refused(data):
+    loader = build_loader(data, "raw", CONFIG, None, training=True)
+    outer = torch.utils.data.DataLoader(Wrapped(loader), batch_size=None, num_workers=2)
+    with pytest.raises(
+        RuntimeError, match=r"each of the 2 workers .* LoaderOptions\(num_workers=2"
+    ):
+        list(outer)
+    itself = torch.utils.data.DataLoader(Wrapped(loader), batch_size=None)
+    assert sum(map(len, itself)) == 14
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "expected"),
+    [
+        ("tokenizer", "units.txt", "build_tokenizer"),
+        ("tokenizer", ["a", "b"], "build_tokenizer"),
+        ("config", {"dataset_conf": {}}, "parse_config"),
+        ("config", "train.yaml", "load_config"),
+        ("data_list", ["a.wav"], "the path of a data list"),
+        ("options", {"rank": 0}, "LoaderOptions"),
+        ("data_type", "tar", "expected raw or shard"),
+    ],
+)
+def test_arguments_of_other_types_are_refused_in_one_line(data, argument, value, expected):
+    arguments = {"data_list": data, "data_type": "raw", "config": CONFIG, "tokenizer": None}
+    with pytest.raises(ValueError, match=f"{argument}.*{expected}") as refusal:
+        build_loader(**arguments | {argument: value}, training=True)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("labels", ["abc", [0.5], None, {"input_ids": [1]}])
+def test_a_tokenizer_function_returns_whole_numbers(data, labels):
+    loader = build_loader(data, "raw", CONFIG, lambda text: labels, training=True)
+    with pytest.raises(ValueError, match="expected label ids"):
+        list(loader)
+
+
+def test_a_path_object_names_a_list(data):
+    assert len(build_loader(Path(data), "raw", CONFIG, None, training=True)) == 4

@@ -20,7 +20,7 @@ COMMANDS = {path.name: path for path in command_files()}
 COMMANDS |= {
     f"wenet_uio.bin.{path.stem}": path for path in command_files() if path.parent.name == "bin"
 }
-NEEDED = {"lightning": "pytorch_lightning", "hf-trainer": "accelerate"}
+NEEDED = {"lightning": "pytorch_lightning", "hf-trainer": "accelerate", "own-loop": "accelerate"}
 """{page: package without which its blocks are not run}."""
 CONFIG = {
     "encoder_conf": {"output_size": 16, "attention_heads": 2, "linear_units": 16, "num_blocks": 1},

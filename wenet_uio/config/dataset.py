@@ -31,7 +31,7 @@ class SpeedPerturbConf(Section):
 class FbankConf(Section):
     """Kaldi's mel filter banks."""
 
-    num_mel_bins: Positive = 23
+    num_mel_bins: Positive = 80
     frame_length: float = Field(default=25, gt=0)
     """Milliseconds."""
     frame_shift: float = Field(default=10, gt=0)

@@ -10,6 +10,8 @@ Loader        all of the above      -> the batches of one rank, with a state    
 
 from __future__ import annotations
 
+import os
+import reprlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -46,7 +48,7 @@ NO_LABELS = CallableTokenizer(lambda text: ())
 
 
 def build_loader(
-    data_list: str | MixtureConf,
+    data_list: str | os.PathLike[str] | MixtureConf,
     data_type: DataType,
     config: Config,
     tokenizer: Tokenizer | Callable[[str], Iterable[int]] | None,
@@ -77,8 +79,14 @@ def build_loader(
     Raises:
         ListError: the list, or a list of noise, cannot be used.
         ConfigError: an operator of the user cannot be loaded, or a mixture has invalid keys.
+        ValueError: an argument has another type.
     """
-    conf, options = config.dataset_conf, options or LoaderOptions()
+    if isinstance(data_list, os.PathLike):
+        data_list = os.fspath(data_list)
+
+    options = LoaderOptions() if options is None else options
+    _check_types(data_list, config, tokenizer, options)
+    conf = config.dataset_conf
     labels = CallableTokenizer(tokenizer) if callable(tokenizer) else tokenizer
     corpus, measure = open_for(
         config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS
@@ -115,6 +123,43 @@ def build_loader(
     )
     max_bad_ratio = conf.max_bad_ratio if training else 1.0
     return Loader(cursor, reader, options, max_bad_ratio=max_bad_ratio, restarts=not training)
+
+
+def _check_types(data_list: object, config: object, tokenizer: object, options: object) -> None:
+    """Refuse arguments of other types, and say what to give instead.
+
+    Raises:
+        ValueError: the first argument of another type.
+    """
+    is_tokenizer = tokenizer is None or callable(tokenizer) or isinstance(tokenizer, Tokenizer)
+    checks = (
+        (
+            "data_list",
+            data_list,
+            isinstance(data_list, str | MixtureConf),
+            "the path of a data list or of a mixture",
+        ),
+        (
+            "config",
+            config,
+            isinstance(getattr(config, "dataset_conf", None), DatasetConf),
+            "load_config(path) or parse_config(keys, name) of wenet_uio.config",
+        ),
+        (
+            "tokenizer",
+            tokenizer,
+            is_tokenizer,
+            "build_tokenizer(config) of wenet_uio.text.tokenizer, a function from a text to label "
+            "ids, or None",
+        ),
+        ("options", options, isinstance(options, LoaderOptions), "LoaderOptions(...)"),
+    )
+    for name, value, fits, expected in checks:
+        if not fits:
+            raise ValueError(
+                f"build_loader: {name}: expected {expected}, found {type(value).__name__} "
+                f"{reprlib.repr(value)}"
+            )
 
 
 def _chains(

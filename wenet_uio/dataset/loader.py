@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from wenet_uio.dataset.cursor import Cursor, Work, works
 from wenet_uio.dataset.filled_batches import AllBatches, FilledBatches
@@ -112,8 +112,17 @@ class Loader:
 
         Raises:
             RuntimeError: the position was set, or another iterator was begun, before the last step
-                of this one.
+                of this one; or this is a worker of another DataLoader.
         """
+        worker = get_worker_info()
+        if worker is not None:
+            raise RuntimeError(
+                f"{self.corpus.data_list}: this loader would run in each of the "
+                f"{worker.num_workers} workers of another DataLoader, and each would read every "
+                "utterance; iterate the loader itself, with "
+                f"LoaderOptions(num_workers={worker.num_workers})"
+            )
+
         cursor = self.cursor
         if self._begins_again():
             cursor.set_epoch(cursor.epoch)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import operator
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -237,8 +239,20 @@ class CallableTokenizer:
         return self
 
     def tokenize(self, text: str, random: Random | None = None) -> tuple[list[str], list[int]]:
-        """Return no tokens, and the ids of a text."""
-        return [], [int(unit) for unit in self.function(text)]
+        """Return no tokens, and the ids of a text.
+
+        Raises:
+            ValueError: the function returns something else than whole numbers.
+        """
+        labels = self.function(text)
+        try:
+            return [], [operator.index(unit) for unit in labels]
+        except TypeError:
+            raise ValueError(
+                f"the tokenizer function returns {reprlib.repr(labels)} for {reprlib.repr(text)}: "
+                "expected label ids, whole numbers. For a tokenizer of transformers: lambda text: "
+                "tokenizer(text).input_ids"
+            ) from None
 
 
 AnyTokenizer = Tokenizer | CallableTokenizer
