@@ -278,6 +278,7 @@ def test_a_rename_that_cannot_apply_is_refused(more, message):
             {"wav": "near.wav", "text": "txt"},
             "the audio is named audio: write audio: near.wav, not wav",
         ),
+        ({"key": "id"}, "the key of a sample is the name that its members share"),
     ],
 )
 def test_a_rename_to_the_name_of_another_text_or_audio_is_refused(rename, message):

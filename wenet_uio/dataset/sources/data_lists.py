@@ -36,6 +36,20 @@ class ShardConf(AudioSourceConf):
         if not rename or not isinstance(rename, dict):
             return values
 
+        key = next((name for name in ("key", "__key__") if name in rename), None)
+        if key:
+            raise ValueError(
+                f"rename: {key}: {rename[key]}: the key of a sample is the name that its members "
+                "share, and no field of them; remove it, or pack the samples under other names"
+            )
+
+        key = next((name for name in ("key", "__key__") if name in rename), None)
+        if key:
+            raise ValueError(
+                f"rename: {key}: {rename[key]}: the key of a sample is the name that its members "
+                "share, and no field of them; remove it, or pack the samples under other names"
+            )
+
         fields: dict[str, Any] = {"rename": dict(rename)}
         for name, members in MEMBERS_OF.items():
             key = f"{name}_field"
