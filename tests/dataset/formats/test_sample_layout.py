@@ -284,9 +284,12 @@ def test_a_rename_that_cannot_apply_is_refused(more, message):
 def test_a_rename_to_the_name_of_another_text_or_audio_is_refused(rename, message):
     with pytest.raises(ValueError, match=message):
         parse_source({"type": "shard", "data_list": "l", "rename": rename})
-    parse_source(
-        {"type": "shard", "data_list": "l", "rename": {"audio": "a", "text": "b", **rename}}
-    )
+
+
+@pytest.mark.parametrize("name", ["txt", "wav"])
+def test_such_a_name_is_free_if_audio_and_text_are_named(name):
+    rename = {"audio": "a", "text": "b", name: "norm.txt"}
+    parse_source({"type": "shard", "data_list": "l", "rename": rename})
 
 
 def test_an_index_of_a_layout_without_renames_keeps_its_name():

@@ -1,0 +1,177 @@
+"""Examples of NeMo's documents on 1, 2 and 4 ranks: shares, filters and order, counted by hand."""
+
+import json
+from collections import Counter
+from itertools import chain, pairwise
+
+import numpy as np
+import pytest
+import soundfile
+
+from wenet_uio.config import parse_config
+from wenet_uio.dataset import LoaderOptions, build_loader
+
+RATE = 16000
+SECONDS = {"a": [0.5] * 40, "b": [1.0] * 40, "c": [0.25 + 0.05 * n for n in range(40)]}
+RANKS = pytest.mark.parametrize("ranks", [1, 2, 4])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Manifests a, b and c of 40 utterances each, and a text with 40 lines."""
+    folder = tmp_path_factory.mktemp("nemo")
+    rng = np.random.default_rng(0)
+    for name, lengths in SECONDS.items():
+        lines = []
+        for number, seconds in enumerate(lengths):
+            path = folder / f"{name}{number:02d}.wav"
+            samples = rng.integers(-999, 999, round(seconds * RATE), dtype=np.int16)
+            soundfile.write(path, samples, RATE)
+            lines.append({"audio_filepath": path.name, "duration": seconds, "text": "x y"})
+        (folder / f"{name}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def manifest(folder, name, **keys):
+    return {"type": "nemo", "manifest_filepath": str(folder / f"{name}.json"), **keys}
+
+
+def steps_of(train_ds, ranks, epochs=1):
+    """Return the steps of some epochs: for each the batches of all ranks, each a list of keys."""
+    keys = {"fbank_conf": {"num_mel_bins": 10}}
+    config = parse_config({"train_ds": train_ds, "dataset_conf": keys}, "train.yaml")
+    of_ranks = []
+    for rank in range(ranks):
+        options = LoaderOptions(rank=rank, world_size=ranks, empty_batches=True)
+        loader = build_loader(config.data, "raw", config, None, training=True, options=options)
+        steps, batches = [], []
+        for batch in (batch for _ in range(epochs) for batch in loader):
+            if len(batch):
+                batches.append([key.rpartition("/")[2] for key in batch.keys])
+            if batch.closes_step:
+                steps.append(batches)
+                batches = []
+        of_ranks.append(steps)
+    assert len({len(steps) for steps in of_ranks}) == 1
+    return [list(chain(*step)) for step in zip(*of_ranks, strict=True)]
+
+
+def source(key):
+    return key.removesuffix(".wav")[0]
+
+
+def seconds(key):
+    return SECONDS[source(key)][int(key.removesuffix(".wav")[1:])]
+
+
+def counts(steps):
+    return Counter(source(key) for step in steps for batch in step for key in batch)
+
+
+@RANKS
+def test_weights_of_nested_groups_are_shares_of_the_epoch(folder, ranks):
+    group = {
+        "type": "group",
+        "weight": 0.7,
+        "input_cfg": [manifest(folder, "a", weight=0.5), manifest(folder, "b", weight=0.5)],
+    }
+    train_ds = {"input_cfg": [group, manifest(folder, "c", weight=0.3)], "batch_size": 4}
+    # 120 utterances: 0.7 * 0.5, 0.7 * 0.5 and 0.3 of them
+    assert counts(steps_of(train_ds, ranks)) == {"a": 42, "b": 42, "c": 36}
+
+
+@RANKS
+def test_without_weights_an_epoch_has_every_utterance_once(folder, ranks):
+    train_ds = {"input_cfg": [manifest(folder, name) for name in "abc"], "batch_size": 7}
+    steps = steps_of(train_ds, ranks)
+    assert counts(steps) == {"a": 40, "b": 40, "c": 40}
+    assert len({key for step in steps for batch in step for key in batch}) == 120
+
+
+@RANKS
+def test_bounds_of_a_duration_leave_out_what_is_outside(folder, ranks):
+    train_ds = {
+        "input_cfg": [manifest(folder, name) for name in "abc"],
+        "batch_size": 4,
+        "min_duration": 0.6,
+        "max_duration": 1.61,
+    }
+    # c: 0.60, 0.65 … 1.60 are 21; all of a are too short
+    assert counts(steps_of(train_ds, ranks)) == {"b": 40, "c": 21}
+
+
+@RANKS
+def test_bounds_of_one_of_several_loaders_are_its_own(folder, ranks):
+    train_ds = {
+        "multi_config": True,
+        "sampler_fusion": "round_robin",
+        "short": {**manifest(folder, "c"), "batch_size": 4, "max_duration": 0.76},
+        "long": {**manifest(folder, "b"), "batch_size": 4},
+    }
+    for name in ("short", "long"):
+        train_ds[name].pop("type")
+    # c: 0.25, 0.30 … 0.75 are 11; all of b are longer than the bound of the other loader
+    steps = steps_of(train_ds, ranks, epochs=3)
+    keys = {key for step in steps for batch in step for key in batch}
+    assert Counter(map(source, keys)) == {"b": 40, "c": 11}
+
+
+@RANKS
+def test_round_robin_takes_the_loaders_in_turns_and_zip_takes_all_in_a_step(folder, ranks):
+    loaders = {
+        name: {"manifest_filepath": str(folder / f"{name}.json"), "batch_size": 2}
+        for name in ("a", "b")
+    }
+    turns = steps_of({"multi_config": True, "sampler_fusion": "round_robin", **loaders}, ranks)
+    sources = [{source(key) for batch in step for key in batch} for step in turns]
+    assert all(len(found) == 1 for found in sources)
+    assert all(one != other for one, other in pairwise(sources))
+
+    together = steps_of({"multi_config": True, "sampler_fusion": "zip", **loaders}, ranks)
+    assert all(counts([step]) == {"a": 2 * ranks, "b": 2 * ranks} for step in together)
+    assert counts(together) == {"a": 40, "b": 40}
+
+
+@RANKS
+def test_randomized_round_robin_draws_loaders_by_their_weights(folder, ranks):
+    train_ds = {
+        "multi_config": True,
+        "sampler_fusion": "randomized_round_robin",
+        "sampler_weights": {"a": 3, "b": 1},
+        **{
+            name: {"manifest_filepath": str(folder / f"{name}.json"), "batch_size": 2}
+            for name in ("a", "b")
+        },
+    }
+    found = counts(steps_of(train_ds, ranks, epochs=3))
+    assert found["a"] == 3 * found["b"]
+
+
+@RANKS
+def test_batches_of_buckets_have_the_sizes_that_the_bins_state(folder, ranks):
+    bins, sizes = [0.57, 1.07, 2.27], [6, 4, 2]
+    train_ds = {
+        "input_cfg": [manifest(folder, name) for name in "abc"],
+        "bucket_duration_bins": bins,
+        "bucket_batch_size": sizes,
+    }
+    steps = steps_of(train_ds, ranks)
+    batches = [batch for step in steps for batch in step]
+    for batch in batches:  # what is left of a shorter bucket may fill a batch of a longer one
+        longest = max(map(seconds, batch))
+        assert len(batch) <= next(
+            size for end, size in zip(bins, sizes, strict=True) if longest <= end
+        )
+
+    # a and 7 of c (0.25 ... 0.55); b and 10 of c (0.60 ... 1.05); 23 of c: 47 / 6, 50 / 4, 23 / 2
+    assert counts(steps) == {"a": 40, "b": 40, "c": 40}
+    assert len(batches) <= 8 + 13 + 12
+
+
+@RANKS
+def test_a_batch_duration_bounds_the_padded_seconds(folder, ranks):
+    train_ds = {"input_cfg": [manifest(folder, name) for name in "abc"], "batch_duration": 4}
+    steps = steps_of(train_ds, ranks)
+    for batch in (batch for step in steps for batch in step):
+        assert len(batch) * max(seconds(key) for key in batch) <= 4.0001
+    assert counts(steps) == {"a": 40, "b": 40, "c": 40}
