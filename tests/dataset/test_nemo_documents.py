@@ -165,7 +165,7 @@ def test_batches_of_buckets_have_the_sizes_that_the_bins_state(folder, ranks):
 
     # a and 7 of c (0.25 ... 0.55); b and 10 of c (0.60 ... 1.05); 23 of c: 47 / 6, 50 / 4, 23 / 2
     assert counts(steps) == {"a": 40, "b": 40, "c": 40}
-    assert len(batches) <= 8 + 13 + 12
+    assert len(batches) < 8 + 13 + 12 + ranks  # the last step may split batches
 
 
 @RANKS

@@ -114,15 +114,7 @@ class Loader:
             RuntimeError: the position was set, or another iterator was begun, before the last step
                 of this one; or this is a worker of another DataLoader.
         """
-        worker = get_worker_info()
-        if worker is not None:
-            raise RuntimeError(
-                f"{self.corpus.data_list}: this loader would run in each of the "
-                f"{worker.num_workers} workers of another DataLoader, and each would read every "
-                "utterance; iterate the loader itself, with "
-                f"LoaderOptions(num_workers={worker.num_workers})"
-            )
-
+        _require_own_process(self.corpus.data_list)
         cursor = self.cursor
         if self._begins_again():
             cursor.set_epoch(cursor.epoch)
@@ -335,6 +327,21 @@ class Loader:
                 f"{self.corpus.data_list}: {math.ceil(bad_samples)} bad samples in epoch "
                 f"{self.epoch}, more than max_bad_ratio {self._max_bad_ratio:g} allows; {example}"
             )
+
+
+def _require_own_process(data_list: str) -> None:
+    """Refuse to read in a worker of another DataLoader: each would read every batch.
+
+    Raises:
+        RuntimeError: this process is such a worker.
+    """
+    worker = get_worker_info()
+    if worker is not None:
+        raise RuntimeError(
+            f"{data_list}: this loader would run in each of the {worker.num_workers} workers of "
+            "another DataLoader, and each would read every utterance; iterate the loader itself, "
+            f"with LoaderOptions(num_workers={worker.num_workers})"
+        )
 
 
 class _Schedule:

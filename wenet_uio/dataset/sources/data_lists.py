@@ -36,20 +36,7 @@ class ShardConf(AudioSourceConf):
         if not rename or not isinstance(rename, dict):
             return values
 
-        key = next((name for name in ("key", "__key__") if name in rename), None)
-        if key:
-            raise ValueError(
-                f"rename: {key}: {rename[key]}: the key of a sample is the name that its members "
-                "share, and no field of them; remove it, or pack the samples under other names"
-            )
-
-        key = next((name for name in ("key", "__key__") if name in rename), None)
-        if key:
-            raise ValueError(
-                f"rename: {key}: {rename[key]}: the key of a sample is the name that its members "
-                "share, and no field of them; remove it, or pack the samples under other names"
-            )
-
+        _refuse_key(rename)
         fields: dict[str, Any] = {"rename": dict(rename)}
         for name, members in MEMBERS_OF.items():
             key = f"{name}_field"
@@ -61,6 +48,16 @@ class ShardConf(AudioSourceConf):
                 _refuse_member(rename, name, members)
 
         return {**values, **fields}
+
+
+def _refuse_key(rename: Mapping[str, Any]) -> None:
+    """Raise a ValueError if a rename would give samples another key."""
+    key = next((name for name in ("key", "__key__") if name in rename), None)
+    if key:
+        raise ValueError(
+            f"rename: {key}: {rename[key]}: the key of a sample is the name that its members "
+            "share, and no field of them; remove it, or pack the samples under other names"
+        )
 
 
 def _refuse_member(rename: Mapping[str, Any], name: str, members: Sequence[str]) -> None:
