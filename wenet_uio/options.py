@@ -84,11 +84,23 @@ def _add_option(group: Parser, each: Field, annotation: Any, doc: str) -> None:
         *flags,
         dest=each.name,
         default=each.default,
-        type=each.metadata.get("parse") or kind,
+        type=_reported(each.metadata["parse"]) if each.metadata.get("parse") else kind,
         choices=choices,
         metavar=each.metadata.get("metavar") or name_of_value,
         help=meaning,
     )
+
+
+def _reported(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a parser whose ValueError is shown to the user; argparse shows the name of a parser."""
+
+    def reported(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return reported
 
 
 def _kind_of(annotation: Any) -> tuple[type, tuple[Any, ...] | None]:

@@ -14,6 +14,7 @@ from tests.api.conftest import RATE, TRANSDUCER, bursts, write_model
 from tests.support.storage.servers import serving
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.search.speech import MARGIN
+from wenet_uio.search.tracks import Track, parse_channel
 
 PLAIN = {"holds_quiet": False, "second_pass": False}
 """Streams whose text is that of their chunks."""
@@ -160,36 +161,102 @@ def test_every_mode_of_the_model_and_its_options_work(recogniser):
     ]
 
 
-def test_a_silent_channel_is_named_with_the_channels_that_are_not(recogniser, caplog):
-    samples = np.stack((np.zeros(6 * RATE, np.float32), bursts()), axis=1)
-    assert recogniser.transcribe(samples=samples, sample_rate=RATE).text == ""
+def channels(*sounds):
+    return {"samples": np.stack(sounds, axis=1), "sample_rate": RATE}
+
+
+SILENCE = np.zeros(6 * RATE, np.float32)
+
+
+def test_a_silent_channel_is_no_track_and_is_named_if_it_was_chosen(recogniser, caplog):
+    one_sided = channels(SILENCE, bursts())
+    alone = recogniser.transcribe(samples=bursts(), sample_rate=RATE, **CUT)
+    for channel in (None, 1):
+        result = recogniser.transcribe(**one_sided, channel=channel, **CUT)
+        assert result.text == alone.text
+        assert {segment.to_dict()["channel"] for segment in result.segments} == {1}
+    for channel in ("mix", "each"):
+        assert len(recogniser.transcribe(**one_sided, channel=channel, **CUT).segments) == 3
+    assert not caplog.records
+
+    assert recogniser.transcribe(**one_sided, channel=0).text == ""
     assert (
-        "input 0: channel 0 is silent (below -60 dBFS); channels with sound: 1; choose one, or mix"
-        in caplog.text
+        "input 0: channel 0 is silent (below -60 dBFS); channels with sound: 1; "
+        "choose one, mix or each" in caplog.text
     )
     caplog.clear()
-    for channel in (1, "mix"):
-        result = recogniser.transcribe(samples=samples, sample_rate=RATE, channel=channel, **CUT)
-        assert len(result.segments) == 3
+    assert recogniser.transcribe(**channels(SILENCE, SILENCE)).text == ""
+    assert "input 0: no channel is louder than -60 dBFS" in caplog.text
+
+
+def test_speakers_on_two_channels_are_transcribed_and_named_in_order(recogniser):
+    left, right = bursts(starts=(1, 5)), bursts(starts=(3,), seed=2)
+    alone = [
+        recogniser.transcribe(samples=sound, sample_rate=RATE, **CUT).segments
+        for sound in (left, right)
+    ]
+    call = recogniser.transcribe(**channels(left, right), **CUT)
+    assert [segment.track for segment in call.segments] == [
+        Track(0, "left"),
+        Track(1, "right"),
+        Track(0, "left"),
+    ]
+    texts = [alone[0][0].text, alone[1][0].text, alone[0][1].text]
+    assert [segment.text for segment in call.segments] == texts
+    assert call.text == "[left] {} [right] {} [left] {}".format(*texts)
+    assert [cue.text.split()[0] for cue in call.segments[1].cues()] == ["[right]"]
+    assert "[right] " in call.to_srt()
+    assert [(part["channel"], part["channel_name"]) for part in call.to_dict()["segments"]] == [
+        (0, "left"),
+        (1, "right"),
+        (0, "left"),
+    ]
+
+
+def test_a_speaker_who_goes_on_is_named_once_in_the_whole_text(recogniser):
+    call = channels(bursts(starts=(1, 3)), bursts(starts=(5,), seed=2))
+    text = recogniser.transcribe(**call, **CUT).text
+    assert (text.count("[left]"), text.count("[right]")) == (1, 1)
+
+
+@pytest.mark.parametrize("gain", [0.05, -1.0, 3.0])
+def test_the_same_sound_on_further_channels_is_one_track(recogniser, gain, caplog):
+    one, other = bursts(starts=(1, 5)) / 4, bursts(starts=(3,), seed=2) / 4
+    alone = recogniser.transcribe(samples=one, sample_rate=RATE, **CUT)
+    assert recogniser.transcribe(**channels(one, gain * one), **CUT).text == alone.text
+    room = channels(one, gain * one, other, gain * other, SILENCE)
+    result = recogniser.transcribe(**room, **CUT)
+    assert [segment.track for segment in result.segments] == [
+        Track(0, "channel 0"),
+        Track(2, "channel 2"),
+        Track(0, "channel 0"),
+    ]
     assert not caplog.records
 
 
-def test_other_sound_on_a_channel_that_is_not_read_is_named_unless_one_was_chosen(
-    recogniser, caplog
-):
+def test_each_transcribes_all_channels_and_a_number_names_what_it_leaves_out(recogniser, caplog):
     one, other = bursts(starts=(1, 5)), bursts(starts=(3,), seed=2)
-    call = np.stack((one, other), axis=1)
-    recogniser.transcribe(samples=call, sample_rate=RATE)
-    assert (
-        "input 0: channel 0 was transcribed; channels with other sound: 1; choose one, or mix"
-        in caplog.text
-    )
-    caplog.clear()
-    for channel in (0, 1, "mix"):
-        recogniser.transcribe(samples=call, sample_rate=RATE, channel=channel)
-    for same in (one[:, None], np.stack((one, one / 8), axis=1)):
-        recogniser.transcribe(samples=same, sample_rate=RATE)
+    twice = recogniser.transcribe(**channels(one, one), channel="each", **CUT)
+    assert [segment.track.name for segment in twice.segments] == ["left", "right"] * 2
+    recogniser.transcribe(**channels(one, other), channel="mix")
+    recogniser.transcribe(samples=one, sample_rate=RATE, channel=0)
+    recogniser.transcribe(**channels(one, one / 8), channel=0)
     assert not caplog.records
+
+    for channel in (0, 1):
+        caplog.clear()
+        result = recogniser.transcribe(**channels(one, other), channel=channel, **CUT)
+        assert "[" not in result.text
+        assert [record.getMessage() for record in caplog.records] == [
+            f"warning: input 0: channel {channel} was transcribed; channels with other sound: "
+            f"{1 - channel}; choose one, mix or each"
+        ]
+
+
+@pytest.mark.parametrize("channel", ["left", "-1", "1.0", ""])
+def test_a_channel_that_is_no_choice_is_refused(channel):
+    with pytest.raises(ValueError, match=r"expected a number from 0, mix or each"):
+        parse_channel(channel)
 
 
 def test_a_transcript_is_written_as_json_srt_and_vtt(recogniser):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from wenet_uio.audio.read import AudioReader
 from wenet_uio.bin import transcribe
 from wenet_uio.search import MODES, transcription
 from wenet_uio.search.speech import MARGIN
@@ -87,13 +88,13 @@ def test_formats_agree_and_batches_of_any_size_give_the_same(audio, monkeypatch,
 def test_without_pauses_windows_are_joined_and_only_the_windows_are_read(
     audio, monkeypatch, capsys
 ):
-    asked, read = [], transcription.read_audio
+    asked, read = [], AudioReader.read
 
-    def counted(source, start, end, channel):
+    def counted(reader, start, end, channel):
         asked.append((round(start, 2), round(end, 2)))
-        return read(source, start, end, channel)
+        return read(reader, start, end, channel)
 
-    monkeypatch.setattr(transcription, "read_audio", counted)
+    monkeypatch.setattr(AudioReader, "read", counted)
     (text,) = call(
         monkeypatch, capsys, "five.wav", "--pause", 0, "--window", 5, "--overlap", 2
     ).out.splitlines()
@@ -139,9 +140,10 @@ def test_standard_input_a_channel_and_vtt(audio, monkeypatch, capsys, caplog):
         assert call(monkeypatch, capsys, "-").out == text
     samples, rate = soundfile.read("five.wav")
     soundfile.write("stereo.wav", np.stack((np.zeros_like(samples), samples), axis=1), rate)
-    assert call(monkeypatch, capsys, "stereo.wav", "--channel", 1).out == text
+    for chosen in ([], ["--channel", 1]):
+        assert call(monkeypatch, capsys, "stereo.wav", *chosen).out == text
     assert "silent" not in caplog.text
-    found = call(monkeypatch, capsys, "stereo.wav", "five.wav").out
+    found = call(monkeypatch, capsys, "stereo.wav", "five.wav", "--channel", 0).out
     assert found == "".join(f"five.wav\t{line}\n" for line in text.splitlines())
     assert (
         "warning: stereo.wav: channel 0 is silent (below -60 dBFS); channels with sound: 1"
@@ -150,8 +152,32 @@ def test_standard_input_a_channel_and_vtt(audio, monkeypatch, capsys, caplog):
     vtt = call(monkeypatch, capsys, "five.wav", "--format", "vtt").out
     assert vtt.startswith("WEBVTT\n\n00:00:00.")
     assert vtt.count(" --> ") == 5
-    call(monkeypatch, capsys, "stereo.wav", "--format", "vtt", "--output_dir", "out")
+    silent = ("stereo.wav", "--channel", 0)
+    call(monkeypatch, capsys, *silent, "--format", "vtt", "--output_dir", "out")
     assert Path("out/stereo.vtt").read_text() == "WEBVTT\n\n"
+
+
+def test_lines_passages_and_subtitles_of_a_call_name_the_channel(audio, monkeypatch, capsys):
+    samples, rate = soundfile.read("five.wav")
+    left, right = samples.copy(), samples.copy()
+    left[4 * rate :] = right[: 4 * rate] = 0
+    soundfile.write("call.wav", np.stack((left, right), axis=1), rate)
+    names = ["left"] * 2 + ["right"] * 3
+
+    lines = call(monkeypatch, capsys, "call.wav").out.splitlines()
+    assert [line.split()[0] for line in lines] == [f"[{name}]" for name in names]
+    found = json.loads(call(monkeypatch, capsys, "call.wav", "--format", "json").out)
+    assert [passage["channel_name"] for passage in found["passages"]] == names
+    subtitles = call(monkeypatch, capsys, "call.wav", "--format", "srt").out
+    assert re.findall(r"^\[(\w+)\]", subtitles, re.MULTILINE) == names
+    for channel, count in ((0, 2), (1, 3), ("mix", 5), ("each", 5)):
+        found = call(monkeypatch, capsys, "call.wav", "--channel", channel).out.splitlines()
+        assert len(found) == count
+    with pytest.raises(SystemExit, match="2"):
+        call(monkeypatch, capsys, "call.wav", "--channel", "left")
+    assert (
+        "--channel: expected a number from 0, mix or each, found 'left'" in capsys.readouterr().err
+    )
 
 
 def test_each_audio_file_has_its_output_file(audio, monkeypatch, capsys):

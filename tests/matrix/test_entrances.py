@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -55,12 +57,18 @@ def around(samples: np.ndarray, quiet: float, level: float | None = None) -> np.
     return samples + np.random.default_rng(5).normal(0, 10 ** (level / 20), len(samples))
 
 
+def sentences_of_training() -> list[tuple[int, ...]]:
+    """The digits of each sentence that the model is trained on."""
+    random = np.random.default_rng(1)
+    return [DIGITS, *(tuple(random.permutation(10)[:4]) for _ in range(UTTERANCES - 1))]
+
+
 @pytest.fixture(scope="module")
 def model(corpora, tmp_path_factory):
     """Folder of a model that has heard quiet and noise."""
     folder = tmp_path_factory.mktemp("sturdy") / "model"
     random = np.random.default_rng(2)
-    texts = [DIGITS, *(tuple(random.permutation(10)[:4]) for _ in range(UTTERANCES - 1))]
+    texts = sentences_of_training()
     spoken = [
         around(
             sentence(corpora / "fsdd/recordings", digits, random),
@@ -227,6 +235,54 @@ def heard(model, recordings, tmp_path_factory):
         texts["HTTP"] = by_http(home.url, recordings)
         texts["WebSocket"] = by_socket(home.socket_url, recordings)
     return texts
+
+
+SIDES = (0, 1, 0, 1, 1, 0)
+"""Channel of each turn of a call."""
+
+
+@pytest.fixture(scope="module")
+def call(corpora, tmp_path_factory):
+    """Path of a call: two speakers say sentences of the training in turns, each on a channel, with
+    noise on both.
+    """
+    random = np.random.default_rng(6)
+    parts = []
+    for channel, digits in zip(SIDES, sentences_of_training(), strict=False):
+        turn = sentence(corpora / "fsdd/recordings", digits, random)
+        both = np.zeros((len(turn) + RATE, 2))
+        both[RATE // 2 : RATE // 2 + len(turn), channel] = turn
+        parts.append(both)
+    samples = np.concatenate(parts)
+    samples += np.random.default_rng(7).normal(0, 1e-3, samples.shape)
+    path = tmp_path_factory.mktemp("call") / "call.wav"
+    soundfile.write(path, samples.clip(-1, 1), RATE)
+    return path
+
+
+def test_both_speakers_of_a_call_are_heard_and_named_by_every_entrance(model, call):
+    recogniser = wenet_uio.load_model(model, device="cpu")
+    said_by = zip(SIDES, sentences_of_training(), strict=False)
+    turns = groupby(said_by, key=lambda turn: ("left", "right")[turn[0]])
+    expected = " ".join(
+        f"[{name}] " + " ".join(WORDS[digit] for _, digits in said for digit in digits)
+        for name, said in turns
+    )
+    lines = command("transcribe", "--model", model, "--device", "cpu", call).splitlines()
+    with served(recogniser, ServeOptions()) as home:
+        texts = {
+            "transcribe": by_python(recogniser, {"call": call})["call"],
+            "by levels": by_python(recogniser, {"call": call}, "energy")["call"],
+            "transcribe.py": re.sub(r"(\[\w+\])(( \w+)+) \1", r"\1\2", " ".join(lines)),
+            "HTTP": by_http(home.url, {"call": call})["call"],
+        }
+    words = expected.split()
+    present = {
+        name: f"{sum(map(str.__eq__, text.split(), words))} of {len(words)} words"
+        for name, text in texts.items()
+    }
+    print(f"\n{present}")
+    assert texts == dict.fromkeys(texts, expected)
 
 
 def cell(name: str, entrance: str, text: str, expected: str) -> str:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from wenet_uio.audio.read import AudioReader
 from wenet_uio.search import speech
-from wenet_uio.search.speech import Segment, measure_levels, speech_segments, windows
+from wenet_uio.search.speech import Segment, channel_levels, speech_segments, windows
 
 RATE = 8000
 
@@ -28,7 +29,7 @@ def recording(path, stretches, noise=0.0005):
 def cut(path, pause=0.3):
     return [
         (round(start, 2), round(end, 2))
-        for start, end in speech_segments(measure_levels(path), pause)
+        for start, end in speech_segments(channel_levels(path)[0], pause)
     ]
 
 
@@ -56,7 +57,7 @@ def test_long_segments_are_cut_at_their_longest_pauses(tmp_path):
     )
 
     def starts(longest):
-        segments = speech_segments(measure_levels(path), 0.3, longest)
+        segments = speech_segments(channel_levels(path)[0], 0.3, longest)
         return [round(segment.start + speech.MARGIN, 1) for segment in segments]
 
     assert starts(10.0) == [1.0]
@@ -69,12 +70,12 @@ def test_times_do_not_depend_on_the_sample_rate(tmp_path, rate):
     samples = np.random.default_rng(0).normal(0, 0.0005, 95 * rate)
     samples[90 * rate : 92 * rate] += 0.2 * np.sin(0.4 * np.arange(2 * rate))
     soundfile.write(tmp_path / "a.wav", samples, rate)
-    assert len(measure_levels(str(tmp_path / "a.wav"))) == 9500
+    assert len(channel_levels(str(tmp_path / "a.wav"))[0]) == 9500
     assert cut(str(tmp_path / "a.wav")) == [(89.99, 92.01)]
     edges = [number * rate // 100 for number in (2, 3, 4, 5)]
     for length in (edge + more for edge in edges for more in range(-3, 4)):
         soundfile.write(tmp_path / "a.wav", samples[:length], rate)
-        assert len(measure_levels(str(tmp_path / "a.wav"))) == np.ceil(length * 100 / rate)
+        assert len(channel_levels(str(tmp_path / "a.wav"))[0]) == np.ceil(length * 100 / rate)
 
 
 def test_the_threshold_follows_noise_and_loudness_from_block_to_block(tmp_path):
@@ -104,14 +105,14 @@ def test_a_recording_too_short_for_a_pause_is_all_speech(tmp_path):
 
 def test_levels_are_those_of_the_signal_and_audio_is_read_in_blocks(tmp_path, monkeypatch):
     path = recording(tmp_path / "a.wav", [(70, 0.5)], noise=0.0)
-    asked, read = [], speech.read_audio
+    asked, read = [], AudioReader.read
 
-    def counted(source, start, end, channel):
+    def counted(reader, start, end, channel):
         asked.append(end - start)
-        return read(source, start, end, channel)
+        return read(reader, start, end, channel)
 
-    monkeypatch.setattr(speech, "read_audio", counted)
-    levels = measure_levels(path)
+    monkeypatch.setattr(AudioReader, "read", counted)
+    (levels,) = channel_levels(path)
     assert asked == [30, 30, 10]
     assert levels.shape == (7000,)
     assert levels == pytest.approx(20 * np.log10(0.5 / 2**0.5), abs=0.5)

@@ -61,12 +61,16 @@ def slowed(recogniser, monkeypatch, *, after_first=None):
     monkeypatch.setattr(recogniser, "iterate", slowly)
 
 
+@pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("kind", ["json", "text", "verbose_json"])
 def test_the_parts_of_a_streamed_text_are_together_the_text_of_the_recording(
-    client, recogniser, speech, kind
+    client, recogniser, speech, kind, channels
 ):
-    expected = recogniser.transcribe(encoded(speech))
-    *parts, last = events_of(client, encoded(speech), response_format=kind)
+    turns = [np.roll(speech, 16000 * number) for number in range(channels)]
+    recording = encoded(np.stack(turns, axis=1))
+    expected = recogniser.transcribe(recording)
+    assert ("[left]" in expected.text) == (channels == 2)
+    *parts, last = events_of(client, recording, response_format=kind)
     assert (last.type, last.text) == ("transcript.text.done", expected.text)
     assert {part.type for part in parts} == {"transcript.text.delta"}
     assert "".join(part.delta for part in parts) == expected.text

@@ -6,12 +6,15 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 import wenet_uio
 from tests.support.serve.browser import OTHER_HOST, chromium, words_of
 from tests.support.serve.clients import served
 from wenet_uio.search.subtitles import Cue, srt, vtt
+from wenet_uio.search.tracks import parse_channel
 from wenet_uio.serve.messages import cue_of
 from wenet_uio.serve.options import ServeOptions
 
@@ -68,6 +71,11 @@ def downloaded(page, name):
     return waiting.value.suggested_filename, Path(waiting.value.path()).read_text(encoding="utf-8")
 
 
+def cues_of(transcript):
+    """Subtitles with the times of the server's answer."""
+    return [Cue(**cue_of(cue)) for segment in transcript.segments for cue in segment.cues()]
+
+
 def test_spoken_words_appear_while_they_are_spoken_and_their_final_text_has_times_and_shades(
     visitor, home
 ):
@@ -96,7 +104,7 @@ def test_the_rate_and_the_hot_words_are_announced_and_packets_last_a_tenth_of_a_
     visitor, home
 ):
     page = visitor.visit(home)
-    page.locator("summary").click()
+    page.locator("summary", has_text="Hot words").click()
     page.get_by_label("Hot words").fill(" seven eight \n\nnine\n")
     record(page)
     start = json.loads(visitor.sent[0])
@@ -148,12 +156,47 @@ def test_a_chosen_file_shows_the_text_and_the_subtitles_of_the_python_interface(
     page.wait_for_selector(".segment")
     transcript = digits.transcribe(recording)
     assert words_of(page) == transcript.text == SPOKEN
-    cues = [Cue(**cue_of(cue)) for segment in transcript.segments for cue in segment.cues()]
+    cues = cues_of(transcript)
     assert downloaded(page, "SRT") == ("digits.srt", "\n".join(srt(cues)))
     assert downloaded(page, "VTT") == ("digits.vtt", "\n".join(vtt(cues)))
     page.get_by_role("button", name="Copy").click()
     page.get_by_text("Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == SPOKEN
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("Those with their own sound", ["left", "right"]),
+        ("Each by itself", ["left", "right"]),
+        ("Mixed", []),
+        ("The second (right)", []),
+    ],
+)
+def test_the_channels_of_a_call_are_chosen_and_named(
+    visitor, home, recording, digits, tmp_path, choice, names
+):
+    samples, rate = soundfile.read(recording)
+    quiet = np.zeros_like(samples)
+    left, right = np.concatenate((samples, quiet)), np.concatenate((quiet, samples))
+    soundfile.write(tmp_path / "call.wav", np.stack((left, right), axis=1), rate)
+
+    page = visitor.visit(home, allowed=("clipboard-read", "clipboard-write"))
+    page.locator("summary", has_text="Channels").click()
+    page.get_by_label("Channels of a recording").select_option(label=choice)
+    choose(page, tmp_path / "call.wav")
+    page.locator(".progress", has_text=re.compile(r"^\d:")).wait_for()
+    channel = page.locator("#channel").input_value()
+    transcript = digits.transcribe(
+        tmp_path / "call.wav", channel=parse_channel(channel) if channel else None
+    )
+    times = page.locator(".segment .time").all_inner_texts()
+    assert [time.split()[1:] for time in times] == [[name] for name in names] or not names
+    assert downloaded(page, "SRT") == ("call.srt", "\n".join(srt(cues_of(transcript))))
+    page.get_by_role("button", name="Copy").click()
+    page.get_by_text("Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == transcript.text
+    assert re.findall(r"\[(\w+)\]", transcript.text) == names
 
 
 DROP = """([name, bytes]) => {
@@ -167,7 +210,7 @@ DROP = """([name, bytes]) => {
 
 def test_hot_words_that_the_units_cannot_spell_are_named(visitor, home, recording):
     page = visitor.visit(home)
-    page.locator("summary").click()
+    page.locator("summary", has_text="Hot words").click()
     page.get_by_label("Hot words").fill("four\nzebra")
     choose(page, recording)
     page.wait_for_selector(".segment")

@@ -73,7 +73,7 @@ CONTRASTS = """() => {
   }
   return found;
 }"""
-STOPS = """() => [...document.querySelectorAll("button, input, textarea, summary, [tabindex='0']")]
+STOPS = """() => [...document.querySelectorAll("button, input, select, textarea, summary, [tabindex='0']")]
   .filter((each) => each.checkVisibility() && !each.disabled && !each.hidden)
   .map((each) => each.id || each.ariaLabel || each.textContent.trim())"""
 FOCUSED = "() => (({ id, ariaLabel, textContent }) => id || ariaLabel || textContent.trim())(document.activeElement)"

@@ -19,6 +19,7 @@ from wenet_uio.api.load import load_model
 from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.models import build_model
 from wenet_uio.search.recogniser import Recogniser
+from wenet_uio.search.tracks import parse_channel
 from wenet_uio.serve.messages import RefusedError
 from wenet_uio.serve.metrics import Metrics
 from wenet_uio.serve.options import Limits, ServeOptions
@@ -65,6 +66,31 @@ def test_every_response_format_equals_that_of_the_python_interface(client, recog
     assert answer("text") == f"{expected.text}\n"
     assert answer("srt") == f"{expected.to_srt()}\n"
     assert answer("vtt") == f"{expected.to_vtt()}\n"
+
+
+@pytest.mark.parametrize("channel", ["", "each", "mix", "0", "1"])
+def test_the_channels_of_a_call_are_those_of_the_python_interface(
+    client, recogniser, speech, channel
+):
+    call = encoded(np.stack((speech, np.roll(speech, len(speech) // 6)), axis=1))
+    expected = recogniser.transcribe(call, channel=parse_channel(channel) if channel else None)
+
+    def answer(kind):
+        return client.audio.transcriptions.create(
+            model="any",
+            file=("call.wav", call),
+            response_format=kind,
+            extra_body={"channel": channel},
+        )
+
+    assert answer("json").text == expected.text
+    assert answer("srt") == f"{expected.to_srt()}\n"
+    found = answer("verbose_json").segments
+    tracks = [(part.channel, getattr(part, "channel_name", "")) for part in found]
+    assert tracks == [tuple(segment.track) for segment in expected.segments]
+    assert {name for _, name in tracks} == (
+        {""} if channel in {*"01", "mix"} else {"left", "right"}
+    )
 
 
 def test_verbose_json_has_segments_and_words_with_times(client, recogniser, talk):

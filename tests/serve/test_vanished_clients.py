@@ -11,7 +11,7 @@ import numpy as np
 from tests.serve.test_transcriptions import encoded
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.raw_clients import frame, raw_socket, reset, until
-from wenet_uio.search import speech
+from wenet_uio.audio.read import AudioReader
 from wenet_uio.serve.options import Limits, ServeOptions
 
 PINGS = frame(9, b"x" * 100) * 20_000
@@ -123,14 +123,14 @@ def test_vanished_clients_are_noticed_while_their_silence_is_searched_for_speech
 ):
     """Half an hour of silence in 60 blocks; each would take 0.1 s."""
     blocks = []
-    read = speech.read_audio
+    read = AudioReader.read
 
     def slowly(*arguments, **options):
         blocks.append(arguments)
         time.sleep(0.1)
         return read(*arguments, **options)
 
-    monkeypatch.setattr(speech, "read_audio", slowly)
+    monkeypatch.setattr(AudioReader, "read", slowly)
     silence = encoded(np.zeros(1800 * 8000, np.int16), "FLAC", 8000)
     with served(recogniser, ServeOptions()) as running:
         vanishing = [upload(running, silence) for _ in range(8)]

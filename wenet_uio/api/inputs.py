@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.audio.decoders import AudioError, Channel, Samples
+from wenet_uio.audio.decoders import AudioError, Samples
+from wenet_uio.audio.lost_sound import SILENT, is_silent
 from wenet_uio.audio.read import Source, audio_info
 from wenet_uio.dataset.storage.objects import is_remote, open_whole
-from wenet_uio.diagnose.other_channels import SHORTEST, lost_frames
-from wenet_uio.search.speech import FRAME, measure_levels
+from wenet_uio.search.speech import channel_levels
+from wenet_uio.search.tracks import ChosenChannel, lost_channels
 
-SILENT = -60.0
-"""dB of full scale; a channel that is never louder is silent."""
 MOST_CHANNELS = 64
 """Columns of an array; more are a transposed array."""
 
@@ -71,22 +70,21 @@ class Input:
             self._opened = self._read()
         return self._opened
 
-    def close(self, channel: Channel, *, has_words: bool, was_chosen: bool) -> None:
-        """Set `seconds`, warn if another channel may be meant, and free the bytes.
+    def close(self, channel: ChosenChannel | None, *, has_words: bool) -> None:
+        """Set `seconds`, log a warning if sound was not heard, and free the bytes.
 
         Args:
-            channel: the channel that was transcribed.
-            has_words: words were recognised in it. If there are none, a silent channel is logged.
-            was_chosen: the user named this channel. If not, other channels are logged that have
-                sound where this one has none.
+            channel: what the user chose; None: nothing.
+            has_words: words were recognised. If there are none, silent channels are logged. If the
+                user chose a number, other channels are that sound while this one is quiet.
         """
         source = self.open()
         info = audio_info(source)
         self.seconds = info.num_samples / info.sample_rate
-        if not has_words:
-            _warn_if_silent(self.name, source, channel)
-        elif not was_chosen and isinstance(channel, int) and info.channels > 1:
-            _warn_if_others_sound(self.name, source, channel, info.channels)
+        if not has_words or (isinstance(channel, int) and info.channels > 1):
+            warning = _warning(channel_levels(source), channel)
+            if warning:
+                log.warning("warning: %s: %s", self.name, warning)
 
         self._opened = None
 
@@ -151,41 +149,26 @@ def samples_of(samples: Any, sample_rate: int) -> Samples:
     return Samples(columns.astype(dtype, copy=False), int(sample_rate))
 
 
-def _warn_if_silent(name: str, source: Source, channel: Channel) -> None:
-    """Log a warning if the channel of a recording is silent, with the channels that are not."""
-    if _is_loud(source, channel):
-        return
+def _warning(levels: np.ndarray, channel: ChosenChannel | None) -> str:
+    """Say which sound was not heard; empty if there is none.
 
-    others = [
-        number
-        for number in range(audio_info(source).channels)
-        if number != channel and _is_loud(source, number)
-    ]
-    more = (
-        f"; channels with sound: {', '.join(map(str, others))}; choose one, or mix"
-        if others
-        else ""
-    )
-    log.warning("warning: %s: channel %s is silent (below %g dBFS)%s", name, channel, SILENT, more)
+    Args:
+        levels: (channels, frames) in dB of full scale.
+        channel: as in `Input.close`.
+    """
+    if not isinstance(channel, int):
+        silent = all(map(is_silent, levels))
+        return f"no channel is louder than {SILENT:g} dBFS" if silent else ""
 
+    if is_silent(levels[channel]):
+        others = [number for number in range(len(levels)) if not is_silent(levels[number])]
+        what = f"channel {channel} is silent (below {SILENT:g} dBFS)"
+        sound = "channels with sound"
+    else:
+        others = lost_channels(levels, channel)
+        what = f"channel {channel} was transcribed" if others else ""
+        sound = "channels with other sound"
 
-def _warn_if_others_sound(name: str, source: Source, channel: int, channels: int) -> None:
-    """Log a warning of channels that sound while the channel that was read is quiet."""
-    levels = [measure_levels(source, number) for number in range(channels)]
-    others = [
-        str(number)
-        for number in range(channels)
-        if lost_frames(levels[channel], levels[number]) * FRAME >= SHORTEST
-    ]
     if others:
-        log.warning(
-            "warning: %s: channel %s was transcribed; channels with other sound: %s; choose one, or "
-            "mix",
-            name,
-            channel,
-            ", ".join(others),
-        )
-
-
-def _is_loud(source: Source, channel: Channel) -> bool:
-    return bool(measure_levels(source, channel).max(initial=-np.inf) > SILENT)  # pyright: ignore[reportArgumentType]
+        what += f"; {sound}: {', '.join(map(str, others))}; choose one, mix or each"
+    return what

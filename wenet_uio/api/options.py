@@ -6,17 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wenet_uio.audio.decoders import Channel
 from wenet_uio.options import option, values_of
 from wenet_uio.search.modes import check_modes
 from wenet_uio.search.options import ScorerOptions
 from wenet_uio.search.speech import DETECTORS
+from wenet_uio.search.tracks import ChosenChannel, parse_channel
 from wenet_uio.search.transcription import Cutting
 from wenet_uio.search.types import RequestOptions
-
-
-def _channel(text: str) -> Channel:
-    return "mix" if text == "mix" else int(text)
 
 
 @dataclass(frozen=True)
@@ -30,8 +26,9 @@ class TranscribeOptions(RequestOptions, ScorerOptions):
 
     mode: str | None = None
     """Decode mode; None: that of the model, see `usual_mode`."""
-    channel: Channel | None = option(None, parse=_channel)
-    """Number of the channel, from 0, or `mix`; None: the channel of the training."""
+    channel: ChosenChannel | None = option(None, parse=parse_channel)
+    """Number of the channel, from 0; `mix`: the mean of all; `each`: all, one by one; None: the channel
+    of the training, and each other channel that sounds while it is quiet."""
     pause: float | None = None
     """Cut at pauses of this many seconds; 0: windows only; None: 0.4."""
     detector: str | None = option(None, choices=DETECTORS)

@@ -129,8 +129,8 @@ class SpeechRecogniser:
     ) -> Iterator[tuple[int, TranscriptSegment | Exception]]:
         """Yield (number of the input, segment) in order, as soon as each segment is recognised.
 
-        An input that cannot be read gives its AudioError or OSError as its last item. A silent
-        channel is logged, and channels with other sound that nobody chose.
+        An input that cannot be read gives its AudioError or OSError as its last item. Sound that
+        is not heard, because the user chose another channel, is logged.
         """
         transcriber = self._transcriber(options)
         openers = [recording.open for recording in inputs]
@@ -143,11 +143,7 @@ class SpeechRecogniser:
         for number, segment in chain(segments, [(len(inputs), None)]):
             for complete in range(closed, number):
                 if complete not in failed:
-                    inputs[complete].close(
-                        transcriber.channel,
-                        has_words=complete in with_words,
-                        was_chosen=options.channel is not None,
-                    )
+                    inputs[complete].close(options.channel, has_words=complete in with_words)
 
             closed = number
             if segment is not None:

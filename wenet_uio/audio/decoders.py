@@ -89,7 +89,8 @@ class Excerpt(NamedTuple):
     """Seconds."""
     end: float | None
     """Seconds; None is the end of the audio."""
-    channel: Channel
+    channel: Channel | None
+    """None: all channels."""
     keep_int16: bool = False
     """Return int16 if the audio is stored with 16 bits."""
 
@@ -98,11 +99,18 @@ class Excerpt(NamedTuple):
         return segment_samples(num_samples, sample_rate, self.start, self.end)
 
     def of(self, block: np.ndarray) -> np.ndarray:
-        """Convert a block (samples, channels) to (samples,) of the channel, as float32 or int16."""
+        """Convert a block (samples, channels) to (samples,) of the channel, as float32 or int16.
+
+        With all channels the block keeps its shape.
+        """
         if self.channel == "mix":
             if block.shape[1] == 1:  # faster than a mean
                 return block[:, 0].astype(np.float32)
             return block.mean(axis=1, dtype=np.float32)
+
+        dtype = np.int16 if self.keep_int16 and block.dtype == np.int16 else np.float32
+        if self.channel is None:
+            return block.astype(dtype)
 
         if not (isinstance(self.channel, int) and 0 <= self.channel < block.shape[1]):
             raise AudioError(
@@ -110,14 +118,13 @@ class Excerpt(NamedTuple):
                 f"{block.shape[1]} channel(s)"
             )
 
-        dtype = np.int16 if self.keep_int16 and block.dtype == np.int16 else np.float32
         return block[:, self.channel].astype(dtype)
 
     def joined(self, blocks: Iterable[np.ndarray]) -> np.ndarray:
         """Convert and join blocks (samples, channels) of int16 or of floats from -1 to 1.
 
         Returns:
-            the waveform (samples,) on the scale of int16.
+            the waveform (samples,) on the scale of int16; (samples, channels) of all channels.
         """
         parts = [self.of(block) for block in blocks] or [np.zeros(0, np.float32)]
         waveform = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -329,11 +336,29 @@ class SndfileDecoder:
             return 0
 
 
+class _Frame(NamedTuple):
+    """Samples of FFmpeg, decoded together."""
+
+    start: int
+    """Number of its first sample in the audio."""
+    samples: np.ndarray
+    """(channels, samples), float32 from -1 to 1."""
+
+    @property
+    def end(self) -> int:
+        """One past the number of its last sample."""
+        return self.start + self.samples.shape[1]
+
+
 class AvDecoder:
     """Reads the formats of FFmpeg through PyAV.
 
-    Call either `info` or `read`, once: both consume the audio.
+    Audio is decoded once, from its first sample on: `info` consumes it, and so does `read` up to the
+    end of its segment. While `keeps_samples` is True, samples from the start of the last segment on
+    are kept, so that the next segment may overlap with it.
     """
+
+    keeps_samples = False
 
     def __init__(self, stream: BinaryIO, container: str, is_whole: bool) -> None:
         """Open audio, and decode its first frame.
@@ -367,13 +392,21 @@ class AvDecoder:
 
         # Sample rate and channels are those of decoded samples: headers of AAC may state others.
         self._frames = self._decoded()
-        first_frame = next(self._frames, None)
-        if first_frame is None:
+        decoded = next(self._frames, None)
+        if decoded is None:
             raise AudioError(f"{container}: no samples")
 
-        self._first_frame = first_frame
-        self.sample_rate, samples = first_frame
+        self.sample_rate, samples = decoded
         self._channels = len(samples)
+        self._position = samples.shape[1]
+        """Number of samples that are decoded."""
+        self._kept = [_Frame(0, samples)]
+        """Frames that may be read (again), up to the position."""
+
+    @property
+    def reads_from(self) -> int:
+        """The first sample that can still be read."""
+        return self._kept[0].start if self._kept else self._position
 
     def info(self) -> AudioInfo:
         """Return the length and format, after decoding all of the audio."""
@@ -393,21 +426,34 @@ class AvDecoder:
         self._container.close()
 
     def _blocks(self, first: int, last: int) -> Iterator[np.ndarray]:
-        """Yield blocks (samples, channels) from sample `first` up to `last` or the end of audio."""
-        frame_start = 0
-        for rate, samples in itertools.chain([self._first_frame], self._frames):
+        """Yield blocks (samples, channels) from sample `first` up to `last` or the end of audio.
+
+        Frames before `first` are forgotten.
+        """
+        earlier, self._kept = iter(self._kept), []
+        for frame in itertools.chain(earlier, self._further()):
+            if frame.end > first and self.keeps_samples:
+                self._kept.append(frame)
+
+            block = frame.samples.T[max(0, first - frame.start) : max(0, last - frame.start)]
+            if len(block):
+                yield block
+            if frame.end >= last:
+                break
+
+        self._kept += earlier
+
+    def _further(self) -> Iterator[_Frame]:
+        """Yield the frames after the position."""
+        for rate, samples in self._frames:
             if (rate, len(samples)) != (self.sample_rate, self._channels):
                 raise AudioError(
                     "the sample rate or the number of channels changes within the audio"
                 )
 
-            block = samples.T[max(0, first - frame_start) : max(0, last - frame_start)]
-            if len(block):
-                yield block
-
-            frame_start += samples.shape[1]
-            if frame_start >= last:
-                return
+            frame = _Frame(self._position, samples)
+            self._position = frame.end
+            yield frame
 
     def _decoded(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the sample rate and samples (channels, samples) of each frame."""

@@ -16,7 +16,7 @@ import stat
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial, wraps
 from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
@@ -176,11 +176,11 @@ def read_audio(
     source: Source,
     start: float = 0.0,
     end: float | None = None,
-    channel: Channel = 0,
+    channel: Channel | None = 0,
     *,
     keep_int16: bool = False,
 ) -> tuple[np.ndarray, int]:
-    """Decode a segment of a waveform (samples,).
+    """Decode a segment of a waveform: (samples,), or (samples, channels) of all channels.
 
     As `read_signal`, where stored features cannot be used.
 
@@ -188,14 +188,22 @@ def read_audio(
         AudioError: as in `read_signal`; or these are stored features.
     """
     waveform, rate = read_signal(source, start, end, channel, keep_int16=keep_int16)
-    if waveform.ndim > 1:
-        frames, dim = waveform.shape
+    _check_is_audio(source, waveform, rate)
+    return waveform, rate
+
+
+def _check_is_audio(source: Source, signal: np.ndarray, rate: int) -> None:
+    """Check that a signal is a waveform.
+
+    Raises:
+        AudioError: these are stored features.
+    """
+    if rate == FRAME_RATE:
+        frames, dim = signal.shape
         raise AudioError(
             f"{_prefix(source)}stored features ({frames} frames of {dim}), where a waveform is "
             "needed"
         )
-
-    return waveform, rate
 
 
 @decodes
@@ -203,33 +211,88 @@ def read_signal(
     source: Source,
     start: float = 0.0,
     end: float | None = None,
-    channel: Channel = 0,
+    channel: Channel | None = 0,
     *,
     keep_int16: bool = False,
 ) -> tuple[np.ndarray, int]:
-    """Decode a segment of one channel, or of the mean of all channels.
+    """Decode a segment of one channel, of the mean of all channels, or of all channels.
 
     Args:
         start: seconds.
         end: seconds; None is the end of the audio.
-        channel: number from 0, or `mix`.
+        channel: number from 0, or `mix`; None: all.
         keep_int16: return int16 if the audio is stored with 16 bits.
 
     Returns:
-        the waveform (samples,) as float32 on the scale of int16, and its sample rate in Hz; or
-        stored features (frames, features) as float32, and FRAME_RATE.
+        the waveform (samples,), of all channels (samples, channels), as float32 on the scale of
+        int16, and its sample rate in Hz; or stored features (frames, features) as float32, and
+        FRAME_RATE.
 
     Raises:
         AudioError: the audio cannot be read, is empty or damaged, or does not have the channel.
     """
-    check_interruption()
     with _decoder(source) as decoder:
-        waveform = decoder.read(Excerpt(start, end, channel, keep_int16))
-        if not len(waveform):
-            end_text = "the end" if end is None else f"{end} s"
-            raise AudioError(f"no samples between {start} s and {end_text}")
+        return _excerpt(decoder, Excerpt(start, end, channel, keep_int16)), decoder.sample_rate
 
-        return waveform, decoder.sample_rate
+
+def _excerpt(decoder: Decoder, excerpt: Excerpt) -> np.ndarray:
+    """Read a segment.
+
+    Raises:
+        AudioError: as in `read_signal`.
+    """
+    check_interruption()
+    signal = decoder.read(excerpt)
+    if not len(signal):
+        end_text = "the end" if excerpt.end is None else f"{excerpt.end} s"
+        raise AudioError(f"no samples between {excerpt.start} s and {end_text}")
+
+    return signal
+
+
+class AudioReader:
+    """Reads many segments of one recording, the same samples as `read_audio`.
+
+    Formats of FFmpeg can be decoded from their start only. As long as no segment begins before the
+    last one, such a recording is decoded once, and the samples of one segment are kept. Other
+    formats are opened for each segment.
+    """
+
+    def __init__(self, source: Source) -> None:
+        """Open nothing yet."""
+        self._source = source
+        self._open = ExitStack()
+        """Closes the decoder; empty if there is none."""
+        self._decoder: AvDecoder | None = None
+
+    def read(
+        self, start: float, end: float | None, channel: Channel | None
+    ) -> tuple[np.ndarray, int]:
+        """Decode a segment; arguments, result and errors are those of `read_audio`."""
+        if self._decoder is not None:
+            first = round(start * self._decoder.sample_rate)
+            if first < self._decoder.reads_from:
+                self.close()
+
+        # An error closes the decoder, and gets the path of the file.
+        with self._open.pop_all() as opened:
+            decoder = self._decoder or opened.enter_context(_decoder(self._source))
+            self._decoder = None
+            if isinstance(decoder, AvDecoder):
+                decoder.keeps_samples = True
+
+            waveform = _excerpt(decoder, Excerpt(start, end, channel))
+            rate = decoder.sample_rate
+            if isinstance(decoder, AvDecoder):
+                self._decoder, self._open = decoder, opened.pop_all()
+
+        _check_is_audio(self._source, waveform, rate)
+        return waveform, rate
+
+    def close(self) -> None:
+        """Close the recording; it may be read again."""
+        self._decoder = None
+        self._open.close()
 
 
 @contextmanager

@@ -234,7 +234,7 @@ def written(
     if args.format == "text":
         name = f"{audio}\t" if len(args.audio) > 1 and args.output_dir is None else ""
         for segment in segments:
-            yield name + segment.text
+            yield name + segment.named_text
     elif args.format == "json":
         passages = [segment.to_dict() for segment in segments]
         yield json.dumps({"audio": audio, "passages": passages}, ensure_ascii=False)

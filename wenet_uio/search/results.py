@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wenet_uio.search.subtitles import Cue, cues_of, srt, vtt
+from wenet_uio.search.tracks import Track
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,23 @@ class TranscriptSegment:
     """Code of the language of the prompt; None for models without one."""
     no_speech_probability: float | None = None
     """Estimate that nobody speaks in it; None where speech was not looked for."""
+    track: Track | None = None
+    """The channel; None for a stream."""
+
+    @property
+    def named_text(self) -> str:
+        """The text; after the name of the channel, if the recording has other tracks."""
+        return self._named(self.text)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return values for JSON: start, end, text and words; the language and the probability that
-        nobody speaks, if they are known.
+        """Return values for JSON: start, end, text and words; the channel, the language and the
+        probability that nobody speaks, if they are known.
         """
         known: dict[str, Any] = {}
+        if self.track is not None:
+            known["channel"] = self.track.channel
+            if self.track.name:
+                known["channel_name"] = self.track.name
         if self.language is not None:
             known["language"] = self.language
         if self.no_speech_probability is not None:
@@ -79,8 +91,24 @@ class TranscriptSegment:
         return {**_span(self.start, self.end), **known, "text": self.text, "words": words}
 
     def cues(self) -> list[Cue]:
-        """Make the subtitles of this segment."""
-        return cues_of(self.text, [(word.text, word.start, word.end) for word in self.words])
+        """Make the subtitles of this segment, with the name of the channel as in `named_text`."""
+        cues = cues_of(self.text, [(word.text, word.start, word.end) for word in self.words])
+        return [cue._replace(text=self._named(cue.text)) for cue in cues]
+
+    def _named(self, text: str) -> str:
+        return f"[{self.track.name}] {text}" if self.track and self.track.name else text
+
+
+def part_of_text(before: TranscriptSegment | None, segment: TranscriptSegment) -> str:
+    """Return what a segment adds to the text of a recording: its text, with the name of the channel
+    where another one begins.
+
+    Args:
+        before: the segment before; None: this is the first.
+    """
+    if before is None:
+        return segment.named_text
+    return f" {segment.text if before.track == segment.track else segment.named_text}"
 
 
 @dataclass(frozen=True)
@@ -93,8 +121,10 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """The whole text; segments are separated by a space."""
-        return " ".join(segment.text for segment in self.segments)
+        """The whole text; segments are separated by a space, and begin with the name of the channel
+        where another one begins.
+        """
+        return "".join(map(part_of_text, (None, *self.segments), self.segments))
 
     @property
     def words(self) -> tuple[TranscriptWord, ...]:

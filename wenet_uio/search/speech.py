@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from wenet_uio.audio.decoders import INT16_SCALE, Channel
-from wenet_uio.audio.read import Source, audio_info, read_audio
+from wenet_uio.audio.read import AudioReader, Source, audio_info
 from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceDetector, is_installed
 
 FRAME = 0.01
@@ -162,19 +163,27 @@ def _no_speech_probability(segment: Segment, levels: np.ndarray, voice: np.ndarr
     return float(1.0 - min(1.0, (loud - quiet) / (2 * LEAST_CONTRAST)))
 
 
-def measure_levels(source: Source, channel: Channel = 0) -> np.ndarray:
-    """Measure the level of each FRAME of a file, in dB of full scale.
+def channel_levels(source: Source) -> np.ndarray:
+    """Measure the level of each FRAME of each channel of a file, (channels, frames), in dB of full
+    scale.
 
-    Memory is one block of audio and 4 bytes a frame.
+    Memory is one block of audio, and 4 bytes a frame and channel.
 
     Raises:
         AudioError: the file cannot be read.
     """
-    return np.concatenate([_levels(waveform, rate) for waveform, rate in blocks(source, channel)])
+    parts = [
+        np.stack([_levels(samples, rate) for samples in waveform.T])
+        for waveform, rate in blocks(source, channel=None)
+    ]
+    return np.concatenate(parts, axis=1)
 
 
-def blocks(source: Source, channel: Channel) -> Iterator[tuple[np.ndarray, int]]:
+def blocks(source: Source, channel: Channel | None) -> Iterator[tuple[np.ndarray, int]]:
     """Read waveforms of BLOCK seconds, float32 on the scale of int16, and their sample rate.
+
+    Args:
+        channel: as in `read_audio`.
 
     Raises:
         AudioError: the file cannot be read.
@@ -182,8 +191,9 @@ def blocks(source: Source, channel: Channel) -> Iterator[tuple[np.ndarray, int]]
     info = audio_info(source)
     seconds = info.num_samples / info.sample_rate
     block_count = -(-info.num_samples // round(BLOCK * info.sample_rate))
-    for number in range(max(1, block_count)):
-        yield read_audio(source, number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
+    with closing(AudioReader(source)) as reader:
+        for number in range(max(1, block_count)):
+            yield reader.read(number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
 
 
 def _levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:

@@ -101,10 +101,14 @@ def _character_spans(text: str, words: Iterable[tuple[str, float, float]]) -> li
 
 
 def _shown(cues: Sequence[Cue]) -> Iterator[Cue]:
-    """Let each cue end after LEAST seconds or later, but not after the start of the next."""
-    for number, (start, end, text) in enumerate(cues):
-        until = cues[number + 1].start if number + 1 < len(cues) else float("inf")
-        yield Cue(start, min(max(end, start + LEAST), until), text)
+    """Yield cues in order of their starts. Each ends after LEAST seconds or later, but before the
+    start of the next, unless its words last until then: speakers on two channels may interrupt each
+    other.
+    """
+    in_order = sorted(cues, key=lambda cue: cue.start)
+    for number, (start, end, text) in enumerate(in_order):
+        next_start = in_order[number + 1].start if number + 1 < len(cues) else float("inf")
+        yield Cue(start, max(end, min(start + LEAST, next_start)), text)
 
 
 def _clock(seconds: float, point: str) -> str:

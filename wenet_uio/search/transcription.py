@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from heapq import merge
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_uio.audio.decoders import AudioError, Channel
-from wenet_uio.audio.read import Source, audio_info, read_audio
+from wenet_uio.audio.read import AudioReader, Source, audio_info
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
@@ -29,8 +30,9 @@ from wenet_uio.search.results import (
     TranscriptToken,
     TranscriptWord,
 )
-from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
+from wenet_uio.search.speech import DETECTORS, Segment, Speech, find_speech, windows
 from wenet_uio.search.stream_features import StreamFeatures
+from wenet_uio.search.tracks import ChosenChannel, Track, tracks_of
 from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.search.voice_activity import INSTALL, is_installed
 from wenet_uio.text.symbols import WORD_START
@@ -40,18 +42,31 @@ ROUNDED = 64
 for hours."""
 
 
+class _OpenTrack(NamedTuple):
+    """A channel of a recording that is being transcribed."""
+
+    track: Track
+    reader: AudioReader
+    frames: RecordingFrames | None
+    """None unless the encoder sees the channel in one pass."""
+
+    def read(self, segment: Segment) -> tuple[torch.Tensor, int]:
+        """Return the waveform (samples,) of a segment and its sample rate in Hz."""
+        waveform, rate = self.reader.read(*segment, self.track.channel)
+        return torch.from_numpy(waveform), rate
+
+
 class _Piece(NamedTuple):
     """A segment of one of several recordings, before and after it is recognised."""
 
     recording: int
     passage: int
     """Windows of a long passage share its number."""
-    source: Source
+    source: _OpenTrack | None
+    """None if the recording cannot be read."""
     segment: Segment
     no_speech_probability: float | None = None
     """See Speech; None where speech was not looked for."""
-    frames: RecordingFrames | None = None
-    """Of the recording, if the encoder sees it in one pass."""
     tokens: list[Token] = []  # noqa: RUF012 - replaced, never changed
     texts: tuple[str, ...] = ("",)
     """Of the hypotheses, best first, as many as `nbest` of the search."""
@@ -68,6 +83,7 @@ class Recognised(NamedTuple):
     """Of the hypotheses, best first; only one of a passage that was joined from windows."""
     no_speech_probability: float | None
     """See Speech; None where speech was not looked for."""
+    track: Track
 
 
 @dataclass(frozen=True)
@@ -124,26 +140,24 @@ class Cutting:
             overlap=min(cls.overlap, window / 2),
         )
 
-    def segments(
-        self, source: Source, channel: Channel
-    ) -> Iterator[tuple[int, Segment, float | None]]:
-        """Cut a file into (number of the passage, segment, probability that nobody speaks).
+    def passages(
+        self, source: Source, channel: Channel, *, in_turns: bool = False
+    ) -> list[Speech] | list[tuple[Segment, None]]:
+        """Find the passages of a file: (segment, probability that nobody speaks).
 
-        The windows of a long passage share its number. A file that is no longer than a window is
-        not cut.
+        A file that is no longer than a window is one passage, unless speakers on several channels
+        talk in turns: then each turn is one.
         """
-        if self.pause is None:
-            info = audio_info(source)
-            whole = Segment(0.0, info.num_samples / info.sample_rate)
-            passages = [(whole, None)]
-        else:
-            passages = find_speech(
-                source, channel, self.pause, self.usual, self.detector, uncut=self.window
-            )
+        if self.pause is not None:
+            uncut = 0.0 if in_turns else self.window
+            return find_speech(source, channel, self.pause, self.usual, self.detector, uncut=uncut)
 
-        for number, (passage, no_speech) in enumerate(passages):
-            for part in windows(passage, self.window, self.overlap):
-                yield number, part, no_speech
+        info = audio_info(source)
+        return [(Segment(0.0, info.num_samples / info.sample_rate), None)]
+
+    def windows(self, passage: Segment) -> Iterator[Segment]:
+        """Cut a passage into the pieces that the recogniser gets."""
+        return windows(passage, self.window, self.overlap)
 
 
 class Transcriber:
@@ -156,7 +170,7 @@ class Transcriber:
         *,
         device: torch.device | str = "cpu",
         batch_size: int = 8,
-        channel: Channel | None = None,
+        channel: ChosenChannel | None = None,
         one_pass: bool = False,
     ) -> None:
         """Move the model to `device`.
@@ -164,7 +178,7 @@ class Transcriber:
         Args:
             search: exactly one mode, with `token_times` in its options.
             batch_size: segments that are recognised together.
-            channel: number from 0, or `mix`; None: the channel of the training.
+            channel: what is transcribed of a recording; None: see `tracks_of`.
             one_pass: the encoder sees each recording as a whole, and the search its segments.
 
         Raises:
@@ -175,7 +189,8 @@ class Transcriber:
         self._search = search
         self._device, self._batch_size = device, batch_size
         conf = recogniser.config.dataset_conf
-        self.channel: Channel = conf.singal_channel_conf.channel if channel is None else channel
+        self._channel: ChosenChannel | None = channel
+        self._usual_channel: Channel = conf.singal_channel_conf.channel
         self.feature_dim = conf.feature_dim
         self._chain = build_chain(conf, None, training=False)
         self._conf, self._one_pass = conf, one_pass
@@ -195,7 +210,8 @@ class Transcriber:
                 continue
 
             for passage in passages_of(recognised.segment, recognised.tokens):
-                yield number, self.segment(passage, recognised.no_speech_probability)
+                segment = self.segment(passage, recognised.no_speech_probability)
+                yield number, replace(segment, track=recognised.track)
 
     def passages(
         self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
@@ -221,7 +237,7 @@ class Transcriber:
                 continue
 
             errors = [piece.error for piece in (first, *others) if piece.error]
-            if errors:
+            if errors or first.source is None:
                 failed = number
                 yield number, errors[0]
                 continue
@@ -235,7 +251,13 @@ class Transcriber:
 
             yield (
                 number,
-                Recognised(Segment(start, end), tokens, texts, first.no_speech_probability),
+                Recognised(
+                    Segment(start, end),
+                    tokens,
+                    texts,
+                    first.no_speech_probability,
+                    first.source.track,
+                ),
             )
 
     def _text(self, tokens: Iterable[Token]) -> str:
@@ -277,12 +299,30 @@ class Transcriber:
         """Yield the segments of each recording; one that cannot be read gives a piece with an error."""
         for number, open_recording in enumerate(recordings):
             try:
-                source = open_recording()
-                frames = self._frames(source) if self._one_pass else None
-                for passage, segment, no_speech in cutting.segments(source, self.channel):
-                    yield _Piece(number, passage, source, segment, no_speech, frames)
+                yield from self._pieces_of(number, open_recording(), cutting)
             except (AudioError, OSError) as error:
-                yield _Piece(number, -1, b"", Segment(0.0, 0.0), error=error)
+                yield _Piece(number, -1, None, Segment(0.0, 0.0), error=error)
+
+    def _pieces_of(self, number: int, source: Source, cutting: Cutting) -> Iterator[_Piece]:
+        """Yield the segments of a recording; passages of all its tracks are in order of their
+        starts.
+        """
+        tracks = [
+            _OpenTrack(track, AudioReader(source), self._frames(source, track.channel))
+            for track in tracks_of(source, self._channel, self._usual_channel)
+        ]
+        in_turns = len(tracks) > 1
+        spoken = [
+            [
+                (track, *passage)
+                for passage in cutting.passages(source, track.track.channel, in_turns=in_turns)
+            ]
+            for track in tracks
+        ]
+        in_order = merge(*spoken, key=lambda passage: passage[1].start)
+        for index, (track, passage, no_speech) in enumerate(in_order):
+            for segment in cutting.windows(passage):
+                yield _Piece(number, index, track, segment, no_speech)
 
     def _recognise(self, pieces: list[_Piece]) -> list[_Piece]:
         """Recognise pieces together."""
@@ -292,15 +332,16 @@ class Transcriber:
         recognised = list(pieces)
         examples: list[Example] = []  # their keys are indexes of pieces
         for index, piece in enumerate(pieces):
-            if piece.error is not None:
+            if piece.source is None:
                 continue
 
             try:
-                example = self._example(piece.source, index, piece.segment)
+                waveform, rate = piece.source.read(piece.segment)
             except (AudioError, OSError) as error:
                 recognised[index] = piece._replace(error=error)
                 continue
 
+            example = self.features(str(index), waveform, rate)
             if example is not None:
                 examples.append(example)
 
@@ -318,11 +359,16 @@ class Transcriber:
         ]
         return piece._replace(tokens=self.tokens(nbest[0], segment), texts=tuple(texts))
 
-    def _frames(self, source: Source) -> RecordingFrames:
-        """Return the encoder frames of a recording, to be computed when they are needed."""
+    def _frames(self, source: Source, channel: Channel) -> RecordingFrames | None:
+        """Return the encoder frames of a recording, to be computed when they are needed; None unless
+        they are computed in one pass.
+        """
+        if not self._one_pass:
+            return None
+
         features = StreamFeatures(self._conf, self.features)
         rate = self._conf.resample_conf.resample_rate
-        return RecordingFrames(source, self.channel, rate, features, self._model, self.clock)
+        return RecordingFrames(source, channel, rate, features, self._model, self.clock)
 
     @torch.inference_mode()
     def _recognise_frames(self, pieces: list[_Piece]) -> list[_Piece]:
@@ -333,11 +379,11 @@ class Transcriber:
         device = torch.device(self._device)
         with autocast(device, dtype_for(self._search.options.dtype or "fp32", device)):
             for index, piece in enumerate(pieces):
-                if piece.frames is None:  # the recording cannot be read
+                if piece.source is None or piece.source.frames is None:
                     continue
 
                 try:
-                    first, frames = piece.frames.between(piece.segment)
+                    first, frames = piece.source.frames.between(piece.segment)
                 except (AudioError, OSError) as error:
                     recognised[index] = piece._replace(error=error)
                     continue
@@ -376,11 +422,6 @@ class Transcriber:
         feats = functional.pad(batch.feats, (0, 0, 0, padding))
         (nbests,) = decode(self._model, feats, batch.feats_lengths, *self._search).values()
         return dict(zip(batch.keys, nbests, strict=True))
-
-    def _example(self, source: Source, index: int, segment: Segment) -> Example | None:
-        """Return features of a segment, with its index as key; see `features`."""
-        waveform, rate = read_audio(source, segment.start, segment.end, self.channel)
-        return self.features(str(index), torch.from_numpy(waveform), rate)
 
     def features(self, key: str, waveform: torch.Tensor, sample_rate: int) -> Example | None:
         """Return features of a waveform on the scale of int16.

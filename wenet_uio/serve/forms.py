@@ -16,7 +16,7 @@ STREAMED_FORMATS = ("json", "text", "verbose_json")
 """Formats of which `stream=true` sends the text in parts."""
 LISTS = ("hot_words",)
 """Fields that may come several times; each adds a line."""
-FIELDS = ("file", "model", "language", "prompt", "response_format", "stream", *LISTS)
+FIELDS = ("file", "model", "language", "prompt", "response_format", "stream", "channel", *LISTS)
 """Fields that mean something here. Others are ignored."""
 MOST_FIELD_BYTES = 1 << 18
 """Bytes of all fields but `file` together, with their names."""

@@ -26,7 +26,8 @@ from wenet_uio.audio.interruption import interruptible
 from wenet_uio.audio.read import audio_info, is_array
 from wenet_uio.search.context_graph import text_and_score, tokenize_phrases
 from wenet_uio.search.options import SCORED
-from wenet_uio.search.results import Transcript, TranscriptSegment
+from wenet_uio.search.results import Transcript, TranscriptSegment, part_of_text
+from wenet_uio.search.tracks import ChosenChannel, parse_channel
 from wenet_uio.serve.events import EventFeed, GoneError
 from wenet_uio.serve.forms import Upload
 from wenet_uio.serve.messages import (
@@ -231,6 +232,8 @@ class Transcriptions:
         what is said of them.
         """
         options = self._with_language(fields.get("language"))
+        if fields.get("channel"):
+            options = replace(options, channel=_channel(fields["channel"]))
         if task == "translate":
             options = replace(options, decoding={**options.decoding, "task": task})
 
@@ -263,6 +266,18 @@ class Transcriptions:
             raise RefusedError(f"language {language!r}: this model knows {', '.join(languages)}")
 
         return replace(self._options, decoding={**self._options.decoding, "language": language})
+
+
+def _channel(text: str) -> ChosenChannel:
+    """Return the channel of a request.
+
+    Raises:
+        RefusedError: there is no such choice.
+    """
+    try:
+        return parse_channel(text)
+    except ValueError as error:
+        raise RefusedError(f"channel: {error}") from None
 
 
 def spelled(phrases: Sequence[str], recogniser: SpeechRecogniser) -> tuple[list[str], list[str]]:
@@ -345,10 +360,10 @@ def delta_event(segments: Sequence[TranscriptSegment], duration: float) -> dict[
         segments: those so far; the event of none says that the work begins.
         duration: of the recording, in seconds.
     """
-    text = segments[-1].text if segments else ""
+    before, segment = [None, None, *segments][-2:]
     return {
         "type": "transcript.text.delta",
-        "delta": f" {text}" if len(segments) > 1 else text,
+        "delta": part_of_text(before, segment) if segment else "",
         "seconds": round(segments[-1].end, 3) if segments else 0.0,
         "duration": round(duration, 3),
     }

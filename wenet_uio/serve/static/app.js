@@ -34,7 +34,7 @@ function setState(name, words) {
 
 function settings() {
   const lines = find("hot-words").value.split("\n").map((line) => line.trim());
-  return { hotWords: lines.filter(Boolean), token: find("token").value };
+  return { hotWords: lines.filter(Boolean), token: find("token").value, channel: find("channel").value };
 }
 
 function addRecording(title, fileName, onRemove) {

@@ -48,7 +48,7 @@ export class Recording {
     this.keepInView(() => (this.partial.textContent = text));
   }
 
-  /** @param {object[]} segments {start, end, text, words, cues}; times in seconds */
+  /** @param {object[]} segments {start, end, text, words, cues, channel_name?}; times in seconds */
   addSegments(segments) {
     const spoken = segments.filter((segment) => segment.text);
     this.segments.push(...spoken);
@@ -80,7 +80,7 @@ export class Recording {
   }
 
   async copy(button, title) {
-    const isCopied = await copyText(this.segments.map((segment) => segment.text).join(" "));
+    const isCopied = await copyText(this.segments.map(textOf).join(" "));
     name(button, isCopied ? "Copied" : "Not copied", title);
     setTimeout(() => name(button, "Copy", title), SHOWN_SECONDS * 1000);
   }
@@ -100,12 +100,18 @@ function name(button, words, title) {
   button.setAttribute("aria-label", `${words}: ${title}`);
 }
 
+/** The text of a segment, after the name of its channel where another one begins; as in search/results.py. */
+function textOf(segment, number, segments) {
+  const isTurn = segment.channel_name && segment.channel_name !== segments[number - 1]?.channel_name;
+  return isTurn ? `[${segment.channel_name}] ${segment.text}` : segment.text;
+}
+
 function rowOf(segment) {
   const row = document.createElement("div");
   row.className = "segment";
   const time = document.createElement("span");
   time.className = "time";
-  time.textContent = shortClock(segment.start);
+  time.textContent = [shortClock(segment.start), segment.channel_name].filter(Boolean).join(" ");
   const text = document.createElement("p");
   text.dir = "auto";
   writeWords(text, segment);

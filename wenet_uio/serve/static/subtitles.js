@@ -16,9 +16,10 @@ export function vtt(cues) {
 }
 
 function shown(cues) {
-  return cues.map((cue, number) => {
-    const until = cues[number + 1]?.start ?? Infinity;
-    return { ...cue, end: Math.min(Math.max(cue.end, cue.start + LEAST), until) };
+  const inOrder = [...cues].sort((one, other) => one.start - other.start);
+  return inOrder.map((cue, number) => {
+    const nextStart = inOrder[number + 1]?.start ?? Infinity;
+    return { ...cue, end: Math.max(cue.end, Math.min(cue.start + LEAST, nextStart)) };
   });
 }
 

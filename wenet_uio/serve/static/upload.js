@@ -12,14 +12,15 @@ export class UploadError extends Error {
 
 /**
  * @param {File} file
- * @param {{hotWords: string[], token: string, mostBytes: number?}} options
+ * @param {{hotWords: string[], token: string, channel: string, mostBytes: number?}} options
  * @param {(words: string) => void} onProgress what happens now
- * @param {(segment: object) => void} onSegment called with each segment {start, end, text, words, cues}; times in seconds
+ * @param {(segment: object) => void} onSegment called with each segment {start, end, text, words, cues, channel_name?}; times in
+ *   seconds
  * @param {AbortSignal} signal ends the transfer
  * @returns {Promise<{segments: object[], duration: number, warnings: string[]?}>} all segments; duration in seconds
  * @throws {UploadError}
  */
-export async function transcribe(file, { hotWords, token, mostBytes }, onProgress, onSegment, signal) {
+export async function transcribe(file, { hotWords, token, channel, mostBytes }, onProgress, onSegment, signal) {
   if (mostBytes && file.size > mostBytes) {
     throw new UploadError(`The file has ${mebibytes(file.size)} MiB; the server takes at most ${mebibytes(mostBytes)} MiB.`);
   }
@@ -32,6 +33,7 @@ export async function transcribe(file, { hotWords, token, mostBytes }, onProgres
     model: "default",
     response_format: "verbose_json",
     hot_words: hotWords.join("\n"),
+    channel,
     stream: "true",
   };
   for (const [name, value] of Object.entries(fields)) form.append(name, value);
