@@ -3,11 +3,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.data.transcripts import EXPECTED, read, written
+from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.own_corpus import ReadOptions, read_transcripts
+from wenet_uio.prepare.corpus_parts import write_parts
+from wenet_uio.prepare.kaldi_tables import read_audio_lines
+from wenet_uio.prepare.own_corpus import ReadOptions, read_corpus, read_transcripts
 
 
 def test_audio_is_found_in_its_folder_by_path_by_name_and_without_suffix(corpus):
@@ -76,3 +80,39 @@ def test_relative_paths_are_from_the_transcripts_or_else_from_the_folder_told(
         ListError, match=f"utt0000: audio {wav} is not in .*apart or /; see --audio"
     ):
         read_transcripts(apart)
+
+
+@pytest.mark.parametrize("named_from", ["table", "caller"])
+def test_audio_in_an_archive_of_kaldi_is_found_by_its_place(corpus, named_from, monkeypatch):
+    """ESPnet keeps recordings as wav in an archive: `dump/data_wav.ark:18`."""
+    monkeypatch.chdir(corpus)
+    folder = corpus / "dump/train"
+    folder.mkdir(parents=True)
+    wavs = sorted((corpus / "wav").iterdir())
+    places = []
+    with open(folder / "data_wav.ark", "wb") as archive:
+        for wav in wavs:
+            archive.write(f"{wav.stem} ".encode())
+            places.append(archive.tell())
+            archive.write(wav.read_bytes())
+    prefix = "" if named_from == "table" else "dump/train/"
+    rows = [
+        f"{wav.stem} {prefix}data_wav.ark:{place}" for wav, place in zip(wavs, places, strict=True)
+    ]
+    (folder / "wav.scp").write_text("".join(f"{row}\n" for row in rows))
+    (folder / "text").write_text("".join(f"{wav.stem} said {wav.stem}\n" for wav in wavs))
+
+    for line, wav in zip(read_transcripts(folder), wavs, strict=True):
+        expected, rate = read_audio(str(wav))
+        found, found_rate = read_audio(line.wav)
+        assert (line.key, found_rate) == (wav.stem, rate)
+        np.testing.assert_array_equal(found, expected)
+
+    parts = read_corpus(folder)
+    write_parts(corpus / "data", parts)
+    written_lines = [
+        line for part in parts for line in read_audio_lines(str(corpus / "data" / part / "wav.scp"))
+    ]
+    assert {line.wav for line in written_lines} == {
+        str(folder / f"data_wav.ark:{p}") for p in places
+    }

@@ -74,7 +74,7 @@ def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
             "--form raw, ",
         ),
         (
-            {"clips/a.mp3": "", "train.tsv": ""},
+            {"clips/a.mp3": "", "clip_durations.tsv": "clip\n", "train.tsv": "path\tsentence\n"},
             {},
             "name a file of transcripts, such as train.tsv, or give",
         ),

@@ -9,6 +9,7 @@ from pathlib import Path
 from unicodedata import normalize
 from urllib.parse import unquote
 
+from wenet_uio.audio.features import place_of
 from wenet_uio.dataset.formats.keys import key_of_audio
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.prepare.corpus_parts import files_below
@@ -89,8 +90,14 @@ def without_upload(name: str) -> str:
 def file_at(wav: str, folders: Sequence[Path]) -> Path | None:
     """Return the first file at a path relative to the folders; None if there is none.
 
-    Its accents may have any form, and backslashes may separate its folders.
+    Its accents may have any form, and backslashes may separate its folders. A path may name a place
+    in a Kaldi archive (`data.ark:1234`), which is returned with it.
     """
+    place = place_of(wav)
+    if place.offset is not None:
+        archive = file_at(place.path, folders)
+        return archive and archive.with_name(archive.name + wav.removeprefix(place.path))
+
     spellings = list(dict.fromkeys((wav, with_slashes(wav))))
     if not wav.isascii():
         spellings += [form(name) for name in spellings for form in (composed, _decomposed)]

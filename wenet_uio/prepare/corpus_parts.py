@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
+from wenet_uio.audio.features import place_of
 from wenet_uio.prepare.kaldi_tables import TO_THE_END, by_key, write_audio_tables, write_table
 
 Value = TypeVar("Value")
@@ -203,7 +204,7 @@ def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Record
             raise ValueError(f"{key}: two recordings, {wav} and {following.wav}")
 
         _check_fields(recording)
-        if wav not in existing and not wav.is_file():
+        if wav not in existing and not Path(place_of(str(wav)).path).is_file():
             raise ValueError(f"{key}: has text, but its audio {wav} is missing")
 
         existing.add(wav)

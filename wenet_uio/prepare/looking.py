@@ -232,8 +232,10 @@ def _contents(files: FilesOfFolder, all_files: Sequence[Path]) -> str:
 def _forms(files: Sequence[Path]) -> str:
     """Say what to do about a folder of no known form."""
     suffixes = (".tsv", ".csv", ".xlsx", ".ods", ".json", ".jsonl", ".list")
-    tables = [path.name for path in files if path.suffix.lower() in suffixes]
-    example = f", such as {tables[0]}" if tables else ""
+    tables = [path for path in files if path.suffix.lower() in suffixes]
+    # A release has small tables too, of durations or reports, beside the large ones of texts.
+    largest = max(tables, key=lambda path: path.stat().st_size, default=None)
+    example = f", such as {largest.name}" if largest else ""
     return f"name a file of transcripts{example}, or give --form {', '.join(MEANINGS)}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import chain, groupby, islice
@@ -30,7 +30,7 @@ from wenet_uio.search.results import (
     TranscriptToken,
     TranscriptWord,
 )
-from wenet_uio.search.speech import DETECTORS, Segment, Speech, find_speech, windows
+from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
 from wenet_uio.search.stream_features import StreamFeatures
 from wenet_uio.search.tracks import ChosenChannel, Track, tracks_of
 from wenet_uio.search.types import Hypothesis, NBest
@@ -40,6 +40,13 @@ from wenet_uio.text.symbols import WORD_START
 ROUNDED = 64
 """Batches are padded to a multiple of these feature frames: memory of ever new lengths would grow
 for hours."""
+
+
+NOBODY = 0.5
+"""Estimate that nobody speaks, from which the words of a segment need the recogniser's own support."""
+UNHEARD = 0.1
+"""Mean probability of the tokens, at their frames; below it the recogniser finds blank instead of them.
+A decoder that is asked for words gives some for noise too, with probabilities below 0.01."""
 
 
 class _OpenTrack(NamedTuple):
@@ -142,7 +149,7 @@ class Cutting:
 
     def passages(
         self, source: Source, channel: Channel, *, in_turns: bool = False
-    ) -> list[Speech] | list[tuple[Segment, None]]:
+    ) -> Sequence[tuple[Segment, float | None]]:
         """Find the passages of a file: (segment, probability that nobody speaks).
 
         A file that is no longer than a window is one passage, unless speakers on several channels
@@ -314,8 +321,10 @@ class Transcriber:
         in_turns = len(tracks) > 1
         spoken = [
             [
-                (track, *passage)
-                for passage in cutting.passages(source, track.track.channel, in_turns=in_turns)
+                (track, passage, no_speech)
+                for passage, no_speech in cutting.passages(
+                    source, track.track.channel, in_turns=in_turns
+                )
             ]
             for track in tracks
         ]
@@ -352,7 +361,16 @@ class Transcriber:
         return recognised
 
     def _with_hypotheses(self, piece: _Piece, nbest: NBest, segment: Segment) -> _Piece:
-        """Return a piece with what was recognised in `segment` of it."""
+        """Return a piece with what was recognised in `segment` of it.
+
+        It has no words if the detector and the recogniser agree that nobody speaks.
+        """
+        confidence = nbest[0].confidence
+        if confidence is not None and confidence < UNHEARD:
+            no_speech = piece.no_speech_probability
+            if no_speech is not None and no_speech >= NOBODY:
+                return piece
+
         texts = [
             self.tokenizer.detokenize(hypothesis.tokens)
             for hypothesis in nbest[: self._search.options.nbest]

@@ -18,6 +18,11 @@ PATIENCE = 60_000
 """Milliseconds until a test gives up."""
 
 
+def program() -> str | None:
+    """Path of the browser; None if there is none."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
 @contextmanager
 def chromium(microphone: Path | None = None) -> Iterator[Any]:
     """Start the browser; skip the test where none is installed.
@@ -28,8 +33,8 @@ def chromium(microphone: Path | None = None) -> Iterator[Any]:
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="the package playwright is not installed"
     )
-    program = next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
+    path = program()
+    if path is None:
         pytest.skip("no Chromium is installed: apt-get install chromium")
     options = ["--no-sandbox", f"--host-resolver-rules=MAP {OTHER_HOST} 127.0.0.1"]
     if microphone is not None:
@@ -38,7 +43,7 @@ def chromium(microphone: Path | None = None) -> Iterator[Any]:
             f"--use-file-for-fake-audio-capture={microphone}%noloop",
         ]
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=options)
+        browser = driver.chromium.launch(executable_path=path, args=options)
         yield browser
         browser.close()
 
