@@ -4,6 +4,8 @@ train.yaml            the complete config; names the next files relative to itse
 units.txt, bpe.model, non_lang_syms.txt, global_cmvn; tokenizer.json, sentencepiece.model and the
                       like of tokenizers without units: copies of the files that the config of the training named
 init.pt               weights at the start of the run
+init.yaml             their losses on the validation set, of a run that starts from a trained model
+from/                 the trained model that the run starts from, if it was converted for it
 epoch_N.pt, .yaml     weights after epoch N (from 0), and its losses
 running_N.pt          running average of the weights at the end of epoch N, with `model_avg`
 state_S.pt            everything that a run needs to resume after optimizer step S; the two newest are kept
@@ -26,6 +28,9 @@ import yaml
 
 TRAIN_CONFIG = "train.yaml"
 FINAL_WEIGHTS = "final.pt"
+INIT = "init"
+"""The first part of the names init.pt and init.yaml."""
+CONVERTED = "from"
 RUNNING = "running"
 """The first part of the names running_N.pt."""
 ENVIRONMENT = "environment.yaml"

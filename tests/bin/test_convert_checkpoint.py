@@ -8,35 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.models.small_whisper import SIZES, openai_weights
 from wenet_uio.bin.convert_checkpoint import main
 from wenet_uio.cli import run
-from wenet_uio.families.whisper.convert import DIMS, OPENAI
 from wenet_uio.models.weights import read_weights
-
-SIZES = dict(zip(DIMS, (80, 1500, 8, 2, 1, 51865, 448, 8, 2, 1), strict=True))
-
-
-def openai_weights() -> dict[str, torch.Tensor]:
-    """A Whisper of one layer, all ones."""
-    special = {
-        "encoder.conv1.weight": (8, 80, 3),
-        "encoder.conv2.weight": (8, 8, 3),
-        "encoder.positional_embedding": (1500, 8),
-        "decoder.positional_embedding": (448, 8),
-        "decoder.token_embedding.weight": (51865, 8),
-    }
-    wide = {f"{part}.blocks.0.mlp.0": (32, 8) for part in ("encoder", "decoder")}
-    wide |= {f"{part}.blocks.0.mlp.2": (8, 32) for part in ("encoder", "decoder")}
-    weights = {name: torch.ones(shape) for name, shape in special.items()}
-    for name in (each.replace("{}", "0") for each in OPENAI):
-        if name in weights or f"{name}.weight" in weights:
-            continue
-        norm = name.rpartition(".")[2].startswith(("ln", "attn_ln", "cross_attn_ln", "mlp_ln"))
-        shape = wide.get(name, (8,) if norm else (8, 8))
-        weights[f"{name}.weight"] = torch.ones(shape)
-        if not name.endswith(".key"):
-            weights[f"{name}.bias"] = torch.ones(shape[0])
-    return {**weights, "encoder.conv1.bias": torch.ones(8), "encoder.conv2.bias": torch.ones(8)}
 
 
 def convert(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:

@@ -20,6 +20,7 @@ from wenet_uio.train.averaging import (
     save_average,
     usual_range,
 )
+from wenet_uio.train.baseline import BEFORE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -108,7 +109,8 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
 
     average_checkpoints(epochs, arguments.dst_model, _lora(arguments))
     for epoch in epochs:
-        print(f"epoch {epoch.number}" + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
+        name = "before fine-tuning" if epoch.number == BEFORE else f"epoch {epoch.number}"
+        print(name + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
 
     print(f"{arguments.dst_model}: mean of {len(epochs)}")
 

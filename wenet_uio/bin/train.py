@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wenet_uio.allocator import keep_freed_memory
 from wenet_uio.cli import run
-from wenet_uio.config import Config
+from wenet_uio.config import Config, load_config
 from wenet_uio.config.command_line import (
     add_config_options,
     add_gpu_option,
@@ -27,6 +27,7 @@ from wenet_uio.config.command_line import (
 )
 from wenet_uio.config.train import ENGINES
 from wenet_uio.config.without_effect import TRAIN_OPTIONS
+from wenet_uio.convert.start import Start, open_start
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.dataset import build_loader
@@ -35,9 +36,12 @@ from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames
+from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import load_parts, load_weights
-from wenet_uio.run_files import LEDGER
+from wenet_uio.run_files import CONVERTED, INIT, LEDGER, TRAIN_CONFIG, read_starts
+from wenet_uio.search.recogniser import add_trust_code
 from wenet_uio.text.labels import Tokenizer
+from wenet_uio.train.baseline import compared_losses
 from wenet_uio.train.build import DEEPSPEED_CONFIG, build_engine
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.distributed import (
@@ -47,6 +51,7 @@ from wenet_uio.train.distributed import (
     report_failure_once,
     use_cpu_threads,
 )
+from wenet_uio.train.inheritance import has_new_ctc, inherit, with_detached_ctc
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
 from wenet_uio.train.seeding import seed_everything
@@ -75,7 +80,17 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--model_dir", required=True, help="folder of the run; a run resumes from its newest state"
     )
-    parser.add_argument("--checkpoint", help="weights that a new run starts from (fine-tuning)")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="MODEL",
+        help="trained model that a new run starts from: folder or weights of a run or of a model of "
+        "WeNet, or a model that convert_checkpoint.py converts. Encoder, decoder, features and "
+        "tokenizer are those of the model, and --config has the other keys",
+    )
+    parser.add_argument(
+        "--checkpoint", help="weights of a model of this config that a new run starts from"
+    )
     parser.add_argument(
         "--enc_init", help="weights from which a new run takes the modules of --enc_init_mods"
     )
@@ -112,6 +127,7 @@ def parse_arguments() -> argparse.Namespace:
     _add_machine_options(parser)
     add_config_options(parser, cmvn=True)
     add_lora_options(parser, training=True)
+    add_trust_code(parser)
     change_nothing(parser, TRAIN_OPTIONS)
     parser.add_argument(
         "--ddp.world_size", type=_one_process, default=argparse.SUPPRESS, help=argparse.SUPPRESS
@@ -198,14 +214,20 @@ def _one_process(text: str) -> int:
 def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> Trainer:
     """Read the config, the vocabulary, the data lists and the newest state, and build the trainer.
 
-    Writes nothing; rank 0 locks the folder of the run if it exists.
+    Writes nothing but a converted model of --from; rank 0 locks the folder of the run if it exists.
 
     Raises:
         ValueError, OSError: one of these is wrong or cannot be read, or another run holds the
             folder.
     """
-    config, tokenizer = read_config(args.config, overrides(args))
     folder = RunFolder(args.model_dir)
+    state = folder.newest_state()
+    start = start_of(args, folder, world) if state is None else resumed_start(folder, args.start)
+    config, tokenizer = read_config(args.config, overrides(args), start and start.config)
+    ctc_is_new = start is not None and has_new_ctc(config, start.config)
+    if start is not None:
+        config = with_detached_ctc(config, start.config, resumes=state is not None)
+
     config = with_dtype(config, world.device, folder.path)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_trainable(config)
@@ -215,17 +237,9 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     if world.rank == 0 and folder.path.exists():
         folder.hold()
 
-    state = folder.newest_state()
     if state is None:
         folder.refuse_strangers()
-        if args.checkpoint:
-            load_weights(model, args.checkpoint, new_lora=config.use_lora)
-            log.info("weights from %s", args.checkpoint)
-        if args.enc_init:
-            count = load_parts(model, args.enc_init, args.enc_init_mods)
-            log.info(
-                "%d weights of %s from %s", count, ", ".join(args.enc_init_mods), args.enc_init
-            )
+        load_first_weights(args, model, config, start)
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = args.tensorboard_dir or folder.path / "tensorboard"
@@ -242,21 +256,84 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         reporter=reporter,
         watchdog=watchdog,
         stop=stop,
+        compared=start and compared_losses(model, ctc_is_new=ctc_is_new),
+        started_from=start and str(start.path),
     )
 
     if state is not None:
         if not args.allow_data_changes:
             folder.refuse_changed_files(config)
         trainer.load(state, allow_data_changes=args.allow_data_changes)
-        for name in ("checkpoint", "enc_init"):
-            if getattr(args, name):
-                log.info(
-                    "--%s %s is ignored: the run resumes from its own state",
-                    name,
-                    getattr(args, name),
-                )
+        say_ignored(args)
 
     return trainer
+
+
+def say_ignored(args: argparse.Namespace) -> None:
+    """Log the options whose weights a run that resumes does not read."""
+    for name in ("checkpoint", "enc_init"):
+        if getattr(args, name):
+            log.info(
+                "--%s %s is ignored: the run resumes from its own state", name, getattr(args, name)
+            )
+
+
+def load_first_weights(
+    args: argparse.Namespace, model: TrainableModel, config: Config, start: Start | None
+) -> None:
+    """Copy the weights that a new run starts from into its model.
+
+    Raises:
+        ValueError, OSError: a file cannot be read, or has weights of another model.
+    """
+    if start is not None:
+        inherit(model, config, start.read_weights(), start.config, str(start.path))
+        log.info("weights from %s", start.weights)
+    if args.checkpoint:
+        load_weights(model, args.checkpoint, new_lora=config.use_lora)
+        log.info("weights from %s", args.checkpoint)
+    if args.enc_init:
+        count = load_parts(model, args.enc_init, args.enc_init_mods)
+        log.info("%d weights of %s from %s", count, ", ".join(args.enc_init_mods), args.enc_init)
+
+
+def start_of(args: argparse.Namespace, folder: RunFolder, world: World) -> Start | None:
+    """Open the model that --from names, for a new run; None without this option.
+
+    Raises:
+        ValueError, OSError: there is no model that training can start from, or the folder of the
+            run has other weights.
+    """
+    if args.start is None:
+        return None
+
+    folder.refuse_strangers()
+    # Rank 0 is here before the other ranks, see main().
+    is_first = world.rank == 0
+    into = folder.path / CONVERTED
+    return open_start(args.start, into, make=is_first, trust_code=args.trust_code)
+
+
+def resumed_start(folder: RunFolder, named: str | None) -> Start | None:
+    """Return the start of a run that resumes: its own train.yaml and first weights, so that the
+    model may be moved or deleted. None if the run began from no model.
+
+    Raises:
+        ValueError: `named` is not the model that the run began from.
+    """
+    starts = read_starts(folder.path)
+    began_from = starts[0].get("from") if starts else None
+    if began_from is None and named is None:
+        return None
+
+    if named is None or began_from is None or Path(named).resolve() != Path(began_from).resolve():
+        raise ValueError(
+            f"{folder.path}: this run began from {began_from or 'new weights'}, not from "
+            f"{named or 'new weights'}: give the same --from to resume it, or another --model_dir"
+        )
+
+    config = load_config(folder.path / TRAIN_CONFIG, of_model=True)
+    return Start(Path(began_from), folder.path / f"{INIT}.pt", config)
 
 
 def overrides(args: argparse.Namespace) -> list[str]:

@@ -74,6 +74,10 @@ class Family:
     text_advice: str = "give it a weight in model_conf (ctc_weight below 1)"
     """How to train the decoder on text without audio if its weight in the loss is 0."""
 
+    fine_tuning: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of a train.yaml that differ from those of a trained model when a training starts from
+    it, unless the recipe states them."""
+
     # Decoding.
     modes: tuple[DecodeMode, ...]
     """Decode modes of a model whose parts are all trained."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from wenet_uio.config.base import ConfigError, parse
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
 from wenet_uio.config.ctc_losses import check_ctc_losses, refuse_derived, with_views
+from wenet_uio.config.fine_tuning import fine_tuned, forget_units
 from wenet_uio.config.named_code import is_third_party
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.nemo.changes import Converted, keys_given, with_overrides
@@ -83,6 +84,7 @@ def load_config(
     *,
     of_model: bool = False,
     trust_code: bool = True,
+    start: Config | None = None,
 ) -> Config:
     """Read a train.yaml and apply `overrides` of the form `encoder_conf.num_blocks=6`.
 
@@ -93,6 +95,7 @@ def load_config(
         of_model: the yaml belongs to a trained model, which may have been moved.
         trust_code: import encoder and family of other packages that the yaml names. False: refuse
             them.
+        start: config of the trained model that a training starts from; see `fine_tuned`.
 
     Raises:
         ConfigError: the file is not yaml, it names code that is not trusted, or `parse_config`
@@ -103,6 +106,7 @@ def load_config(
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
 
     changes = parse_overrides(overrides)
+    model = None if start is None else keys_of(start)
 
     def converted(layout: dict[str, Any]) -> Converted:
         notes: list[str] = []
@@ -113,6 +117,8 @@ def load_config(
             add_last_id(ours, str(path))
 
         locate_files(ours, Path(path), of_model=of_model)
+        if model is not None:
+            ours = fine_tuned(ours, model, str(path))
         return Converted(ours, notes)
 
     changed = with_overrides(laid_out(values, str(path)), changes, converted)
@@ -122,6 +128,8 @@ def load_config(
     values = changed.values
     if changes:
         values = from_wenet(values, str(path))  # an override may have a key of WeNet
+    if model is not None:
+        forget_units(values, model)
 
     named = [str(values[key]) for key in ("encoder", "model") if is_third_party(values.get(key))]
     if named and not trust_code:
@@ -131,6 +139,11 @@ def load_config(
         )
 
     return _checked(values, str(path))
+
+
+def keys_of(config: Config) -> Mapping[str, Any]:
+    """Return the content of a yaml with which `parse_config` makes an equal config."""
+    return from_wenet(to_wenet(config), config.model)
 
 
 def save_config(config: Config, path: str | Path) -> None:

@@ -49,6 +49,21 @@ class Clocked(nn.Module):
         self.clock = clock
 
 
+class GradientGate(Clocked):
+    """Lets no gradient through before a step; the values pass unchanged."""
+
+    def __init__(self, opens_after: int) -> None:
+        super().__init__(Clock())
+        self.opens_after = opens_after
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return `values`, in the first steps with a gradient of 0."""
+        if self.clock.step > self.opens_after:
+            return values
+        # A gradient of 0 and not none: DDP waits for one of every weight.
+        return values.detach() + 0.0 * values
+
+
 def set_clocks(model: nn.Module, step: int) -> None:
     """Begin optimizer step `step` (from 1) in all modules with schedules."""
     for module in model.modules():

@@ -20,6 +20,9 @@ class LossWeights:
     ctc_smoothing: float = 0.0
     """Share of the CTC loss that pulls the posteriors towards the uniform distribution."""
 
+    ctc_detach_steps: int = 0
+    """Steps in which the gradient of CTC does not reach the encoder."""
+
     @classmethod
     def of(cls, config: Config) -> LossWeights:
         """Read the weights of a config."""
@@ -28,4 +31,5 @@ class LossWeights:
             views=config.cr_loss_scale,
             inter_ctc=config.interctc_weight if config.interctc_layer_idx else 0.0,
             ctc_smoothing=config.ctc_label_smoothing,
+            ctc_detach_steps=config.ctc_detach_steps or 0,
         )

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from wenet_uio.config.model import ModelKeys
+from wenet_uio.models.clock import GradientGate
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.label_smoothing import LabelSmoothingLoss
 from wenet_uio.models.lengths import encoded
@@ -37,6 +38,8 @@ class TrainableModel(SpeechModel):
         super().__init__(encoder, decoder, vocabulary, conf, weights.ctc_smoothing)
         self.ignore_id = conf.ignore_id
         self.weights = weights
+        if weights.ctc_detach_steps:
+            self.ctc_gate = GradientGate(weights.ctc_detach_steps)
         self.attention_loss = LabelSmoothingLoss(
             vocabulary.size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
         )
@@ -122,6 +125,9 @@ class TrainableModel(SpeechModel):
         loss = encoder_out.new_zeros((), dtype=torch.float32)
         if self.ctc_weight == 0.0:
             return loss, {"loss_ctc": None}
+
+        if self.weights.ctc_detach_steps:
+            encoder_out = self.ctc_gate(encoder_out)
 
         weight = (1.0 - self.weights.inter_ctc) * self.ctc_weight
         if cr_weight is None:

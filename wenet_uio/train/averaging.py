@@ -19,7 +19,8 @@ from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.models.lora import merge_lora
 from wenet_uio.models.weights import read_weights
-from wenet_uio.run_files import RUNNING
+from wenet_uio.run_files import INIT, RUNNING
+from wenet_uio.train.baseline import BEFORE, Baseline
 from wenet_uio.train.checkpoint import numbered
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ def choose_epochs(
 ) -> list[Epoch]:
     """Choose `num` epochs of a run: those with the lowest validation loss, or the newest.
 
+    Of a run that started from a trained model, epochs that are worse than this model are left out.
+    If all are, the result is the weights of the start alone, with the number BEFORE.
+
     Args:
         num: at most this many; the result is shorter if the run has fewer epochs.
         val_best: choose by validation loss; epochs whose loss is infinite or not a number are left
@@ -65,6 +69,10 @@ def choose_epochs(
     epochs = [Epoch(number, path) for number, path in numbered(Path(folder), "epoch_*.pt")]
     last = math.inf if max_epoch is None else max_epoch
     allowed = [epoch for epoch in epochs if min_epoch <= epoch.number <= last]
+    baseline = Baseline.of(Path(folder))
+    if baseline and allowed:
+        allowed = _not_worse(allowed, baseline, Path(folder))
+
     chosen = _by_loss(allowed) if val_best else sorted(allowed, key=lambda epoch: -epoch.number)
     if not chosen:
         upper = "" if max_epoch is None else max_epoch
@@ -74,6 +82,37 @@ def choose_epochs(
         )
 
     return chosen[:num]
+
+
+def _not_worse(epochs: Sequence[Epoch], baseline: Baseline, folder: Path) -> list[Epoch]:
+    """Return the epochs that are no worse than the start of the run, or the start if all are."""
+    worse = [
+        epoch
+        for epoch in epochs
+        if epoch.weights.with_suffix(".yaml").exists()
+        and baseline.is_better(_losses_of(epoch.weights))
+    ]
+    if worse:
+        names = ", ".join(epoch.weights.name for epoch in worse)
+        log.warning("%s: left out, worse than before fine-tuning: %s", folder, names)
+    if len(worse) < len(epochs):
+        return [epoch for epoch in epochs if epoch not in worse]
+
+    log.warning("%s: no epoch is better than the model before fine-tuning, which is taken", folder)
+    return [Epoch(BEFORE, folder / f"{INIT}.pt")]
+
+
+def _losses_of(weights: Path) -> dict[str, float]:
+    """Return the validation losses in the yaml beside the weights.
+
+    Raises:
+        ValueError: the yaml has none.
+    """
+    record = read_yaml(weights.with_suffix(".yaml"))
+    losses = record.get("loss_dict") if isinstance(record, dict) else None
+    if not isinstance(losses, dict):
+        raise ValueError(f"{weights.with_suffix('.yaml')}: expected numbers under loss_dict")
+    return losses
 
 
 def _by_loss(epochs: Sequence[Epoch]) -> list[Epoch]:

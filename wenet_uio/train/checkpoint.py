@@ -25,6 +25,7 @@ from wenet_uio.models.weights import first_sentence, load_checked
 from wenet_uio.run_files import (
     ENVIRONMENT,
     FINAL_WEIGHTS,
+    INIT,
     LEDGER,
     LOCK,
     RUNNING,
@@ -116,7 +117,7 @@ class RunFolder:
             )
 
         if not resumed:
-            for name in (ENVIRONMENT, LEDGER, TOO_LARGE):
+            for name in (ENVIRONMENT, LEDGER, TOO_LARGE, f"{INIT}.yaml"):
                 (self.path / name).unlink(missing_ok=True)
 
         # Of a process that was killed while it wrote
@@ -185,6 +186,10 @@ class RunFolder:
                 self.save_weights(f"{RUNNING}_{epoch}", average.weights(weights))
 
         self.save_weights(tag, weights)
+        self.save_measured(tag, epoch, measured)
+
+    def save_measured(self, tag: str, epoch: int, measured: Mapping[str, Any]) -> None:
+        """Write what was measured of the weights `tag`.pt to `tag`.yaml."""
         record = {
             "epoch": epoch,
             **measured,

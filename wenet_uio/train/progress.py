@@ -35,6 +35,8 @@ class Progress:
     best_loss: float = math.inf
     """Lowest validation loss."""
     epochs_since_best: int = 0
+    start_loss: float | None = None
+    """Validation loss before the first step of a fine-tuning, of the parts that were trained."""
     interval: Totals = field(default_factory=Totals)
     """Sums since the last report."""
     total: Totals = field(default_factory=Totals)

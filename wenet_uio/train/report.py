@@ -105,6 +105,14 @@ class Reporter:
                 dynamic_ncols=True,
             )
 
+    def before(self, cv: Mapping[str, float]) -> None:
+        """Log the validation before the first step of a fine-tuning, and write its points."""
+        if not self.enabled:
+            return
+
+        self._write("cv", cv, 0)
+        log.info("before fine-tuning: %s", _validation(cv))
+
     def step(self) -> None:
         """Count a step."""
         if not self.enabled:
@@ -146,8 +154,7 @@ class Reporter:
         self._write("cv", cv, step)
         self._write("data", account.scalars(), step)
         self._write_costs(costs, step)
-        accuracy = f", cv accuracy {cv['th_accuracy']:.3f}" if "th_accuracy" in cv else ""
-        log.info("%s: %s, cv loss %.4g%s", self._title(), _brief(train), cv["loss"], accuracy)
+        log.info("%s: %s, %s", self._title(), _brief(train), _validation(cv))
         log.info("%s: %s", self._title(), account)
 
     def observed(self, step: int, observation: Observation | None) -> None:
@@ -211,6 +218,12 @@ class Reporter:
         to_do = self._steps - self._done + later_epochs * self._steps
         to_do = min(to_do, self.max_steps - self._step - done_here)
         return tqdm.format_interval(seconds_per_step * to_do)
+
+
+def _validation(cv: Mapping[str, float]) -> str:
+    """Format the means of the validation in one line."""
+    accuracy = f", cv accuracy {cv['th_accuracy']:.3f}" if "th_accuracy" in cv else ""
+    return f"cv loss {cv['loss']:.4g}{accuracy}"
 
 
 def _brief(scalars: Mapping[str, float]) -> str:

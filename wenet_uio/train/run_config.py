@@ -21,7 +21,9 @@ from wenet_uio.text.tokenizer import build_tokenizer, files_of
 log = logging.getLogger(__name__)
 
 
-def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config, Tokenizer]:
+def read_config(
+    path: str | Path, overrides: Iterable[str] = (), start: Config | None = None
+) -> tuple[Config, Tokenizer]:
     """Read a train.yaml and build its tokenizer.
 
     The result has `input_dim`, `output_dim`, `vocab_size`, `dtype` and special ids.
@@ -30,6 +32,7 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
 
     Args:
         overrides: `key=value` strings that change the yaml.
+        start: config of the trained model that the training starts from, see `load_config`.
 
     Raises:
         ConfigError: the yaml is wrong.
@@ -37,7 +40,7 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> tuple[Config
             tokenizer.
         OSError: a file cannot be read.
     """
-    config = load_config(path, overrides)
+    config = load_config(path, overrides, start=start)
     if config.family.training_obstacle:
         raise ValueError(f"{path}: model: {config.family.training_obstacle}")
 

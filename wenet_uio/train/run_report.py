@@ -14,6 +14,7 @@ from wenet_uio.files import read_lines, written_aside
 from wenet_uio.pages import data_uri, render
 from wenet_uio.run_files import FINAL_WEIGHTS, LEDGER, TRAIN_CONFIG, read_starts
 from wenet_uio.scoring.bootstrap import LEVEL
+from wenet_uio.train.baseline import BEFORE
 from wenet_uio.train.pictures import figure_of
 
 if TYPE_CHECKING:
@@ -137,11 +138,18 @@ def _summary(folder: Path, series: Series) -> str:
     if not losses:
         return "No epoch is complete yet."
 
+    # A run that starts from a trained model has a point before the first step.
+    before = [loss for step, loss in losses if step == 0]
+    losses = [point for point in losses if point[0] > 0]
+    start = f"Before fine-tuning: validation loss {before[0]:.4g}. " if before else ""
+    if not losses:
+        return f"{start}No epoch is complete yet."
+
     best = min(range(len(losses)), key=lambda epoch: losses[epoch][1])
     state = "Complete" if (folder / FINAL_WEIGHTS).exists() else "Not complete"
     return (
-        f"{state}: {len(losses)} epochs, {losses[-1][0]} optimizer steps. Lowest validation loss "
-        f"{losses[best][1]:.4g}, after epoch {best}."
+        f"{start}{state}: {len(losses)} epochs, {losses[-1][0]} optimizer steps. Lowest validation "
+        f"loss {losses[best][1]:.4g}, after epoch {best}."
     )
 
 
@@ -175,9 +183,10 @@ def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
 def _epochs(series: Series) -> Table:
     curves = {tag: dict(series[tag]) for tag in EPOCH if tag in series}
     steps = [step for step, _ in series.get("cv/loss", [])]
+    first = BEFORE if 0 in steps else 0
     rows = [
         [str(epoch), str(step), *(_short(points.get(step)) for points in curves.values())]
-        for epoch, step in enumerate(steps)
+        for epoch, step in enumerate(steps, first)
     ]
     return Table(("epoch", "step", *curves), rows)
 

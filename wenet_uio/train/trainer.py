@@ -10,6 +10,7 @@ import math
 import sys
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,8 @@ from typing import Any
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
-from wenet_uio.run_files import TOO_LARGE
+from wenet_uio.run_files import INIT, TOO_LARGE
+from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, compared_name
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.environment import environment
@@ -55,10 +57,15 @@ class Trainer:
         reporter: Reporter,
         watchdog: Watchdog,
         stop: StopRequest,
+        compared: Mapping[str, float] | None = None,
+        started_from: str | None = None,
     ) -> None:
         """Prepare a run that starts at step 0; `load` resumes one.
 
         Args:
+            compared: of a run that starts from a trained model, {name of a loss: its weight} of the
+                losses that say whether it becomes better. The run begins with a validation.
+            started_from: path of this model, for the records of the run.
             train: training set.
             cv: validation set.
         """
@@ -71,6 +78,8 @@ class Trainer:
         self.reporter = reporter
         self.watchdog = watchdog
         self.stop = stop
+        self.compared = compared
+        self.started_from = started_from
         self.progress = Progress()
         self.average = RunningAverage(config.model_avg) if config.model_avg else None
         self.launched: deque[tuple[LaunchedStep, list[Batch]]] = deque()
@@ -159,6 +168,8 @@ class Trainer:
         if self.average and not self.world.rank:
             self.average.load_state_dict(state.get("model_avg"))
 
+        baseline = Baseline.of(self.folder.path)
+        self.compared = baseline and baseline.compared
         self.written = state["tensorboard"]
         log.info("resuming after step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
@@ -205,13 +216,47 @@ class Trainer:
             self.folder.open(self.config, resumed=resumed)
             seconds = {"utterance_seconds": self.train.utterance_seconds()}
             start = environment(self.world, self.progress.step + 1)
-            self.folder.note_start(start | self._lists | seconds)
+            source = {"from": self.started_from} if self.started_from else {}
+            self.folder.note_start(start | self._lists | seconds | source)
             self.reporter.open(self.progress.step + 1, self.written)
 
         self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
         if not resumed:
-            self._save_weights("init")
+            self._save_weights(INIT)
+            if self.compared:
+                self._validate_start(self.compared)
             self.save()
+
+    def _validate_start(self, compared: Mapping[str, float]) -> None:
+        """Validate the weights that the run starts from, and keep their loss."""
+        sums = validate(self.engine, self.cv, self._asked_in_validation)
+        if sums is None:  # a SIGTERM: the first step saves the state and ends the run
+            return
+
+        validation = Totals(sums)
+        losses = validation.losses()
+        self.progress.start_loss = compared_loss(losses, compared)
+        self.reporter.before(self._means(validation))
+        if self.world.rank == 0:
+            measured = {"step": 0, "loss_dict": losses, "compared": dict(compared)}
+            self.folder.save_measured(INIT, BEFORE, measured)
+
+    def _warn_if_worse(self, losses: Mapping[str, float]) -> None:
+        """Warn if the model of a fine-tuning is worse than the one that the run started from."""
+        start = self.progress.start_loss
+        if start is None or not self.compared:
+            return
+
+        if Baseline(start, self.compared).is_better(losses):
+            log.warning(
+                "epoch %d: worse than before fine-tuning: cv %s %.4g, before %.4g; lower "
+                "optim_conf.lr, freeze modules, or check the texts. average_model.py leaves this "
+                "epoch out",
+                self.progress.epoch,
+                compared_name(self.compared),
+                compared_loss(losses, self.compared),
+                start,
+            )
 
     def _save_weights(self, name: str) -> None:
         weights = self.engine.weights()
@@ -358,6 +403,7 @@ class Trainer:
             assert cv.batch is not None, "a loader without batches is refused before training"
             self.reporter.observed(progress.step, observe(self.engine, cv.batch))
 
+        self._warn_if_worse(validation.losses())
         loss = validation.losses()["loss"]
         weights = self.engine.weights()
         if self.world.rank == 0:

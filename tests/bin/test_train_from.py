@@ -1,0 +1,273 @@
+"""`train.py --from`: a run that starts from a trained model, of this package or of another."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from tests.support import preloaded
+from tests.support.models.funasr_layout import write_funasr
+from tests.support.models.small_whisper import write_hugging_face, write_openai
+from tests.support.models.whisper_layouts import write_full_vocabulary
+from tests.support.train.training_corpus import CONFIG, write_corpus
+from wenet_uio.bin import average_model
+
+ROOT = Path(__file__).parents[2]
+FINE_TUNING = {
+    "dataset_conf": {"batch_conf": {"batch_type": "static", "batch_size": 8}},
+    "optim_conf": {"lr": 0.0001},
+    "scheduler_conf": {"warmup_steps": 2},
+    "max_epoch": 1,
+    "observe_interval": 0,
+    "report": False,
+}
+"""A fine-tuning in the form of conf/finetune.yaml."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with a corpus and `base`, the folder of a run."""
+    folder = write_corpus(tmp_path_factory.mktemp("trained"))
+    done = train(folder, "base", "--override_config", "max_epoch=1", config="train.yaml")
+    assert done[0] == 0, done[1]
+    (folder / "finetune.yaml").write_text(yaml.safe_dump(FINE_TUNING))
+    return folder
+
+
+@pytest.fixture
+def home(trained: Path, tmp_path: Path) -> Path:
+    """A copy of `trained`."""
+    return shutil.copytree(trained, tmp_path / "home", symlinks=True)
+
+
+def train(
+    folder: Path, run: str, *options: str, config: str = "finetune.yaml", ranks: int = 1
+) -> tuple[int, str]:
+    """Exit status and standard error."""
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+    command = [
+        *(launch if ranks > 1 else []),
+        str(ROOT / "wenet_uio/bin/train.py"),
+        *("--config", config, "--train_data", "train.list", "--cv_data", "cv.list"),
+        *("--model_dir", run, "--device", "cpu"),
+        *options,
+    ]
+    done = preloaded.run(command, cwd=folder)
+    return done.returncode, done.stderr
+
+
+def digest(path: Path) -> dict[str, str]:
+    """{file: digest of its content and time of its last change}."""
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    return {
+        str(file): f"{hashlib.sha256(file.read_bytes()).hexdigest()} {file.stat().st_mtime_ns}"
+        for file in files
+    }
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return torch.load(path, weights_only=True)
+
+
+def test_a_run_from_another_has_its_model_and_its_units_and_validates_it_before_the_first_step(
+    home: Path,
+) -> None:
+    before = digest(home / "base")
+    status, said = train(home, "tuned", "--from", "base")
+    assert status == 0, said
+    assert digest(home / "base") == before
+    assert "before fine-tuning: cv loss" in said
+    tuned, base = (
+        yaml.safe_load((home / run / "train.yaml").read_text()) for run in ("tuned", "base")
+    )
+    for name in (
+        "encoder",
+        "encoder_conf",
+        "decoder_conf",
+        "model_conf",
+        "input_dim",
+        "output_dim",
+    ):
+        assert tuned[name] == base[name], name
+    assert tuned["dataset_conf"]["fbank_conf"] == base["dataset_conf"]["fbank_conf"]
+    assert tuned["optim_conf"]["lr"] == 0.0001
+    assert tuned["dataset_conf"]["batch_conf"]["batch_size"] == 8
+    first, last = weights(home / "tuned/init.pt"), weights(home / "base/final.pt")
+    assert all(torch.equal(first[name], last[name]) for name in last)
+    record = yaml.safe_load((home / "tuned/init.yaml").read_text())
+    of_base = yaml.safe_load((home / "base/epoch_0.yaml").read_text())
+    assert record["epoch"] == -1
+    assert record["loss_dict"]["loss"] == pytest.approx(of_base["loss_dict"]["loss"], rel=1e-4)
+    (start,) = yaml.safe_load((home / "tuned/environment.yaml").read_text())
+    assert start["from"] == "base"
+
+
+def test_a_complete_config_gives_the_training_only_and_the_log_says_what_it_leaves_out(
+    home: Path,
+) -> None:
+    other = {**CONFIG, "encoder_conf": {**CONFIG["encoder_conf"], "output_size": 32}}
+    (home / "other.yaml").write_text(yaml.safe_dump({**other, "max_epoch": 1}))
+    status, said = train(home, "tuned", "--from", "base/epoch_0.pt", config="other.yaml")
+    assert status == 0, said
+    assert (
+        "other.yaml: left out, because the model has its own: encoder, encoder_conf, decoder, "
+        "decoder_conf, tokenizer, tokenizer_conf, dataset_conf.fbank_conf" in said
+    )
+    tuned = yaml.safe_load((home / "tuned/train.yaml").read_text())
+    assert tuned["encoder_conf"]["output_size"] == 16
+
+
+def test_other_units_get_a_new_output_layer_with_the_rows_of_the_common_units(home: Path) -> None:
+    units = ["<blank>", "<unk>", "c", "z", "a", "b", "y", "<sos/eos>"]
+    (home / "other.txt").write_text(
+        "".join(f"{unit} {place}\n" for place, unit in enumerate(units))
+    )
+    status, said = train(home, "tuned", "--from", "base", "--symbol_table", "other.txt")
+    assert status == 0, said
+    assert "other units: the output layer is new; 6 of its 8 units are units of the model" in said
+    new, old = weights(home / "tuned/init.pt"), weights(home / "base/final.pt")
+    former = {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "c": 4, "<sos/eos>": 5}
+    for name in ("ctc.ctc_lo.weight", "ctc.ctc_lo.bias", "decoder.embed.0.weight"):
+        assert len(new[name]) == len(units)
+        for place, unit in enumerate(units):
+            same = unit in former and torch.equal(new[name][place], old[name][former[unit]])
+            assert same == (unit in former), (name, unit)
+    assert torch.equal(new["encoder.after_norm.weight"], old["encoder.after_norm.weight"])
+
+
+def test_a_run_resumes_without_the_model_that_it_began_from_and_refuses_another(home: Path) -> None:
+    assert train(home, "tuned", "--from", "base")[0] == 0
+    (home / "base").rename(home / "elsewhere")
+    status, said = train(home, "tuned", "--from", "base", "--override_config", "max_epoch=2")
+    assert status == 0, said
+    assert "resuming after step 3, in epoch 1" in said
+    assert said.count("before fine-tuning") == 0
+    assert (home / "tuned/epoch_1.pt").exists()
+    for options in (["--from", "elsewhere"], []):
+        status, said = train(home, "tuned", *options, "--override_config", "max_epoch=3")
+        assert status == 1
+        assert "error: tuned: this run began from base, not from" in said
+
+
+def test_a_training_that_makes_the_model_worse_warns_and_the_average_is_the_model_before(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = ["optim_conf.lr=3", "scheduler_conf.warmup_steps=1"]
+    status, said = train(home, "tuned", "--from", "base", "--override_config", *keys)
+    assert status == 0, said
+    assert "epoch 0: worse than before fine-tuning: cv loss" in said
+    average = ["--dst_model", "tuned/avg.pt", "--src_path", "tuned", "--val_best"]
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(sys, "argv", ["average_model", *average])
+    average_model.main()
+    assert capsys.readouterr().out.startswith("before fine-tuning  loss ")
+    means, first = weights(home / "tuned/avg.pt"), weights(home / "tuned/init.pt")
+    assert all(torch.equal(means[name], first[name]) for name in first)
+
+
+def test_a_new_ctc_layer_does_not_train_the_encoder_at_first(home: Path) -> None:
+    """The encoder of a run whose loss is CTC alone stays as it is, while CTC learns."""
+    base = yaml.safe_load((home / "base/train.yaml").read_text())
+    base["model_conf"]["ctc_weight"] = 0.0
+    (home / "base/train.yaml").write_text(yaml.safe_dump(base))
+    only_ctc = ["--override_config", "model_conf.ctc_weight=1.0"]
+    status, said = train(home, "tuned", "--from", "base", *only_ctc)
+    assert status == 0, said
+    assert "CTC is new: its gradient does not reach the encoder in" in said
+    last, first = weights(home / "tuned/final.pt"), weights(home / "base/final.pt")
+    encoder = [name for name in first if name.startswith("encoder.")]
+    assert all(torch.equal(last[name], first[name]) for name in encoder)
+    assert not torch.equal(last["ctc.ctc_lo.weight"], first["ctc.ctc_lo.weight"])
+    compared = yaml.safe_load((home / "tuned/init.yaml").read_text())["compared"]
+    assert compared == {"loss": 1.0, "loss_ctc": -1.0}
+    status, said = train(home, "free", "--from", "base", *only_ctc, "ctc_detach_steps=0")
+    assert status == 0, said
+    last = weights(home / "free/final.pt")
+    assert not all(torch.equal(last[name], first[name]) for name in encoder)
+
+
+def test_an_export_stands_for_its_run(home: Path) -> None:
+    (home / "base/onnx").mkdir()
+    (home / "base/onnx/encoder.onnx").write_bytes(b"")
+    status, said = train(home, "tuned", "--from", "base/onnx")
+    assert status == 0, said
+    assert "an export cannot be trained; its run has the weights" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing", "missing: no such file or folder"),
+        ("empty", "empty: training cannot start from this: expected a folder with train.yaml and"),
+        ("train.list", "train.list: training cannot start from this: expected a folder with"),
+        ("model.onnx", "model.onnx: an export, whose weights cannot be trained; give the folder"),
+        ("config_only", "config_only: neither avg.pt nor final.pt in it"),
+        ("plain.pt", "plain.pt: expected dims and model_state_dict, as a Whisper of OpenAI has"),
+        ("text.pt", "text.pt: no checkpoint that is safe to load"),
+    ],
+)
+def test_what_is_no_start_is_one_line(home: Path, name: str, message: str) -> None:
+    place = home / "sources"
+    (place / "empty").mkdir(parents=True)
+    (place / "config_only").mkdir()
+    shutil.copy(home / "base/train.yaml", place / "config_only")
+    shutil.copy(home / "train.list", place)
+    (place / "model.onnx").write_bytes(b"")
+    torch.save({"a": torch.ones(1)}, place / "plain.pt")
+    (place / "text.pt").write_text("no weights")
+    status, said = train(home, "tuned", "--from", f"sources/{name}")
+    assert status == 1
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert message in line
+    assert "Traceback" not in said
+    assert not (home / "tuned").exists()
+
+
+def openai(folder: Path, golden2: Path) -> Path:
+    return write_openai(folder / "whisper.pt")
+
+
+def hugging_face(folder: Path, golden2: Path) -> Path:
+    return write_hugging_face(folder / "whisper")
+
+
+def funasr(folder: Path, golden2: Path) -> Path:
+    return write_funasr(golden2 / "paraformer", folder / "paraformer")
+
+
+def icefall(folder: Path, golden2: Path) -> Path:
+    model = folder / "zipformer"
+    model.mkdir()
+    shutil.copy(golden2 / "zipformer/pretrained.pt", model)
+    units = ["<blk>", "<sos/eos>", "<unk>", *"abcdefghijklmnopqrstuvwxyz", *map(str, range(21))]
+    lines = (f"{unit} {place}\n" for place, unit in enumerate(units))
+    (model / "tokens.txt").write_text("".join(lines))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("write", "ranks"), [(openai, 2), (hugging_face, 1), (funasr, 1), (icefall, 1)]
+)
+def test_models_of_other_packages_are_converted_and_trained_and_their_files_stay_as_they_are(
+    home: Path, golden2: Path, write: Callable[[Path, Path], Path], ranks: int
+) -> None:
+    sources = home / "sources"
+    sources.mkdir()
+    source = write(sources, golden2)
+    if "whisper" in source.name:
+        write_full_vocabulary((source if source.is_dir() else sources) / "multilingual.tiktoken")
+    before = digest(sources)
+    status, said = train(home, "tuned", "--from", str(source), ranks=ranks)
+    assert status == 0, said
+    assert digest(sources) == before
+    assert "before fine-tuning: cv loss" in said
+    assert (home / "tuned/epoch_0.pt").exists()
+    converted, first = weights(home / "tuned/from/final.pt"), weights(home / "tuned/init.pt")
+    assert all(torch.equal(first[name], converted[name]) for name in converted)

@@ -1,0 +1,98 @@
+"""The config of a fine-tuning: what the model is comes from the model, how it is trained from the
+yaml of the recipe.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from wenet_uio.config.family import FAMILIES, family_of
+from wenet_uio.config.overrides import merged
+
+OF_MODEL = (
+    *("model", "model_conf", "encoder", "encoder_conf", "decoder", "decoder_conf"),
+    *("predictor", "predictor_conf", "joint", "joint_conf", "ctc", "ctc_conf"),
+    *("cmvn", "cmvn_conf", "tokenizer", "tokenizer_conf", "mask_padding"),
+    *("interctc_layer_idx", "interctc_weight", "interctc_conditioning"),
+    *("input_dim", "output_dim", "vocab_size"),
+)
+"""Keys that say what a model is."""
+FEATURES = (
+    "feats_type",
+    "fbank_conf",
+    "mfcc_conf",
+    "log_mel_spectrogram_conf",
+    "resample_conf",
+)
+"""Keys of dataset_conf that say what a model hears."""
+LIMITS = ("filter_conf", "language_conf")
+"""Keys of dataset_conf that are those of the model if the recipe does not state them: the lengths
+that it can hear, and the language that its prompt names."""
+UNITS_FILES = ("symbol_table_path", "bpe_path", "model_path", "seg_dict_path", "languages")
+"""Keys of tokenizer_conf that name the units."""
+OF_UNITS = ("output_dim", "vocab_size", "ctc_conf")
+"""Keys that follow from the units."""
+
+log = logging.getLogger(__name__)
+
+
+def fine_tuned(recipe: Mapping[str, Any], model: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the keys of Config of a fine-tuning.
+
+    A recipe without `encoder` changes the keys of the model that it states, one by one. A recipe
+    with `encoder` describes a model of its own, which is left out; the log says so.
+
+    Args:
+        recipe: content of the yaml, with the keys of Config.
+        model: content of the train.yaml of the model, with the keys of Config.
+        where: beginning of messages, such as the path of the yaml.
+    """
+    recipe = deepcopy(dict(recipe))
+    if "encoder" in recipe:
+        _leave_out_model(recipe, where)
+
+    dataset, stated = (each.get("dataset_conf") or {} for each in (model, recipe))
+    inherited = (*FEATURES, *(name for name in LIMITS if name not in stated))
+    values = _picked(model, OF_MODEL) | {"dataset_conf": _picked(dataset, inherited)}
+    name = values.get("model")
+    usual = family_of(name).fine_tuning if isinstance(name, str) and name in FAMILIES else {}
+    return merged(merged(deepcopy(values), dict(usual)), recipe)
+
+
+def _picked(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
+
+
+def _leave_out_model(recipe: dict[str, Any], where: str) -> None:
+    """Remove the keys of the model from a recipe, in place, and say so."""
+    left_out = [name for name in OF_MODEL if recipe.pop(name, None) is not None]
+    dataset = recipe.get("dataset_conf") or {}
+    left_out += [f"dataset_conf.{name}" for name in FEATURES if dataset.pop(name, None) is not None]
+    log.info("%s: left out, because the model has its own: %s", where, ", ".join(left_out))
+
+
+def forget_units(values: dict[str, Any], model: Mapping[str, Any]) -> None:
+    """Remove what follows from the units of the model, in place, if `values` name other units.
+
+    An override may state such a key for its own units; what equals the model's is the model's.
+    """
+    conf, of_model = (each.get("tokenizer_conf") or {} for each in (values, model))
+    if values.get("tokenizer") != model.get("tokenizer"):
+        forgotten = tuple(of_model)
+    elif _picked(conf, UNITS_FILES) != _picked(of_model, UNITS_FILES):
+        forgotten = ("special_tokens",)
+    else:
+        return
+
+    _remove_equal(values, model, OF_UNITS)
+    values["tokenizer_conf"] = dict(conf)
+    _remove_equal(values["tokenizer_conf"], of_model, forgotten)
+
+
+def _remove_equal(values: dict[str, Any], model: Mapping[str, Any], names: Iterable[str]) -> None:
+    for name in names:
+        if values.get(name) == model.get(name):
+            values.pop(name, None)
