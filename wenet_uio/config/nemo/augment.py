@@ -22,8 +22,6 @@ KEYS = (
 RATES = 5
 """Speeds that NeMo draws from, if a perturbation of speed states no number."""
 ANSWERS = {
-    "white_noise": "its level is absolute, noise here has a ratio to the utterance; write "
-    "dataset_conf.noise_conf: {made: [white], snr: [20, 50], prob: 1.0}",
     "shift": "features of shifted audio differ little; remove it",
     "time_stretch": "write dataset_conf.speed_perturb: true",
     "transcode_aug": "write dataset_conf.codec_conf: {codecs: [mulaw, opus]}",
@@ -33,6 +31,10 @@ ANSWERS = {
     "random_segment": "no segments are drawn; remove it",
 }
 """{name of an augmentation of NeMo without an equal: what to write}."""
+
+
+SPEECH_LEVEL = -26.0
+"""dB of full scale of usual speech. NeMo's white noise has a level, noise here has a ratio."""
 
 
 def augmentations(section: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -69,12 +71,24 @@ def _of_augmentor(name: str, conf: Any, where: str) -> dict[str, Any]:
         "gain": _gain,
     }
     if name not in readers:
-        advice = ANSWERS.get(name, f"known: {', '.join((*readers, *ANSWERS))}")
+        advice = _white_noise(conf) if name == "white_noise" else ANSWERS.get(name)
+        advice = advice or f"known: {', '.join((*readers, 'white_noise', *ANSWERS))}"
         raise ConfigError(f"{where}: has no equal here: {advice}")
     if not isinstance(conf, Mapping):
         raise ConfigError(f"{where}: expected keys of an augmentation, found {conf!r}")
 
     return readers[name](conf, where)
+
+
+def _white_noise(conf: Any) -> str:
+    """Say what to write for white noise of absolute levels."""
+    conf = conf if isinstance(conf, Mapping) else {}
+    quietest, loudest = conf.get("min_level", -90), conf.get("max_level", -46)
+    return (
+        f"its level is absolute ({quietest} to {loudest} dB), noise here has a ratio to the utterance; "
+        f"for speech of {SPEECH_LEVEL:g} dB write dataset_conf.noise_conf: {{made: [white], snr: "
+        f"[{SPEECH_LEVEL - loudest:g}, {SPEECH_LEVEL - quietest:g}], prob: {conf.get('prob', 1.0)}}}"
+    )
 
 
 def _noise(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
