@@ -13,6 +13,7 @@ from tests.support.search.tone_model import TONE, tones, write_tone_model
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.live import Failed, Final, Partial, advance
+from wenet_uio.search.speech_gate import SpeechGate
 
 SIMULATED = {"decoding_chunk_size": 4, "num_decoding_left_chunks": 2, "simulate_streaming": True}
 CHUNKS = {"chunk_size": 4, "left_chunks": 2, "detector": "energy"}
@@ -123,6 +124,18 @@ def test_utterances_end_after_pauses_and_their_times_are_those_of_the_stream(hea
     assert times == pytest.approx([1.15, 1.55, 3.95, 11.35, 11.75], abs=TONE / 2 + 0.02)
     for each in segments:
         assert all(each.start <= word.start < word.end <= each.end + 1e-9 for word in each.words)
+
+
+@pytest.mark.parametrize(("is_loud", "texts"), [(False, ["ab", "c", "d"]), (True, ["abc", "d"])])
+def test_blank_ends_an_utterance_later_while_it_is_loud(hears_tones, monkeypatch, is_loud, texts):
+    """A model of whole words finds blank between its peaks, though somebody speaks."""
+    if is_loud:
+        everywhere = property(lambda gate: gate._measured, lambda gate, position: None)
+        monkeypatch.setattr(SpeechGate, "last_speech", everywhere, raising=False)
+    options = {**CHUNKS, "second_pass": False}
+    samples = np.concatenate((tones("1ab1"), tones("1")[: RATE // 2], tones("c3d1")))
+    events = heard(hears_tones.live(**options), samples)
+    assert [event.texts[0] for event in finals(events) if event.texts[0]] == texts
 
 
 def test_partial_texts_grow_and_are_only_reported_when_they_change(hears_tones):

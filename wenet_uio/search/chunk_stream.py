@@ -23,6 +23,10 @@ from wenet_uio.search.stream_features import StreamFeatures
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import NBest
 
+DOUBT = 1.0
+"""Seconds of blank in which a model may miss words that are loud: CTC of whole words has a peak for
+each, and finds blank between them. Only what follows is silence."""
+
 
 class ChunkStream(LiveStream):
     """A stream whose chunks are encoded once each.
@@ -88,6 +92,8 @@ class ChunkStream(LiveStream):
         """Labels of CTC greedy search."""
         self._label = self._model.blank
         """Label of the last frame."""
+        self._blank_frames = 0
+        """Frames since the last one that was not blank."""
         self._rule = ""
         """Name of the rule that holds."""
         self._beam: PrefixBeam | None = None
@@ -160,15 +166,9 @@ class ChunkStream(LiveStream):
 
         Args:
             labels: best label of each frame.
-            silent: (T',) whether each frame is silent.
+            silent: (T',) whether the model finds blank in each frame.
         """
-        if self._gate is not None:
-            # A model may hear words in quiet that it was not trained with.
-            clock = self._transcriber.clock
-            times = [clock.middle(self._frames + frame) for frame in range(len(labels))]
-            last_speech = (self._gate.last_speech - self._begin) / self._rate
-            silent = silent | (np.array(times) > last_speech)
-
+        silent = self._silent(silent)
         self._encoded.append(encoded)
         self._frames += len(labels)
         for label in labels:
@@ -177,6 +177,28 @@ class ChunkStream(LiveStream):
             self._label = label
 
         self._rule = self._endpointer.accept(silent, bool(self._units)) or ""
+
+    def _silent(self, blank: np.ndarray) -> np.ndarray:
+        """Tell which frames of the next chunk are silent for the rules, (T',).
+
+        Quiet frames are silent: a model may hear words in quiet that it was not trained with. Loud
+        frames are if the model has found blank for longer than DOUBT.
+
+        Args:
+            blank: (T',) whether the model finds blank.
+        """
+        if self._gate is None:
+            return blank
+
+        clock = self._transcriber.clock
+        last_speech = (self._gate.last_speech - self._begin) / self._rate
+        silent = np.zeros(len(blank), bool)
+        for frame, is_blank in enumerate(blank):
+            self._blank_frames = self._blank_frames + 1 if is_blank else 0
+            is_quiet = clock.middle(self._frames + frame) > last_speech
+            silent[frame] = is_quiet or self._blank_frames * clock.step > DOUBT
+
+        return silent
 
     def _settle(self) -> None:
         """Produce the Partial or the Final."""
