@@ -253,6 +253,20 @@ def test_each_transcribes_all_channels_and_a_number_names_what_it_leaves_out(rec
         ]
 
 
+def test_hiss_on_another_channel_is_no_track_and_is_named_once(recogniser, caplog):
+    hiss = np.random.default_rng(4).normal(0, 0.01, 6 * RATE).astype(np.float32)
+    alone = recogniser.transcribe(samples=bursts(), sample_rate=RATE, **CUT)
+    for sounds, used in (((bursts(), hiss), 0), ((SILENCE, hiss + bursts()), 1)):
+        caplog.clear()
+        result = recogniser.transcribe(**channels(*sounds), **CUT)
+        assert len(result.segments) == len(alone.segments)
+        assert {segment.track for segment in result.segments} == {Track(used)}
+        assert [record.getMessage() for record in caplog.records] == [
+            "warning: input 0: channel 0 was transcribed; channels with other sound: 1; choose one, "
+            "mix or each"
+        ][used:]
+
+
 @pytest.mark.parametrize("channel", ["left", "-1", "1.0", ""])
 def test_a_channel_that_is_no_choice_is_refused(channel):
     with pytest.raises(ValueError, match=r"expected a number from 0, mix or each"):

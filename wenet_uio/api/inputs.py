@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from wenet_uio.audio.decoders import AudioError, Samples
+from wenet_uio.audio.decoders import AudioError, Channel, Samples
 from wenet_uio.audio.lost_sound import SILENT, is_silent
 from wenet_uio.audio.read import Source, audio_info
 from wenet_uio.dataset.storage.objects import is_remote, open_whole
 from wenet_uio.search.speech import channel_levels
-from wenet_uio.search.tracks import ChosenChannel, lost_channels
+from wenet_uio.search.tracks import ChosenChannel, different_channels, lost_channels
 
 MOST_CHANNELS = 64
 """Columns of an array; more are a transposed array."""
@@ -70,19 +71,27 @@ class Input:
             self._opened = self._read()
         return self._opened
 
-    def close(self, channel: ChosenChannel | None, *, has_words: bool) -> None:
+    def close(self, chosen: ChosenChannel | None, usual: Channel, *, has_words: bool) -> None:
         """Set `seconds`, log a warning if sound was not heard, and free the bytes.
 
         Args:
-            channel: what the user chose; None: nothing.
-            has_words: words were recognised. If there are none, silent channels are logged. If the
-                user chose a number, other channels are that sound while this one is quiet.
+            chosen: the channel that the user chose; None: nobody did.
+            usual: the channel of the training.
+            has_words: words were recognised. If there are none, silent channels are logged. Channels
+                are logged that sound while all that were transcribed are quiet.
         """
         source = self.open()
         info = audio_info(source)
         self.seconds = info.num_samples / info.sample_rate
-        if not has_words or (isinstance(channel, int) and info.channels > 1):
-            warning = _warning(channel_levels(source), channel)
+        reads_all = chosen in ("mix", "each") or (chosen is None and usual == "mix")
+        if not has_words or (info.channels > 1 and not reads_all):
+            levels = channel_levels(source)
+            used = list(range(len(levels)))
+            if not reads_all:
+                used = (
+                    [chosen] if isinstance(chosen, int) else different_channels(levels, int(usual))
+                )
+            warning = _warning(levels, used)
             if warning:
                 log.warning("warning: %s: %s", self.name, warning)
 
@@ -149,26 +158,22 @@ def samples_of(samples: Any, sample_rate: int) -> Samples:
     return Samples(columns.astype(dtype, copy=False), int(sample_rate))
 
 
-def _warning(levels: np.ndarray, channel: ChosenChannel | None) -> str:
+def _warning(levels: np.ndarray, used: Sequence[int]) -> str:
     """Say which sound was not heard; empty if there is none.
 
     Args:
         levels: (channels, frames) in dB of full scale.
-        channel: as in `Input.close`.
+        used: the channels that were transcribed.
     """
-    if not isinstance(channel, int):
-        silent = all(map(is_silent, levels))
-        return f"no channel is louder than {SILENT:g} dBFS" if silent else ""
+    if all(map(is_silent, levels)):
+        return f"no channel is louder than {SILENT:g} dBFS"
 
-    if is_silent(levels[channel]):
+    numbers = ", ".join(map(str, used))
+    if all(is_silent(levels[number]) for number in used):
         others = [number for number in range(len(levels)) if not is_silent(levels[number])]
-        what = f"channel {channel} is silent (below {SILENT:g} dBFS)"
-        sound = "channels with sound"
+        what = f"channel {numbers} is silent (below {SILENT:g} dBFS); channels with sound"
     else:
-        others = lost_channels(levels, channel)
-        what = f"channel {channel} was transcribed" if others else ""
-        sound = "channels with other sound"
+        others = lost_channels(levels, used)
+        what = f"channel {numbers} was transcribed; channels with other sound"
 
-    if others:
-        what += f"; {sound}: {', '.join(map(str, others))}; choose one, mix or each"
-    return what
+    return f"{what}: {', '.join(map(str, others))}; choose one, mix or each" if others else ""

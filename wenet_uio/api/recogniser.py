@@ -143,7 +143,11 @@ class SpeechRecogniser:
         for number, segment in chain(segments, [(len(inputs), None)]):
             for complete in range(closed, number):
                 if complete not in failed:
-                    inputs[complete].close(options.channel, has_words=complete in with_words)
+                    inputs[complete].close(
+                        options.channel,
+                        transcriber.usual_channel,
+                        has_words=complete in with_words,
+                    )
 
             closed = number
             if segment is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from wenet_uio.audio.decoders import AudioError, Channel
-from wenet_uio.audio.lost_sound import SHORTEST, is_quiet, is_silent, sounds
+from wenet_uio.audio.lost_sound import SHORTEST, is_quiet, is_silent, is_steady, sounds
 from wenet_uio.audio.read import Source, audio_info
 from wenet_uio.search.speech import FRAME, channel_levels
 
@@ -44,7 +45,8 @@ def tracks_of(source: Source, chosen: ChosenChannel | None, usual: Channel) -> l
 
     If nobody chose one, these are the usual channel, and each other channel that sounds while all
     channels before it are quiet. So a call with a speaker on each channel has two tracks, and the
-    same sound on two channels, at any gain, one. A silent channel is no track, unless all are.
+    same sound on two channels, at any gain, one. A silent channel, or another one with hum or hiss
+    alone, is no track, unless all are.
 
     Args:
         usual: the channel of the training.
@@ -66,25 +68,24 @@ def tracks_of(source: Source, chosen: ChosenChannel | None, usual: Channel) -> l
             "channel(s); choose another"
         )
     else:
-        numbers = _different(source, int(usual)) if channels > 1 else [int(usual)]
+        numbers = [int(usual)]
+        if channels > 1:
+            numbers = different_channels(channel_levels(source), int(usual))
 
     if len(numbers) == 1:
         return [Track(numbers[0])]
     return [Track(number, name_of(number, channels)) for number in numbers]
 
 
-def lost_channels(levels: np.ndarray, channel: int) -> list[int]:
-    """Return the channels that sound while one channel is quiet.
+def lost_channels(levels: np.ndarray, used: Sequence[int]) -> list[int]:
+    """Return the channels that sound while those that are used are quiet.
 
     Args:
         levels: (channels, frames) in dB of full scale, of `channel_levels`.
     """
-    quiet = is_quiet(levels[channel])
-    return [
-        number
-        for number in range(len(levels))
-        if number != channel and _adds(quiet, levels[number])
-    ]
+    quiet = np.logical_and.reduce([is_quiet(levels[number]) for number in used])
+    others = (number for number in range(len(levels)) if number not in used)
+    return [number for number in others if _adds(quiet, levels[number])]
 
 
 def name_of(channel: int, channels: int) -> str:
@@ -92,17 +93,21 @@ def name_of(channel: int, channels: int) -> str:
     return STEREO[channel] if channels == len(STEREO) else f"channel {channel}"
 
 
-def _different(source: Source, usual: int) -> list[int]:
-    """Return the channels with a sound of their own, in order; the usual one if all are silent."""
-    levels = channel_levels(source)
-    chosen = [] if is_silent(levels[usual]) else [usual]
+def different_channels(levels: np.ndarray, usual: int) -> list[int]:
+    """Return the channels with a voice of their own, in order; the usual one if there is none.
+
+    Args:
+        levels: (channels, frames) in dB of full scale, of `channel_levels`.
+    """
+    used = [] if is_silent(levels[usual]) else [usual]
     quiet = is_quiet(levels[usual])
     for number in range(len(levels)):
-        if number != usual and _adds(quiet, levels[number]):
-            chosen.append(number)
+        has_voice = number != usual and not is_steady(levels[number])
+        if has_voice and _adds(quiet, levels[number]):
+            used.append(number)
             quiet &= is_quiet(levels[number])
 
-    return sorted(chosen) or [usual]
+    return sorted(used) or [usual]
 
 
 def _adds(quiet: np.ndarray, levels: np.ndarray) -> bool:

@@ -197,7 +197,7 @@ class Transcriber:
         self._device, self._batch_size = device, batch_size
         conf = recogniser.config.dataset_conf
         self._channel: ChosenChannel | None = channel
-        self._usual_channel: Channel = conf.singal_channel_conf.channel
+        self.usual_channel: Channel = conf.singal_channel_conf.channel
         self.feature_dim = conf.feature_dim
         self._chain = build_chain(conf, None, training=False)
         self._conf, self._one_pass = conf, one_pass
@@ -316,7 +316,7 @@ class Transcriber:
         """
         tracks = [
             _OpenTrack(track, AudioReader(source), self._frames(source, track.channel))
-            for track in tracks_of(source, self._channel, self._usual_channel)
+            for track in tracks_of(source, self._channel, self.usual_channel)
         ]
         in_turns = len(tracks) > 1
         spoken = [
