@@ -290,9 +290,12 @@ class AudioReader:
         return waveform, rate
 
     def close(self) -> None:
-        """Close the recording; it may be read again."""
+        """Close the recording; it may be read again. A reader that nobody uses any more is closed."""
         self._decoder = None
         self._open.close()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 @contextmanager
