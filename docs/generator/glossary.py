@@ -103,9 +103,12 @@ MEANINGS: dict[str, str] = {
     "lm_only_scale": "Of the loss of k2, which is not available.",
     "am_only_scale": "Of the loss of k2, which is not available.",
     # dataset_conf
+    "trim_conf": "Silence cut at both ends.",
+    "shift_conf": "Another place in time.",
     "reverb_conf": "Reverberation.",
     "overlap_conf": "A second utterance in the background.",
     "noise_conf": "Additive noise.",
+    "white_noise_conf": "White noise of an absolute level.",
     "codec_conf": "Loss of a band limit or of a codec.",
     "gain_conf": "Another level.",
     "filter_conf": "Bounds on the utterances of training.",

@@ -104,13 +104,45 @@ class GainConf(Section):
     """Samples that become louder than full scale are clipped, as a recorder does."""
 
 
+class TrimConf(Section):
+    """Cut silence before and after the speech, as NeMo's `trim_silence` and librosa's `trim`."""
+
+    top_db: float = Field(default=60.0, gt=0)
+    """Frames this many dB or more below the loudest frame of the utterance are silence."""
+
+
+class ShiftConf(Section):
+    """Move the utterance in time; its length stays, zeros fill the gap. As `shift` of NeMo."""
+
+    prob: Probability = 1.0
+    """Share of the utterances that are moved."""
+    milliseconds: Annotated[tuple[float, float], AfterValidator(_ascending)] = (-5.0, 5.0)
+    """Lowest and highest value; above 0, the utterance begins earlier. Utterances that are shorter
+    than the drawn time stay."""
+
+
+class WhiteNoiseConf(Section):
+    """White noise of an absolute level, whatever the level of the utterance. As `white_noise` of
+    NeMo.
+    """
+
+    prob: Probability = 1.0
+    """Share of the utterances that get noise."""
+    level: Annotated[tuple[int, int], AfterValidator(_ascending)] = (-90, -46)
+    """Lowest and highest level in dB of full scale, root mean square; whole numbers are drawn."""
+
+
 class AugmentationKeys(Section):
     """Keys of `dataset_conf`, in the order in which they run. Each is drawn by seed, epoch and
     sample.
     """
 
+    trim_conf: TrimConf | None = None
+    """Before `speed_perturb`; the sections below come after it."""
+    shift_conf: ShiftConf | None = None
     reverb_conf: ReverbConf | None = None
     overlap_conf: OverlapConf | None = None
     noise_conf: NoiseConf | None = None
+    white_noise_conf: WhiteNoiseConf | None = None
     codec_conf: CodecConf | None = None
     gain_conf: GainConf | None = None

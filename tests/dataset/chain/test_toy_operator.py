@@ -40,7 +40,7 @@ EDITS = {
     ],
     "config/dataset.py": [('    "gain",\n', '    "gain",\n    "polarity",\n')],
     "dataset/chain/waveform_augment.py": [
-        ('"codec", "gain")\n', '"codec", "gain", "polarity")\n'),
+        ('    "gain",\n)\n', '    "gain",\n    "polarity",\n)\n'),
         (
             "    if conf.gain_conf:\n",
             '    if conf.polarity_conf:\n        chain["polarity"] = (TurnPolarity(),)\n'

@@ -17,12 +17,12 @@ KEYS = (
     "rir_enabled",
     "rir_prob",
     "channel_selector",
+    "trim_silence",
 )
 """Keys of a loader that `augmentations` reads."""
 RATES = 5
 """Speeds that NeMo draws from, if a perturbation of speed states no number."""
 ANSWERS = {
-    "shift": "features of shifted audio differ little; remove it",
     "time_stretch": "write dataset_conf.speed_perturb: true",
     "transcode_aug": "write dataset_conf.codec_conf: {codecs: [mulaw, opus]}",
     "rir_noise_aug": "write dataset_conf.reverb_conf and noise_conf",
@@ -31,10 +31,6 @@ ANSWERS = {
     "random_segment": "no segments are drawn; remove it",
 }
 """{name of an augmentation of NeMo without an equal: what to write}."""
-
-
-SPEECH_LEVEL = -26.0
-"""dB of full scale of usual speech. NeMo's white noise has a level, noise here has a ratio."""
 
 
 def augmentations(section: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -54,6 +50,8 @@ def augmentations(section: Mapping[str, Any], where: str) -> dict[str, Any]:
         }
     if section.get("rir_enabled"):
         keys["reverb_conf"] = {"prob": section.get("rir_prob", 0.5)}
+    if section.get("trim_silence"):
+        keys["trim_conf"] = {"top_db": 60.0}
     if "channel_selector" in section:
         keys["singal_channel_conf"] = {"channel": _channel(section["channel_selector"], where)}
 
@@ -69,26 +67,16 @@ def _of_augmentor(name: str, conf: Any, where: str) -> dict[str, Any]:
         "impulse": _impulse,
         "speed": _speed,
         "gain": _gain,
+        "shift": _shift,
+        "white_noise": _white_noise,
     }
     if name not in readers:
-        advice = _white_noise(conf) if name == "white_noise" else ANSWERS.get(name)
-        advice = advice or f"known: {', '.join((*readers, 'white_noise', *ANSWERS))}"
+        advice = ANSWERS.get(name, f"known: {', '.join((*readers, *ANSWERS))}")
         raise ConfigError(f"{where}: has no equal here: {advice}")
     if not isinstance(conf, Mapping):
         raise ConfigError(f"{where}: expected keys of an augmentation, found {conf!r}")
 
     return readers[name](conf, where)
-
-
-def _white_noise(conf: Any) -> str:
-    """Say what to write for white noise of absolute levels."""
-    conf = conf if isinstance(conf, Mapping) else {}
-    quietest, loudest = conf.get("min_level", -90), conf.get("max_level", -46)
-    return (
-        f"its level is absolute ({quietest} to {loudest} dB), noise here has a ratio to the utterance; "
-        f"for speech of {SPEECH_LEVEL:g} dB write dataset_conf.noise_conf: {{made: [white], snr: "
-        f"[{SPEECH_LEVEL - loudest:g}, {SPEECH_LEVEL - quietest:g}], prob: {conf.get('prob', 1.0)}}}"
-    )
 
 
 def _noise(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -128,6 +116,16 @@ def _speed(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _gain(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
     decibels = [conf.get("min_gain_dbfs", -10), conf.get("max_gain_dbfs", 10)]
     return {"gain_conf": {"gain": decibels, "prob": conf.get("prob", 1.0)}}
+
+
+def _shift(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
+    times = [conf.get("min_shift_ms", -5.0), conf.get("max_shift_ms", 5.0)]
+    return {"shift_conf": {"milliseconds": times, "prob": conf.get("prob", 1.0)}}
+
+
+def _white_noise(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
+    levels = [conf.get("min_level", -90), conf.get("max_level", -46)]
+    return {"white_noise_conf": {"level": levels, "prob": conf.get("prob", 1.0)}}
 
 
 def _path(path: Any, where: str) -> str:

@@ -82,8 +82,6 @@ AUDIO_TO_AUDIO = "the section trains a model from audio to audio; models here wr
 CLASSES = "the section trains a classifier; models here write texts"
 JOINED = "utterances are not joined while training; tools/join_utterances.py joins them before"
 INSTEAD = {
-    "trim_silence": "silence is not cut while training; cut it when the data is prepared, as with sox "
-    "IN OUT silence 1 0 -60d reverse silence 1 0 -60d reverse, and write trim_silence: false",
     "normalize": "texts are normalised when the data is prepared; write normalize: false",
     "normalize_text": "texts are normalised when the data is prepared; remove the key",
     "symbols_to_keep": "texts are normalised when the data is prepared; remove the key",

@@ -52,6 +52,11 @@ def _without_batches(section: Mapping[str, Any], where: str, notes: list[str]) -
             "a shorter list as --cv_data"
         )
 
+    if section.get("trim_silence"):
+        notes.append(
+            f"{where}.trim_silence: not read here: validation and recognition read whole utterances"
+        )
+
     rest = {key: value for key, value in section.items() if key not in (*BATCHES, *FILTERS)}
     refuse_missing(rest, where, "model.validation_ds")
     return rest

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from wenet_uio.audio.decoders import INT16_SCALE
-from wenet_uio.config.augmentation import GainConf, NoiseConf, OverlapConf
+from wenet_uio.config.augmentation import GainConf, NoiseConf, OverlapConf, WhiteNoiseConf
 from wenet_uio.dataset.chain.recordings import Excerpt, Recordings, repeated
 from wenet_uio.dataset.types import Example, waveform_of
 
@@ -100,6 +100,24 @@ class ColouredNoise:
         """An excerpt from a drawn place."""
         table = coloured_noise(self.exponent)
         return Excerpt(repeated(table, random.randrange(len(table)), len(waveform_of(example))), ())
+
+
+@dataclass(frozen=True)
+class WhiteNoise:
+    """Add white noise of a drawn level, also to silence."""
+
+    conf: WhiteNoiseConf
+
+    def __call__(self, example: Example) -> Example:
+        """Change `waveform`; its length stays."""
+        random = Random(f"white_noise {example.random}")
+        if random.random() >= self.conf.prob:
+            return example
+
+        factor = INT16_SCALE * 10 ** (random.randint(*self.conf.level) / 20)
+        waveform, table = waveform_of(example), coloured_noise(EXPONENTS["white"])
+        noise = repeated(table, random.randrange(len(table)), len(waveform))
+        return replace(example, waveform=torch.add(waveform, noise, alpha=factor))
 
 
 @lru_cache(maxsize=len(EXPONENTS))

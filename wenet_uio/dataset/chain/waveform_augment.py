@@ -17,9 +17,11 @@ from wenet_uio.dataset.chain.noise import (
     NoiseSource,
     Overlap,
     RecordedNoise,
+    WhiteNoise,
 )
 from wenet_uio.dataset.chain.recordings import Recordings
 from wenet_uio.dataset.chain.reverb import RecordedRooms, Reverb, SimulatedRooms
+from wenet_uio.dataset.chain.trim import Shift, TrimSilence
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import DataType
@@ -27,7 +29,16 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import Operator
 from wenet_uio.messages import listed, warn_once
 
-PLACES: tuple[Place, ...] = ("reverb", "overlap", "noise", "codec", "gain")
+PLACES: tuple[Place, ...] = (
+    "trim",
+    "shift",
+    "reverb",
+    "overlap",
+    "noise",
+    "white_noise",
+    "codec",
+    "gain",
+)
 """Steps of the chain that this module fills, in their order."""
 NAMED = 3
 """Recordings that a warning names."""
@@ -48,6 +59,10 @@ def waveform_augmentations(
     chain: dict[Place, tuple[Operator, ...]] = dict.fromkeys(PLACES, ())
     if not training:
         return chain
+    if conf.trim_conf:
+        chain["trim"] = (TrimSilence(conf.trim_conf),)
+    if conf.shift_conf:
+        chain["shift"] = (Shift(conf.shift_conf),)
     if conf.reverb_conf:
         chain["reverb"] = (Reverb(conf.reverb_conf, _rooms(conf.reverb_conf, conf)),)
 
@@ -58,6 +73,8 @@ def waveform_augmentations(
 
     if conf.noise_conf:
         chain["noise"] = (AddNoise(conf.noise_conf, _noise_sources(conf.noise_conf, conf, corpus)),)
+    if conf.white_noise_conf:
+        chain["white_noise"] = (WhiteNoise(conf.white_noise_conf),)
     if conf.codec_conf:
         chain["codec"] = (_lossy(conf.codec_conf, conf.resample_conf.resample_rate),)
     if conf.gain_conf:
