@@ -103,7 +103,6 @@ MEANINGS: dict[str, str] = {
     "lm_only_scale": "Of the loss of k2, which is not available.",
     "am_only_scale": "Of the loss of k2, which is not available.",
     # dataset_conf
-    "trim_conf": "Silence cut at both ends.",
     "shift_conf": "Another place in time.",
     "reverb_conf": "Reverberation.",
     "overlap_conf": "A second utterance in the background.",

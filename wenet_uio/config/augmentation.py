@@ -138,7 +138,7 @@ class AugmentationKeys(Section):
     """
 
     trim_conf: TrimConf | None = None
-    """Before `speed_perturb`; the sections below come after it."""
+    """Silence cut at both ends, before `speed_perturb`; the sections below come after it."""
     shift_conf: ShiftConf | None = None
     reverb_conf: ReverbConf | None = None
     overlap_conf: OverlapConf | None = None
