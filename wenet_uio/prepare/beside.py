@@ -19,6 +19,7 @@ from wenet_uio.prepare.audio_search import composed, key_of_name, with_suffix_of
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
 from wenet_uio.prepare.elan import read_eaf, texts_of_tiers
 from wenet_uio.prepare.separated import key_of_part
+from wenet_uio.prepare.stm import read_stm
 from wenet_uio.prepare.timed_texts import (
     PAUSE,
     Tier,
@@ -37,6 +38,7 @@ SUFFIXES = {
     "vtt": ("vtt",),
     "textgrid": ("textgrid",),
     "ctm": ("ctm",),
+    "stm": ("stm",),
     "elan": ("eaf",),
 }
 """Form of a corpus -> suffixes of its files of text."""
@@ -87,6 +89,8 @@ def files_of_corpus(path: Path) -> FilesOfFolder:
 
     audio = _audio_by_name(files)
     text_files = [_text_file(text, audio) for text in texts]
+    if path.is_dir() and audio and not any(file.audio for file in text_files):
+        text_files = [_with_audio_apart(file, path, audio) for file in text_files]
     return FilesOfFolder(text_files, list(itertools.chain.from_iterable(audio.values())))
 
 
@@ -113,6 +117,21 @@ def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
             return TextFile(path, recordings, ".".join(pieces[count:]))
 
     return TextFile(path, [], pieces[-1])
+
+
+def _with_audio_apart(file: TextFile, corpus: Path, audio: dict[Path, list[Path]]) -> TextFile:
+    """Return a file of text with the audio of its name in another folder of the corpus, such as
+    `txt/p225/a.txt` with `wav48/p225/a.wav`.
+
+    Of several files with that name, those count whose folders are like those of the text.
+    """
+    name = _composed(file.path.with_suffix("")).name
+    places = [place for place in audio if place.name == name]
+    inner_folders = file.path.relative_to(corpus).parts[1:-1]
+    alike = [place for place in places if place.relative_to(corpus).parts[1:-1] == inner_folders]
+    chosen = alike if len(places) > 1 else places
+    recordings = list(itertools.chain.from_iterable(audio[place] for place in chosen))
+    return TextFile(file.path, recordings, file.path.suffix[1:])
 
 
 def read_pairs(path: str, text_field: str | None = None) -> list[RawLine]:
@@ -227,6 +246,30 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
                 _timed_line(recording, utterance, extra)
                 for utterance in joined_words(channel_words)
             ]
+
+    return lines
+
+
+def read_stm_files(path: str, text_field: str | None = None) -> list[RawLine]:
+    """Read an STM, or those of a folder; audio has the name of the recording.
+
+    Raises:
+        ListError: a line is not valid, or a `text_field` is given.
+    """
+    if text_field:
+        raise ListError(f"{path}: an STM has one text for each segment; leave --text_field out")
+
+    lines = []
+    for file in _of_form(files_of_corpus(Path(path)).texts, Path(path), "stm", None):
+        segments = read_stm(file.path)
+        channels_of: dict[str, set[str]] = {}
+        for segment in segments:
+            channels_of.setdefault(segment.recording, set()).add(segment.channel)
+
+        for recording, channel, said in segments:
+            channels = sorted(channels_of[recording])
+            extra = {"channel": channels.index(channel)} if len(channels) > 1 else {}
+            lines.append(_timed_line(recording, said, {"speaker": said.speaker, **extra}))
 
     return lines
 

@@ -44,6 +44,7 @@ MEANINGS = {
     "vtt": "WebVTT subtitles of recordings",
     "textgrid": "TextGrids of recordings",
     "ctm": "CTM, words with times in recordings",
+    "stm": "STM, segments with times in recordings",
     "audacity": "label tracks of Audacity",
     "elan": "annotations of ELAN",
     "parquet": "parquet with audio, as Hugging Face's sets have it",
@@ -61,7 +62,8 @@ SHARD_ID = "shard_id"
 TABLE_FORMS = frozenset({"tsv", "csv", "xlsx", "ods", "ljspeech", "nemo"})
 """Forms of such a table."""
 FORM_OF_SUFFIX = {
-    f".{form}": form for form in ("tsv", "xlsx", "ods", "parquet", "srt", "vtt", "textgrid", "ctm")
+    f".{form}": form
+    for form in ("tsv", "xlsx", "ods", "parquet", "srt", "vtt", "textgrid", "ctm", "stm")
 } | {".xlsm": "xlsx", ".eaf": "elan"}
 """Suffixes of one form each."""
 OF_OTHERS = {".xls": "Excel before 2007 wrote it: save it as .xlsx or CSV UTF-8"}
@@ -214,7 +216,7 @@ def _may_be_apart(file: TextFile, files: FilesOfFolder) -> bool:
     So it may for words of many recordings, for files that name their media, and for times if there
     is no audio.
     """
-    return file.form in ("ctm", "elan") or (not files.audio and file.form != "pairs")
+    return file.form in ("ctm", "stm", "elan") or (not files.audio and file.form != "pairs")
 
 
 def _contents(files: FilesOfFolder, all_files: Sequence[Path]) -> str:

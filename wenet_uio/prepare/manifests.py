@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
+from wenet_uio.audio.features import place_of as place_in_archive
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
@@ -308,7 +309,8 @@ def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
 def _is_missing(wav: str) -> bool:
     if place_of(wav):
         return False
-    return not objects.is_remote(wav) and not os.path.isfile(objects.without_scheme(wav))  # noqa: PTH113 - the name may be too long
+    file = place_in_archive(objects.without_scheme(wav)).path
+    return not objects.is_remote(wav) and not os.path.isfile(file)  # noqa: PTH113 - the name may be too long
 
 
 def _folder_of_paths(source: Path, form: str | None) -> Path:

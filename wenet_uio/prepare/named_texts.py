@@ -17,7 +17,10 @@ from wenet_uio.prepare.table_rows import BAR, lines_of_table, tell_guess
 
 TEXT_COLUMNS = {"raw": 1, "normalized": 2}
 """Columns of texts in LJSpeech's metadata.csv, as --text_field names them."""
-NAMES = ("transcripts.txt", "transcript.txt", "*.trans.txt", "prompts", "prompts.txt")
+NAMES = (
+    *("transcripts.txt", "transcript.txt", "*.trans.txt", "*_transcript_*.txt"),
+    *("prompts", "prompts.txt"),
+)
 """Names, in any case, of the files of transcripts in folders of audio."""
 
 NamedText = tuple[str, str]
@@ -117,7 +120,12 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
     if not files:
         raise ListError(f"{path}: no file {' or '.join(NAMES)} in it")
 
-    return [line for file in files for line in _lines(_named_texts(file), file.parent)]
+    lines = [line for file in files for line in _lines(_named_texts(file), file.parent)]
+    if Path(path).is_dir() and not any(Path(line.wav).is_absolute() for line in lines):
+        # No file has audio below its folder: AISHELL has texts and audio in two folders.
+        lines = _lines([(line.wav, line.text) for line in lines], Path(path))
+
+    return lines
 
 
 def _named_texts(path: Path) -> list[NamedText]:

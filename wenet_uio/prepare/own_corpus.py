@@ -35,7 +35,7 @@ from wenet_uio.prepare.texts import TEXTS, normalised
 
 NAMED_AUDIO = frozenset(
     {
-        *("ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm"),
+        *("ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm", "stm"),
         *("audacity", "elan"),
     }
 )
@@ -43,7 +43,7 @@ NAMED_AUDIO = frozenset(
 folder."""
 SEARCHED_TABLES = frozenset({"tsv", "csv", "xlsx", "ods", "labelstudio"})
 """Forms whose audio is searched by name in their folder if it is not at its path."""
-NAMING_TABLES = frozenset({"ljspeech", "transcripts", "ctm"})
+NAMING_TABLES = frozenset({"ljspeech", "transcripts", "ctm", "stm"})
 """Forms in which one file has the texts of all audio of a folder."""
 EMBEDDED_AUDIO = frozenset({"parquet"})
 """Forms whose files hold the audio."""

@@ -25,6 +25,7 @@ from wenet_uio.prepare.beside import (
     read_elan,
     read_pairs,
     read_srt,
+    read_stm_files,
     read_textgrid,
     read_vtt,
 )
@@ -209,6 +210,7 @@ READERS: dict[str, Callable[..., list[RawLine]]] = {
     "vtt": read_vtt,
     "textgrid": read_textgrid,
     "ctm": read_ctm_files,
+    "stm": read_stm_files,
     "audacity": read_audacity,
     "elan": read_elan,
     "parquet": read_parquet,

@@ -192,6 +192,13 @@ def ctm(folder: Path, said: Sequence[Said]) -> Path:
     return folder
 
 
+def stm(folder: Path, said: Sequence[Said]) -> Path:
+    for name, spoken in _long(folder, said).items():
+        rows = [f"{name} 1 {name} {start} {end} <o,f0,male> {text}" for start, end, text in spoken]
+        (folder / f"{name}.stm").write_text("\n".join([";; a comment", *rows]) + "\n")
+    return folder
+
+
 def parquet(folder: Path, said: Sequence[Said]) -> Path:
     (folder / "data").mkdir(parents=True)
     rows = [
@@ -249,9 +256,10 @@ LAYOUTS: dict[str, Callable[[Path, Sequence[Said]], Path]] = {
     "vtt": vtt,
     "textgrid": textgrid,
     "ctm": ctm,
+    "stm": stm,
     "audacity": audacity,
     "elan": elan,
     "parquet": parquet,
 }
 """Form -> a function that writes the corpus, and gives what `new_recipe.py --from` takes."""
-LONG = frozenset({"srt", "vtt", "textgrid", "ctm", "audacity", "elan"})
+LONG = frozenset({"srt", "vtt", "textgrid", "ctm", "stm", "audacity", "elan"})

@@ -24,6 +24,7 @@
 - audacity, elan: label tracks of Audacity (talk.wav, talk.txt), and ELAN's .eaf with their audio;
   --text_field names a tier of ELAN or a type of tiers.
 - ctm: `recording channel start duration word` in one file for all recordings.
+- stm: `recording channel speaker start end <labels> text`, as in TED-LIUM.
 - parquet: files with audio bytes and a column of text, as Hugging Face's data sets have them. Names
   such as train-00000-of-00002.parquet give the parts. The audio is written to OUT/audio.
 
