@@ -6,8 +6,9 @@
 #   with_options TOOL ARG…   calls a script of tools/ with ARG… and the variables of the recipe that are options of TOOL;
 #                            the other options of TOOL are options of the recipe too, and override ARG…
 #   if stage N "title"       true if N is between stage and stop_stage; logs the title
-#   has_cmvn                 true if the config of the recipe normalises features
-#   has_units                true if its tokenizer has a units file; those of whisper and Hugging Face bring their own
+#   has_cmvn                 true if the config of the recipe normalises features; with --from, the model does
+#   has_units                true if its tokenizer has a units file; those of whisper and Hugging Face bring their own, and
+#                            so does the model of --from, unless --units names others
 #   needed CONDITION         true if has_cmvn or has_units is; else logs that the config does not need the stage
 #   require FILE…            ends the recipe if a file is missing, and names the stage that makes the file
 #   words TEXT               sets the array WORDS to the words of an option that is a list: "test 'my test'" has two words
@@ -68,8 +69,20 @@ parse_options() {
   for NAME in stage stop_stage; do
     [[ $NAMES != *" $NAME "* || ${!NAME} =~ ^-?[0-9]+$ ]] || die "--$NAME ${!NAME}: expected a number"
   done
+  if [[ -n ${from-} && $NAMES == *" stage "* ]]; then _start_from; fi
   [[ ! ${data_type-raw} =~ ^(raw|shard)$ ]] && die "--data_type $data_type: expected raw or shard"
   return 0
+}
+
+# Sets the defaults of a recipe that fine-tunes a model: its config, and an experiment folder with the name of the model.
+_start_from() {
+  local NAME
+  from=$(from_caller "$from")
+  if [[ $RECIPE_GIVEN != *" config "* ]]; then config=conf/finetune.yaml; fi
+  NAME=$(basename "$from")
+  # Weights in the folder of a run have the same names in every run.
+  if [[ $NAME =~ ^(avg|final|epoch_[0-9]+)\.pt$ ]]; then NAME=$(basename "$(dirname "$from")"); fi
+  dir=${dir:-exp/$(basename "$config" .yaml)_${NAME%.pt}}
 }
 
 # Prints the lines that set options: those of the recipe, then those of the tools that it calls by with_options.
@@ -179,16 +192,20 @@ config_value() {
 }
 
 has_cmvn() {
-  [[ $(config_value cmvn) == global_cmvn ]]
+  [[ -z ${from-} && $(config_value cmvn) == global_cmvn ]]
 }
 
 has_units() {
+  if [[ -n ${from-} ]]; then
+    [[ -n ${units-} ]]
+    return
+  fi
   [[ ! $(config_value tokenizer) =~ ^(whisper|huggingface|sentencepiece)$ ]]
 }
 
 needed() {
   "$1" && return
-  log "$config does not need this stage"
+  log "${from:+$from with }$config does not need this stage"
   return 1
 }
 
@@ -204,7 +221,8 @@ need_tokenizer() {
 # tokenizer has no units file has these keys itself.
 override_units() {
   if ! has_units; then
-    [[ -z $bpe ]] || die "--bpe $bpe: the tokenizer of $config has its own units"
+    [[ -z $bpe || (-n ${from-} && $RECIPE_GIVEN != *" bpe "*) ]] ||
+      die "--bpe $bpe: the tokenizer of $config has its own units"
     return 0
   fi
   _override_path tokenizer_conf.symbol_table_path "$1/units.txt"

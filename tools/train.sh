@@ -2,6 +2,7 @@
 # Trains a model on data/train/data.list. A second run resumes from the newest checkpoint.
 #
 #   train.sh --config conf/train_conformer.yaml --dir exp/conformer --nproc 2
+#   train.sh --config conf/finetune.yaml --from exp/conformer --dir exp/tuned
 #   train.sh --config conf/train_conformer.yaml --dir exp/conformer --num_nodes 2 --node_rank 0 --rdzv_endpoint host0:29400
 #
 # With several machines, call the second form on each machine, with its own --node_rank. They share data/ and exp/.
@@ -13,7 +14,9 @@ config=                   # train.yaml
 override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # experiment folder
 data_type=raw             # type of the data lists: raw or shard
-checkpoint=               # initial weights (fine-tuning)
+from=                     # trained model to start from: folder or file, of this or another package; its units stay
+units=                    # with --from: units file of other units, such as data/dict/units.txt of stage 2
+checkpoint=               # initial weights of a model of this config
 train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
 deepspeed_config=         # default: wenet_uio/train/ds_stage2.json
 seed=777                  # of initial weights, order and augmentation
@@ -37,6 +40,8 @@ case $pin_memory in
   false) changes+=(--no-pin_memory) ;;
   *) die "--pin_memory $pin_memory: expected true, false or auto" ;;
 esac
+[[ -z $units || -n $from ]] || die "--units $units: only a training that starts --from a model has units that can be others"
+if [[ -n $units && -z $(config_value tokenizer) ]]; then override="tokenizer=char $override"; fi
 overriding
 need_tokenizer
 if ((num_nodes > 1)); then
@@ -56,5 +61,6 @@ exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_p
   --max_restarts "$max_restarts" -m wenet_uio.bin.train \
   --train_engine "$train_engine" ${deepspeed_config:+--deepspeed_config "$deepspeed_config"} \
   --config "$config" "${OVERRIDE[@]}" ${checkpoint:+--checkpoint "$checkpoint"} \
+  ${from:+--from "$from"} ${units:+--symbol_table "$units"} \
   --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list "${changes[@]}" \
   --seed "$seed" --num_workers "$num_workers" --prefetch "$prefetch" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

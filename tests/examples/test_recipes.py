@@ -90,6 +90,15 @@ def test_every_config_loads_and_leaves_the_arithmetic_to_the_device(config):
     assert load_config(config).dtype == "auto"
 
 
+def test_every_recipe_fine_tunes_by_the_same_keys(tmp_path):
+    """A recipe whose training data is a mixture names it, too."""
+    texts = {recipe.parts[-2]: (recipe / "conf/finetune.yaml").read_text() for recipe in RECIPES}
+    assert texts.pop("large").replace("data: data/mixture.yaml\n", "") == texts["custom"]
+    assert set(texts.values()) == {texts["custom"]}
+    keys = [line for line in texts["custom"].splitlines() if line and not line.startswith("#")]
+    assert len(keys) == 10
+
+
 @pytest.mark.parametrize(
     "config", [path for path in CONFIGS if path.parts[-4] in ("fisher", "hub5")], ids=name_of
 )

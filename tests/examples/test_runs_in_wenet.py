@@ -84,7 +84,7 @@ def test_wenet_knows_every_keyword_and_the_ids_of_a_run(
 IN_WENET = [
     path
     for path in sorted(ROOT.glob("examples/fsdd/s0/conf/*.yaml"))
-    if path.stem != "train_zipformer"
+    if path.stem not in ("train_zipformer", "finetune")  # finetune.yaml has no model
 ]
 
 

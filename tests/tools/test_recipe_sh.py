@@ -268,6 +268,44 @@ def test_units_are_not_made_for_a_tokenizer_that_has_its_own(recipe, tmp_path):
     assert refused.stderr.startswith("error: --bpe 100: the tokenizer of ")
 
 
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("model dir", "model dir"),
+        ("small.pt", "small"),
+        ("run/avg.pt", "run"),
+        ("run/epoch_3.pt", "run"),
+    ],
+)
+def test_a_recipe_that_starts_from_a_model_has_its_own_config_and_a_folder_named_after_it(
+    recipe, tmp_path, source, name
+):
+    script = RECIPE.partition("parse_options")[0]
+    script += 'config=conf/train.yaml\ndir=\nfrom=\nparse_options "$@"\n'
+    script += 'printf "%s\\n" "$config" "$dir" "$from"'
+    result = recipe("--from", source, script=script)
+    config, folder, model = result.stdout.splitlines()
+    assert (config, folder) == ("conf/finetune.yaml", f"exp/finetune_{name}"), result.stderr
+    assert model.startswith("/")
+    assert model.endswith(f"/{source}")
+    result = recipe("--from", source, "--config", "c/a.yaml", "--dir", "mine", script=script)
+    assert result.stdout.splitlines()[:2] == ["c/a.yaml", "mine"]
+
+
+@pytest.mark.parametrize(("units", "needed"), [("", ""), ("data/dict/units.txt", "units ")])
+def test_a_recipe_that_starts_from_a_model_makes_units_only_if_they_are_named(
+    recipe, tmp_path, units, needed
+):
+    (tmp_path / "a.yaml").write_text("cmvn: global_cmvn\ntokenizer: char\n")
+    script = f"from=/model units={units} config=$PWD/../a.yaml\n"
+    script += "".join(
+        f"if needed has_{each}; then printf '{each} '; fi\n" for each in ("cmvn", "units")
+    )
+    result = recipe(script=lines(script))
+    assert (result.returncode, result.stdout) == (0, needed), result.stderr
+    assert "/model with " in result.stderr
+
+
 TOOL = """\
 #!/usr/bin/env bash
 # A tool.

@@ -206,6 +206,14 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
     first = train.index("--override_config") + 1
     assert train[first : first + 3] == ["cmvn_conf.cmvn_file='a  b'", "optim=a*", "--checkpoint"]
 
+    train = arguments(
+        "train.sh", "--config", "conf.yaml", "--dir", "x", "--nproc", "1",
+        "--from", "/my model", "--units", "units.txt",
+    )  # fmt: skip
+    first = train.index("--from")
+    assert train[first : first + 4] == ["--from", "/my model", "--symbol_table", "units.txt"]
+    assert "tokenizer=char" in train
+
     decode = (
         "decode.sh",
         "--dir",

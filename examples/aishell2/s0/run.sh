@@ -36,11 +36,11 @@ if stage 0 "wav.scp and text of train, dev, test"; then
   local/prepare_data.py --channel "$channel" "$corpus" data
 fi
 
-if stage 1 "mean and variance of the features"; then
+if stage 1 "mean and variance of the features" && needed has_cmvn; then
   with_options compute_cmvn.sh
 fi
 
-if stage 2 "units"; then
+if stage 2 "units" && needed has_units; then
   require data/train/text
   make_dict.py --min_count 2 data/train/text data/dict/units.txt
 fi
@@ -50,7 +50,8 @@ if stage 3 "data lists ($data_type)"; then
 fi
 
 if stage 4 "train ($dir)"; then
-  require data/train/global_cmvn data/dict/units.txt
+  if has_cmvn; then require data/train/global_cmvn; fi
+  if has_units; then require data/dict/units.txt; fi
   with_options train.sh
 fi
 

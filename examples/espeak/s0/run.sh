@@ -79,11 +79,11 @@ if ((stage <= 6 && stop_stage > 0)) && [[ -e data/lang && $(<data/lang) != "$pre
   die "data/ was prepared for --lang $(<data/lang); run stage 0 with --lang $prepared"
 fi
 
-if stage 1 "mean and variance of the features"; then
+if stage 1 "mean and variance of the features" && needed has_cmvn; then
   with_options compute_cmvn.sh
 fi
 
-if stage 2 "units: English words or Mandarin characters"; then
+if stage 2 "units: English words or Mandarin characters" && needed has_units; then
   require data/train/text
   texts=(data/train/text)
   if [[ $hybrid == true ]]; then texts+=(data/text_only/text); fi
@@ -112,7 +112,8 @@ EOF
 fi
 
 if stage 4 "train ($dir)"; then
-  require data/train/global_cmvn data/dict/units.txt
+  if has_cmvn; then require data/train/global_cmvn; fi
+  if has_units; then require data/dict/units.txt; fi
   if [[ $hybrid == true ]]; then
     require data/mixture.yaml
     grep -q '^data: *data/mixture.yaml' "$config" ||

@@ -42,11 +42,11 @@ if stage 0 "wav of each channel; wav.scp, segments and text of train, dev, test"
     --min_slice_duration "$min_slice_duration"
 fi
 
-if stage 1 "mean and variance of the features"; then
+if stage 1 "mean and variance of the features" && needed has_cmvn; then
   with_options compute_cmvn.sh
 fi
 
-if stage 2 "units: BPE pieces and noises"; then
+if stage 2 "units: BPE pieces and noises" && needed has_units; then
   with_options make_units.sh --dict "$dict" --non_lang_syms conf/non_lang_syms.txt
 fi
 
@@ -55,7 +55,8 @@ if stage 3 "data lists ($data_type)"; then
 fi
 
 if stage 4 "train ($dir)"; then
-  require data/train/global_cmvn "$dict/units.txt"
+  if has_cmvn; then require data/train/global_cmvn; fi
+  if has_units; then require "$dict/units.txt"; fi
   with_options train.sh
 fi
 

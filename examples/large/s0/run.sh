@@ -46,11 +46,11 @@ if stage 0 "wav.scp and text of each source, and of train, dev, test"; then
   local/prepare_data.py "$sources" data
 fi
 
-if stage 1 "mean and variance of the features"; then
+if stage 1 "mean and variance of the features" && needed has_cmvn; then
   with_options compute_cmvn.sh
 fi
 
-if stage 2 "units"; then
+if stage 2 "units" && needed has_units; then
   with_options make_units.sh --dict "$dict"
 fi
 
@@ -61,7 +61,9 @@ if stage 3 "data lists ($data_type), upload, mixture"; then
 fi
 
 if stage 4 "train ($dir)"; then
-  require data/train/global_cmvn data/mixture.yaml "$dict/units.txt"
+  if has_cmvn; then require data/train/global_cmvn; fi
+  if has_units; then require "$dict/units.txt"; fi
+  require data/mixture.yaml
   with_options train.sh
 fi
 
