@@ -3,6 +3,7 @@ describes it.
 """
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def folder(make_utterances, tmp_path, monkeypatch):
     )
     Path("conf").mkdir()
     Path("conf/train.yaml").write_text(yaml.safe_dump(CONFIG))
+    shutil.copy(ROOT / "examples/custom/s0/conf/finetune.yaml", "conf")
     Path("exp/run").mkdir(parents=True)
     units = str(tmp_path / "data/dict/units.txt")
     Path("exp/run/train.yaml").write_text(

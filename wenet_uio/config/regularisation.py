@@ -53,8 +53,8 @@ class RegularisationKeys(Section):
     distribution (Kim et al. 2018, https://arxiv.org/abs/1711.02212)."""
     ctc_detach_steps: Annotated[int, Field(ge=0)] | None = None
     """Optimizer steps from the start of the run in which the gradient of the CTC loss does not reach
-    the encoder, so that a new CTC layer cannot spoil a trained encoder. Null: 0, and in a
-    fine-tuning of a model that was trained without CTC a number that train.py chooses."""
+    the encoder, so that a new CTC layer cannot spoil a trained encoder. Null: 0, and all steps of a
+    run that starts from a model without trained CTC."""
     interctc_layer_idx: tuple[Annotated[int, Field(gt=0)], ...] | None = None
     """Encoder blocks, from 1, that get a CTC loss of their own (Lee and Watanabe 2021,
     https://arxiv.org/abs/2102.03216), such as [6] of 12; all but the last are possible. Null:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from wenet_uio.config import Config
+from wenet_uio.config.train import ENDLESS
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lora import is_lora
 from wenet_uio.models.vocabulary import Vocabulary
@@ -17,10 +18,6 @@ from wenet_uio.models.weights import fill
 from wenet_uio.text.tokenizer import build_tokenizer
 
 log = logging.getLogger(__name__)
-
-
-DETACH_STEPS = 200
-"""Optimizer steps in which a new CTC layer does not train the encoder."""
 
 
 def has_new_ctc(config: Config, of: Config) -> bool:
@@ -43,8 +40,9 @@ def with_detached_ctc(config: Config, of: Config, *, resumes: bool) -> Config:
     if not has_new_ctc(config, of):
         return config
 
-    log.info("CTC is new: its gradient does not reach the encoder in %d steps", DETACH_STEPS)
-    return config.model_copy(update={"ctc_detach_steps": DETACH_STEPS})
+    # A number of steps is not safe: where the loss is still large, the encoder is spoilt then.
+    log.info("CTC is new: its gradient does not reach the encoder (ctc_detach_steps)")
+    return config.model_copy(update={"ctc_detach_steps": ENDLESS})
 
 
 @dataclass(frozen=True)
