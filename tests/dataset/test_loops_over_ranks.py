@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import socket
 from collections import Counter
 from functools import partial
@@ -42,6 +43,29 @@ class Job(NamedTuple):
     """Batches of each rank in an update."""
     updates: int
     phase: int
+    killed_after: int | None = None
+    """Batches after which rank 1 gets SIGKILL; None: never."""
+
+
+class KilledLoader:
+    """A loader whose process is killed between two batches."""
+
+    def __init__(self, loader, batches):
+        self.loader, self.batches = loader, batches
+
+    def __iter__(self):
+        for number, batch in enumerate(self.loader):
+            if number == self.batches:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+
+def killed_loader(batches):
+    """A function as build_loader, whose loaders kill their process after so many batches."""
+    return lambda *given, **options: KilledLoader(build_loader(*given, **options), batches)
 
 
 def page(name):
@@ -55,9 +79,9 @@ def page(name):
     return names
 
 
-def plain(updates, resumed, accumulate):
+def plain(updates, resumed, accumulate, make_loader):
     """A loop in DistributedDataParallel that accumulates by hand."""
-    loader = build_loader(
+    loader = make_loader(
         "train.list", "raw", CONFIG, None, training=True, options=LoaderOptions(empty_batches=True)
     )
     if resumed:
@@ -82,10 +106,10 @@ def plain(updates, resumed, accumulate):
     return keys
 
 
-def accelerate(updates, resumed, accumulate):
+def accelerate(updates, resumed, accumulate, make_loader):
     names = page("own-loop.md") | {
         "config": CONFIG,
-        "build_loader": build_loader,
+        "build_loader": make_loader,
         "LoaderOptions": LoaderOptions,
         "torch": torch,
     }
@@ -97,7 +121,7 @@ def accelerate(updates, resumed, accumulate):
     return function(updates, "exp/accelerate" if resumed else None)
 
 
-def trainer(updates, resumed, accumulate):
+def trainer(updates, resumed, accumulate, make_loader):
     names = page("hf-trainer.md")
     names["config"] = CONFIG
     done = int(Path("updates").read_text()) if resumed else 0
@@ -126,14 +150,17 @@ def run_rank(rank, world_size, port, jobs):
         os.chdir(f"{job.loop}_{job.accumulate}")
         AcceleratorState._reset_state(reset_partial_state=True)
         GradientState._reset_state()
-        keys = LOOPS[job.loop](job.updates, job.phase > 0, job.accumulate)
+        make_loader = build_loader
+        if job.killed_after is not None and rank == 1:
+            make_loader = killed_loader(job.killed_after)
+        keys = LOOPS[job.loop](job.updates, job.phase > 0, job.accumulate, make_loader)
         Path(f"keys_{job.phase}_{rank}.json").write_text(json.dumps(keys))
         torch.distributed.barrier()
         os.chdir("..")
     torch.distributed.destroy_process_group()
 
 
-def run_ranks(world_size, jobs):
+def start_ranks(world_size, jobs):
     """Fork a process for each rank: it has imported everything."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -142,6 +169,11 @@ def run_ranks(world_size, jobs):
     processes = [fork.Process(target=work, args=(rank,)) for rank in range(world_size)]
     for process in processes:
         process.start()
+    return processes
+
+
+def run_ranks(world_size, jobs):
+    processes = start_ranks(world_size, jobs)
     for process in processes:
         process.join(120)
         process.kill()
@@ -171,3 +203,28 @@ def test_every_utterance_is_read_once_over_resumes_on_other_ranks(
         read = Counter(key for file in files for key in json.loads(file.read_text()))
         assert set(read.values()) == {1}, (name, accumulate)
         assert len(read) == len(Path(path).read_text().splitlines()), (name, accumulate)
+
+
+@pytest.mark.parametrize("loop", ["plain", "accelerate"])
+def test_after_a_kill_between_saves_each_utterance_is_read_once_from_the_last_save_on(
+    loop, make_lists, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = make_lists(32)["raw"]  # 16 batches, 4 updates of two batches of two ranks
+    Path(f"{loop}_2").mkdir()
+    shutil.copy(path, f"{loop}_2/train.list")
+    run_ranks(2, [Job(loop, 2, 1, 0)])
+
+    processes = start_ranks(2, [Job(loop, 2, 3, 1, killed_after=3)])
+    processes[1].join(120)
+    assert processes[1].exitcode == -signal.SIGKILL
+    processes[0].kill()  # it waits for the other
+    processes[0].join(120)
+    assert not list(Path(f"{loop}_2").glob("keys_1_*.json"))
+
+    run_ranks(2, [Job(loop, 2, 3, 2)])
+    files = list(Path(f"{loop}_2").glob("keys_*.json"))
+    assert len(files) == 4
+    read = Counter(key for file in files for key in json.loads(file.read_text()))
+    assert len(read) == 32
+    assert set(read.values()) == {1}

@@ -88,10 +88,20 @@ def files_of_corpus(path: Path) -> FilesOfFolder:
         texts = [path]
 
     audio = _audio_by_name(files)
-    text_files = [_text_file(text, audio) for text in texts]
-    if path.is_dir() and audio and not any(file.audio for file in text_files):
-        text_files = [_with_audio_apart(file, path, audio) for file in text_files]
+    text_files = _text_files(texts, path, audio)
     return FilesOfFolder(text_files, list(itertools.chain.from_iterable(audio.values())))
+
+
+def _text_files(
+    texts: Sequence[Path], corpus: Path, audio: dict[Path, list[Path]]
+) -> list[TextFile]:
+    """Return the files of text with the audio beside them; if there is none, with that of their
+    names in other folders.
+    """
+    beside = [_text_file(text, audio) for text in texts]
+    if corpus.is_file() or not audio or any(file.audio for file in beside):
+        return beside
+    return [_with_audio_apart(file, corpus, audio) for file in beside]
 
 
 def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:

@@ -121,11 +121,16 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
         raise ListError(f"{path}: no file {' or '.join(NAMES)} in it")
 
     lines = [line for file in files for line in _lines(_named_texts(file), file.parent)]
-    if Path(path).is_dir() and not any(Path(line.wav).is_absolute() for line in lines):
-        # No file has audio below its folder: AISHELL has texts and audio in two folders.
-        lines = _lines([(line.wav, line.text) for line in lines], Path(path))
+    return lines if Path(path).is_file() else _searched_everywhere(lines, Path(path))
 
-    return lines
+
+def _searched_everywhere(lines: Sequence[RawLine], corpus: Path) -> list[RawLine]:
+    """Return the lines of a folder with audio of any folder in it, if no file of transcripts has
+    audio below its own: AISHELL has texts and audio in two folders.
+    """
+    if any(Path(line.wav).is_absolute() for line in lines):
+        return list(lines)
+    return _lines([(line.wav, line.text) for line in lines], corpus)
 
 
 def _named_texts(path: Path) -> list[NamedText]:

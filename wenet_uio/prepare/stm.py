@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from wenet_uio.prepare.timed_texts import TimedText, text_of_file
 
 LEFT_OUT = "ignore_time_segment_in_scoring"
 """Text of segments that are no speech to be recognised."""
+LABELS = re.compile(r"<>|<[^>]*,[^>]*>")
+"""Labels of a segment, such as <o,f0,male>; <unk> is a word."""
 FIELDS = 5
 """Recording, channel, speaker, start, end; what follows is the text, with or without labels."""
 
@@ -37,10 +40,7 @@ def read_stm(path: str | Path) -> list[Segment]:
             continue
 
         recording, channel, speaker, start, end, words = _fields(line, f"{path}:{number}")
-        # Labels such as <o,f0,male> have a comma or are empty; <unk> is a word.
-        if words and words[0].startswith("<") and ("," in words[0] or words[0] == "<>"):
-            words = words[1:]
-        text = " ".join(words)
+        text = " ".join(words[1:] if words and LABELS.fullmatch(words[0]) else words)
         if text and text.lower() != LEFT_OUT:
             segments.append(Segment(recording, channel, TimedText(start, end, text, speaker)))
 
