@@ -244,16 +244,10 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
     lines = []
     for file in _of_form(files_of_corpus(Path(path)).texts, Path(path), "ctm", None):
         words = read_ctm(file.path)
-        channels_of: dict[str, list[str]] = {}
-        for recording, channel in words:
-            channels_of.setdefault(recording, []).append(channel)
-
+        fields_of = _channel_fields(words)
         for (recording, channel), channel_words in words.items():
-            # Channels may be named A and B, or 1 and 2; audio counts them from 0.
-            channels = sorted(channels_of[recording])
-            extra = {"channel": channels.index(channel)} if len(channels) > 1 else {}
             lines += [
-                _timed_line(recording, utterance, extra)
+                _timed_line(recording, utterance, fields_of[recording, channel])
                 for utterance in joined_words(channel_words)
             ]
 
@@ -272,16 +266,31 @@ def read_stm_files(path: str, text_field: str | None = None) -> list[RawLine]:
     lines = []
     for file in _of_form(files_of_corpus(Path(path)).texts, Path(path), "stm", None):
         segments = read_stm(file.path)
-        channels_of: dict[str, set[str]] = {}
-        for segment in segments:
-            channels_of.setdefault(segment.recording, set()).add(segment.channel)
-
+        fields_of = _channel_fields((segment.recording, segment.channel) for segment in segments)
         for recording, channel, said in segments:
-            channels = sorted(channels_of[recording])
-            extra = {"channel": channels.index(channel)} if len(channels) > 1 else {}
-            lines.append(_timed_line(recording, said, {"speaker": said.speaker, **extra}))
+            fields = {"speaker": said.speaker, **fields_of[recording, channel]}
+            lines.append(_timed_line(recording, said, fields))
 
     return lines
+
+
+def _channel_fields(
+    channels: Iterable[tuple[str, str]],
+) -> dict[tuple[str, str], dict[str, int]]:
+    """Return the fields of lines of each (recording, channel): the number of the channel, if the
+    recording has several.
+
+    Channels may be named A and B, or 1 and 2; audio counts them from 0.
+    """
+    names_of: dict[str, set[str]] = {}
+    for recording, name in channels:
+        names_of.setdefault(recording, set()).add(name)
+
+    return {
+        (recording, name): {"channel": number} if len(names) > 1 else {}
+        for recording, names in names_of.items()
+        for number, name in enumerate(sorted(names))
+    }
 
 
 def _read_timed(
