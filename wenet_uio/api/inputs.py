@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from wenet_uio.audio.decoders import AudioError, Channel, Samples
+from wenet_uio.audio.decoders import AudioError, Samples
 from wenet_uio.audio.lost_sound import SILENT, is_silent
 from wenet_uio.audio.read import Source, audio_info
 from wenet_uio.dataset.storage.objects import is_remote, open_whole
 from wenet_uio.search.speech import channel_levels
-from wenet_uio.search.tracks import ChosenChannel, different_channels, lost_channels
+from wenet_uio.search.tracks import Tracks
 
 MOST_CHANNELS = 64
 """Columns of an array; more are a transposed array."""
+ADVICE = "choose one, mix or each"
 
 log = logging.getLogger(__name__)
 
@@ -71,29 +72,20 @@ class Input:
             self._opened = self._read()
         return self._opened
 
-    def close(self, chosen: ChosenChannel | None, usual: Channel, *, has_words: bool) -> None:
+    def close(self, tracks: Tracks, *, has_words: bool) -> None:
         """Set `seconds`, log a warning if sound was not heard, and free the bytes.
 
         Args:
-            chosen: the channel that the user chose; None: nobody did.
-            usual: the channel of the training.
-            has_words: words were recognised. If there are none, silent channels are logged. Channels
-                are logged that sound while all that were transcribed are quiet.
+            tracks: what was transcribed.
+            has_words: words were recognised. If there are none, silent channels are logged.
         """
         source = self.open()
         info = audio_info(source)
         self.seconds = info.num_samples / info.sample_rate
-        reads_all = chosen in ("mix", "each") or (chosen is None and usual == "mix")
-        if not has_words or (info.channels > 1 and not reads_all):
-            levels = channel_levels(source)
-            used = list(range(len(levels)))
-            if not reads_all:
-                used = (
-                    [chosen] if isinstance(chosen, int) else different_channels(levels, int(usual))
-                )
-            warning = _warning(levels, used)
-            if warning:
-                log.warning("warning: %s: %s", self.name, warning)
+        warning = "" if has_words else _silence(source, tracks)
+        warning = warning or _lost(tracks)
+        if warning:
+            log.warning("warning: %s: %s", self.name, warning)
 
         self._opened = None
 
@@ -158,22 +150,36 @@ def samples_of(samples: Any, sample_rate: int) -> Samples:
     return Samples(columns.astype(dtype, copy=False), int(sample_rate))
 
 
-def _warning(levels: np.ndarray, used: Sequence[int]) -> str:
-    """Say which sound was not heard; empty if there is none.
-
-    Args:
-        levels: (channels, frames) in dB of full scale.
-        used: the channels that were transcribed.
-    """
-    if all(map(is_silent, levels)):
+def _silence(source: Source, tracks: Tracks) -> str:
+    """Say that what was transcribed is silent; empty if it is not."""
+    is_silent_channel = [is_silent(levels) for levels in channel_levels(source)]
+    if all(is_silent_channel):
         return f"no channel is louder than {SILENT:g} dBFS"
 
-    numbers = ", ".join(map(str, used))
-    if all(is_silent(levels[number]) for number in used):
-        others = [number for number in range(len(levels)) if not is_silent(levels[number])]
-        what = f"channel {numbers} is silent (below {SILENT:g} dBFS); channels with sound"
-    else:
-        others = lost_channels(levels, used)
-        what = f"channel {numbers} was transcribed; channels with other sound"
+    numbers = _numbers(tracks)
+    if not numbers or not all(is_silent_channel[number] for number in numbers):
+        return ""
+    others = [number for number, silent in enumerate(is_silent_channel) if not silent]
+    return (
+        f"channel {_listed(numbers)} is silent (below {SILENT:g} dBFS); channels with sound: "
+        f"{_listed(others)}; {ADVICE}"
+    )
 
-    return f"{what}: {', '.join(map(str, others))}; choose one, mix or each" if others else ""
+
+def _lost(tracks: Tracks) -> str:
+    """Say which channels with sound were not transcribed; empty if there is none."""
+    if not tracks.lost:
+        return ""
+    return (
+        f"channel {_listed(_numbers(tracks))} was transcribed; channels with other sound: "
+        f"{_listed(tracks.lost)}; {ADVICE}"
+    )
+
+
+def _numbers(tracks: Tracks) -> list[int]:
+    """Return the numbers of the channels; none for the mean of all."""
+    return [track.channel for track in tracks.chosen if track.channel != "mix"]
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -143,11 +143,8 @@ class SpeechRecogniser:
         for number, segment in chain(segments, [(len(inputs), None)]):
             for complete in range(closed, number):
                 if complete not in failed:
-                    inputs[complete].close(
-                        options.channel,
-                        transcriber.usual_channel,
-                        has_words=complete in with_words,
-                    )
+                    tracks = transcriber.tracks.pop(complete)
+                    inputs[complete].close(tracks, has_words=complete in with_words)
 
             closed = number
             if segment is not None:

@@ -13,8 +13,6 @@ SILENT = -60.0
 """dB of full scale; a frame below is quiet on any channel."""
 SHORTEST = 0.3
 """Seconds; less sound is a click."""
-STEADY = 10.0
-"""dB between the loud and the quiet level of a channel; one with less has hum or hiss and no voice."""
 
 
 def sounds(levels: np.ndarray) -> np.ndarray:
@@ -33,12 +31,6 @@ def is_quiet(levels: np.ndarray) -> np.ndarray:
         levels: (frames,) in dB of full scale.
     """
     return levels < max(levels.max(initial=SILENT) - QUIET, SILENT)
-
-
-def is_steady(levels: np.ndarray) -> bool:
-    """Tell whether a channel has the same level all the time; `levels` are (frames,) in dB."""
-    quiet, loud = np.percentile(levels, (10, 95))
-    return bool(loud - quiet < STEADY)
 
 
 def is_silent(levels: np.ndarray) -> bool:

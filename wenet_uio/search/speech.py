@@ -159,8 +159,13 @@ def _no_speech_probability(segment: Segment, levels: np.ndarray, voice: np.ndarr
         likely = np.sort(voice[frames])[-LEAST_VOICE:]
         return float(1.0 - likely.mean())
 
-    quiet, loud = np.percentile(levels[frames], (QUIET, 95))
-    return float(1.0 - min(1.0, (loud - quiet) / (2 * LEAST_CONTRAST)))
+    return float(1.0 - min(1.0, contrast(levels[frames]) / (2 * LEAST_CONTRAST)))
+
+
+def contrast(levels: np.ndarray) -> float:
+    """Return the difference in dB between the loud and the quiet level of some frames (frames,)."""
+    quiet, loud = np.percentile(levels, (QUIET, 95))
+    return loud - quiet
 
 
 def channel_levels(source: Source) -> np.ndarray:
@@ -279,10 +284,9 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
 
     Frames above the first one are speech. Frames above the second one belong to speech beside them.
     """
-    if voice is None and len(levels) * FRAME < SHORT:
-        quiet, loud = np.percentile(levels, (QUIET, 95))
-        if loud - quiet < LEAST_CONTRAST:
-            return np.full_like(levels, SILENCE), np.full_like(levels, SILENCE)
+    is_short = len(levels) * FRAME < SHORT
+    if voice is None and is_short and contrast(levels) < LEAST_CONTRAST:
+        return np.full_like(levels, SILENCE), np.full_like(levels, SILENCE)
 
     floor, rise = noise_floor(levels)
     least = floor + RISE

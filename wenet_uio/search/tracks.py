@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from wenet_uio.audio.decoders import AudioError, Channel
-from wenet_uio.audio.lost_sound import SHORTEST, is_quiet, is_silent, is_steady, sounds
+from wenet_uio.audio.lost_sound import SHORTEST, is_quiet, is_silent, sounds
 from wenet_uio.audio.read import Source, audio_info
-from wenet_uio.search.speech import FRAME, channel_levels
+from wenet_uio.search.speech import FRAME, LEAST_CONTRAST, channel_levels, contrast
 
 ChosenChannel = Channel | Literal["each"]
 """A number from 0, `mix` for the mean of all channels, or `each` for all of them one by one."""
@@ -40,7 +40,15 @@ def parse_channel(text: str) -> ChosenChannel:
     return int(text)
 
 
-def tracks_of(source: Source, chosen: ChosenChannel | None, usual: Channel) -> list[Track]:
+class Tracks(NamedTuple):
+    """What is transcribed of a recording."""
+
+    chosen: tuple[Track, ...]
+    lost: tuple[int, ...] = ()
+    """Channels that sound while all that are transcribed are quiet."""
+
+
+def tracks_of(source: Source, chosen: ChosenChannel | None, usual: Channel) -> Tracks:
     """Choose the channels of a recording.
 
     If nobody chose one, these are the usual channel, and each other channel that sounds while all
@@ -54,27 +62,31 @@ def tracks_of(source: Source, chosen: ChosenChannel | None, usual: Channel) -> l
     Raises:
         AudioError: the recording cannot be read, or does not have the channel.
     """
-    if chosen is not None and chosen != "each":
-        return [Track(chosen)]
-    if chosen is None and usual == "mix":
-        return [Track(usual)]
+    wanted = usual if chosen is None else chosen
+    if wanted == "mix":
+        return Tracks((Track("mix"),))
 
     channels = audio_info(source).channels
-    if chosen == "each":
-        numbers = list(range(channels))
-    elif int(usual) >= channels:
-        raise AudioError(
-            f"channel {usual} (counted from 0) is that of the training, the audio has {channels} "
-            "channel(s); choose another"
-        )
-    else:
-        numbers = [int(usual)]
-        if channels > 1:
-            numbers = different_channels(channel_levels(source), int(usual))
+    if wanted == "each":
+        return Tracks(_named(range(channels), channels))
+    if wanted >= channels:
+        why = f"requested, the audio has {channels} channel(s)"
+        if chosen is None:
+            why = f"is that of the training, the audio has {channels} channel(s); choose another"
+        raise AudioError(f"channel {wanted} (counted from 0) {why}")
+    if channels == 1:
+        return Tracks((Track(wanted),))
 
+    levels = channel_levels(source)
+    numbers = different_channels(levels, wanted) if chosen is None else [wanted]
+    return Tracks(_named(numbers, channels), tuple(lost_channels(levels, numbers)))
+
+
+def _named(numbers: Sequence[int], channels: int) -> tuple[Track, ...]:
+    """Return tracks of some of the channels of a recording; only one needs no name."""
     if len(numbers) == 1:
-        return [Track(numbers[0])]
-    return [Track(number, name_of(number, channels)) for number in numbers]
+        return (Track(numbers[0]),)
+    return tuple(Track(number, name_of(number, channels)) for number in numbers)
 
 
 def lost_channels(levels: np.ndarray, used: Sequence[int]) -> list[int]:
@@ -102,7 +114,7 @@ def different_channels(levels: np.ndarray, usual: int) -> list[int]:
     used = [] if is_silent(levels[usual]) else [usual]
     quiet = is_quiet(levels[usual])
     for number in range(len(levels)):
-        has_voice = number != usual and not is_steady(levels[number])
+        has_voice = number != usual and contrast(levels[number]) >= LEAST_CONTRAST
         if has_voice and _adds(quiet, levels[number]):
             used.append(number)
             quiet &= is_quiet(levels[number])

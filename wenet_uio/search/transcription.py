@@ -32,7 +32,7 @@ from wenet_uio.search.results import (
 )
 from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
 from wenet_uio.search.stream_features import StreamFeatures
-from wenet_uio.search.tracks import ChosenChannel, Track, tracks_of
+from wenet_uio.search.tracks import ChosenChannel, Track, Tracks, tracks_of
 from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.search.voice_activity import INSTALL, is_installed
 from wenet_uio.text.symbols import WORD_START
@@ -197,7 +197,9 @@ class Transcriber:
         self._device, self._batch_size = device, batch_size
         conf = recogniser.config.dataset_conf
         self._channel: ChosenChannel | None = channel
-        self.usual_channel: Channel = conf.singal_channel_conf.channel
+        self._usual_channel: Channel = conf.singal_channel_conf.channel
+        self.tracks: dict[int, Tracks] = {}
+        """Of each recording that was opened, by its number; whoever asks removes them."""
         self.feature_dim = conf.feature_dim
         self._chain = build_chain(conf, None, training=False)
         self._conf, self._one_pass = conf, one_pass
@@ -314,9 +316,10 @@ class Transcriber:
         """Yield the segments of a recording; passages of all its tracks are in order of their
         starts.
         """
+        self.tracks[number] = tracks_of(source, self._channel, self._usual_channel)
         tracks = [
             _OpenTrack(track, AudioReader(source), self._frames(source, track.channel))
-            for track in tracks_of(source, self._channel, self.usual_channel)
+            for track in self.tracks[number].chosen
         ]
         in_turns = len(tracks) > 1
         spoken = [
