@@ -6,9 +6,13 @@ from typing import Protocol
 
 import torch
 from torch import nn
-from torch.nn.functional import conv2d, glu, linear, pad
+from torch.nn.functional import conv1d, conv2d, glu, linear, pad
 
 from wenet_uio.models.activation import ACTIVATIONS
+
+ONEDNN_HANGS_UP_TO = 16
+"""With at most so many channels in bfloat16, channels last, oneDNN (torch 2.11, AVX512-BF16) never
+ends to generate the code of a depthwise kernel of 15 or more taps."""
 
 
 class ConvolutionKeys(Protocol):
@@ -76,11 +80,15 @@ class DepthwiseConv(nn.Conv1d):
         if padded is not None and self.masks_padding:
             x = x.masked_fill(padded, 0.0)
 
+        row, stride = x.transpose(1, 2), self.stride[0]
+        if self.channels <= ONEDNN_HANGS_UP_TO:
+            row = conv1d(row, self.weight, self.bias, stride, self.margin, groups=self.groups)
+            return row.transpose(1, 2)
+
         # An image of one row with channels last is three times as fast on CPUs as conv1d.
-        row = x.transpose(1, 2).unsqueeze(2)
-        kernels, stride, padding = self.weight.unsqueeze(2), self.stride[0], (0, self.margin)
-        row = conv2d(row, kernels, self.bias, stride, padding, groups=self.groups)
-        return row.squeeze(2).transpose(1, 2)
+        image, kernels, padding = row.unsqueeze(2), self.weight.unsqueeze(2), (0, self.margin)
+        image = conv2d(image, kernels, self.bias, stride, padding, groups=self.groups)
+        return image.squeeze(2).transpose(1, 2)
 
 
 class ConvolutionModule(nn.Module):
