@@ -16,6 +16,7 @@ avg=best                  # best: the mean of average_num checkpoints; running: 
 decode_modes=auto         # separated by spaces; auto: those of the family that the model is trained for
 tests="test"              # parts of data/ to decode; with several, each has its own result folder
 result_dir=               # folder of the results; default: the experiment folder
+before=true               # of a run that started --from a model: false: do not decode that model too, into before/
 char=0                    # 1: character error rate (CER); 0: word error rate (WER)
 language=                 # ISO 639-1 code for the model card, and for models that are told one language: en; several: en,zh
 ignored_words=            # file of words that scoring removes from references and hypotheses
@@ -51,16 +52,31 @@ esac
 [[ -e $dir/final.pt ]] || log "warning: $dir: training is not complete (no final.pt); stage 4 resumes it"
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" "${chosen[@]}"
 [[ -n $nproc ]] || nproc=$(num_gpus)
-for part in "${parts[@]}"; do
-  out=${result_dir:-$dir}
-  if ((${#parts[@]} > 1)); then
-    log "$part"
-    out+=/$part
-  fi
-  python -m wenet_uio.bin.recognize --modes "${modes[@]}" --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
-    --data_type "$data_type" --test_data "data/$part/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-    --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" "${more[@]}"
-  score.sh --ref "data/$part/text" --dir "$out" --modes "${modes[*]}" --char "$char" \
-    --ignored_words "$ignored_words"
-done
+# decode CONFIG WEIGHTS FOLDER: decodes and scores each part; with several parts, each has its own folder in FOLDER
+decode() {
+  local part out
+  for part in "${parts[@]}"; do
+    out=$3
+    if ((${#parts[@]} > 1)); then
+      log "$part"
+      out+=/$part
+    fi
+    python -m wenet_uio.bin.recognize --modes "${modes[@]}" --config "$1" --checkpoint "$2" \
+      --data_type "$data_type" --test_data "data/$part/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
+      --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" "${more[@]}"
+    score.sh --ref "data/$part/text" --dir "$out" --modes "${modes[*]}" --char "$char" \
+      --ignored_words "$ignored_words"
+  done
+}
+
+results=${result_dir:-$dir}
+if [[ $before == true && -e $dir/init.yaml ]]; then # validation before the first step writes it
+  log "before fine-tuning ($results/before)"
+  # A model of another package decodes as it was converted: Whisper with padding to 30 s, for example.
+  source=$dir/from/train.yaml weights=$dir/from/final.pt
+  [[ -e $source ]] || source=$config weights=$dir/init.pt
+  decode "$source" "$weights" "$results/before"
+  log "after fine-tuning ($results)"
+fi
+decode "$config" "$dir/avg.pt" "$results"
 report_run.py --char "$char" ${language:+--language "$language"} "$dir"

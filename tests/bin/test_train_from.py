@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -154,6 +156,40 @@ def test_a_run_resumes_without_the_model_that_it_began_from_and_refuses_another(
         status, said = train(home, "tuned", *options, "--override_config", "max_epoch=3")
         assert status == 1
         assert "error: tuned: this run began from base, not from" in said
+
+
+@pytest.mark.parametrize("kind", ["ours", "whisper"])
+def test_decoding_shows_the_error_rates_before_and_after(home: Path, kind: str) -> None:
+    """The model before is decoded as it was, whatever the fine-tuning changes in its features."""
+    source = home / "base"
+    if kind == "whisper":
+        source = write_openai(home / "sources/whisper.pt")
+        write_full_vocabulary(home / "sources/multilingual.tiktoken")
+    status, said = train(home, "tuned", "--from", str(source))
+    assert status == 0, said
+    data = home / "data/test"
+    data.mkdir(parents=True)
+    shutil.copy(home / "cv.list", data / "data.list")
+    lines = [json.loads(line) for line in (home / "cv.list").read_text().splitlines()]
+    (data / "text").write_text("".join(f"{line['key']} {line['txt']}\n" for line in lines))
+
+    mode = "attention"
+    environment = preloaded.on_path()
+    environment |= {"PATH": f"{ROOT / 'tools'}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["decode.sh", "--dir", "tuned", "--decode_modes", mode],
+        cwd=home,
+        env=environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for folder in ("tuned/before", "tuned"):
+        assert (home / folder / mode / "wer").read_text().count("Overall -> ") == 1
+    report = (home / "tuned/report.html").read_text()
+    assert "before/attention" in report
 
 
 def test_a_training_that_makes_the_model_worse_warns_and_the_average_is_the_model_before(
