@@ -224,6 +224,37 @@ def test_nbest_limits_the_hypotheses(stored):
         assert {len(nbest) for nbest in nbests} == {1 if mode == "ctc_greedy_search" else 3}
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.7, -0.4])
+@pytest.mark.parametrize("mode", ["attention", "joint_ctc_attention"])
+@pytest.mark.parametrize("stored", ["conformer"], indirect=True)
+def test_the_best_hypotheses_are_those_of_a_search_for_all_with_fewer_steps(
+    stored, mode, penalty, monkeypatch
+):
+    model, outputs = stored
+    with torch.no_grad():  # random weights hardly ever end a hypothesis
+        model.decoder.output_layer.bias[model.eos] += 2.0
+    step = model.decoder.forward_one_step
+    steps = []
+    monkeypatch.setattr(
+        model.decoder, "forward_one_step", lambda *args: (steps.append(mode), step(*args))[1]
+    )
+    results, counts = {}, {}
+    for nbest in (1, 2, None):
+        steps.clear()
+        options = DecodeOptions(beam_size=6, nbest=nbest, length_penalty=penalty)
+        results[nbest] = decode(model, outputs["feats"], outputs["feats_lengths"], [mode], options)[
+            mode
+        ]
+        counts[nbest] = len(steps)
+
+    for nbest in (1, 2):
+        for few, every in zip(results[nbest], results[None], strict=True):
+            assert [one.tokens for one in few] == [one.tokens for one in every[:nbest]]
+    assert counts[1] <= counts[2] <= counts[None]
+    if penalty <= 0.0:
+        assert counts[1] < counts[None]
+
+
 @pytest.mark.parametrize("stored", ["u2pp_conformer"], indirect=True)
 def test_joint_search_scores_a_hypothesis_by_both_ctc_and_decoder(stored):
     model, outputs = stored

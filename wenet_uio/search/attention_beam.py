@@ -22,21 +22,24 @@ def attention_beam_search(
     prompts: Prompts,
     ctc: CtcPrefixScore | None = None,
 ) -> list[NBest]:
-    """Extend `beam_size` hypotheses of every utterance until they have ended.
+    """Extend `beam_size` hypotheses of every utterance until the best ones have ended.
 
-    A hypothesis has at most as many tokens as the utterance has frames.
+    A hypothesis has at most as many tokens as the utterance has frames. An utterance ends as soon
+    as `nbest` hypotheses have ended and none of the others can overtake them.
 
     Args:
         encoder_out: (B, T', D).
         lengths: (B,) frames.
-        options: beam_size; hypotheses are compared by score / tokens ** length_penalty.
+        options: beam_size, nbest; hypotheses are compared by score / tokens ** length_penalty.
         prompts: the first tokens; they count as tokens for the limit, but not for the scores.
         ctc: adds the CTC score to that of every token (joint CTC/attention search).
 
     Returns:
-        Per utterance at most `beam_size` hypotheses without the prompt, best first.
+        Per utterance the hypotheses that have ended, without the prompt, best first: the `nbest`
+        best of `beam_size`, and others that ended by chance.
     """
-    beam_size = options.beam_size
+    beam_size, penalty = options.beam_size, options.length_penalty
+    wanted = min(options.nbest or beam_size, beam_size)
     batch, frames = encoder_out.shape[:2]
     device = encoder_out.device
     state = model.decoder.start(encoder_out, length_mask(lengths, frames).unsqueeze(1))
@@ -80,10 +83,41 @@ def attention_beam_search(
 
         history = torch.cat((_rows(history, parents), tokens.unsqueeze(2)), dim=2)
         ended = (tokens == model.eos) | (step >= limits).unsqueeze(1)
+        values = scores / _lengths(history, model.eos) ** penalty
+        # Scores only fall, so the most that a hypothesis can reach is its score at the length
+        # that suits it best.
+        reachable = scores / (limits.unsqueeze(1) if penalty > 0 else step) ** penalty
+        settled = _settled(values, reachable, ended, wanted)
+        scores = scores.masked_fill(settled & ~ended, -torch.inf)
+        ended |= settled
         if bool(ended.all()):
             break
 
-    return _ranked(history, scores, model.eos, options.length_penalty)
+    return _ranked(history, scores, model.eos, penalty)
+
+
+def _settled(
+    values: torch.Tensor, reachable: torch.Tensor, ended: torch.Tensor, wanted: int
+) -> torch.Tensor:
+    """Tell for each utterance whether its `wanted` best hypotheses are known, (B, 1).
+
+    Args:
+        values: (B, K) of hypotheses that have ended.
+        reachable: (B, K) of those that have not: the most that they can become.
+        ended: (B, K).
+    """
+    if values.size(1) < wanted:  # the first steps of a small vocabulary
+        return ended.all(dim=1, keepdim=True)
+
+    of_ended = values.masked_fill(~ended, -torch.inf)
+    last = of_ended.topk(wanted, dim=1).values[:, -1:]
+    rival = reachable.masked_fill(ended, -torch.inf).amax(dim=1, keepdim=True)
+    return (rival <= last) & ((last > -torch.inf) | ended.all(dim=1, keepdim=True))
+
+
+def _lengths(history: torch.Tensor, eos: int) -> torch.Tensor:
+    """Count the tokens of each hypothesis before eos, at least 1."""
+    return (history != eos).sum(dim=2).clamp(min=1)
 
 
 def _with_eos(log_probs: torch.Tensor, count: int, eos: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,8 +150,7 @@ def _ranked(
     history: torch.Tensor, scores: torch.Tensor, eos: int, length_penalty: float
 ) -> list[NBest]:
     """Return hypotheses sorted by score; history (B, K, U), scores (B, K)."""
-    lengths = (history != eos).sum(dim=2)
-    values = scores / lengths.clamp(min=1) ** length_penalty
+    values = scores / _lengths(history, eos) ** length_penalty
     values, order = values.sort(dim=1, descending=True, stable=True)
     rows = _rows(history, order).cpu().numpy()
 
