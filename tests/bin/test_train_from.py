@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -156,6 +157,34 @@ def test_a_run_resumes_without_the_model_that_it_began_from_and_refuses_another(
         status, said = train(home, "tuned", *options, "--override_config", "max_epoch=3")
         assert status == 1
         assert "error: tuned: this run began from base, not from" in said
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_new_ctc_layer_learns_the_units_of_the_texts_alone_also_when_the_run_resumes(
+    home: Path, ranks: int
+) -> None:
+    source = write_openai(home / "sources/whisper.pt")
+    write_full_vocabulary(home / "sources/multilingual.tiktoken")
+    lines = [json.loads(line) for line in (home / "train.list").read_text().splitlines()]
+    (home / "text").write_text("".join(f"{line['key']} {line['txt']}\n" for line in lines))
+    keys = ("model_conf.ctc_weight=0.3", "ctc_texts=text", "ctc_detach_steps=0")
+    options = ("--from", str(source), "--override_config", *keys)
+
+    status, said = train(home, "tuned", *options, "max_steps=2", ranks=ranks)
+    assert status == 0, said
+    assert re.search(r"CTC learns 3 of \d+ units, those of text", said), said
+    (home / "text").unlink()
+    status, said = train(home, "tuned", *options, "max_epoch=2", ranks=ranks)
+    assert status == 0, said
+    assert "CTC learns" not in said
+
+    first, last = weights(home / "tuned/init.pt"), weights(home / "tuned/final.pt")
+    used = first["ctc.ctc_lo.bias"] > -5000
+    assert used.sum() == 4  # and blank
+    for name in ("ctc.ctc_lo.weight", "ctc.ctc_lo.bias"):
+        change = (last[name] - first[name]).abs().flatten(1 if "weight" in name else 0)
+        moved = change.amax(1) > 1e-6 if "weight" in name else change > 1e-6
+        assert torch.equal(moved, used), name
 
 
 @pytest.mark.parametrize("kind", ["ours", "whisper"])

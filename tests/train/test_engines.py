@@ -111,6 +111,9 @@ every_engine = pytest.mark.parametrize(
         pytest.param(
             "torch_fsdp", ON_TWO[2:], {**BY_TOKEN, "optim": "adamw"}, id="torch_fsdp on 2"
         ),
+        pytest.param(
+            "torch_fsdp", ON_TWO[2:], {**KEYS, "ctc_texts": "text"}, id="torch_fsdp on 2, ctc_texts"
+        ),
         pytest.param("deepspeed", ON_TWO, KEYS, id="deepspeed on 2", marks=needs_deepspeed),
     ],
 )

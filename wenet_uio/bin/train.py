@@ -57,6 +57,7 @@ from wenet_uio.train.run_config import check_text_is_trainable, read_config, wit
 from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer
+from wenet_uio.train.used_units import use_units_of
 from wenet_uio.train.watchdog import Watchdog
 
 log = logging.getLogger("wenet_uio.train")
@@ -240,6 +241,8 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     if state is None:
         folder.refuse_strangers()
         load_first_weights(args, model, config, start)
+        if config.ctc_texts:
+            use_units_of(config.ctc_texts, model.ctc, tokenizer)
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = args.tensorboard_dir or folder.path / "tensorboard"

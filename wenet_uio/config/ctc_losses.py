@@ -59,13 +59,16 @@ def _differ(data: DatasetConf) -> bool:
 
 
 def check_ctc_losses(config: Config, where: str) -> None:
-    """Check label smoothing of CTC, and the blocks of `interctc_layer_idx`.
+    """Check label smoothing of CTC, its units, and the blocks of `interctc_layer_idx`.
 
     Raises:
         ConfigError: the encoder or the model does not have such a CTC loss.
     """
     if config.ctc_label_smoothing and config.model_conf.ctc_weight == 0:
         raise ConfigError(f"{where}: ctc_label_smoothing: {NO_CTC}")
+
+    if config.ctc_texts:
+        _check_texts(config, where)
 
     blocks, last = config.interctc_layer_idx, config.encoder_conf.num_blocks
     obstacle = ""
@@ -82,3 +85,12 @@ def check_ctc_losses(config: Config, where: str) -> None:
     if obstacle:
         name = "interctc_conditioning" if blocks is None else f"interctc_layer_idx {list(blocks)}"
         raise ConfigError(f"{where}: {name}: {obstacle}")
+
+
+def _check_texts(config: Config, where: str) -> None:
+    """Check `ctc_texts`; raises as `check_ctc_losses`."""
+    obstacle = NO_CTC if config.model_conf.ctc_weight == 0 else ""
+    if config.tokenizer_conf.sample_alpha is not None:
+        obstacle = "with tokenizer_conf.sample_alpha a text has other units in each epoch"
+    if obstacle:
+        raise ConfigError(f"{where}: ctc_texts {config.ctc_texts}: {obstacle}")

@@ -44,6 +44,8 @@ def build_model(config: Config) -> SpeechModel:
 
     if isinstance(model, TrainableModel) and config.interctc_layer_idx:
         _add_inter_ctc(model, config)
+    if config.ctc_texts:
+        model.ctc.learn_used()
     if not config.mask_padding:
         see_padding(model)
     if config.use_lora:

@@ -48,6 +48,7 @@ class DepthwiseConv(nn.Conv1d):
     ) -> None:
         super().__init__(channels, channels, kernel, stride, groups=channels, bias=bias)
         self.channels = channels
+        self.as_image = channels > ONEDNN_HANGS_UP_TO
         self.left_frames = kernel - 1 if causal else 0
         self.margin = 0 if causal else (kernel - 1) // 2
         self.masks_padding = not causal  # a causal kernel sees no padding from within the utterance
@@ -81,7 +82,7 @@ class DepthwiseConv(nn.Conv1d):
             x = x.masked_fill(padded, 0.0)
 
         row, stride = x.transpose(1, 2), self.stride[0]
-        if self.channels <= ONEDNN_HANGS_UP_TO:
+        if not self.as_image:
             row = conv1d(row, self.weight, self.bias, stride, self.margin, groups=self.groups)
             return row.transpose(1, 2)
 

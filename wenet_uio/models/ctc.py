@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.functional import ctc_loss, kl_div
+from torch.nn.functional import ctc_loss, kl_div, linear
 
 from wenet_uio.models.masks import length_mask
 
+UNUSED = -1e4
+"""Bias of a unit that CTC does not use: its probability is 0 in any arithmetic, and fp16 can hold
+it."""
+
+
+class UsedUnits(NamedTuple):
+    """The units that a CTC layer uses, as a vocabulary of their own."""
+
+    units: torch.Tensor
+    """(N,) ids, rising."""
+    places: torch.Tensor
+    """(V,) the place of each id in `units`, -1 of an unused one."""
+    blank: int
+    """The place of blank."""
+
 
 class CTC(nn.Module):
-    """Linear projection of encoder frames to the vocabulary, and the CTC loss."""
+    """Linear projection of encoder frames to the vocabulary, and the CTC loss.
+
+    The loss of a layer that does not use all units (`use_only`) is computed over those that it uses
+    alone, which is the same loss for less work. Only the biases of the others say so, so that
+    search, exports and checkpoints know of no other layer.
+    """
 
     def __init__(self, vocab_size: int, dim: int, blank: int, smoothing: float = 0.0) -> None:
         """Create the projection.
@@ -25,6 +47,22 @@ class CTC(nn.Module):
         self.ctc_lo = nn.Linear(dim, vocab_size)
         self.blank = blank
         self.smoothing = smoothing
+        self.uses_all = True
+
+    def use_only(self, units: Collection[int]) -> None:
+        """Give all units but these and blank the probability 0."""
+        unused = torch.ones(self.ctc_lo.out_features, dtype=torch.bool)
+        unused[[self.blank, *units]] = False
+        with torch.no_grad():
+            self.ctc_lo.bias[unused.to(self.ctc_lo.bias.device)] = UNUSED
+
+        self.learn_used()
+
+    def learn_used(self) -> None:
+        """Compute losses over the used units alone, which the biases tell at the first loss."""
+        self.uses_all = False
+        self._used: UsedUnits | None = None
+        self.register_load_state_dict_post_hook(_forget_used)
 
     @torch.jit.unused
     def forward(
@@ -35,7 +73,7 @@ class CTC(nn.Module):
         target_lengths: torch.Tensor,
     ) -> torch.Tensor:
         """Return the mean loss over utterances, 0-d. An utterance with fewer frames than its labels
-        need has loss 0.
+        need, or with a unit that is not used, has loss 0.
 
         Args:
             encoder_out: (B, T, D).
@@ -63,7 +101,25 @@ class CTC(nn.Module):
         )
 
     def _log_probs(self, encoder_out: torch.Tensor) -> torch.Tensor:
-        return self.ctc_lo(encoder_out).float().log_softmax(dim=2)
+        """Return log-probabilities of the used units, (B, T, V) or (B, T, N)."""
+        used = self._used_units()
+        if used is None:
+            return self.ctc_lo(encoder_out).float().log_softmax(dim=2)
+
+        weight, bias = self.ctc_lo.weight[used.units], self.ctc_lo.bias[used.units]
+        return linear(encoder_out, weight, bias).float().log_softmax(dim=2)
+
+    def _used_units(self) -> UsedUnits | None:
+        """Return the used units; None: all."""
+        if self.uses_all:
+            return None
+
+        if self._used is None:  # once, because reading the biases waits for the device
+            is_used = self.ctc_lo.bias.detach() > UNUSED / 2
+            places = torch.where(is_used, is_used.cumsum(0) - 1, -1)
+            self._used = UsedUnits(is_used.nonzero()[:, 0], places, int(places[self.blank]))
+
+        return self._used
 
     def _loss(
         self,
@@ -72,16 +128,25 @@ class CTC(nn.Module):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
     ) -> torch.Tensor:
-        """See `forward`; log_probs (B, T, V)."""
-        total = ctc_loss(
+        """See `forward`; log_probs as `_log_probs` returns them."""
+        blank, is_known = self.blank, None
+        used = self._used_units()
+        if used is not None:
+            labelled = length_mask(target_lengths, target.size(1))
+            target = used.places[target.masked_fill(~labelled, self.blank)]
+            is_known = (target >= 0).all(dim=1)
+            blank, target = used.blank, target.clamp(min=0)
+
+        losses = ctc_loss(
             log_probs.transpose(0, 1),
             target,
             lengths,
             target_lengths,
-            blank=self.blank,
-            reduction="sum",
+            blank=blank,
+            reduction="none",
             zero_infinity=True,
         )
+        total = (losses if is_known is None else losses.masked_fill(~is_known, 0.0)).sum()
         if self.smoothing > 0.0:
             total = (1.0 - self.smoothing) * total + self.smoothing * divergence_from_uniform(
                 log_probs, lengths
@@ -98,6 +163,11 @@ class CTC(nn.Module):
         if blank_penalty != 0.0:
             logits[:, :, self.blank] -= blank_penalty
         return logits.float().log_softmax(dim=2)
+
+
+def _forget_used(ctc: CTC, _keys: object) -> None:
+    """Let the used units be read again, from biases that were loaded."""
+    ctc._used = None
 
 
 def penalised(log_probs: torch.Tensor, blank: int, blank_penalty: float) -> torch.Tensor:

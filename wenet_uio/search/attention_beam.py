@@ -38,8 +38,7 @@ def attention_beam_search(
         Per utterance the hypotheses that have ended, without the prompt, best first: the `nbest`
         best of `beam_size`, and others that ended by chance.
     """
-    beam_size, penalty = options.beam_size, options.length_penalty
-    wanted = min(options.nbest or beam_size, beam_size)
+    beam_size = options.beam_size
     batch, frames = encoder_out.shape[:2]
     device = encoder_out.device
     state = model.decoder.start(encoder_out, length_mask(lengths, frames).unsqueeze(1))
@@ -83,35 +82,42 @@ def attention_beam_search(
 
         history = torch.cat((_rows(history, parents), tokens.unsqueeze(2)), dim=2)
         ended = (tokens == model.eos) | (step >= limits).unsqueeze(1)
-        values = scores / _lengths(history, model.eos) ** penalty
-        # Scores only fall, so the most that a hypothesis can reach is its score at the length
-        # that suits it best.
-        reachable = scores / (limits.unsqueeze(1) if penalty > 0 else step) ** penalty
-        settled = _settled(values, reachable, ended, wanted)
+        settled = _settled(scores, ended, _lengths(history, model.eos), limits, options)
         scores = scores.masked_fill(settled & ~ended, -torch.inf)
         ended |= settled
         if bool(ended.all()):
             break
 
-    return _ranked(history, scores, model.eos, penalty)
+    return _ranked(history, scores, model.eos, options.length_penalty)
 
 
 def _settled(
-    values: torch.Tensor, reachable: torch.Tensor, ended: torch.Tensor, wanted: int
+    scores: torch.Tensor,
+    ended: torch.Tensor,
+    lengths: torch.Tensor,
+    limits: torch.Tensor,
+    options: DecodeOptions,
 ) -> torch.Tensor:
-    """Tell for each utterance whether its `wanted` best hypotheses are known, (B, 1).
+    """Tell for each utterance whether its best hypotheses are known, (B, 1).
 
     Args:
-        values: (B, K) of hypotheses that have ended.
-        reachable: (B, K) of those that have not: the most that they can become.
+        scores: (B, K).
         ended: (B, K).
+        lengths: (B, K) tokens.
+        limits: (B,) most tokens.
+        options: nbest, the number of hypotheses that are wanted.
     """
-    if values.size(1) < wanted:  # the first steps of a small vocabulary
+    wanted = min(options.nbest or options.beam_size, options.beam_size)
+    if scores.size(1) < wanted:  # the first steps of a small vocabulary
         return ended.all(dim=1, keepdim=True)
 
-    of_ended = values.masked_fill(~ended, -torch.inf)
-    last = of_ended.topk(wanted, dim=1).values[:, -1:]
-    rival = reachable.masked_fill(ended, -torch.inf).amax(dim=1, keepdim=True)
+    penalty = options.length_penalty
+    best = (scores / lengths**penalty).masked_fill(~ended, -torch.inf).topk(wanted, dim=1).values
+    last = best[:, -1:]
+    # Scores only fall, so the most that a hypothesis can reach is its score at the length that
+    # suits it best.
+    furthest = limits.unsqueeze(1) if penalty > 0 else lengths
+    rival = (scores / furthest**penalty).masked_fill(ended, -torch.inf).amax(dim=1, keepdim=True)
     return (rival <= last) & ((last > -torch.inf) | ended.all(dim=1, keepdim=True))
 
 
