@@ -7,7 +7,9 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 from tests.examples.test_corpora import call, recipe
 from tests.support import preloaded
@@ -22,6 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
+TINY = (
+    "max_epoch=1 encoder_conf.num_blocks=1 interctc_layer_idx=null encoder_conf.output_size=32 "
+    "encoder_conf.linear_units=32 decoder_conf.num_blocks=1 decoder_conf.linear_units=32 "
+    "observe_interval=0 report=false"
+)
 OPERATOR = """\
 class Louder:
     def __call__(self, example):
@@ -51,12 +58,8 @@ def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(r
     folder = home / "examples" / "digits" / "s0"
     (folder / "local" / "louder.py").write_text(OPERATOR)
     (folder / "hot words").write_text("one\n")
-    tiny = "max_epoch=1 encoder_conf.num_blocks=1 encoder_conf.output_size=32 encoder_conf.linear_units=32 "
-    tiny += (
-        "decoder_conf.num_blocks=1 decoder_conf.linear_units=32 observe_interval=0 report=false "
-    )
-    tiny += (
-        'dataset_conf.operators=[{"use":"local.louder:Louder","after":"decode","evaluation":true}]'
+    tiny = TINY + (
+        ' dataset_conf.operators=[{"use":"local.louder:Louder","after":"decode","evaluation":true}]'
     )
     run = (
         "bash",
@@ -93,8 +96,6 @@ def test_recordings_with_subtitles_are_trained_without_an_edit(recipe, corpora):
     made = make_recipe(home, "--from", corpus)
     assert made.returncode == 0, made.stderr
     script = home / "examples" / "own" / "s0" / "run.sh"
-    tiny = "max_epoch=1 encoder_conf.num_blocks=1 encoder_conf.output_size=32 encoder_conf.linear_units=32 "
-    tiny += "decoder_conf.num_blocks=1 decoder_conf.linear_units=32 observe_interval=0 report=false"
     done = call(
         "bash",
         script,
@@ -103,14 +104,38 @@ def test_recordings_with_subtitles_are_trained_without_an_edit(recipe, corpora):
         "--stop_stage",
         "4",
         "--override",
-        tiny,
+        TINY,
         "--nj",
         "1",
         cwd=home,
     )
     assert done.returncode == 0, done.stderr
-    (folder,) = (script.parent / "exp").iterdir()
-    assert (folder / "epoch_0.pt").is_file()
+    assert (script.parent / "exp/train_transducer/epoch_0.pt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "config"),
+    [("abc", "train_transducer"), ("".join(map(chr, range(0x4E00, 0x5200))), "train_conformer")],
+    ids=["letters", "Mandarin characters"],
+)
+def test_the_units_decide_between_transducer_and_conformer(recipe, alphabet, config):
+    home = recipe("custom").parents[2]
+    corpus = home / "corpus"
+    corpus.mkdir()
+    rows = ["audio\ttext"]
+    for number in range(30):
+        soundfile.write(corpus / f"{number}.wav", np.zeros(8000), 16000)
+        share = len(alphabet) // 30 + 1
+        rows.append(f"{number}.wav\t{(alphabet * 20)[number * share : (number + 1) * share]}")
+    (corpus / "table.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    script = home / "examples" / "custom" / "s0" / "run.sh"
+    run = ("bash", script, "--data", corpus / "table.tsv", "--nj", "1", "--config", "auto")
+    prepared = call(*run, "--stop_stage", "3", cwd=home)
+    assert prepared.returncode == 0, prepared.stderr
+    assert "because there are" not in prepared.stderr
+    trained = call(*run, "--stage", "4", "--stop_stage", "4", "--override", "no_key=1", cwd=home)
+    assert re.search(rf"conf/{config}.yaml, because there are \d+ units", trained.stderr)
+    assert f"stage 4: train (exp/{config})" in trained.stderr
 
 
 def make_recipe(folder: Path, *options: str | Path):

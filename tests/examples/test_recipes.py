@@ -70,8 +70,13 @@ class TestRecipe:
         assert re.fullmatch(r"error: unknown option --stgae; known: .*--stage .*\n", result.stderr)
 
     def test_its_default_config_is_there(self, recipe):
-        (default,) = re.findall(r"^config=(\S+)", (recipe / "run.sh").read_text(), re.MULTILINE)
-        assert (recipe / default).is_file()
+        script = (recipe / "run.sh").read_text()
+        (default,) = re.findall(r"^config=(\S+)", script, re.MULTILINE)
+        choices = [default]
+        if default == "auto":
+            choices = re.findall(r"\bconfig=(conf/\S+\.yaml)", script)
+            assert len(choices) == 2
+        assert all((recipe / config).is_file() for config in choices)
 
     def test_its_readme_has_a_table_of_results_without_empty_cells(self, recipe):
         readme = (recipe / "README.md").read_text(encoding="utf-8")

@@ -31,16 +31,17 @@ trust_commands=false      # true: run the commands of a wav.scp (sox … |) and 
 bpe=                      # number of BPE pieces, such as 100; default: the units are characters
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=500    # utterances of a tar archive
-config=conf/train_conformer.yaml
+config=auto               # auto: conf/train_transducer.yaml for at most 500 units, else conf/train_conformer.yaml
 override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # experiment folder; default: exp/<name of config>, with _bpe<pieces>
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
 onnx=false                # true: export to ONNX too
 parse_options "$@"
 dict=${dict:-data/dict${bpe:+_bpe$bpe}}
+auto=
+if [[ $config == auto ]]; then auto=true config=conf/train_conformer.yaml; fi # both need CMVN and units, stages 1 and 2
 override_units "$dict"
 if [[ $text =~ ^(mandarin|cantonese|japanese|thai)$ ]]; then char=${char:-1}; fi
-dir=${dir:-exp/$(basename "$config" .yaml)${bpe:+_bpe$bpe}}
 
 if stage -1 "check the corpus"; then
   [[ -n $data ]] || die "the transcripts are missing: --data FILE"
@@ -67,6 +68,15 @@ fi
 if stage 3 "data lists ($data_type)"; then
   with_options make_lists.sh --parts "data/train data/dev data/test"
 fi
+
+if [[ $auto == true ]] && ((stage <= 6 && stop_stage > 3)); then
+  require "$dict/units.txt"
+  count=$(wc -l <"$dict/units.txt")
+  # The loss of a transducer has a score of each unit for each pair of frame and label.
+  if ((count <= 500)); then config=conf/train_transducer.yaml; fi
+  log "$config, because there are $count units"
+fi
+dir=${dir:-exp/$(basename "$config" .yaml)${bpe:+_bpe$bpe}}
 
 if stage 4 "train ($dir)"; then
   if has_cmvn; then require data/train/global_cmvn; fi
