@@ -171,6 +171,14 @@ def test_a_recording_that_is_short_enough_is_not_cut_but_trimmed(corpora, tmp_pa
     assert segment.end == pytest.approx(times[-1][1], abs=0.35)
     assert len(find_speech(path, 0, PAUSE, detector=detector, uncut=seconds - 1)) == 10
 
+    first, last = segment.start, seconds - segment.end
+    for kept in (first - 0.01, first + 0.01, last - 0.01, last + 0.01):
+        ((whole, _),) = find_speech(
+            path, 0, PAUSE, detector=detector, uncut=seconds + 1, kept_quiet=kept
+        )
+        assert whole.start == (0.0 if kept >= first else segment.start)
+        assert whole.end == (seconds if kept >= last else segment.end)
+
 
 @pytest.fixture(scope="module")
 def nine_seconds(corpora):

@@ -103,6 +103,9 @@ class Family:
     wenet_uio.search.prompts.Prompts."""
     longest_window: float | None = None
     """Seconds that a model hears at once; None: any number."""
+    kept_quiet: float = 0.0
+    """Seconds of quiet at each end up to which a short recording is recognised as it is. Others lose
+    the quiet, because models that learned from tight clips find words in it."""
 
     # Exchange with other tools.
     sherpa: Loaded | None = None

@@ -90,6 +90,7 @@ def find_speech(
     longest: float = np.inf,
     detector: str = "auto",
     uncut: float = 0.0,
+    kept_quiet: float = 0.0,
 ) -> list[Speech]:
     """Find the speech of a file between pauses; see `speech_segments`.
 
@@ -101,6 +102,7 @@ def find_speech(
     Args:
         uncut: seconds; a file that is no longer is one segment, from its first to its last speech or
             other loud sound.
+        kept_quiet: seconds of quiet at an end that such a file keeps; more quiet is left out.
 
     Raises:
         AudioError: the file cannot be read.
@@ -115,8 +117,7 @@ def find_speech(
         if probabilities is not None:
             # What is loud without a voice, for the detector, may still be a word.
             segments += speech_segments(levels, shortest_pause, longest)
-        first = min(segment.start for segment in segments)
-        segments = [Segment(first, max(segment.end for segment in segments))]
+        segments = [_from_first_to_last(segments, seconds, kept_quiet)]
 
     return [
         # The last frame may be shorter than FRAME.
@@ -126,6 +127,15 @@ def find_speech(
         )
         for segment in segments
     ]
+
+
+def _from_first_to_last(segments: list[Segment], seconds: float, kept_quiet: float) -> Segment:
+    """Join all segments of a recording; quiet of up to `kept_quiet` seconds at its ends stays."""
+    start = min(segment.start for segment in segments)
+    end = max(segment.end for segment in segments)
+    return Segment(
+        0.0 if start <= kept_quiet else start, seconds if seconds - end <= kept_quiet else end
+    )
 
 
 def _listen(

@@ -148,16 +148,31 @@ class Cutting:
         )
 
     def passages(
-        self, source: Source, channel: Channel, *, in_turns: bool = False
+        self,
+        source: Source,
+        channel: Channel,
+        *,
+        in_turns: bool = False,
+        kept_quiet: float = 0.0,
     ) -> Sequence[tuple[Segment, float | None]]:
         """Find the passages of a file: (segment, probability that nobody speaks).
 
         A file that is no longer than a window is one passage, unless speakers on several channels
         talk in turns: then each turn is one.
+
+        Args:
+            kept_quiet: see Family.
         """
         if self.pause is not None:
-            uncut = 0.0 if in_turns else self.window
-            return find_speech(source, channel, self.pause, self.usual, self.detector, uncut=uncut)
+            return find_speech(
+                source,
+                channel,
+                self.pause,
+                self.usual,
+                self.detector,
+                uncut=0.0 if in_turns else self.window,
+                kept_quiet=kept_quiet,
+            )
 
         info = audio_info(source)
         return [(Segment(0.0, info.num_samples / info.sample_rate), None)]
@@ -326,7 +341,10 @@ class Transcriber:
             [
                 (track, passage, no_speech)
                 for passage, no_speech in cutting.passages(
-                    source, track.track.channel, in_turns=in_turns
+                    source,
+                    track.track.channel,
+                    in_turns=in_turns,
+                    kept_quiet=self._model.family.kept_quiet,
                 )
             ]
             for track in tracks

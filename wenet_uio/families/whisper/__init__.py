@@ -23,6 +23,7 @@ WHISPER = Family(
     check_search=Loaded(f"{_FOLDER}.prompts:check_search"),
     prompts=Loaded(f"{_FOLDER}.prompts:prompts"),
     longest_window=30.0,
+    kept_quiet=1.0,
     sherpa=Loaded(f"{_FOLDER}.export:sherpa"),
     wenet_obstacle=(
         "WeNet's runtime starts the decoder with sos alone, not with the prompt of a whisper"
