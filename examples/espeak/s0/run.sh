@@ -32,7 +32,7 @@ num_utts_per_shard=500    # utterances of a tar archive
 config=conf/train_conformer.yaml # with --hybrid true: conf/train_conformer_hybrid.yaml
 override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # experiment folder; default: exp/<name of config>_<lang>
-average_num=5             # number of checkpoints to average: those with the lowest validation loss
+average_num=2             # number of checkpoints to average: those with the lowest validation loss
 onnx=false                # true: export to ONNX too
 people=                   # folder of the Free Spoken Digit Dataset, for stage 7
 parse_options "$@"
