@@ -11,8 +11,8 @@ export WENET_UIO_ROOT
 export PATH="$WENET_UIO_ROOT/tools:$PATH"
 export PYTHONPATH="$WENET_UIO_ROOT${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONIOENCODING=utf-8
-# OpenMP threads that wait spin for some 20 µs, since the next operation of a small model comes at once, and then sleep, so that
-# data workers can use their cores. Torch reads this when it is loaded.
+# OpenMP threads that wait spin for about half a millisecond, since the next operation of a small model comes at once, and then
+# sleep, so that data workers can use their cores. Torch reads this when it is loaded.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-20000}"
 
