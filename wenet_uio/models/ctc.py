@@ -48,6 +48,7 @@ class CTC(nn.Module):
         self.blank = blank
         self.smoothing = smoothing
         self.uses_all = True
+        self._used: UsedUnits | None = None
 
     def use_only(self, units: Collection[int]) -> None:
         """Give all units but these and blank the probability 0."""
@@ -57,12 +58,13 @@ class CTC(nn.Module):
             self.ctc_lo.bias[unused.to(self.ctc_lo.bias.device)] = UNUSED
 
         self.learn_used()
+        self._used = None
 
     def learn_used(self) -> None:
         """Compute losses over the used units alone, which the biases tell at the first loss."""
-        self.uses_all = False
-        self._used: UsedUnits | None = None
-        self.register_load_state_dict_post_hook(_forget_used)
+        if self.uses_all:
+            self.uses_all = False
+            self.register_load_state_dict_post_hook(_forget_used)
 
     @torch.jit.unused
     def forward(
