@@ -362,7 +362,7 @@ def _why_not_one(tiers: Sequence[Tier], chosen: Sequence[Tier], text_field: str 
 
 
 def _beside(path: Path, form: str, text_field: str | None) -> list[tuple[str, Path]]:
-    """Return audio and file of text of each pair.
+    """Pair audio with files of text: (name of the audio, text file).
 
     Audio that is not beside its text is named without suffix.
 

@@ -384,7 +384,7 @@ def _guess_note(
 def _columns(
     header: Sequence[str], column_of: Mapping[str, int], has_header: bool, notes: list[str]
 ) -> Columns:
-    """Return the columns, of which those without a name of ours keep their own."""
+    """Name the columns: by our names where `column_of` has them, else by their titles."""
     titles = _titles(header, has_header)
     our_name_of = {column: name for name, column in column_of.items()}
     names = [

@@ -185,7 +185,7 @@ class Engine:
         """
         of_all = {name: totals[name].clamp(min=1) for name in ("utterances", "tokens")}
         losses, too_large = self._gradients(micro_batches, number, of_all)
-        if self._refused(too_large):
+        if self._any_rank_out_of_memory(too_large):
             return None
 
         sums = [torch.stack([*totals.values()]), self.world.sum(losses)]
@@ -195,8 +195,8 @@ class Engine:
 
         return self._update(number, reading_of)
 
-    def _refused(self, too_large: TooLarge | None) -> bool:
-        """Tell whether a rank ran out of memory.
+    def _any_rank_out_of_memory(self, too_large: TooLarge | None) -> bool:
+        """Tell whether any rank ran out of memory; `too_large` is the failure of this rank, or None.
 
         The hosts tell one another, so that none waits for its accelerator.
         """

@@ -94,6 +94,8 @@ def _holds_sections(key: str, value: Any) -> bool:
     """Tell whether the value of `model` or `data` holds sections of NeMo."""
     if not isinstance(value, dict):
         return False
+
+    # `data` may be a section itself; then none of its keys has a place elsewhere in the layout.
     return key == "model" or any(canonical((key, str(name)))[0] != key for name in value)
 
 

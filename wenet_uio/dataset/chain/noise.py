@@ -125,6 +125,7 @@ def coloured_noise(exponent: int) -> torch.Tensor:
     """Return (TABLE,) float32 noise, the same in every process; its end continues at its start."""
     spectrum = np.fft.rfft(np.random.default_rng(exponent).normal(size=TABLE))
     lowest = int(LOWEST * TABLE)
+    # Half the exponent, because a spectrum holds amplitudes: power is their square.
     spectrum[lowest:] /= np.arange(lowest, len(spectrum)) ** (exponent / 2)
     spectrum[:lowest] = 0
     noise = np.fft.irfft(spectrum, TABLE)

@@ -280,10 +280,13 @@ class GroupPlanner:
         return [without_empty(batch) for batch in joined]
 
     def _by_entry(self, block: Piece) -> list[Piece]:
-        """Return the samples of each entry; nothing if all are of one entry."""
-        sources = self._sources.entries(block.shards)
-        numbers = np.unique(sources)
-        return [block[sources == number] for number in numbers] if len(numbers) > 1 else []
+        """Split samples by their entry of the mixture; [] if all are of one entry."""
+        entry_of_sample = self._sources.entries(block.shards)
+        entries = np.unique(entry_of_sample)
+        if len(entries) <= 1:
+            return []
+
+        return [block[entry_of_sample == entry] for entry in entries]
 
     def _up_to_target(self, samples: Piece) -> list[Piece]:
         """Cut sorted samples into as few pieces as the target of the policy allows."""

@@ -90,15 +90,16 @@ class ShardCosts:
 
     @cached_property
     def array(self) -> np.ndarray:
-        """(shards,) uint32, in units of COST_UNIT per full batch."""
+        """Cost of each shard, (shards,) uint32: COST_UNIT for samples that fill one batch."""
         corpus, policy = self.corpus, self.measure.policy
         costs = np.empty(corpus.num_shards, np.uint32)
-        unit = COST_UNIT / (policy.bound * policy.fill)
+        cost_per_unit = COST_UNIT / (policy.bound * policy.fill)
 
         for first in range(0, corpus.num_shards, SHARDS_AT_ONCE):
             part = slice(first, first + SHARDS_AT_ONCE)
             costs[part] = np.minimum(
-                np.ceil(self.measure.shard_units(corpus, part) * unit), np.iinfo(np.uint32).max
+                np.ceil(self.measure.shard_units(corpus, part) * cost_per_unit),
+                np.iinfo(np.uint32).max,
             )
             release_pages(corpus.samples)
 

@@ -133,9 +133,12 @@ class BucketPolicy(Policy):
         }
 
     def units(self, lengths: Lengths) -> np.ndarray:
-        """Return a share of WHOLE; units never fall with length."""
-        units = np.maximum.accumulate(WHOLE // np.asarray(self.sizes, np.int64))
-        return units[np.searchsorted(self.ends, lengths.frames, side="right")]
+        """Return WHOLE divided by the batch size of each utterance's bucket.
+
+        A longer utterance never costs less, even if its bucket has a larger batch size.
+        """
+        bucket_units = np.maximum.accumulate(WHOLE // np.asarray(self.sizes, np.int64))
+        return bucket_units[np.searchsorted(self.ends, lengths.frames, side="right")]
 
 
 @dataclass(frozen=True)

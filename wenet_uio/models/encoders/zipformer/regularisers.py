@@ -215,7 +215,7 @@ class Balancer(Clocked):
 
     @torch.jit.unused
     def balanced(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x, whose gradient may have an addition."""
+        """Return x unchanged; in some steps its gradient pushes channels back into the limits."""
         if not happens(self.probability()) or not x.requires_grad:
             return x
 
