@@ -266,11 +266,11 @@ class Conv1dSubsampling2(Subsampling):
         )
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. Rounded up; in WeNet only if `padded` is odd, else
-        down.
+        """See Subsampling.output_lengths. Half of the frames, rounded up; in WeNet, which does not
+        mask padding, down if `padded` is even.
         """
-        odd = 1 if self.masks_padding else padded % 2
-        return torch.div(lengths + odd, 2, rounding_mode="floor").clamp(max=frames)
+        round_up = 1 if self.masks_padding else padded % 2
+        return torch.div(lengths + round_up, 2, rounding_mode="floor").clamp(max=frames)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""

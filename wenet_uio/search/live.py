@@ -227,7 +227,9 @@ class LiveStream(ABC):
         return new_frames
 
     def _end_speech(self, count: int) -> tuple[torch.Tensor, float]:
-        """End the utterance after `count` samples that the model heard; later ones come again.
+        """End the utterance after `count` samples that the model heard.
+
+        Samples after its end belong to the next utterance, which hears them again.
 
         Returns:
             the samples (N,) that were kept of it, and the time of the first one in seconds.
@@ -235,10 +237,11 @@ class LiveStream(ABC):
         end = self._begin + count
         kept = torch.cat((torch.zeros(0), *self._kept))
         start = self._position - len(kept)
-        speech, later = kept[: max(0, end - start)], kept[max(0, end - start) :]
+        length = max(0, end - start)
+        speech, later = kept[:length], kept[length:]
         self._kept.clear()
 
-        if self._is_quiet:  # the gate holds the later ones
+        if self._is_quiet:  # the gate gives them to the next utterance
             self._kept.append(later)
         else:
             self._audio.give_back(later)

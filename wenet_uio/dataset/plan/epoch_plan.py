@@ -202,10 +202,12 @@ class EpochPlan:
             (first batch, one past the last batch, shards) of each group.
         """
         row = position // self.lanes
-        whole = self._planned.get((0, 0)) if self.lanes == len(self._streams) == 1 else None
-        if whole is not None and whole[0].last_row == self.rows:
-            # One group that is planned already: its batches tell which shard is needed first.
-            shards, first_use = np.unique(whole[1].shards_from(row), return_index=True)
+        has_one_lane = self.lanes == len(self._streams) == 1
+        planned = self._planned.get((0, 0)) if has_one_lane else None
+        if planned is not None and planned[0].last_row == self.rows:
+            # The epoch is one planned group: its batches tell which shard is needed first.
+            _, batches = planned
+            shards, first_use = np.unique(batches.shards_from(row), return_index=True)
             yield row, self.rows, shards[np.argsort(first_use)]
             return
 

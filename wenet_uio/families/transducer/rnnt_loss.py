@@ -188,8 +188,8 @@ def _from_the_start(blank_sums: torch.Tensor, label: torch.Tensor) -> torch.Tens
     """
     alpha = [blank_sums[0]]
     for label_arcs, sums in zip(label[:-1], blank_sums[1:], strict=True):
-        # Paths enter the row by a label at a frame s, and follow its blanks from s to t: - C[s]
-        # inside of the sum over s, + C[t] outside.
+        # A path enters the row by a label at a frame s, and follows its blanks from s to t, which
+        # costs C[t] - C[s]. The sum over s leaves C[t] out, as it is the same for all s.
         alpha.append((alpha[-1] + label_arcs - sums).logcumsumexp(dim=1) + sums)
 
     return torch.stack(alpha)
@@ -210,8 +210,9 @@ def _from_the_end(
     next_row = torch.full_like(label[0], -torch.inf)
     rows = zip(blank_sums.flip(0), label.flip(0), ends.flip(0), strict=True)
     for sums, label_arcs, end in rows:
-        # Paths follow the blanks of the row from t to a frame s, and leave it by a label, or end:
-        # + C[s] inside of the sum over s >= t, - C[t] outside. The sum runs from the last frame.
+        # A path follows the blanks of the row from t to a frame s, which costs C[s] - C[t], and
+        # leaves the row by a label, or ends. The sum over s >= t leaves C[t] out, as it is the same
+        # for all s, and runs backwards from the last frame.
         exits = torch.where(end, 0.0, label_arcs + next_row) + sums
         next_row = exits.flip(1).logcumsumexp(dim=1).flip(1) - sums
         beta.append(next_row)

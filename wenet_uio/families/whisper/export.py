@@ -147,14 +147,18 @@ def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> di
     metadata = _metadata(model, tokenizer, feature_dim)
     model = _traceable(model)
     layers, width = len(model.decoder.decoders), encoder.traits.output_size
+
+    # Examples for tracing: any numbers of frames and tokens do, because these axes are dynamic.
+    mel, tokens = torch.randn(1, feature_dim, 60), torch.randint(10, (1, 3))
     caches = {name: torch.zeros(layers, 1, decoder.max_tokens, width) for name in ("k", "v")}
     cross = {name: torch.randn(layers, 1, 9, width) for name in ("k", "v")}
     batch, frames = {1: "n_audio"}, {1: "n_audio", 2: "T"}
     names = {"k": "n_layer_cross_k", "v": "n_layer_cross_v"}
+
     return {
         FILES[0]: Graph(
             CrossKeys(model),
-            {"mel": torch.randn(1, feature_dim, 60)},
+            {"mel": mel},
             tuple(names.values()),
             {"mel": {0: "n_audio", 2: "T"}} | dict.fromkeys(names.values(), frames),
             metadata,
@@ -162,7 +166,7 @@ def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> di
         FILES[1]: Graph(
             CachedDecoder(model),
             {
-                "tokens": torch.randint(10, (1, 3)),
+                "tokens": tokens,
                 **{f"in_n_layer_self_{name}_cache": cache for name, cache in caches.items()},
                 **{names[name]: tensor for name, tensor in cross.items()},
                 "offset": torch.tensor([2]),

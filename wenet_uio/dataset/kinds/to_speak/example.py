@@ -46,12 +46,13 @@ def example_to_speak(utterance: UtteranceToSpeak, reading: Reading) -> ExampleTo
     speech = ToSpeak(
         utterance.to_speak, None if speaker is None else str(speaker), reading.indexed_seconds
     )
+
     return ExampleToSpeak(
-        utterance.key,
-        utterance.text,
-        None,
-        TEXT_ONLY,
-        random,
+        key=utterance.key,
+        text=utterance.text,
+        waveform=None,
+        sample_rate=TEXT_ONLY,  # that of the speech comes with it
+        random=random,
         speed=reading.ref.speed,
         extra=extra,
         speech=speech,
