@@ -58,7 +58,7 @@ def with_references(
 
 
 def names_referred_to(value: Any) -> set[str]:
-    """Return the keys at the top of a yaml that its references begin with."""
+    """Return the first name of each reference in a value: `model` for `${model.sample_rate}`."""
     if isinstance(value, str):
         return set(FIRST_NAME.findall(value))
     return {name for _, part in _parts(value) for name in names_referred_to(part)}

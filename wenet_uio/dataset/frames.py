@@ -46,8 +46,16 @@ def frame_count(conf: DatasetConf) -> FrameCount:
     if conf.feats_type == "log_mel_spectrogram":
         mel = conf.log_mel_spectrogram_conf
         fixed = rate * mel.max_duration if mel.pad_or_trim else None
+
+        # num_samples // hop_length: Whisper pads both ends by half a window, and drops the last
+        # frame. A window of one shift counts the same.
         return FrameCount(
-            rate, mel.hop_length, mel.hop_length, True, 0 if fixed else mel.padding, fixed
+            sample_rate=rate,
+            window=mel.hop_length,
+            shift=mel.hop_length,
+            snip_edges=True,
+            padding=0 if fixed else mel.padding,
+            fixed_samples=fixed,
         )
 
     feats = conf.mfcc_conf if conf.feats_type == "mfcc" else conf.fbank_conf

@@ -177,8 +177,11 @@ class BatchReader(Dataset[Batch]):
 
 
 def unreadable_of(example: Example) -> tuple[Skipped, ...]:
-    """Return the noise that was drawn for an example, or for the turns of a conversation, and
-    cannot be read.
+    """Return the unreadable noise that was drawn for an example, or for the turns of its
+    conversation.
     """
-    turns = example.turns if isinstance(example, ConversationExample) else ()
-    return sum((turn.unreadable for turn in turns), example.unreadable)
+    if not isinstance(example, ConversationExample):
+        return example.unreadable
+
+    of_turns = (skipped for turn in example.turns for skipped in turn.unreadable)
+    return (*example.unreadable, *of_turns)

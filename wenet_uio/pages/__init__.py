@@ -28,6 +28,7 @@ def render(name: str, **values: Any) -> Iterator[str]:
         jinja2.TemplateNotFound: there is no such template.
         jinja2.UndefinedError: the template uses a value that was not passed.
     """
+    # `shown` is for text of others. Markup, a subclass of str, is made here, as by `data_uri`.
     environment = Environment(
         autoescape=True,
         finalize=lambda value: shown(value) if type(value) is str else value,

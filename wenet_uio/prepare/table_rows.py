@@ -142,13 +142,16 @@ def _separator(text: str, usual: str) -> str:
 
 
 def _share_of_equal_rows(text: str, separator: str) -> float:
-    """Return the share of the first rows with the usual number of cells; 0 if it is one cell."""
+    """Return how many of the first LOOKED_AT rows have the most frequent number of cells, as a
+    share of them; 0 if that number is 1.
+    """
     quoting = csv.QUOTE_NONE if separator == TAB else csv.QUOTE_MINIMAL
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
     counts: Counter[int] = Counter()
     try:
         for row in rows:
-            counts[len(row)] += any(map(str.strip, row))
+            has_text = any(cell.strip() for cell in row)
+            counts[len(row)] += has_text
             if counts.total() == LOOKED_AT:
                 break
     except csv.Error:
@@ -156,8 +159,9 @@ def _share_of_equal_rows(text: str, separator: str) -> float:
 
     if not counts.total():
         return 0.0
-    [(width, number)] = counts.most_common(1)
-    return number / counts.total() if width > 1 else 0.0
+
+    [(cells, rows_with_them)] = counts.most_common(1)
+    return rows_with_them / counts.total() if cells > 1 else 0.0
 
 
 def _has_quoted_cells(text: str) -> bool:

@@ -101,8 +101,12 @@ class ContextGraph:
         return -self._pending[states.squeeze(2)]
 
     def _find(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Look up transitions by their keys `state << 32 | token`: index, and whether it exists."""
-        index = torch.searchsorted(self._keys, keys)
+        """Look up transitions by their keys `state << 32 | token`.
+
+        Returns:
+            an index for each key, and whether the transition at this index has the key.
+        """
+        index = torch.searchsorted(self._keys, keys)  # never past the end: _NO_KEY is the last
         return index, self._keys[index] == keys
 
 

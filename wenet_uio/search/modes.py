@@ -103,16 +103,16 @@ def check_options(family: Family, options: DecodeOptions) -> None:
         if getattr(options, name) not in (None, "", False, getattr(default, name))
     }
 
-    # An option that several other families have counts as one of the first of them.
-    counted = set(family.options)
+    # If several other families have an option, the first of them is named.
+    known = set(family.options)
     for other in families():
-        names = [name for name in other.options if name not in counted]
+        names = [name for name in other.options if name not in known]
         if used.intersection(names):
             is_option = "is an option" if len(names) == 1 else "are options"
             raise ValueError(
                 f"{_joined(names)} {is_option} of models {other.name}; this model is another"
             )
-        counted.update(names)
+        known.update(names)
 
 
 def _joined(names: Sequence[str]) -> str:

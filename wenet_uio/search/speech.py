@@ -144,11 +144,12 @@ def _listen(
     """Return the level (frames,) of each FRAME of a file in dB, its probability of a voice if there
     is a detector of voices, and the length of the file in seconds.
     """
+    hears_voices = detector == "silero" or (detector == "auto" and is_installed())
     levels, voice, num_samples, rate = [], None, 0, 1
     for waveform, rate in blocks(source, channel):
         num_samples += len(waveform)
-        if not levels and (detector == "silero" or (detector == "auto" and is_installed())):
-            voice = VoiceDetector(rate)
+        if hears_voices and voice is None:
+            voice = VoiceDetector(rate)  # only the blocks tell the rate
         levels.append(_levels(waveform, rate))
         if voice:
             voice.accept(waveform)

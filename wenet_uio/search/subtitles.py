@@ -101,9 +101,10 @@ def _character_spans(text: str, words: Iterable[tuple[str, float, float]]) -> li
 
 
 def _shown(cues: Sequence[Cue]) -> Iterator[Cue]:
-    """Yield cues in order of their starts. Each ends after LEAST seconds or later, but before the
-    start of the next, unless its words last until then: speakers on two channels may interrupt each
-    other.
+    """Yield cues in order of their starts, each for LEAST seconds or longer.
+
+    A cue is made longer only until the next one starts. Its words are never cut: cues overlap where
+    speakers on two channels interrupt each other.
     """
     in_order = sorted(cues, key=lambda cue: cue.start)
     for number, (start, end, text) in enumerate(in_order):

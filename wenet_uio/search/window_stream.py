@@ -74,12 +74,12 @@ class WindowStream(LiveStream):
         """Forget the last utterance."""
         self._window = torch.zeros(0)
         """Samples of the window."""
-        self._rest = torch.zeros(0)
-        """Samples after the window."""
+        self._waiting = torch.zeros(0)
+        """Samples that are taken but not yet in the window."""
         self._example: Example | None = None
         """Features of the window; None if it is too short."""
-        self._moved = 0
-        """Samples of the utterance before the window."""
+        self._dropped = 0
+        """Samples of the utterance that the window has left behind."""
         self._earlier_tokens: list[Token] = []
         """Tokens of the windows before."""
         self._tokens: list[Token] = []
@@ -92,13 +92,13 @@ class WindowStream(LiveStream):
         """As LiveStream.ready."""
         if self.finished:
             return False
-        new_samples = len(self._rest) + self._audio.queued / self._audio.ratio
+        new_samples = len(self._waiting) + self._audio.queued / self._audio.ratio
         return self._audio.ended or new_samples >= STEP * self._rate
 
     @property
     def _end(self) -> int:
         """Sample of the stream after the window."""
-        return self._begin + self._moved + len(self._window)
+        return self._begin + self._dropped + len(self._window)
 
     @property
     def _recognised(self) -> float:
@@ -127,46 +127,46 @@ class WindowStream(LiveStream):
 
         A full window moves on, so that neighbouring windows share the overlap.
         """
-        if len(self._window) == self._most and len(self._rest) + self._audio.queued:
+        if len(self._window) == self._most and len(self._waiting) + self._audio.queued:
             self._earlier_tokens = self._tokens
-            self._moved += self._most - self._overlap
-            self._window = self._window[self._most - self._overlap :]
+            step = self._most - self._overlap
+            self._dropped += step
+            self._window = self._window[step:]
 
         room = self._most - len(self._window)
         if self._rules:  # small steps, so that the end of an utterance is found where it is
             room = min(room, round(STEP * self._rate))
 
         # At least once: only `take` finds that the audio is empty.
-        while len(self._rest) < max(1, room):
+        while len(self._waiting) < max(1, room):
             samples = self._take(1)
             if samples is None or self._is_quiet:
                 break
-            self._rest = torch.cat((self._rest, samples))
+            self._waiting = torch.cat((self._waiting, samples))
 
-        self._fresh = self._rest[:room]
-        self._window = torch.cat((self._window, self._fresh))
-        self._rest = self._rest[room:]
+        self._added, self._waiting = self._waiting[:room], self._waiting[room:]
+        self._window = torch.cat((self._window, self._added))
         self._example = self._transcriber.features("", self._window, self._rate)
 
     def _settle(self, nbest: NBest | None) -> None:
         """Take the hypotheses of the window, and produce the Partial or the Final."""
         start = self._begin / self._rate
-        window = Segment(start + self._moved / self._rate, self._end / self._rate)
+        window = Segment(start + self._dropped / self._rate, self._end / self._rate)
         tokens = [] if nbest is None else self._transcriber.tokens(nbest[0], window)
-        if self._moved:
+        if self._dropped:
             shared = Segment(window.start, window.start + self._overlap / self._rate)
             tokens = join(self._earlier_tokens, tokens, shared)
 
         self._tokens = tokens
         texts = [self._transcriber.tokenizer.detokenize(token.unit for token in tokens)]
         rule = self._endpointer.accept(self._silent(), bool(tokens))
-        if self._audio.empty and not len(self._rest):
+        if self._audio.empty and not len(self._waiting):
             rule = END
         if not rule:
             self._show(texts)
             return
 
-        count = self._moved + len(self._window)
+        count = self._dropped + len(self._window)
         speech, speech_start = self._end_speech(count)
         if self._cutting is not None and count:
             tokens, texts = self._recognise_again(speech, speech_start, self._cutting)
@@ -178,7 +178,7 @@ class WindowStream(LiveStream):
         """Tell whether each new frame of WINDOW samples is without speech."""
         quiet = np.ones(self._new_quiet_frames(WINDOW / RATE), bool)
         if self._voice is not None:
-            voices = self._voice.accept(self._to_voice.accept(self._fresh).numpy())
+            voices = self._voice.accept(self._to_voice.accept(self._added).numpy())
             return np.concatenate((quiet, voices < VOICE))
 
         begin = self._begin / self._rate

@@ -71,17 +71,24 @@ def shard_index(
         files.manifest and objects.without_scheme(files.manifest),
     )
     files = files._replace(tar=tar, manifest=manifest)
-    stored: list[tuple[bool, StoredIndex | None]] = []
 
+    stored: list[tuple[bool, StoredIndex | None]] = []
     for is_current, index in _stored_indexes(files, folder, layout):
         if is_current and _is_as_indexed(index.rows, tar, compare):
             return index.rows, index.bad
         stored.append((is_current, index))
 
+    # No stored index can be used. The scan is compared with one that counted as current, or, if
+    # there is none, with an older one.
     was_current, before = max(stored, key=itemgetter(0), default=(False, None))
+
     rows, bad = scan_shard(files, layout, tar)
     bad += lost_since(before, rows, bad, files.tar)
-    if before is None or not was_current or before.bad != bad or not same_rows(before.rows, rows):
+
+    is_stored = (
+        before is not None and was_current and before.bad == bad and same_rows(before.rows, rows)
+    )
+    if not is_stored:
         write_index(_places(files, folder, layout), rows, bad, _state_of(files))
 
     return rows, bad + stale(before if was_current else None, rows, files.tar, compare)

@@ -114,7 +114,9 @@ class HeaderReader:
         return position
 
     def _read_extended(self, header: Header, of_member: dict[str, bytes]) -> None:
-        """Add the values of an extended header to `of_member`, or to those of all members."""
+        """Add the values of an extended header to `of_member`, which are those of the next member,
+        or to the values of all later members.
+        """
         end = self.position + header.size
         if header.size < 0 or end > len(self._data):
             self.position -= BLOCK
@@ -128,14 +130,12 @@ class HeaderReader:
                 f"its extended header has {header.size} bytes, more than {MOST_EXTENDED}"
             )
         elif header.kind in LONG_NAME + LONG_LINK:
-            of_member["path" if header.kind in LONG_NAME else "linkpath"] = content.partition(
-                b"\0"
-            )[0]
+            field = "path" if header.kind in LONG_NAME else "linkpath"
+            of_member[field], _, _ = content.partition(b"\0")
         else:
+            values = self._common if header.kind in PAX_GLOBAL else of_member
             try:
-                (self._common if header.kind in PAX_GLOBAL else of_member).update(
-                    _pax_values(content)
-                )
+                values.update(_pax_values(content))
             except HeaderError as error:
                 self._problem = str(error)
 

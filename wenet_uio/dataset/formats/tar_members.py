@@ -96,12 +96,13 @@ def _scan(
             _take(header, members, bad)
             continue
 
-        place = reader.position
-        resumed = reader.resume()
-        damage = _damage(data, place, error, resumed)
+        # Damage, or an end mark. Members may follow both: tars can be joined.
+        stopped = reader.position
+        next_header = reader.resume()
+        damage = _damage(data, stopped, error, next_header)
         if damage:
             bad.append((name, damage))
-        if resumed is None:
+        if next_header is None:
             return
 
 

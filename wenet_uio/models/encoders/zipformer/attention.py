@@ -108,7 +108,8 @@ class SelfAttention(nn.Module):
         """
         value = remembered(self.in_proj(x), past)
         heads = value.view(value.size(0), value.size(1), self.heads, -1).transpose(1, 2)
-        attended = torch.matmul(weights, heads).transpose(1, 2).flatten(2)
+
+        attended = torch.matmul(weights, heads).transpose(1, 2).flatten(2)  # (B, T, H * d)
         return self.whiten(self.out_proj(attended)), value
 
 
@@ -134,6 +135,8 @@ class NonlinearAttention(nn.Module):
         """Frames x (B, T, D), weights (B, T, C + T) -> (B, T, D), and the gated frames (B, C + T,
         …).
         """
-        gate, x, last = self.in_proj(x).chunk(3, dim=2)
-        gated = remembered(self.whiten1(x) * self.balancer(gate).tanh(), past)
-        return self.whiten2(self.out_proj(torch.matmul(weights, gated) * last)), gated
+        gate, value, output_gate = self.in_proj(x).chunk(3, dim=2)
+        gated = remembered(self.whiten1(value) * self.balancer(gate).tanh(), past)
+
+        averaged = torch.matmul(weights, gated)
+        return self.whiten2(self.out_proj(averaged * output_gate)), gated
