@@ -91,16 +91,19 @@ class Info(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def frame_of(header: bytes) -> Frame | None:
-    """Return what four bytes say, if they are the header of a frame of layer III."""
+    """Parse the four bytes of a frame header; None if they are no header of layer III."""
+    # 11 bits of sync, 2 of the version, 2 of the layer (01 is III), 1 of the checksum.
     if len(header) < 4 or header[0] != 0xFF or header[1] & 0xE6 != 0xE2:
         return None
 
+    # 4 bits of the bit rate, 2 of the sample rate, 1 of the padding, and 2 of the channel mode.
     version, bit_rate, rate = header[1] >> 3 & 3, header[2] >> 4, header[2] >> 2 & 3
     is_mpeg1, is_mono = version == 3, header[3] >> 6 == 3
     hertz, kbits = RATES[version][rate], KBITS[is_mpeg1][bit_rate]
     if not hertz or not kbits:
         return None
 
+    # A frame has the bytes that its samples take at its bit rate, and at times one of padding.
     samples = 1152 if is_mpeg1 else 576
     padding = header[2] >> 1 & 1
     size = samples // 8 * 1000 * kbits // hertz + padding

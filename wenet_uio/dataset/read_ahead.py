@@ -86,9 +86,11 @@ class ReadAhead:
 
     def _enter(self, data_pass: int, position: int) -> None:
         """Follow the groups of a pass from `position` on, in the lanes that this rank reads."""
-        cursor, self._pass = self._cursor, data_pass
-        self._plan = cursor.plan_of(data_pass)
-        # The lane of batch t is t mod lanes, so the lanes of a rank repeat after so many steps.
+        cursor = self._cursor
+        self._pass, self._plan = data_pass, cursor.plan_of(data_pass)
+
+        # The lane of batch t is t mod num_lanes, so the lanes of a rank repeat after num_lanes
+        # steps or fewer.
         num_lanes = self._plan.lanes
         first_batch = position + cursor.rank
         self._lanes = sorted(

@@ -25,12 +25,19 @@ def windows(
 ) -> Iterator[torch.Tensor]:
     """Cut features (1, T, F) as runtimes do: each window gives `chunk_size` encoder frames, the
     last window fewer.
+
+    Args:
+        chunk_size: 0 or less: one window with all frames.
+        rate: feature frames from one encoder frame to the next.
+        right_context: feature frames that an encoder frame needs after its first one.
     """
     if chunk_size <= 0:
         yield feats
         return
+
+    window = (chunk_size - 1) * rate + 1 + right_context
     for start in range(0, max(1, feats.size(1) - right_context), rate * chunk_size):
-        yield feats[:, start : start + (chunk_size - 1) * rate + right_context + 1]
+        yield feats[:, start : start + window]
 
 
 def is_too_short(feats: torch.Tensor, embed: Subsampling) -> bool:

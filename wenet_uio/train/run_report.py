@@ -223,7 +223,8 @@ def _environment(folder: Path) -> Table:
     names = dict.fromkeys(name for start in starts for name in start)
     shown = list(enumerate(starts, 1))
     if len(shown) > SHOWN_STARTS:
-        shown = [shown[0], *shown[1 - SHOWN_STARTS :]]
+        latest = shown[-(SHOWN_STARTS - 1) :]
+        shown = [shown[0], *latest]
 
     head = ("", *(f"start {number} of {len(starts)}" for number, _ in shown))
     return Table(

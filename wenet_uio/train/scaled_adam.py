@@ -177,7 +177,10 @@ def _of_each(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _relative_sum_of_squares(stack: _Stack, grad: torch.Tensor) -> torch.Tensor:
-    """Return the sum () of the squares of the gradients, each times the RMS of its weight."""
+    """Return the sum () of the squares of the gradients, each times the RMS of its weight.
+
+    The RMS of a scalar says nothing: `scalar_lr_scale` takes its place, as in icefall.
+    """
     if stack.is_scalar:
         return grad.square().sum() * stack.group["scalar_lr_scale"] ** 2
     return (grad.flatten(1).square().sum(dim=1) * stack.tensors["param_rms"].square()).sum()

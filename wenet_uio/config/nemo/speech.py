@@ -53,22 +53,23 @@ def with_text_data(
 
 
 def _mixed(
-    sources: list[dict[str, Any]], source: dict[str, Any], sampling: Sequence[Any], where: str
+    audio: list[dict[str, Any]], text: dict[str, Any], sampling: Sequence[Any], where: str
 ) -> dict[str, Any]:
-    """Return sources of audio and a source of text, mixed by the values of SAMPLING."""
-    technique, temperature, shares = sampling
-    if not sources or technique is None:
-        return {"sources": [*sources, source]}
-    if technique == "temperature":
-        return {"sources": [*sources, source], "temperature": temperature or DEFAULT_TEMPERATURE}
+    """Return keys of `data` that mix sources of audio with a source of text.
 
-    audio = {"type": "group", "input_cfg": sources}
-    weights = _weights(technique, shares, where)
-    return {
-        "sources": [
-            {**part, "weight": share} for part, share in zip((audio, source), weights, strict=True)
-        ]
-    }
+    Args:
+        sampling: values of the keys SAMPLING.
+    """
+    technique, temperature, shares = sampling
+    if not audio or technique is None:
+        return {"sources": [*audio, text]}
+    if technique == "temperature":
+        return {"sources": [*audio, text], "temperature": temperature or DEFAULT_TEMPERATURE}
+
+    # The shares are those of all audio and of the text, so all audio is one source.
+    all_audio = {"type": "group", "input_cfg": audio}
+    audio_share, text_share = _weights(technique, shares, where)
+    return {"sources": [{**all_audio, "weight": audio_share}, {**text, "weight": text_share}]}
 
 
 def _weights(technique: str, shares: Any, where: str) -> Sequence[float]:

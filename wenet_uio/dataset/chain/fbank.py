@@ -166,15 +166,16 @@ def batch_log_mel_spectrogram(
     """Return `log_mel_spectrogram` of every row of a padded batch; arguments and result as those of
     `batch_fbank`.
     """
-    rows, width = waveforms.shape
+    rows, num_samples = waveforms.shape
     if conf.pad_or_trim:
-        width = sample_rate * conf.max_duration
-        lengths = torch.full_like(lengths, width)
+        padded_length = sample_rate * conf.max_duration
+        lengths = torch.full_like(lengths, padded_length)
     else:
-        width, lengths = width + conf.padding, lengths + conf.padding
+        padded_length, lengths = num_samples + conf.padding, lengths + conf.padding
 
     # A negative number of samples to pad trims the waveforms.
-    waveforms = torch.nn.functional.pad(waveforms / INT16_SCALE, (0, width - waveforms.size(1)))
+    waveforms = torch.nn.functional.pad(waveforms / INT16_SCALE, (0, padded_length - num_samples))
+
     half = conf.n_fft // 2
     mirrored = _mirror_edges(waveforms, lengths, half, half, repeat=False)
     frames = _joined(mirrored, conf.n_fft, conf.hop_length).unfold(0, conf.n_fft, conf.hop_length)
@@ -194,6 +195,7 @@ def batch_log_mel_spectrogram(
     beyond = frame >= (lengths // conf.hop_length)[:, None]
     loudest = energies.amax(2).masked_fill_(beyond, -math.inf).amax(1)
 
+    # 8 below the loudest value are 80 dB. Then Whisper's scale, which is about -1 to 1.
     return torch.maximum(energies, loudest[:, None, None] - 8.0).add_(4.0).div_(4.0)
 
 

@@ -181,8 +181,9 @@ class Measure:
         return units
 
     def filtered(self, corpus: Corpus, first: int = 0, step: int = 1) -> Counter[str]:
-        """Return the number of samples by reason that the filters leave out of every `step`-th
-        shard, starting at `first`.
+        """Count the samples that the filters leave out, by reason.
+
+        Only every `step`-th shard is counted, starting at `first`.
 
         The lengths of a shard are read only if its row of the shard table shows that the filters
         may apply.
@@ -191,7 +192,8 @@ class Measure:
         for start in range(first, corpus.num_shards, step * SHARDS_AT_ONCE):
             part = slice(start, start + step * SHARDS_AT_ONCE, step)
             for shards, stored in self._lengths_needed(corpus, part):
-                reasons += self.keep(stored, self._entries(corpus, shards))[1]
+                _, left_out = self.keep(stored, self._entries(corpus, shards))
+                reasons += left_out
             release_pages(corpus.samples)
 
         return reasons

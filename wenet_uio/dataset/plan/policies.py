@@ -209,17 +209,17 @@ class DurationBucketPolicy(Policy):
 
         milliseconds = np.asarray([end[0] for end in self.ends])
         limits = np.asarray(self.max_tps)
-        if len(limits) != len(self.ends):
+        if len(limits) != len(self.ends):  # one for each bin of duration, for all its buckets
             limits = limits[np.searchsorted(np.unique(milliseconds), milliseconds)]
 
-        slow = 1000 * lengths.tokens[:, None] <= limits * np.maximum(
-            lengths.milliseconds[:, None], 1
-        )
+        # tokens / seconds <= limit, without a division by 0
+        durations = np.maximum(lengths.milliseconds[:, None], 1)
+        is_allowed = 1000 * lengths.tokens[:, None] <= limits * durations
         if not self.lenient:
-            first = fits.argmax(axis=1)
-            slow &= np.take_along_axis(slow, first[:, None], axis=1)
+            first_fit = fits.argmax(axis=1)
+            is_allowed &= np.take_along_axis(is_allowed, first_fit[:, None], axis=1)
 
-        return slow
+        return is_allowed
 
     def units(self, lengths: Lengths) -> np.ndarray:
         """Return a share of WHOLE; more than the bound for a sample that no bucket fits."""

@@ -282,28 +282,30 @@ class SqueezeformerEncoder(LayeredEncoder):
                 factor, first = 2 * factor, (first + 1) // 2
 
             if i in self.recover_before:
-                skipped, was_first = finer.pop(), finer_first.pop()
+                before_reduction, first_before = finer.pop(), finer_first.pop()
                 # Frame n of the higher rate uses frame n // 2 of the lower rate, which may be in
                 # the chunk before.
                 doubled = torch.cat(
                     (cnn_cache[i - 1, :, :, -1:].transpose(1, 2), x), dim=1
                 ).repeat_interleave(2, dim=1)
-                start = was_first - 2 * (first - 1)
-                x = skipped + self.time_recover_layer(doubled[:, start : start + skipped.size(1)])
-                factor, first = factor // 2, was_first
+                start = first_before - 2 * (first - 1)
+                end = start + before_reduction.size(1)
+                x = before_reduction + self.time_recover_layer(doubled[:, start:end])
+                factor, first = factor // 2, first_before
 
-            # Index of the first frame of the cache at this rate.
-            place = (factor - (offset - cached) % factor) % factor
-            att_past = att_cache[i : i + 1, :, place::factor]
+            # Index in the cache of its first frame at this rate: the number of the frame, counted
+            # from the start of the utterance, is a multiple of `factor`.
+            start_at_rate = (factor - (offset - cached) % factor) % factor
+            att_past = att_cache[i : i + 1, :, start_at_rate::factor]
             memory, last = cnn_cache[i, :, :, : self.left_frames], cnn_cache[i, :, :, -1:]
 
             if x.size(1) > 0:
                 bias: torch.Tensor | None = None
                 if att_mask is not None:
-                    bias = additive(att_mask[:, :, place:seen:factor], x.dtype)
+                    bias = additive(att_mask[:, :, start_at_rate:seen:factor], x.dtype)
 
                 x, att_present, cnn_present = layer(
-                    x, bias, pos_emb[:, place::factor], None, att_past, memory
+                    x, bias, pos_emb[:, start_at_rate::factor], None, att_past, memory
                 )
                 if att_present is not None and cnn_present is not None:
                     att_past, memory = att_present, cnn_present
@@ -311,7 +313,7 @@ class SqueezeformerEncoder(LayeredEncoder):
                 last = x[:, -1:].transpose(1, 2)
 
             # A chunk without a frame at this rate leaves the caches as they were.
-            att_presents[i : i + 1, :, place::factor] = att_past
+            att_presents[i : i + 1, :, start_at_rate::factor] = att_past
             cnn_presents.append(torch.cat((memory, last), dim=2))
 
         if self.final_proj is not None:
