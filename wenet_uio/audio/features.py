@@ -122,8 +122,8 @@ class FeatureDecoder:
         if place.is_whole:
             return self
 
-        rows = _part("frames", place.frames, self.frames, FRAMES_TOO_FAR)
-        columns = _part("features", place.features, self.dim, 0)
+        rows = _part("frames", place.frames, self.frames, excess=FRAMES_TOO_FAR)
+        columns = _part("features", place.features, self.dim, excess=0)
         return FeatureDecoder(
             rows.stop - rows.start,
             columns.stop - columns.start,
@@ -131,13 +131,22 @@ class FeatureDecoder:
         )
 
 
-def _part(name: str, span: Span, size: int, too_far: int) -> slice:
-    """Return a span of the `size` frames or features; it may end `too_far` behind them."""
+def _part(name: str, span: Span, size: int, excess: int) -> slice:
+    """Return the slice of a span of `size` frames or features.
+
+    Args:
+        name: what the span counts: frames or features.
+        span: first and last, inclusive; None: all.
+        excess: how far behind the end of the matrix the span may end; it is cut there.
+
+    Raises:
+        AudioError: the span is outside of the matrix.
+    """
     if span is None:
         return slice(0, size)
 
     first, last = span
-    if not first <= last < size + too_far or first >= size:
+    if not first <= last < size + excess or first >= size:
         raise AudioError(f"the {name} {first}:{last} of a matrix with {size} {name}")
 
     return slice(first, min(last + 1, size))
@@ -172,7 +181,9 @@ class KaldiMatrix(NamedTuple):
     def size(self) -> int:
         """Bytes, with the header."""
         numbers = np.dtype((PLAIN | COMPRESSED)[self.kind]).itemsize * self.frames * self.dim
-        return self.header + numbers + (8 * self.dim if self.kind == "CM" else 0)
+        # CM has four quantiles of 16 bits for each column.
+        quantiles = 8 * self.dim if self.kind == "CM" else 0
+        return self.header + quantiles + numbers
 
     @classmethod
     def parse(cls, head: bytes, room: int) -> KaldiMatrix:

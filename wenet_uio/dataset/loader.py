@@ -188,8 +188,9 @@ class Loader:
         self.cursor.set_epoch(epoch)
 
     def left_out(self, epoch: int) -> Counter[str]:
-        """Count this rank's share of an epoch's utterances (`all`), and of those that were not
-        planned, by reason.
+        """Count the utterances of an epoch (`all`) and, by reason, those that were not planned.
+
+        Only this rank's share is counted.
 
         Empty for an epoch that was not one whole pass over the data, or that has not ended.
         """

@@ -53,20 +53,19 @@ def _paths_in(value: Any) -> Iterator[Any]:
 
 
 def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """Return the sources that a loader names; ready-made buckets with weights or sizes are one
-    source each.
+    """Return the sources that a loader names.
+
+    Buckets that were made before training are one source each, if they have weights or sizes.
 
     Raises:
         ConfigError: the data cannot be read; the message says what to write.
     """
-    text_field = {
-        name: value for name, value in _inherited(section).items() if name == "text_field"
-    }
     if "input_cfg" in section:
         return [
             {**_inherited(section), **source} for source in _listed(section["input_cfg"], where)
         ]
 
+    text_field = {"text_field": section["text_field"]} if "text_field" in section else {}
     for key, kind in (("cuts_path", "lhotse_cuts"), ("shar_path", "lhotse_shar")):
         if key in section:
             return [{"type": kind, key: section[key], **text_field}]

@@ -88,17 +88,22 @@ class Filter:
         return example
 
     def check_conversation(self, of_assistant: int, of_others: int) -> None:
-        """Check a conversation: tokens of the turns of the assistant, and of all other turns with
-        their audio.
+        """Check the number of tokens of a conversation.
+
+        Args:
+            of_assistant: tokens of the assistant's turns.
+            of_others: tokens of all other turns, with those that their audio counts for.
 
         Raises:
             SkipSample: a number of tokens is out of bounds.
         """
         count = of_others + (of_assistant if self.conf.measure_total_length else 0)
-        filters, detail = token_count_filters(self.conf, count, True), f"{count} tokens"
+        filters = token_count_filters(self.conf, count, text_only=True)
+        detail = f"{count} tokens"
         if of_assistant and of_others:
             filters += token_ratio_filters(self.conf, of_assistant, of_others)
             detail += f", {of_assistant} of them by the assistant"
+
         _skip_if(filters, detail)
 
 

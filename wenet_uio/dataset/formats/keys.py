@@ -113,10 +113,11 @@ def _are_of_one_audio(keys: Sequence[str], named: Mapping[int, Audio]) -> bool:
 
 
 def _add_ends(keys: list[str], named: Mapping[int, Audio]) -> None:
-    """Add the end, in place, to keys of lines that differ in their end only."""
+    """Add the end, in place, to the keys that several lines with different ends share."""
     ends: dict[str, set[float | None]] = {}
     for number, (_, _, end) in named.items():
         ends.setdefault(keys[number], set()).add(end)
+
     for number, (_, start, end) in named.items():
         if len(ends[keys[number]]) > 1 and end is not None:
             keys[number] += f"{'' if start else '_0'}-{end:.{ALL_DIGITS}g}"

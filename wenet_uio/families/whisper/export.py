@@ -204,7 +204,7 @@ def _metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[st
     tokens, encoder = model.tokens, model.encoder
     sizes = {
         "n_mels": feature_dim,
-        "n_audio_ctx": 1500,
+        "n_audio_ctx": 1500,  # encoder frames of 30 s
         "n_audio_state": encoder.traits.output_size,
         "n_audio_head": encoder.traits.heads,
         "n_audio_layer": encoder.traits.layers,
@@ -223,7 +223,7 @@ def _metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[st
         **named,
         "sot_sequence": _joined(tokens.prompt("en")[:-1]),
         "sot_index": 0,
-        "sot_lm": tokens.ids["sot_prev"] - 1,
+        "sot_lm": tokens.ids["sot_prev"] - 1,  # <|startoflm|>, before <|startofprev|>
         "all_language_tokens": _joined(tokens.language_ids),
         "all_language_codes": _joined(tokens.languages),
         "blank_id": tokenizer.symbols[name_of(b" ")],
@@ -303,19 +303,20 @@ def _both_scores(
     and the exported model.
     """
     lengths = torch.tensor([feats.size(1)])
-    ((best, *_),) = decode(model, feats, lengths, ["attention"], DecodeOptions(beam_size=1))[
-        "attention"
-    ]
+    results = decode(model, feats, lengths, ["attention"], DecodeOptions(beam_size=1))
+    [[best, *_]] = results["attention"]
     prompt = model.tokens.prompt(best.language or "en")
     tokens = torch.tensor([[*prompt, *best.tokens]])[:, : model.decoder.max_tokens]
+
     encoder_out, _ = model.encode(feats, lengths)
     expected, _ = model.forward_attention_decoder(
         tokens, torch.tensor([tokens.size(1)]), encoder_out
     )
+
     cross = encoder.run(None, {"mel": feats.transpose(1, 2).numpy()})
     exported = _scores(decoder, tokens, len(prompt), cross).log_softmax(2)
-    first = len(prompt) - 1
 
+    first = len(prompt) - 1  # the last token of the prompt predicts the first of the text
     return expected[0, first:], exported[0, first:]
 
 

@@ -227,12 +227,13 @@ class ZipformerEncoder(Encoder):
             xs = self.global_cmvn(xs)
 
         if not self.causal:
-            return (
-                self.run_stacks(self.embed.project(xs), None, None, -1, [])[0],
-                att_cache,
-                cnn_cache,
+            x = self.embed.project(xs)
+            encoder_out, _ = self.run_stacks(
+                x, lengths=None, blocked=None, chunk_size=-1, caches=[]
             )
+            return encoder_out, att_cache, cnn_cache
 
+        # The last frames are right context of the ConvNeXt layer: the next chunk encodes them.
         convolved = self.embed.convolve(xs)
         size = convolved.size(2) - self.embed.convnext.margin
         return self.encode_chunk(convolved, size, size, required_cache_size, (att_cache, cnn_cache))
@@ -252,11 +253,10 @@ class ZipformerEncoder(Encoder):
             xs = self.global_cmvn(xs)
 
         convolved = self.embed.convolve(xs)
-        size = convolved.size(2)
-        convolved = pad(convolved, (0, 0, 0, chunk_size + CONTEXT - size))
-        return self.encode_chunk(
-            convolved, chunk_size, min(size, chunk_size), required_cache_size, caches
-        )
+        frames = convolved.size(2)
+        convolved = pad(convolved, (0, 0, 0, chunk_size + CONTEXT - frames))
+        size = min(frames, chunk_size)
+        return self.encode_chunk(convolved, chunk_size, size, required_cache_size, caches)
 
     def encode_chunk(
         self,
