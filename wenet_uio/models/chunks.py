@@ -145,8 +145,8 @@ def fitting_chunk(traits: EncoderTraits, size: int) -> int:
 
 
 def _check_unit(traits: EncoderTraits, chunk_size: int) -> None:
-    """Refuse chunks in which streaming has more frames than one pass; warn of chunks in which it
-    has other values.
+    """Refuse chunk sizes that give more encoder frames when streaming than in one pass, and warn of
+    those that give other values.
     """
     unit, divisor = traits.chunk_unit, traits.chunk_divisor
     if chunk_size % divisor:

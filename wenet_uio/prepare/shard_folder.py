@@ -80,7 +80,7 @@ def take_over(
 
 
 def _lost(folder: Path, prefix: str, jobs: Sequence[ShardJob]) -> list[Path]:
-    """Return tars of a prefix that `jobs` replace or leave over."""
+    """Return the existing tars of a prefix that no job reuses."""
     receipts = filter(None, map(receipt_of_earlier_run, jobs))
     reused_tars = {folder / shard["path"] for receipt in receipts for shard in receipt.shards}
     existing_tars = (

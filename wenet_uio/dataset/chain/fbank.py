@@ -275,10 +275,11 @@ def _kaldi_edges(
     waveform.
     """
     size, shift = window_and_shift(sample_rate, conf)
-    frames_before = size // 2 - shift // 2
-    return _mirror_edges(waveforms, lengths, max(0, frames_before), size, repeat=True)[
-        :, max(0, -frames_before) :
-    ]
+    # Samples of the first window before the waveform. A window shorter than the shift begins inside
+    # of it: then as many samples are cut off.
+    before = size // 2 - shift // 2
+    mirrored = _mirror_edges(waveforms, lengths, max(0, before), size, repeat=True)
+    return mirrored[:, max(0, -before) :]
 
 
 def _mirror_edges(

@@ -165,9 +165,9 @@ class HeaderReader:
 
     def _skip_sparse_map(self, header: bytes) -> None:
         """Skip the blocks with the rest of the map of a sparse member, in GNU's old format."""
-        more = header[482]
-        while more and self.position + BLOCK <= len(self._data):
-            more = self._data[self.position + 504]
+        has_more = header[482]  # isextended
+        while has_more and self.position + BLOCK <= len(self._data):
+            has_more = self._data[self.position + 504]  # isextended of a block of the map
             self.position += BLOCK
 
     def _next_header(self, start: int) -> int | None:

@@ -40,21 +40,22 @@ class TimestampRules:
             history: (B, K, U) their tokens after the prompt.
         """
         begin, eot = self.tokens.ids["timestamp_begin"], self.tokens.ids["eot"]
-        place = torch.arange(log_probs.size(2), device=log_probs.device)
-        banned = ((place > eot) & (place < begin)).expand(log_probs.shape)
+        token = torch.arange(log_probs.size(2), device=log_probs.device)
+        is_timestamp = token >= begin
+        latest_start = begin + round(LATEST_START / TIMESTAMP_STEP)
+        banned = ((token > eot) & ~is_timestamp).expand(log_probs.shape)
 
         if history.size(2):
-            banned = banned | self._out_of_order(place, history)
+            banned = banned | self._out_of_order(token, history)
         else:
-            banned = (
-                banned | (place < begin) | (place > begin + round(LATEST_START / TIMESTAMP_STEP))
-            )
+            # The first token is a timestamp.
+            banned = banned | ~is_timestamp | (token > latest_start)
 
         # If all timestamps together are more probable than each other token, only they remain.
         log_probs = log_probs.masked_fill(banned, -torch.inf).log_softmax(dim=2)
         any_timestamp = log_probs[..., begin:].logsumexp(dim=2)
         best_other = log_probs[..., :begin].amax(dim=2)
-        only_timestamps = (any_timestamp > best_other).unsqueeze(2) & (place < begin)
+        only_timestamps = (any_timestamp > best_other).unsqueeze(2) & ~is_timestamp
 
         return log_probs.masked_fill(only_timestamps, -torch.inf).log_softmax(dim=2)
 

@@ -129,12 +129,10 @@ class ZipformerEncoderConf(EncoderSection):
     def stacks(self) -> tuple[StackConf, ...]:
         """Sizes of each stack."""
         columns = (getattr(self, name) for name in StackConf._fields)
-        return tuple(
-            map(
-                StackConf,
-                *(column * (self.num_stacks if len(column) == 1 else 1) for column in columns),
-            )
-        )
+
+        # A key with one value has it in all stacks.
+        filled = (column * self.num_stacks if len(column) == 1 else column for column in columns)
+        return tuple(map(StackConf, *filled))
 
     @property
     def chunk_unit(self) -> int:
