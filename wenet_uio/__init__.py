@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wenet_uio.api.load import load_model
     from wenet_uio.api.options import TranscribeOptions
     from wenet_uio.api.recogniser import SpeechRecogniser
+    from wenet_uio.hub.load import from_pretrained
     from wenet_uio.search.results import (
         Transcript,
         TranscriptSegment,
@@ -36,6 +37,7 @@ __all__ = [
     "TranscriptToken",
     "TranscriptWord",
     "__version__",
+    "from_pretrained",
     "load_model",
 ]
 
@@ -43,6 +45,7 @@ __getattr__ = loads_when_used(
     __name__,
     {
         "load_model": "api.load",
+        "from_pretrained": "hub.load",
         **dict.fromkeys(("SpeechRecogniser", "TranscribeOptions"), "api.recogniser"),
         **dict.fromkeys(
             ("Transcript", "TranscriptSegment", "TranscriptToken", "TranscriptWord"),

@@ -19,6 +19,7 @@ COMMANDS = {
     "transcribe": ("transcribe", "transcribe recordings of any length"),
     "serve": ("serve", "a page to speak to, streams over WebSockets, recordings over HTTP"),
     "align": ("align", "times of tokens and words, and transcripts that do not fit"),
+    "pull": ("pull", "download a model of a hub"),
     "convert": ("convert_checkpoint", "convert a model of another package"),
     "export jit": ("export_jit", "TorchScript model for WeNet's C++ runtime"),
     "export onnx": ("export_onnx", "ONNX models for WeNet's C++ runtime and sherpa-onnx"),

@@ -24,6 +24,7 @@ from pathlib import Path
 from wenet_uio.api.load import load_model
 from wenet_uio.cli import run
 from wenet_uio.extras import need_extra
+from wenet_uio.hub.load import local_model
 from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
@@ -127,6 +128,7 @@ def main() -> int:
     """Serve until SIGTERM or SIGINT."""
     args = parse_arguments()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    args.model = local_model(args.model)
     context, options = tls_of(args), options_of(args)
 
     need_extra("serve", ("aiohttp", "prometheus_client"))

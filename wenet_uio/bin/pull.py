@@ -1,0 +1,39 @@
+"""Download a model of a hub, check its digests, and print its folder, licence and source.
+
+    wenet-uio pull org/name
+    wenet-uio pull org/name --revision v1.0 --offline
+
+The last line of the output is the folder. `transcribe --model` and `serve --model`
+take hf://org/name, too. HF_ENDPOINT names a mirror, HF_TOKEN the token for private models.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from wenet_uio.cli import run
+from wenet_uio.hub.pull import pull
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", metavar="ORG/NAME", help="the model")
+    parser.add_argument("--revision", help="branch, tag or commit (default: the main branch)")
+    parser.add_argument("--offline", action="store_true", help="take it from the cache alone")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Download the model and say what it is."""
+    args = parse_arguments()
+    pulled = pull(args.model, revision=args.revision, offline=args.offline)
+    print(f"source: {pulled.source} at {pulled.commit}")
+    print(f"licence: {pulled.licence or 'not stated; ask its owner before you use it'}")
+    print(pulled.folder)
+
+
+if __name__ == "__main__":
+    run(main)

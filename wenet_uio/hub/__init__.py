@@ -1,0 +1,1 @@
+"""Download models of a hub to local folders, and load them."""
