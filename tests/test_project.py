@@ -117,6 +117,7 @@ def test_the_requirements_files_of_the_package_exist():
         "onnx",
         "whisper",
         "huggingface",
+        "hub",
         "parquet",
         "serve",
         "vad",

@@ -48,7 +48,7 @@ def is_hub_address(path: object) -> bool:
 
 
 def pull(address: str, *, revision: str | None = None, offline: bool = False) -> Pulled:
-    """Download a model, unless the cache has it; a later call resumes a download that was cut.
+    """Download a model, unless the cache has it; files that are complete stay after an error.
 
     Args:
         address: `org/name`, or `hf://org/name`.
@@ -67,15 +67,29 @@ def pull(address: str, *, revision: str | None = None, offline: bool = False) ->
 
     need_extra("hub", ("huggingface_hub",))
     # needs the package of this extra
+    from huggingface_hub import constants
+
+    folder = _download(name, revision, offline or constants.HF_HUB_OFFLINE)
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    _require_weights(name, [path.name for path in files])
+    for path in files:
+        _check_digest(path)
+
+    return Pulled(name, folder, folder.name, _licence(folder), f"{constants.ENDPOINT}/{name}")
+
+
+def _download(name: str, revision: str | None, offline: bool) -> Path:
+    """Return the folder of a model in the cache, which is named by its commit.
+
+    Raises:
+        OSError, ValueError: see pull.
+    """
     from huggingface_hub import HfApi, constants, snapshot_download
 
-    offline = offline or constants.HF_HUB_OFFLINE
     try:
-        commit = revision
         if not offline:
             info = HfApi().model_info(name, revision=revision)
             _require_weights(name, [entry.rfilename for entry in info.siblings or ()])
-            commit = info.sha
         snapshot = snapshot_download(
             name,
             # The branch keeps its name in the cache, so that it is found offline.
@@ -88,14 +102,7 @@ def pull(address: str, *, revision: str | None = None, offline: bool = False) ->
     except Exception as error:  # huggingface_hub and its HTTP library have errors of many types
         raise OSError(_explained(name, revision, offline, constants.ENDPOINT, error)) from None
 
-    folder = Path(snapshot)
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    _require_weights(name, [path.name for path in files])
-    for path in files:
-        _check_digest(path)
-
-    source = f"{constants.ENDPOINT}/{name}"
-    return Pulled(name, folder, folder.name or str(commit), _licence(folder), source)
+    return Path(snapshot)
 
 
 def _require_weights(name: str, files: Iterable[str]) -> None:
@@ -122,7 +129,7 @@ def _explained(
         return f"{name}: no revision {revision}"
 
     reason = " ".join(str(error).split()) or type(error).__name__
-    return f"{name}: the download from {endpoint} failed ({reason}); the same command resumes it"
+    return f"{name}: the download from {endpoint} failed ({reason}); run the same command again"
 
 
 def _check_digest(path: Path) -> None:
