@@ -21,7 +21,7 @@ SCHEME = "hf://"
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".zip", ".onnx")
 """Endings of files that can have weights."""
-NOT_PULLED = ("*.msgpack", "*.h5", "*.ot", "*.tflite")
+NOT_PULLED = ("*.msgpack", "*.h5", "*.tflite")
 """Weights of frameworks that are not read here."""
 FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)\r?\n---\s", re.DOTALL)
 SHA256_DIGITS = 64
