@@ -90,9 +90,13 @@ class TestRecipe:
         assert all(cell.strip() for row in rows for cell in row), "say 'not run'"
 
 
+FASTER = {"espeak/s0/conf/train_conformer.yaml": "fp32"}
+"""{config: arithmetic} of models that are so small that bf16 is slower on every CPU."""
+
+
 @pytest.mark.parametrize("config", CONFIGS, ids=name_of)
 def test_every_config_loads_and_leaves_the_arithmetic_to_the_device(config):
-    assert load_config(config).dtype == "auto"
+    assert load_config(config).dtype == FASTER.get(name_of(config), "auto")
 
 
 def test_every_recipe_fine_tunes_by_the_same_keys(tmp_path):

@@ -71,7 +71,7 @@ def test_wenet_knows_every_keyword_and_the_ids_of_a_run(
     recipe: Path, golden2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(recipe)
-    (default,) = re.findall(r"^config=(\S+)", (recipe / "run.sh").read_text(), re.MULTILINE)
+    default, *_ = re.findall(r"\bconfig=(conf/\S+\.yaml)", (recipe / "run.sh").read_text())
     config = start_run(recipe / default, tmp_path / "run", "abc", [])
     reader = WenetReader(tmp_path / "run/train.yaml", golden2 / "wenet_kwargs.yaml")
     assert (reader.unknown_keywords(), reader.missing_keywords()) == ([], [])

@@ -82,7 +82,7 @@ class DepthwiseConv(nn.Conv1d):
             x = x.masked_fill(padded, 0.0)
 
         row, stride = x.transpose(1, 2), self.stride[0]
-        if not self.as_image:
+        if not self.as_image and _computes_in_bfloat16(x):
             row = conv1d(row, self.weight, self.bias, stride, self.margin, groups=self.groups)
             return row.transpose(1, 2)
 
@@ -90,6 +90,13 @@ class DepthwiseConv(nn.Conv1d):
         image, kernels, padding = row.unsqueeze(2), self.weight.unsqueeze(2), (0, self.margin)
         image = conv2d(image, kernels, self.bias, stride, padding, groups=self.groups)
         return image.squeeze(2).transpose(1, 2)
+
+
+def _computes_in_bfloat16(x: torch.Tensor) -> bool:
+    if torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage] - without autocast
+        return x.dtype == torch.bfloat16
+
+    return x.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
 
 
 class ConvolutionModule(nn.Module):
