@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.support.models.funasr_layout import write_funasr
 from tests.support.models.small_whisper import write_hugging_face, write_openai
 from tests.support.models.whisper_layouts import write_full_vocabulary
 from tests.support.train.training_corpus import CONFIG, write_corpus
+from tests.tools.test_recipe_verbs import call
 from wenet_uio.bin import average_model
 
 ROOT = Path(__file__).parents[2]
@@ -83,10 +83,10 @@ def test_a_run_from_another_has_its_model_and_its_units_and_validates_it_before_
     home: Path,
 ) -> None:
     before = digest(home / "base")
-    status, said = train(home, "tuned", "--from", "base")
-    assert status == 0, said
+    status, stderr = train(home, "tuned", "--from", "base")
+    assert status == 0, stderr
     assert digest(home / "base") == before
-    assert "before fine-tuning: cv loss" in said
+    assert "before fine-tuning: cv loss" in stderr
     tuned, base = (
         yaml.safe_load((home / run / "train.yaml").read_text()) for run in ("tuned", "base")
     )
@@ -117,11 +117,11 @@ def test_a_complete_config_gives_the_training_only_and_the_log_says_what_it_leav
 ) -> None:
     other = {**CONFIG, "encoder_conf": {**CONFIG["encoder_conf"], "output_size": 32}}
     (home / "other.yaml").write_text(yaml.safe_dump({**other, "max_epoch": 1}))
-    status, said = train(home, "tuned", "--from", "base/epoch_0.pt", config="other.yaml")
-    assert status == 0, said
+    status, stderr = train(home, "tuned", "--from", "base/epoch_0.pt", config="other.yaml")
+    assert status == 0, stderr
     assert (
         "other.yaml: left out, because the model has its own: encoder, encoder_conf, decoder, "
-        "decoder_conf, tokenizer, tokenizer_conf, dataset_conf.fbank_conf" in said
+        "decoder_conf, tokenizer, tokenizer_conf, dataset_conf.fbank_conf" in stderr
     )
     tuned = yaml.safe_load((home / "tuned/train.yaml").read_text())
     assert tuned["encoder_conf"]["output_size"] == 16
@@ -132,9 +132,9 @@ def test_other_units_get_a_new_output_layer_with_the_rows_of_the_common_units(ho
     (home / "other.txt").write_text(
         "".join(f"{unit} {place}\n" for place, unit in enumerate(units))
     )
-    status, said = train(home, "tuned", "--from", "base", "--symbol_table", "other.txt")
-    assert status == 0, said
-    assert "other units: the output layer is new; 6 of its 8 units are units of the model" in said
+    status, stderr = train(home, "tuned", "--from", "base", "--symbol_table", "other.txt")
+    assert status == 0, stderr
+    assert "other units: the output layer is new; 6 of its 8 units are units of the model" in stderr
     new, old = weights(home / "tuned/init.pt"), weights(home / "base/final.pt")
     former = {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3, "c": 4, "<sos/eos>": 5}
     for name in ("ctc.ctc_lo.weight", "ctc.ctc_lo.bias", "decoder.embed.0.weight"):
@@ -148,15 +148,15 @@ def test_other_units_get_a_new_output_layer_with_the_rows_of_the_common_units(ho
 def test_a_run_resumes_without_the_model_that_it_began_from_and_refuses_another(home: Path) -> None:
     assert train(home, "tuned", "--from", "base")[0] == 0
     (home / "base").rename(home / "elsewhere")
-    status, said = train(home, "tuned", "--from", "base", "--override_config", "max_epoch=2")
-    assert status == 0, said
-    assert "resuming after step 3, in epoch 1" in said
-    assert said.count("before fine-tuning") == 0
+    status, stderr = train(home, "tuned", "--from", "base", "--override_config", "max_epoch=2")
+    assert status == 0, stderr
+    assert "resuming after step 3, in epoch 1" in stderr
+    assert stderr.count("before fine-tuning") == 0
     assert (home / "tuned/epoch_1.pt").exists()
     for options in (["--from", "elsewhere"], []):
-        status, said = train(home, "tuned", *options, "--override_config", "max_epoch=3")
+        status, stderr = train(home, "tuned", *options, "--override_config", "max_epoch=3")
         assert status == 1
-        assert "error: tuned: this run began from base, not from" in said
+        assert "error: tuned: this run began from base, not from" in stderr
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -170,13 +170,13 @@ def test_a_new_ctc_layer_learns_the_units_of_the_texts_alone_also_when_the_run_r
     keys = ("model_conf.ctc_weight=0.3", "ctc_texts=text", "ctc_detach_steps=0")
     options = ("--from", str(source), "--override_config", *keys)
 
-    status, said = train(home, "tuned", *options, "max_steps=2", ranks=ranks)
-    assert status == 0, said
-    assert re.search(r"CTC learns 3 of \d+ units, those of text", said), said
+    status, stderr = train(home, "tuned", *options, "max_steps=2", ranks=ranks)
+    assert status == 0, stderr
+    assert re.search(r"CTC learns 3 of \d+ units, those of text", stderr), stderr
     (home / "text").unlink()
-    status, said = train(home, "tuned", *options, "max_epoch=2", ranks=ranks)
-    assert status == 0, said
-    assert "CTC learns" not in said
+    status, stderr = train(home, "tuned", *options, "max_epoch=2", ranks=ranks)
+    assert status == 0, stderr
+    assert "CTC learns" not in stderr
 
     first, last = weights(home / "tuned/init.pt"), weights(home / "tuned/final.pt")
     used = first["ctc.ctc_lo.bias"] > -5000
@@ -194,8 +194,8 @@ def test_decoding_shows_the_error_rates_before_and_after(home: Path, kind: str) 
     if kind == "whisper":
         source = write_openai(home / "sources/whisper.pt")
         write_full_vocabulary(home / "sources/multilingual.tiktoken")
-    status, said = train(home, "tuned", "--from", str(source))
-    assert status == 0, said
+    status, stderr = train(home, "tuned", "--from", str(source))
+    assert status == 0, stderr
     data = home / "data/test"
     data.mkdir(parents=True)
     shutil.copy(home / "cv.list", data / "data.list")
@@ -203,17 +203,7 @@ def test_decoding_shows_the_error_rates_before_and_after(home: Path, kind: str) 
     (data / "text").write_text("".join(f"{line['key']} {line['txt']}\n" for line in lines))
 
     mode = "attention"
-    environment = preloaded.on_path()
-    environment |= {"PATH": f"{ROOT / 'tools'}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        ["decode.sh", "--dir", "tuned", "--decode_modes", mode],
-        cwd=home,
-        env=environment,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    done = call("decode.sh", "--dir", "tuned", "--decode_modes", mode, cwd=home)
     assert done.returncode == 0, done.stderr
     for folder in ("tuned/before", "tuned"):
         assert (home / folder / mode / "wer").read_text().count("Overall -> ") == 1
@@ -225,9 +215,9 @@ def test_a_training_that_makes_the_model_worse_warns_and_the_average_is_the_mode
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = ["optim_conf.lr=3", "scheduler_conf.warmup_steps=1"]
-    status, said = train(home, "tuned", "--from", "base", "--override_config", *keys)
-    assert status == 0, said
-    assert "epoch 0: worse than before fine-tuning: cv loss" in said
+    status, stderr = train(home, "tuned", "--from", "base", "--override_config", *keys)
+    assert status == 0, stderr
+    assert "epoch 0: worse than before fine-tuning: cv loss" in stderr
     average = ["--dst_model", "tuned/avg.pt", "--src_path", "tuned", "--val_best"]
     monkeypatch.chdir(home)
     monkeypatch.setattr(sys, "argv", ["average_model", *average])
@@ -243,17 +233,17 @@ def test_a_new_ctc_layer_does_not_train_the_encoder_at_first(home: Path) -> None
     base["model_conf"]["ctc_weight"] = 0.0
     (home / "base/train.yaml").write_text(yaml.safe_dump(base))
     only_ctc = ["--override_config", "model_conf.ctc_weight=1.0"]
-    status, said = train(home, "tuned", "--from", "base", *only_ctc)
-    assert status == 0, said
-    assert "CTC is new: its gradient does not reach the encoder" in said
+    status, stderr = train(home, "tuned", "--from", "base", *only_ctc)
+    assert status == 0, stderr
+    assert "CTC is new: its gradient does not reach the encoder" in stderr
     last, first = weights(home / "tuned/final.pt"), weights(home / "base/final.pt")
     encoder = [name for name in first if name.startswith("encoder.")]
     assert all(torch.equal(last[name], first[name]) for name in encoder)
     assert not torch.equal(last["ctc.ctc_lo.weight"], first["ctc.ctc_lo.weight"])
     compared = yaml.safe_load((home / "tuned/init.yaml").read_text())["compared"]
     assert compared == {"loss": 1.0, "loss_ctc": -1.0}
-    status, said = train(home, "free", "--from", "base", *only_ctc, "ctc_detach_steps=0")
-    assert status == 0, said
+    status, stderr = train(home, "free", "--from", "base", *only_ctc, "ctc_detach_steps=0")
+    assert status == 0, stderr
     last = weights(home / "free/final.pt")
     assert not all(torch.equal(last[name], first[name]) for name in encoder)
 
@@ -261,9 +251,9 @@ def test_a_new_ctc_layer_does_not_train_the_encoder_at_first(home: Path) -> None
 def test_an_export_stands_for_its_run(home: Path) -> None:
     (home / "base/onnx").mkdir()
     (home / "base/onnx/encoder.onnx").write_bytes(b"")
-    status, said = train(home, "tuned", "--from", "base/onnx")
-    assert status == 0, said
-    assert "an export cannot be trained; its run has the weights" in said
+    status, stderr = train(home, "tuned", "--from", "base/onnx")
+    assert status == 0, stderr
+    assert "an export cannot be trained; its run has the weights" in stderr
 
 
 @pytest.mark.parametrize(
@@ -287,11 +277,11 @@ def test_what_is_no_start_is_one_line(home: Path, name: str, message: str) -> No
     (place / "model.onnx").write_bytes(b"")
     torch.save({"a": torch.ones(1)}, place / "plain.pt")
     (place / "text.pt").write_text("no weights")
-    status, said = train(home, "tuned", "--from", f"sources/{name}")
+    status, stderr = train(home, "tuned", "--from", f"sources/{name}")
     assert status == 1
-    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    (line,) = [line for line in stderr.splitlines() if line.startswith("error: ")]
     assert message in line
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr
     assert not (home / "tuned").exists()
 
 
@@ -329,10 +319,10 @@ def test_models_of_other_packages_are_converted_and_trained_and_their_files_stay
     if "whisper" in source.name:
         write_full_vocabulary((source if source.is_dir() else sources) / "multilingual.tiktoken")
     before = digest(sources)
-    status, said = train(home, "tuned", "--from", str(source), ranks=ranks)
-    assert status == 0, said
+    status, stderr = train(home, "tuned", "--from", str(source), ranks=ranks)
+    assert status == 0, stderr
     assert digest(sources) == before
-    assert "before fine-tuning: cv loss" in said
+    assert "before fine-tuning: cv loss" in stderr
     assert (home / "tuned/epoch_0.pt").exists()
     converted, first = weights(home / "tuned/from/final.pt"), weights(home / "tuned/init.pt")
     assert all(torch.equal(first[name], converted[name]) for name in converted)

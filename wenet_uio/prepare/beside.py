@@ -267,9 +267,9 @@ def read_stm_files(path: str, text_field: str | None = None) -> list[RawLine]:
     for file in _of_form(files_of_corpus(Path(path)).texts, Path(path), "stm", None):
         segments = read_stm(file.path)
         fields_of = _channel_fields((segment.recording, segment.channel) for segment in segments)
-        for recording, channel, said in segments:
-            fields = {"speaker": said.speaker, **fields_of[recording, channel]}
-            lines.append(_timed_line(recording, said, fields))
+        for recording, channel, turn in segments:
+            fields = {"speaker": turn.speaker, **fields_of[recording, channel]}
+            lines.append(_timed_line(recording, turn, fields))
 
     return lines
 

@@ -23,7 +23,7 @@ class Segment(NamedTuple):
 
     recording: str
     channel: str
-    said: TimedText
+    turn: TimedText
 
 
 def read_stm(path: str | Path) -> list[Segment]:
