@@ -42,8 +42,9 @@ class PartConf(Section):
     """Segmentations of a word that a unigram model draws from."""
     is_multilingual: bool = False
     """whisper: false for a model that knows English only."""
-    num_languages: Annotated[int, Field(gt=0)] = 1
-    """whisper: number of languages that have a token: 99, or 100 since large-v3."""
+    num_languages: Annotated[int, Field(gt=0)] = 99
+    """whisper: number of languages that have a token: 100 since large-v3. A model that knows English
+    only has the tokens of 99 languages, too."""
 
 
 class LanguageTokenizerConf(PartConf):

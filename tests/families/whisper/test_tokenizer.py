@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.models.vocabularies import byte_pairs, write_tiktoken, write_vocab_json
 from wenet_uio.config import parse_config
+from wenet_uio.config.wenet import to_wenet
 from wenet_uio.families.whisper.tokenizer import (
     TOKENS,
     WhisperSplitter,
@@ -19,6 +20,7 @@ from wenet_uio.families.whisper.tokenizer import (
 )
 from wenet_uio.families.whisper.tokens import special_tokens
 from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.special_ids import special_ids
 from wenet_uio.text.tokenizer import build_tokenizer
 
 WORDS = [" hello", " world", "你", "你好", " it"]
@@ -34,6 +36,10 @@ TEXTS = [
 
 def config(path: str | None, num_languages: int = 99, **keys: Any) -> Any:
     conf = {"is_multilingual": True, "num_languages": num_languages, "bpe_path": path, **keys}
+    return whisper_config(conf)
+
+
+def whisper_config(conf: dict[str, Any]) -> Any:
     return parse_config({"tokenizer": "whisper", "tokenizer_conf": conf}, "test")
 
 
@@ -134,13 +140,27 @@ def test_a_missing_file_and_missing_keys_are_named(tmp_path: Path) -> None:
     ):
         build_tokenizer(config(str(tmp_path / "nowhere")))
     with pytest.raises(
-        ValueError, match=r"^tokenizer whisper needs tokenizer_conf.is_multilingual .*num_languages"
+        ValueError,
+        match=r"^tokenizer whisper needs tokenizer_conf.is_multilingual: .*num_languages",
     ):
         build_tokenizer(parse_config({"tokenizer": "whisper"}, "test"))
     with pytest.raises(
         ValueError, match=r"^tokenizer_conf.num_languages 101: Whisper has at most 100$"
     ):
         build_tokenizer(config(None, 101))
+
+
+def test_a_model_that_knows_english_only_needs_no_number_of_languages(vocabulary: str) -> None:
+    english = {"is_multilingual": False, "bpe_path": vocabulary}
+    config = whisper_config(english)
+    symbols = build_tokenizer(config).symbols
+    assert special_ids(config.tokenizer_conf, symbols, len(symbols)).items() >= (
+        special_tokens(len(byte_pairs(WORDS)), 99).items()
+    )
+    assert to_wenet(config)["tokenizer_conf"]["num_languages"] == 99  # WeNet needs the key
+    for count in (1, 100):
+        with pytest.raises(ValueError, match=rf"num_languages {count}: a Whisper that knows Eng"):
+            build_tokenizer(whisper_config(english | {"num_languages": count}))
 
 
 def test_without_a_path_the_vocabulary_of_the_installed_package_is_taken(

@@ -17,7 +17,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wenet_uio.families.whisper.tokens import LANGUAGES, TIMESTAMP_STEP, TIMESTAMPS
+from wenet_uio.families.whisper.tokens import (
+    ENGLISH_LANGUAGES,
+    LANGUAGES,
+    TIMESTAMP_STEP,
+    TIMESTAMPS,
+)
 from wenet_uio.text.byte_tokens import byte_of_char, bytes_of, name_of, starts_word
 from wenet_uio.text.char import split_symbols
 from wenet_uio.text.own_units import OwnUnits
@@ -214,12 +219,18 @@ def build(conf: PartConf, non_lang_syms: tuple[str, ...]) -> WhisperSplitter:
     Raises:
         ValueError: a key is missing or impossible, or no vocabulary is given or installed.
     """
-    if not {"is_multilingual", "num_languages"} <= conf.model_fields_set:
+    stated = conf.model_fields_set
+    if "is_multilingual" not in stated or (conf.is_multilingual and "num_languages" not in stated):
         raise ValueError(
-            "tokenizer whisper needs tokenizer_conf.is_multilingual (false: a model that knows "
-            "English only) and tokenizer_conf.num_languages (99, or 100 since large-v3)"
+            "tokenizer whisper needs tokenizer_conf.is_multilingual: false for a model that knows "
+            "English only, or true and tokenizer_conf.num_languages (99, or 100 since large-v3)"
         )
 
+    if not conf.is_multilingual and conf.num_languages != ENGLISH_LANGUAGES:
+        raise ValueError(
+            f"tokenizer_conf.num_languages {conf.num_languages}: a Whisper that knows English only "
+            f"has tokens of {ENGLISH_LANGUAGES} languages; remove the key"
+        )
     if conf.num_languages > len(LANGUAGES):
         raise ValueError(
             f"tokenizer_conf.num_languages {conf.num_languages}: Whisper has at most "

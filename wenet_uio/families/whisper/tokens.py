@@ -25,6 +25,8 @@ uz fo ht ps tk nn mt sa lb my bo tl mg as tt haw ln ha ba jw su yue
 LANGUAGES = tuple(_CODES.split())
 """Codes of the languages in the order of their tokens. Models before large-v3 have all but the last
 of them."""
+ENGLISH_LANGUAGES = 99
+"""Languages that have a token in a model that knows English only; it does not use them."""
 TEXT_TOKENS, ENGLISH_TEXT_TOKENS = 50257, 50256
 """Number of tokens before eot in multilingual models, and in models that know English only."""
 NEMO_TASKS = {"asr": "transcribe", "ast": "translate", "s2t_translation": "translate"}
@@ -153,7 +155,8 @@ class WhisperTokens:
         if conf.special_tokens is not None:
             return cls(conf.special_tokens, conf.num_languages, conf.is_multilingual)
         if not conf.is_multilingual:
-            return cls(special_tokens(ENGLISH_TEXT_TOKENS, 99), 99, multilingual=False)
+            ids = special_tokens(ENGLISH_TEXT_TOKENS, ENGLISH_LANGUAGES)
+            return cls(ids, ENGLISH_LANGUAGES, multilingual=False)
         return cls(special_tokens(TEXT_TOKENS, conf.num_languages), conf.num_languages)
 
     @property
