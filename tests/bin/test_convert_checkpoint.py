@@ -47,7 +47,7 @@ def test_the_folder_has_train_yaml_and_weights(
         (
             {"a": torch.ones(1)},
             (),
-            "expected dims and model_state_dict, as a Whisper of OpenAI has them",
+            "none of the known layouts (openai: a .pt file of a Whisper of OpenAI; ",
         ),
         (
             {"dims": {"n_mels": 80}, "model_state_dict": {}},

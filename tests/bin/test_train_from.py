@@ -261,11 +261,20 @@ def test_an_export_stands_for_its_run(home: Path) -> None:
     [
         ("missing", "missing: no such file or folder"),
         ("empty", "empty: training cannot start from this: expected a folder with train.yaml and"),
-        ("train.list", "train.list: training cannot start from this: expected a folder with"),
+        (
+            "train.list",
+            "train.list: training cannot start from this: not the weights of a model (a",
+        ),
         ("model.onnx", "model.onnx: an export, whose weights cannot be trained; give the folder"),
         ("config_only", "config_only: neither avg.pt nor final.pt in it"),
-        ("plain.pt", "plain.pt: expected dims and model_state_dict, as a Whisper of OpenAI has"),
-        ("text.pt", "text.pt: no checkpoint that is safe to load"),
+        (
+            "plain.pt",
+            "plain.pt: training cannot start from this: weights of this package and of WeN",
+        ),
+        (
+            "text.pt",
+            "text.pt: training cannot start from this: not the weights of a model (a text)",
+        ),
     ],
 )
 def test_what_is_no_start_is_one_line(home: Path, name: str, message: str) -> None:
@@ -282,6 +291,13 @@ def test_what_is_no_start_is_one_line(home: Path, name: str, message: str) -> No
     (line,) = [line for line in stderr.splitlines() if line.startswith("error: ")]
     assert message in line
     assert "Traceback" not in stderr
+    assert not (home / "tuned").exists()
+
+
+def test_a_file_without_weights_is_refused_before_the_data_lists_are_read(home: Path) -> None:
+    status, stderr = train(home, "tuned", "--from", "base/units.txt", "--train_data", "absent.list")
+    assert status == 1
+    assert "error: base/units.txt: not the weights of a model (a text); give weights" in stderr
     assert not (home / "tuned").exists()
 
 

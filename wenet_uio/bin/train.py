@@ -232,7 +232,6 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     config = with_dtype(config, world.device, folder.path)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_trainable(config)
-    train, cv = build_loaders(args, config, tokenizer, world, ctc_frames(model))
     if args.print_model and world.rank == 0:
         print(model)
     if world.rank == 0 and folder.path.exists():
@@ -244,6 +243,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         if config.ctc_texts:
             use_units_of(config.ctc_texts, model.ctc, tokenizer)
 
+    train, cv = build_loaders(args, config, tokenizer, world, ctc_frames(model))
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = args.tensorboard_dir or folder.path / "tensorboard"
     reporter = Reporter(

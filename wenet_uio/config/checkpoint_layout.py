@@ -14,7 +14,8 @@ class CheckpointLayout:
     what: str
     """What it holds, in words."""
     found_at: Loaded
-    """`found_at(path)`: whether a file or folder has this layout; looks at names only."""
+    """`found_at(path)`: whether a file or folder has this layout; reads at most the beginning of a
+    file."""
     convert: Loaded
     """`convert(path, vocabulary)` returns the wenet_uio.convert.converted.Converted model;
     `vocabulary` is a path of the user or None."""

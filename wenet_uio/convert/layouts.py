@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from wenet_uio.config.checkpoint_layout import CheckpointLayout
@@ -17,6 +18,52 @@ LAYOUTS: dict[str, CheckpointLayout] = {
 """{name on the command line: layout}."""
 
 
+def models_at(path: Path) -> list[tuple[Path, str]]:
+    """Return the models of other packages that a path names: the path of each, and the name of its
+    layout.
+
+    A file in a folder that has a layout stands for the folder; a folder stands for the models in
+    it.
+    """
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.is_file())
+        return _models_among([path, *files])
+
+    return _models_among([path]) or _models_among([path.parent])
+
+
+def _models_among(places: Iterable[Path]) -> list[tuple[Path, str]]:
+    return [
+        (place, name)
+        for place in places
+        for name, layout in LAYOUTS.items()
+        if layout.found_at(place)
+    ]
+
+
+def model_at(path: Path) -> tuple[Path, str]:
+    """As `models_at`, of the only model.
+
+    Raises:
+        OSError: there is no such path.
+        ValueError: there is no model, or several.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file or folder")
+
+    models = models_at(path)
+    if not models:
+        expected = "; ".join(f"{name}: {layout.what}" for name, layout in LAYOUTS.items())
+        raise ValueError(f"{path}: none of the known layouts ({expected})")
+    if len(models) > 1:
+        names = ", ".join(f"{place.name} ({LAYOUTS[name].what})" for place, name in models)
+        raise ValueError(
+            f"{path}: several models: {names}; name the file of one, or move the others away"
+        )
+
+    return models[0]
+
+
 def convert(path: Path, layout: str | None = None, vocabulary: Path | None = None) -> Converted:
     """Convert the model at `path`.
 
@@ -28,20 +75,11 @@ def convert(path: Path, layout: str | None = None, vocabulary: Path | None = Non
         OSError: a file is missing or cannot be read.
         ValueError: no layout fits, or the model cannot be converted.
     """
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file or folder")
-
-    names = (
-        [layout]
-        if layout
-        else [name for name, candidate in LAYOUTS.items() if candidate.found_at(path)]
-    )
-    if not names:
-        expected = "; ".join(f"{name}: {candidate.what}" for name, candidate in LAYOUTS.items())
-        raise ValueError(f"{path}: none of the known layouts ({expected})")
+    if layout is None:
+        path, layout = model_at(path)
 
     try:
-        return LAYOUTS[names[0]].convert(path, vocabulary)
+        return LAYOUTS[layout].convert(path, vocabulary)
     except ValueError as error:
         raise ValueError(
             str(error) if str(error).startswith(str(path)) else f"{path}: {error}"

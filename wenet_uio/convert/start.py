@@ -14,7 +14,8 @@ import torch
 
 from wenet_uio.config import Config
 from wenet_uio.convert.converted import write_model
-from wenet_uio.convert.layouts import LAYOUTS, convert
+from wenet_uio.convert.layouts import LAYOUTS, convert, model_at, models_at
+from wenet_uio.export.folder import FOLDERS
 from wenet_uio.models.lora import is_lora, merge_lora
 from wenet_uio.models.weights import read_weights
 from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
@@ -46,9 +47,13 @@ class Start:
             ValueError: the file is damaged, or has no weights of a model.
         """
         weights = read_weights(self.weights)
-        if any(map(is_lora, weights)):
-            weights = merge_lora(weights, self.config.lora_conf)
-        return weights
+        if not any(map(is_lora, weights)):
+            return weights
+
+        try:
+            return merge_lora(weights, self.config.lora_conf)
+        except ValueError as error:
+            raise ValueError(f"{self.weights}: {error}") from None
 
 
 def open_start(
@@ -85,19 +90,48 @@ def _weights_at(path: Path) -> Path | None:
     """Return the weights of a run or of a model of WeNet; None for a model of another package.
 
     Raises:
-        ValueError: `path` is an export without its run, or weights without a train.yaml.
+        OSError: a folder has a train.yaml without weights, or a file cannot be read.
+        ValueError: training cannot start from `path`.
     """
-    if path.is_file() and path.suffix not in EXPORTS and (path.parent / TRAIN_CONFIG).is_file():
-        return path
     if (path / TRAIN_CONFIG).is_file():
-        weights = _weights_in(path)
-        if weights is None:
-            raise FileNotFoundError(f"{path}: neither {' nor '.join(CHECKPOINTS)} in it")
-        return weights
+        if weights := _weights_in(path):
+            return weights
+        raise FileNotFoundError(f"{path}: neither {' nor '.join(CHECKPOINTS)} in it")
 
-    if path.suffix in EXPORTS or (path.is_dir() and any(path.glob("*.onnx"))):
+    models = models_at(path)
+    if path not in dict(models) and _is_beside_config(path):
+        return path
+    if models:
+        return None
+    if _is_export(path):
         return _weights_above(path)
-    return None
+
+    what = _description(path) if path.is_file() else ""
+    kinds = "; ".join(layout.what for layout in LAYOUTS.values())
+    raise ValueError(
+        f"{path}: training cannot start from this: {what}expected a folder with {TRAIN_CONFIG} and "
+        f"{' or '.join(CHECKPOINTS)}; {kinds}"
+    )
+
+
+def _is_export(path: Path) -> bool:
+    """Tell whether `path` is an exported file, or a folder that export_onnx.py wrote."""
+    folders = [path, *(path / name for name in FOLDERS)]
+    return path.suffix in EXPORTS or any(any(folder.glob("*.onnx")) for folder in folders)
+
+
+def _description(path: Path) -> str:
+    """Say what a file is from which training cannot start."""
+    try:
+        read_weights(path)
+    except ValueError as error:
+        return f"{str(error).removeprefix(f'{path}: ')}; "
+    return f"weights of this package and of WeNet need their {TRAIN_CONFIG} beside them; "
+
+
+def _is_beside_config(path: Path) -> bool:
+    is_export = path.suffix in EXPORTS
+    return path.is_file() and not is_export and (path.parent / TRAIN_CONFIG).is_file()
 
 
 def _weights_in(folder: Path) -> Path | None:
@@ -124,34 +158,9 @@ def _weights_above(export: Path) -> Path:
 
 def _convert(path: Path, folder: Path) -> None:
     """Convert a model of another package, and write it to `folder`."""
-    path, layout = _layout_at(path)
-    try:
-        converted = convert(path, layout)
-    except ValueError as error:
-        advice = f"; weights of this package and of WeNet need their {TRAIN_CONFIG} beside them"
-        raise ValueError(f"{error}{advice if path.is_file() else ''}") from None
-
+    path, layout = model_at(path)
+    converted = convert(path, layout)
     count = write_model(converted, folder)
     log.info("%s: %s with %d weights, converted to %s", path, layout, count, folder)
     for note in converted.notes:
         log.info("%s: %s", path, note)
-
-
-def _layout_at(path: Path) -> tuple[Path, str]:
-    """Return the path of a model of another package, and the name of its layout.
-
-    A file in a folder that has a layout stands for the folder.
-
-    Raises:
-        ValueError: there is no such model.
-    """
-    for place in (path.parent, path) if path.is_file() else (path,):
-        for name, layout in LAYOUTS.items():
-            if layout.found_at(place):
-                return place, name
-
-    kinds = "; ".join(layout.what for layout in LAYOUTS.values())
-    raise ValueError(
-        f"{path}: training cannot start from this: expected a folder with {TRAIN_CONFIG} and "
-        f"{' or '.join(CHECKPOINTS)}; {kinds}"
-    )

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -46,13 +46,15 @@ def merge_lora(weights: Mapping[str, torch.Tensor], conf: LoraConf) -> dict[str,
     model without LoRA.
 
     Raises:
-        ValueError: there are no low-rank weights, or their rank is not that of `conf`.
+        ValueError: there are no low-rank weights, their rank is not that of `conf`, or there is no
+            weight beside them.
     """
     merged = {name: value for name, value in weights.items() if not is_lora(name)}
     layers = [name.removesuffix(".lora_A") for name in weights if name.endswith(".lora_A")]
     if not layers:
         raise ValueError("no low-rank weights to merge: the model was trained without use_lora")
 
+    _refuse_lacking(weights, layers)
     for layer in layers:
         low, high = weights[f"{layer}.lora_A"].double(), weights[f"{layer}.lora_B"].double()
         if len(low) != conf.lora_rank:
@@ -67,6 +69,16 @@ def merge_lora(weights: Mapping[str, torch.Tensor], conf: LoraConf) -> dict[str,
         ).to(weight.dtype)
 
     return merged
+
+
+def _refuse_lacking(weights: Mapping[str, torch.Tensor], layers: Iterable[str]) -> None:
+    """Raise a ValueError if a layer with low-rank weights lacks one of them, or its own weight."""
+    needed = (f"{layer}.{name}" for layer in layers for name in ("weight", "lora_B"))
+    if missing := [name for name in needed if name not in weights]:
+        raise ValueError(
+            f"low-rank weights (LoRA) without the weights that they change: {missing[0]} is missing; "
+            "give a file that has both, such as epoch_7.pt of the run"
+        )
 
 
 def add_lora(model: nn.Module, conf: LoraConf) -> None:

@@ -21,6 +21,14 @@ from wenet_uio.models.lora import is_lora
 
 NAMED = 3
 """Differences that an error message lists."""
+KINDS = {
+    ("model", "optimizer", "progress"): "the state from which a run resumes",
+    ("param_groups", "state"): "the state of an optimizer",
+}
+"""{keys of a dict that is no plain state dict: what it is}."""
+ADVICE = "give weights such as avg.pt, final.pt or epoch_7.pt of a run"
+TEXT_HEAD = 1024
+"""Characters that tell whether a file is a text."""
 
 
 def load_weights(model: torch.nn.Module, path: str | Path, *, new_lora: bool = False) -> None:
@@ -91,15 +99,46 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
     except Exception as error:
         # torch raises RuntimeError, UnpicklingError, EOFError and more for a file that is truncated
         # or no checkpoint.
-        raise ValueError(f"{path}: not the weights of a model ({type(error).__name__})") from None
+        what = "a text" if _is_text(path) else f"{type(error).__name__}"
+        raise ValueError(f"{path}: not the weights of a model ({what}); {ADVICE}") from None
 
-    if not isinstance(weights, dict) or not all(
-        isinstance(value, torch.Tensor) for value in weights.values()
-    ):
-        raise ValueError(f"{path}: expected a plain state dict, found {type(weights).__name__}")
+    if not _is_state_dict(weights):
+        raise ValueError(
+            f"{path}: expected a plain state dict, found {_description(weights)}; {ADVICE}"
+        )
 
     _refuse_nan(weights, path)
     return weights
+
+
+def _is_text(path: str | Path) -> bool:
+    """Tell whether a file begins with characters of UTF-8 that a text has."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            head = file.read(TEXT_HEAD)
+        except UnicodeDecodeError:
+            return False
+
+    return bool(head) and all(char.isprintable() or char.isspace() for char in head)
+
+
+def _is_state_dict(content: Any) -> bool:
+    return isinstance(content, dict) and all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in content.items()
+    )
+
+
+def _description(content: Any) -> str:
+    """Say what a file has that holds no plain state dict."""
+    if not isinstance(content, dict):
+        return type(content).__name__
+
+    for keys, what in KINDS.items():
+        if content.keys() >= set(keys):
+            return what
+
+    nested = [name for name, value in content.items() if value and _is_state_dict(value)]
+    return f"a dict with a state dict under {nested[0]!r}" if nested else "dict"
 
 
 def _refuse_nan(weights: Mapping[str, torch.Tensor], path: str | Path) -> None:

@@ -25,6 +25,10 @@ DIMS = (
     *("n_vocab", "n_text_ctx", "n_text_state", "n_text_head", "n_text_layer"),
 )
 """Size fields of an OpenAI checkpoint."""
+PARTS = ("dims", "model_state_dict")
+"""Keys of an OpenAI checkpoint."""
+HEAD = 1 << 20
+"""Bytes at the beginning of an OpenAI checkpoint that have all its names; the tensors follow."""
 CONFIG_FILE = "config.json"
 VOCABULARIES = ("vocab.json", "multilingual.tiktoken", "gpt2.tiktoken")
 """Names of vocabularies that are looked for beside the weights."""
@@ -182,8 +186,13 @@ class Sizes:
 
 
 def is_openai(path: Path) -> bool:
-    """Tell whether `path` may be a file of OpenAI."""
-    return path.is_file() and path.suffix == ".pt"
+    """Tell whether `path` is a file of OpenAI, by the names at its beginning."""
+    if path.suffix != ".pt" or not path.is_file():
+        return False
+
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    return all(name.encode() in head for name in PARTS)
 
 
 def from_openai(path: Path, vocabulary: Path | None) -> Converted:
@@ -194,10 +203,8 @@ def from_openai(path: Path, vocabulary: Path | None) -> Converted:
         ValueError: the file has another content.
     """
     content = read_checkpoint(path)
-    if not isinstance(content, dict) or not {"dims", "model_state_dict"} <= content.keys():
-        raise ValueError(
-            f"{path}: expected dims and model_state_dict, as a Whisper of OpenAI has them"
-        )
+    if not isinstance(content, dict) or not content.keys() >= set(PARTS):
+        raise ValueError(f"{path}: expected {' and '.join(PARTS)}, as a Whisper of OpenAI has them")
 
     dims, weights = content["dims"], content["model_state_dict"]
     if not isinstance(dims, dict):

@@ -1,0 +1,105 @@
+"""Weights of a trained model for a new one with other units."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.families.transducer.test_model import KINDS, PREDICTOR_CONFS
+from tests.support.models.tiny_paraformer import tiny_paraformer
+from tests.support.models.tiny_whisper import tiny_config
+from wenet_uio.config import Config, parse_config
+from wenet_uio.models.build import build_trainable
+from wenet_uio.train import inheritance
+
+SMALL = {"attention_heads": 2, "linear_units": 16, "num_blocks": 1}
+IDS = {"special_tokens": {"<sos>": 8, "<eos>": 8}}
+HYBRID = {
+    "encoder": "conformer",
+    "encoder_conf": {**SMALL, "output_size": 16},
+    "decoder_conf": SMALL,
+    "tokenizer_conf": IDS,
+    "input_dim": 20,
+    "output_dim": 9,
+}
+TRANSDUCER = {
+    "model": "transducer",
+    "model_conf": {"transducer_weight": 0.5, "ctc_weight": 0.2, "attention_weight": 0.3},
+    "joint": "transducer_joint",
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "hybrid": HYBRID,
+    "two decoders": {
+        **HYBRID,
+        "decoder": "bitransformer",
+        "decoder_conf": {**SMALL, "r_num_blocks": 1},
+        "model_conf": {"reverse_weight": 0.3},
+        "use_lora": True,
+    },
+    "interctc": {
+        **HYBRID,
+        "encoder_conf": {**SMALL, "output_size": 16, "num_blocks": 2},
+        "interctc_layer_idx": [1],
+        "interctc_weight": 0.3,
+        "interctc_conditioning": True,
+    },
+    "zipformer": {**HYBRID, "encoder": "zipformer", "encoder_conf": {}},
+    "paraformer": tiny_paraformer(),
+    **{
+        f"transducer {kind}": {
+            **HYBRID,
+            **TRANSDUCER,
+            "encoder_conf": {**SMALL, "output_size": 12},
+            "predictor": predictor,
+            "predictor_conf": PREDICTOR_CONFS[predictor],
+            "joint_conf": {"join_dim": 14, **joint},
+        }
+        for kind, (predictor, joint) in KINDS.items()
+    },
+}
+
+
+def configs(folder: Path) -> dict[str, Config]:
+    """CONFIGS, and those that need more than a yaml."""
+    cmvn = {"mean_stat": [0.0] * 20, "var_stat": [1.0] * 20, "frame_num": 1}
+    (folder / "cmvn").write_text(json.dumps(cmvn))
+    statistics = {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": str(folder / "cmvn")}}
+    made = {name: parse_config(values, name) for name, values in CONFIGS.items()}
+    made["cmvn"] = parse_config(HYBRID | statistics, "cmvn")
+    made["whisper"] = tiny_config(output_dim=1530)
+    return made
+
+
+def test_the_layers_with_a_row_a_unit_are_those_whose_shape_a_larger_vocabulary_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: set[str] = set()
+
+    def built(config: Config) -> Any:
+        model = build_trainable(config)
+        devices.update(weight.device.type for weight in model.parameters())
+        return model
+
+    monkeypatch.setattr(inheritance, "build_trainable", built)
+
+    for name, config in configs(tmp_path).items():
+        model = build_trainable(config)
+        size = config.family.vocabulary(config).size
+        larger = config.model_copy(update={"output_dim": size + 3, "vocab_size": size + 3})
+        shapes = {key: value.shape for key, value in build_trainable(larger).state_dict().items()}
+        wanted = model.state_dict()
+        changed = {key for key, value in wanted.items() if value.shape != shapes[key]}
+        random = torch.get_rng_state()
+
+        tables = inheritance._tables_of_units(wanted, config)
+
+        assert tables.keys() == changed, name
+        assert changed, name
+        assert all(wanted[key].size(dim) in (size, size - 1) for key, dim in tables.items()), name
+        assert torch.equal(torch.get_rng_state(), random), name
+
+    assert devices == {"meta"}
