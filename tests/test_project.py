@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-READMES = [ROOT / "README.md", ROOT / "guarantees" / "README.md"]
+READMES = [ROOT / "README.md", ROOT / "README.zh.md", ROOT / "guarantees" / "README.md"]
 READMES += [
     path
     for part in ("wenet_uio", "tools", "benchmark", "tests")
@@ -86,8 +86,9 @@ def test_every_command_with_an_interpreter_line_can_be_executed():
     assert [path for path in commands if not os.access(path, os.X_OK)] == []
 
 
-def test_the_layout_in_the_root_readme_names_every_package():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_layout_in_the_root_readme_names_every_package(name):
+    readme = (ROOT / name).read_text(encoding="utf-8")
     package = ROOT / "wenet_uio"
     folders = [
         path.parent

@@ -11,6 +11,8 @@ from docs.generator.python_api import api_pages
 COMMANDS = "reference/commands"
 KEYS = "reference/train_yaml"
 API = "reference/api"
+CHINESE = "zh/"
+"""Folder of the Chinese pages: each has the path of the English page that it follows."""
 
 
 def pages() -> dict[str, str]:
@@ -32,3 +34,27 @@ def on_files(files: Any, config: Any) -> Any:
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_context(context: Any, page: Any, config: Any, nav: Any) -> Any:
+    """MkDocs calls this function before it writes a page; the page gets the words of the theme and
+    the navigation of its language, and links to the same page of the other languages.
+    """
+    from mkdocs.structure.nav import Navigation  # pyright: ignore[reportMissingImports]: only builds of the manual need it
+
+    is_chinese = page.url.startswith(CHINESE)
+    config.theme["language"] = "zh" if is_chinese else "en"
+
+    pages_by_url = {other.url: other for other in nav.pages}
+    english_url = page.url.removeprefix(CHINESE)
+    for link, prefix in zip(config.extra["alternate"], ("", CHINESE), strict=True):
+        url = f"{prefix}{english_url}"
+        link["link"] = url if url == page.url or url in pages_by_url else f"{prefix}index.html"
+
+    home = pages_by_url[f"{CHINESE if is_chinese else ''}index.html"]
+    chinese_section = pages_by_url[f"{CHINESE}index.html"].parent
+    items = [item for item in nav.items if item is not chinese_section]
+    context["nav"] = Navigation(chinese_section.children if is_chinese else items, nav.pages)
+    context["nav"].homepage = home
+
+    return context

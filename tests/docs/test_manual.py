@@ -1,5 +1,6 @@
 """The pages of the manual hang together; if MkDocs is installed, the site is built strictly."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import yaml
 import wenet_uio
 from docs.generator.pages import pages as generated
 from tests.support.docs.blocks import DOCS
+from tests.support.serve.browser import PATIENCE, chromium
 
 ROOT = DOCS.parent
 WRITTEN = sorted(DOCS.glob("**/*.md"))
@@ -52,13 +54,20 @@ def test_the_navigation_has_every_written_page(all_pages):
     assert [path for path in map(ids, WRITTEN) if path not in nav] == []
 
 
-def test_the_site_is_built_without_a_warning_and_needs_no_other_host(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site; a warning of MkDocs is an error."""
     pytest.importorskip("material", reason="mkdocs-material is not installed")
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
-    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
-    built = list(tmp_path.glob("**/*.html"))
+    folder = tmp_path_factory.mktemp("site")
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    return folder
+
+
+def test_the_site_is_built_without_a_warning_and_needs_no_other_host(site):
+    built = list(site.glob("**/*.html"))
     assert len(built) > 60
     for page in built:
         text = page.read_text(encoding="utf-8")
@@ -67,9 +76,63 @@ def test_the_site_is_built_without_a_warning_and_needs_no_other_host(tmp_path):
         assert re.findall(r"<code>[^<]*(?:\\\||&amp;#124;)[^<]*</code>", text) == [], (
             "an escape in code is shown"
         )
-    assert "make_shard_list" in Path(tmp_path, "search", "search_index.js").read_text(
-        encoding="utf-8"
-    )
+    assert "make_shard_list" in Path(site, "search", "search_index.js").read_text(encoding="utf-8")
+
+
+def test_a_page_has_the_language_of_its_folder_and_links_to_itself_in_the_other(site):
+    for page in site.glob("**/*.html"):
+        path = page.relative_to(site)
+        english = path.relative_to("zh") if path.parts[0] == "zh" else path
+        text = page.read_text(encoding="utf-8")
+        assert f'<html lang="{"en" if path == english else "zh"}"' in text
+
+        links = re.findall(r'<link rel="alternate" href="([^"]+)" hreflang="(\w+)">', text)
+        if path.name == "404.html":  # has absolute links: it is shown for any address
+            continue
+        assert [language for _, language in links] == ["en", "zh"]
+        for (link, _), folder in zip(links, (site, site / "zh"), strict=True):
+            own = folder / english
+            assert (page.parent / link).resolve() == (
+                own if own.is_file() else folder / "index.html"
+            )
+
+
+def test_every_chinese_word_is_found_by_its_characters_in_the_search_index(site):
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    separator = re.compile(index["config"]["separator"])
+    sections = [entry for entry in index["docs"] if entry["location"].startswith("zh/")]
+    assert len(sections) > 20
+    for entry in sections:
+        for field in ("title", "text"):
+            text = re.sub(r"<[^>]+>", " ", entry[field])
+            han = re.findall(r"[\u3400-\u9fff]", text)
+            assert [word for word in separator.split(text) if word in set(han)] == han, text
+
+
+def test_the_search_finds_a_chinese_word_and_keeps_english_ones(site):
+    with chromium() as browser:
+        page = browser.new_page()
+        for words, expected in {
+            "断点续训": "zh/tutorials/first-recogniser.html#repeat-a-stage",
+            "对象存储": "zh/how-to/shards.html#put-them-into-a-store",
+            "shard分片": "zh/how-to/shards.html",
+            '"权重，配额"': "zh/how-to/mix.html",
+            "囧": None,
+            "another number of GPUs": "how-to/resume.html#another-number-of-gpus",
+        }.items():
+            page.goto((site / "zh/index.html").as_uri())
+            page.fill("input.md-search__input", words)
+            page.wait_for_function(
+                "() => /结果/.test(document.querySelector('.md-search-result__meta').innerText)",
+                timeout=PATIENCE,
+            )
+            links = page.eval_on_selector_all(
+                ".md-search-result__link", "links => links.map((link) => link.href)"
+            )
+            found = [
+                re.sub(r"\?[^#]*", "", link.removeprefix(f"{site.as_uri()}/")) for link in links
+            ]
+            assert expected in found if expected else found == [], words
 
 
 def test_the_version_is_the_same_in_all_files():
