@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -346,6 +347,58 @@ def test_environment_variables_do_not_set_options_of_a_tool(calling, monkeypatch
         calling(line='with_options say.sh --speed "${speed:-walking}"').stdout
         == "two words is walking\n"
     )
+
+
+SAVING = """\
+#!/usr/bin/env python3
+import signal, time
+def end(number, frame):
+    time.sleep(0.3)
+    raise SystemExit(print("saved", flush=True))
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+try:
+    time.sleep(30)
+except KeyboardInterrupt:
+    time.sleep(0.3)
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "last_words", "status"),
+    [(signal.SIGTERM, "saved", 75), (signal.SIGINT, "interrupted", 130)],
+)
+def test_a_signal_ends_the_recipe_after_its_tool_has_saved(
+    tmp_path, monkeypatch, number, last_words, status
+):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{TOOLS}:{os.environ['PATH']}")
+    (tmp_path / "save.py").write_text(SAVING)
+    (tmp_path / "save.py").chmod(0o755)
+    (tmp_path / "run.sh").write_text(lines("with_options save.py; echo next stage"))
+
+    ran = subprocess.Popen(
+        ["bash", "run.sh"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert ran.stdout is not None and ran.stdout.readline() == "ready\n"
+    if number == signal.SIGTERM:  # a scheduler's; it may come more than once
+        ran.send_signal(number)
+        ran.send_signal(number)
+    else:  # a terminal's, for the whole group
+        os.killpg(ran.pid, number)
+
+    assert (ran.communicate(timeout=20)[0], ran.returncode) == (f"{last_words}\n", status)
+
+
+def test_a_tool_reads_the_input_of_the_recipe_and_its_failure_ends_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{TOOLS}:{os.environ['PATH']}")
+    (tmp_path / "read.sh").write_text("#!/bin/bash\nread -r word; echo $word; exit 3\n")
+    (tmp_path / "read.sh").chmod(0o755)
+    (tmp_path / "run.sh").write_text(lines("with_options read.sh; echo next stage"))
+    ran = subprocess.run(
+        ["bash", "run.sh"], cwd=tmp_path, input="said\n", capture_output=True, text=True
+    )
+    assert (ran.stdout, ran.returncode) == ("said\n", 3)
 
 
 def test_a_true_or_false_option_accepts_nothing_else(recipe, tmp_path, monkeypatch):
