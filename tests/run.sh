@@ -16,7 +16,9 @@ lint() { # arguments: options of shellcheck
   ruff check . &&
     ruff format --check . &&
     codespell &&
-    shellcheck "$@" path.sh tools/*.sh tests/*.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh
+    hadolint Dockerfile &&
+    shellcheck "$@" path.sh tools/*.sh tests/*.sh .ci/run examples/*/*/run.sh examples/*/*/local/*.sh \
+      examples/large/cluster/*.{sh,sbatch}
 }
 
 unset PYTHONDONTWRITEBYTECODE # the processes of the tests would compile every module anew

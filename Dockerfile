@@ -1,0 +1,31 @@
+# wenet_uio in a container: recipes, tools and server.
+#
+#   docker build -t wenet_uio .                                           # with CUDA libraries, for GPUs and CPUs
+#   docker build -t wenet_uio:cpu --build-arg TORCH_INDEX=URL .           # URL: PyTorch's package index for CPUs, smaller
+#   docker build -t wenet_uio:s3 --build-arg EXTRAS="requirements/s3.txt requirements/ray.txt" .
+#
+#   docker run --gpus all --shm-size 16g -v "$PWD:/work" -it wenet_uio bash examples/espeak/s0/run.sh
+#   docker run -p 10086:10086 -v "$PWD/exp/run:/model:ro" wenet_uio wenet-uio serve --host 0.0.0.0 --model /model
+
+FROM python:3.11-slim-bookworm
+
+ARG TORCH_INDEX=
+ARG EXTRAS="requirements/onnx.txt requirements/serve.txt"
+ENV WENET_UIO_VENV=/opt/venv PIP_NO_CACHE_DIR=1
+
+WORKDIR /opt/wenet_uio
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+
+# The packages first: a change of the code does not install them again.
+COPY path.sh requirements.txt ./
+COPY requirements requirements
+COPY tools/setup_env.sh tools/check_requirements.py tools/
+RUN PIP_EXTRA_INDEX_URL="$TORCH_INDEX" && export PIP_EXTRA_INDEX_URL && . ./path.sh && need_packages $EXTRAS
+
+# A user of its own, who may write data/ and exp/ of the recipes.
+RUN useradd --create-home --uid 1000 user
+COPY --chown=1000:1000 . .
+RUN /opt/venv/bin/pip install --no-deps --editable .
+USER 1000
+ENV PATH=/opt/venv/bin:/opt/wenet_uio/tools:$PATH VIRTUAL_ENV=/opt/venv
+CMD ["wenet-uio", "--help"]
