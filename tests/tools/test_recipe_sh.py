@@ -380,7 +380,8 @@ def test_a_signal_ends_the_recipe_after_its_tool_has_saved(
     ran = subprocess.Popen(
         ["bash", "run.sh"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    assert ran.stdout is not None and ran.stdout.readline() == "ready\n"
+    assert ran.stdout is not None
+    assert ran.stdout.readline() == "ready\n"
     if number == signal.SIGTERM:  # a scheduler's; it may come more than once
         ran.send_signal(number)
         ran.send_signal(number)

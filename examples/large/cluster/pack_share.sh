@@ -12,8 +12,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 (($# >= 3)) || { echo "error: expected PART INDEX COUNT" >&2 && exit 1; }
 part=$1 index=$2 count=$3
 shift 3
-[[ $index =~ ^[0-9]+$ && $count =~ ^[0-9]+$ ]] && ((index < count)) ||
-  { echo "error: share $index of $count: expected a number from 0 to COUNT - 1" >&2 && exit 1; }
+if [[ ! $index =~ ^[0-9]+$ || ! $count =~ ^[0-9]+$ ]] || ((index >= count)); then
+  echo "error: share $index of $count: expected a number from 0 to COUNT - 1" >&2
+  exit 1
+fi
 
 # Names of shares have as many digits, so that `*` lists them in order.
 share=$part/shares/$(printf "%0${#count}d" "$index")
