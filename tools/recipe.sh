@@ -77,9 +77,14 @@ parse_options() {
 # Sets the defaults of a recipe that fine-tunes a model: its config, and an experiment folder with the name of the model.
 _start_from() {
   local NAME
-  from=$(from_caller "$from")
   if [[ $RECIPE_GIVEN != *" config "* ]]; then config=conf/finetune.yaml; fi
-  NAME=$(basename "$from")
+  if [[ $from == hf://*/* ]]; then
+    NAME=${from#hf://*/} # of hf://org/name@revision; a revision may have slashes
+    NAME=${NAME//\//-}
+  else
+    from=$(from_caller "$from")
+    NAME=$(basename "$from")
+  fi
   # Weights in the folder of a run have the same names in every run.
   if [[ $NAME =~ ^(avg|final|epoch_[0-9]+)\.pt$ ]]; then NAME=$(basename "$(dirname "$from")"); fi
   dir=${dir:-exp/$(basename "$config" .yaml)_${NAME%.pt}}

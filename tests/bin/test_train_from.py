@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -51,7 +51,12 @@ def home(trained: Path, tmp_path: Path) -> Path:
 
 
 def train(
-    folder: Path, run: str, *options: str, config: str = "finetune.yaml", ranks: int = 1
+    folder: Path,
+    run: str,
+    *options: str,
+    config: str = "finetune.yaml",
+    ranks: int = 1,
+    environment: Mapping[str, str] | None = None,
 ) -> tuple[int, str]:
     """Exit status and standard error."""
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
@@ -62,7 +67,7 @@ def train(
         *("--model_dir", run, "--device", "cpu"),
         *options,
     ]
-    done = preloaded.run(command, cwd=folder)
+    done = preloaded.run(command, cwd=folder, env=environment)
     return done.returncode, done.stderr
 
 

@@ -276,6 +276,9 @@ def test_units_are_not_made_for_a_tokenizer_that_has_its_own(recipe, tmp_path):
         ("small.pt", "small"),
         ("run/avg.pt", "run"),
         ("run/epoch_3.pt", "run"),
+        ("hf://org/name", "name"),
+        ("hf://org/name@v1", "name@v1"),
+        ("hf://org/name@refs/pr/1", "name@refs-pr-1"),
     ],
 )
 def test_a_recipe_that_starts_from_a_model_has_its_own_config_and_a_folder_named_after_it(
@@ -287,8 +290,11 @@ def test_a_recipe_that_starts_from_a_model_has_its_own_config_and_a_folder_named
     result = recipe("--from", source, script=script)
     config, folder, model = result.stdout.splitlines()
     assert (config, folder) == ("conf/finetune.yaml", f"exp/finetune_{name}"), result.stderr
-    assert model.startswith("/")
-    assert model.endswith(f"/{source}")
+    if source.startswith("hf://"):
+        assert model == source
+    else:
+        assert model.startswith("/")
+        assert model.endswith(f"/{source}")
     result = recipe("--from", source, "--config", "c/a.yaml", "--dir", "mine", script=script)
     assert result.stdout.splitlines()[:2] == ["c/a.yaml", "mine"]
 

@@ -3,8 +3,9 @@
     wenet-uio pull org/name
     wenet-uio pull org/name --revision v1.0 --offline
 
-The last line of the output is the folder. `transcribe --model` and `serve --model`
-take hf://org/name, too. HF_ENDPOINT names a mirror, HF_TOKEN the token for private models.
+The last line of the output is the folder. All files are compared with their digests.
+`transcribe --model`, `serve --model` and `train --from` take hf://org/name, too.
+HF_ENDPOINT names a mirror, HF_TOKEN the token for private models.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 
 from wenet_uio.cli import run
+from wenet_uio.hub.address import add_revision
 from wenet_uio.hub.pull import pull
 
 
@@ -21,7 +23,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", metavar="ORG/NAME", help="the model")
-    parser.add_argument("--revision", help="branch, tag or commit (default: the main branch)")
+    add_revision(parser)
     parser.add_argument("--offline", action="store_true", help="take it from the cache alone")
     return parser.parse_args()
 
@@ -29,7 +31,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Download the model and say what it is."""
     args = parse_arguments()
-    pulled = pull(args.model, revision=args.revision, offline=args.offline)
+    pulled = pull(args.model, revision=args.revision, offline=args.offline, compare_all=True)
     print(f"source: {pulled.source} at {pulled.commit}")
     print(f"licence: {pulled.licence or 'not stated; ask its owner before you use it'}")
     print(pulled.folder)

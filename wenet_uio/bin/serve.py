@@ -24,6 +24,7 @@ from pathlib import Path
 from wenet_uio.api.load import load_model
 from wenet_uio.cli import run
 from wenet_uio.extras import need_extra
+from wenet_uio.hub.address import add_revision, name_of
 from wenet_uio.hub.load import local_model
 from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
@@ -47,8 +48,9 @@ def parse_arguments() -> argparse.Namespace:
         "--model",
         required=True,
         metavar="DIR",
-        help="folder of a run, or a model in WeNet's layout",
+        help="folder of a run, a model in WeNet's layout, or hf://org/name of a hub",
     )
+    add_revision(parser)
     parser.add_argument("--checkpoint", help="weights (default: avg.pt or final.pt in the folder)")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     parser.add_argument(
@@ -128,7 +130,8 @@ def main() -> int:
     """Serve until SIGTERM or SIGINT."""
     args = parse_arguments()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    args.model = local_model(args.model)
+    name = name_of(args.model)
+    args.model = local_model(args.model, args.revision)
     context, options = tls_of(args), options_of(args)
 
     need_extra("serve", ("aiohttp", "prometheus_client"))
@@ -140,7 +143,7 @@ def main() -> int:
     recogniser = load_model(
         args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code
     )
-    server = Server(recogniser, Path(args.model).resolve().name, options)
+    server = Server(recogniser, name, options)
     server.warm_up()
 
     # The model stays: searching it for garbage again and again would take time from the streams.

@@ -34,6 +34,15 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
+from wenet_uio.hub.address import (
+    HubAddress,
+    add_revision,
+    hub_address,
+    is_hub_address,
+    named_model,
+    require_no_name,
+)
+from wenet_uio.hub.load import model_to_train
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.models.trainable_model import TrainableModel
@@ -86,9 +95,10 @@ def parse_arguments() -> argparse.Namespace:
         dest="start",
         metavar="MODEL",
         help="trained model that a new run starts from: folder or weights of a run or of a model of "
-        "WeNet, or a model that convert_checkpoint.py converts. Encoder, decoder, features and "
-        "tokenizer are those of the model, and --config has the other keys",
+        "WeNet, a model that convert_checkpoint.py converts, or hf://org/name of a hub. Encoder, "
+        "decoder, features and tokenizer are those of the model, and --config has the other keys",
     )
+    add_revision(parser)
     parser.add_argument(
         "--checkpoint", help="weights of a model of this config that a new run starts from"
     )
@@ -135,6 +145,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     args = parser.parse_args()
     args.device = device_of(args)
+    if args.start is not None:
+        args.start = named_model(args.start, args.revision)
+    elif args.revision is not None:
+        raise ValueError(f"--revision {args.revision}: it belongs to --from hf://org/name")
 
     return args
 
@@ -260,7 +274,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         watchdog=watchdog,
         stop=stop,
         compared=start and compared_losses(model, ctc_is_new=ctc_is_new),
-        started_from=start and str(start.path),
+        started_from=start and source_of(args, start),
     )
 
     if state is not None:
@@ -314,7 +328,14 @@ def start_of(args: argparse.Namespace, folder: RunFolder, world: World) -> Start
     # Rank 0 is here before the other ranks, see main().
     is_first = world.rank == 0
     into = folder.path / CONVERTED
-    return open_start(args.start, into, make=is_first, trust_code=args.trust_code)
+    path = args.start
+    if is_hub_address(path):
+        pulled = model_to_train(path, args.commit)
+        path, args.commit = pulled.folder, pulled.commit
+    else:
+        require_no_name(path)
+
+    return open_start(path, into, make=is_first, trust_code=args.trust_code)
 
 
 def resumed_start(folder: RunFolder, named: str | None) -> Start | None:
@@ -329,7 +350,7 @@ def resumed_start(folder: RunFolder, named: str | None) -> Start | None:
     if began_from is None and named is None:
         return None
 
-    if named is None or began_from is None or Path(named).resolve() != Path(began_from).resolve():
+    if not is_same_model(named, began_from, starts[0].get("from_commit")):
         raise ValueError(
             f"{folder.path}: this run began from {began_from or 'new weights'}, not from "
             f"{named or 'new weights'}: give the same --from to resume it, or another --model_dir"
@@ -337,6 +358,28 @@ def resumed_start(folder: RunFolder, named: str | None) -> Start | None:
 
     config = load_config(folder.path / TRAIN_CONFIG, of_model=True)
     return Start(Path(began_from), folder.path / f"{INIT}.pt", config)
+
+
+def is_same_model(named: str | None, began_from: str | None, commit: str | None) -> bool:
+    """Tell whether the model that --from names is the one that the run began from; `commit` is that
+    of a model of a hub.
+    """
+    if named is None or began_from is None:
+        return named == began_from
+    if is_hub_address(named) and is_hub_address(began_from):
+        began = hub_address(began_from)
+        return hub_address(named) in (began, HubAddress(began.name, commit))
+    return Path(named).resolve() == Path(began_from).resolve()
+
+
+def source_of(args: argparse.Namespace, start: Start) -> dict[str, str]:
+    """Return what the records of the run say about the model that it starts from."""
+    if not is_hub_address(args.start):
+        return {"from": str(start.path)}
+
+    starts = read_starts(args.model_dir)  # none in a new run
+    commit = args.commit or starts[0]["from_commit"]
+    return {"from": args.start, "from_commit": commit}
 
 
 def overrides(args: argparse.Namespace) -> list[str]:
@@ -429,6 +472,7 @@ def main() -> int:
     end_with_launcher()
     stop = StopRequest()
     args = parse_arguments()
+    args.commit = None  # of the model of a hub that the run starts from
     world = World.from_environment(args.device)
     if args.num_workers == "auto":
         args.num_workers = auto_workers(world)
@@ -453,6 +497,9 @@ def main() -> int:
         world.device.type == "cpu"
     ):  # what `dtype: auto` is depends on the processor and on a measurement
         args.dtype = world.gather(trainer and trainer.config.dtype)[0]
+
+    if args.start is not None:  # a branch of a hub can get another commit at any time
+        args.commit = world.gather(args.commit)[0]
 
     # not earlier: a rank that waits for a failed rank 0 must end when the launcher sends SIGTERM
     stop.listen()

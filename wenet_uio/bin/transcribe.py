@@ -33,6 +33,7 @@ from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
 from wenet_uio.cli import run
 from wenet_uio.files import written_aside
+from wenet_uio.hub.address import add_revision
 from wenet_uio.hub.load import local_model
 from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
@@ -62,8 +63,9 @@ def parse_arguments() -> argparse.Namespace:
         required=True,
         metavar="DIR",
         help="folder of a run: train.yaml and avg.pt or final.pt; or an export: final.zip, folder "
-        "of ONNX models",
+        "of ONNX models; or hf://org/name of a hub",
     )
+    add_revision(parser)
     parser.add_argument("--checkpoint", help="weights (default: avg.pt or final.pt in the folder)")
     parser.add_argument(
         "--mode",
@@ -90,7 +92,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     """Transcribe all files; 1 if one could not be read."""
     args = parse_arguments()
-    args.model = local_model(args.model)
+    args.model = local_model(args.model, args.revision)
     check_modes([args.mode] if args.mode else list(MODES))
     if args.batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {args.batch_size}")

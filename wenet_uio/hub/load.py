@@ -9,7 +9,8 @@ from wenet_uio.api.load import load_model
 from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import LAYOUTS, convert
-from wenet_uio.hub.pull import Pulled, is_hub_address, pull
+from wenet_uio.hub.address import hub_address, is_hub_address, named_model, require_no_name
+from wenet_uio.hub.pull import Pulled, pull
 from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 
 log = logging.getLogger(__name__)
@@ -41,13 +42,34 @@ def from_pretrained(
     return load_model(folder, device=device, trust_code=trust_code)
 
 
-def local_model(path: str) -> str:
+def local_model(path: str, revision: str | None = None) -> str:
     """Return the folder of `hf://org/name`, which is downloaded; other paths stay as they are.
+
+    Raises:
+        OSError, ValueError: see named_model, require_no_name and pull.
+    """
+    named = named_model(path, revision)
+    if is_hub_address(named):
+        return str(usable_folder(pull(named)))
+
+    require_no_name(named)
+    return named
+
+
+def model_to_train(address: str, commit: str | None = None) -> Pulled:
+    """Download the model that a training starts from.
+
+    Args:
+        address: `hf://org/name`, with or without `@revision`.
+        commit: what another rank took for the revision.
 
     Raises:
         OSError, ValueError: see pull.
     """
-    return str(usable_folder(pull(path))) if is_hub_address(path) else path
+    wanted = hub_address(address)
+    pulled = pull(wanted.name, revision=commit or wanted.revision)
+    _log_licence(pulled)
+    return pulled
 
 
 def usable_folder(pulled: Pulled) -> Path:
@@ -58,13 +80,7 @@ def usable_folder(pulled: Pulled) -> Path:
     Raises:
         OSError, ValueError: the model cannot be converted.
     """
-    log.info(
-        "%s: licence %s, from %s at %s",
-        pulled.name,
-        pulled.licence or "not stated",
-        pulled.source,
-        pulled.commit,
-    )
+    _log_licence(pulled)
     if (pulled.folder / TRAIN_CONFIG).is_file():
         return pulled.folder
     if not any(layout.found_at(pulled.folder) for layout in LAYOUTS.values()):
@@ -73,10 +89,13 @@ def usable_folder(pulled: Pulled) -> Path:
             "converted"
         )
 
-    # The layout of the cache is HUB/models--org--name/snapshots/COMMIT.
-    hub = pulled.folder.parents[2]
-    folder = hub.parent / "wenet_uio" / pulled.name.replace("/", "--") / pulled.commit
+    folder = pulled.aside / pulled.commit
     if not (folder / FINAL_WEIGHTS).is_file():
         write_model(convert(pulled.folder), folder)  # the weights are written last
 
     return folder
+
+
+def _log_licence(pulled: Pulled) -> None:
+    licence = pulled.licence or "not stated"
+    log.info("%s: licence %s, from %s at %s", pulled.name, licence, pulled.source, pulled.commit)

@@ -6,7 +6,7 @@ The environment variables of huggingface_hub hold: HF_ENDPOINT (a mirror), HF_HO
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,17 +16,14 @@ from typing import Any
 import yaml
 
 from wenet_uio.extras import need_extra
+from wenet_uio.hub.address import HubAddress, hub_address
+from wenet_uio.hub.digests import check_digests
 
-SCHEME = "hf://"
-NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".zip", ".onnx")
 """Endings of files that can have weights."""
 NOT_PULLED = ("*.msgpack", "*.h5", "*.tflite")
 """Weights of frameworks that are not read here."""
 FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)\r?\n---\s", re.DOTALL)
-SHA256_DIGITS = 64
-SHA1_DIGITS = 40
-BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,45 +37,60 @@ class Pulled:
     """Of the front matter of the model card; None: not stated."""
     source: str
     """Address of the model on its hub."""
+    aside: Path
+    """Folder beside the cache for what is made of the model."""
 
 
-def is_hub_address(path: object) -> bool:
-    """Tell whether a path is `hf://org/name`."""
-    return str(path).startswith(SCHEME)
-
-
-def pull(address: str, *, revision: str | None = None, offline: bool = False) -> Pulled:
+def pull(
+    address: str, *, revision: str | None = None, offline: bool = False, compare_all: bool = False
+) -> Pulled:
     """Download a model, unless the cache has it; files that are complete stay after an error.
 
     Args:
-        address: `org/name`, or `hf://org/name`.
-        revision: branch, tag or commit; default: the main branch.
+        address: `org/name` or `hf://org/name`, each with or without `@revision`.
+        revision: branch, tag or commit; default: that of the address, or the main branch. No server
+            is asked for a commit that the cache has.
         offline: ask no server; the cache must have the model.
+        compare_all: compare all files with their digests. False: those that are new or have changed
+            since they were compared.
 
     Raises:
         OSError: the server cannot be reached, has no such model, or refuses it; or the cache lacks
             the model.
-        ValueError: the name has a wrong form, the repository has no weights, a file is not what
+        ValueError: the address has a wrong form, the repository has no weights, a file is not what
             its digest says, or huggingface_hub is missing.
     """
-    name = address.removeprefix(SCHEME)
-    if not NAME.fullmatch(name):
-        raise ValueError(f"{address}: expected a model of the form org/name")
+    wanted = hub_address(address, revision)
 
     need_extra("hub", ("huggingface_hub",))
     # needs the package of this extra
     from huggingface_hub import constants
 
-    folder = _download(name, revision, offline or constants.HF_HUB_OFFLINE)
+    log_no_requests()
+    folder = _download(wanted, offline or constants.HF_HUB_OFFLINE)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    _require_weights(name, [path.name for path in files])
-    for path in files:
-        _check_digest(path)
+    _require_weights(wanted.name, [path.name for path in files])
+    # The layout of the cache is HUB/models--org--name/snapshots/COMMIT.
+    aside = folder.parents[2].parent / "wenet_uio" / wanted.name.replace("/", "--")
+    check_digests(files, aside / "checked.json", compare_all=compare_all)
 
-    return Pulled(name, folder, folder.name, _licence(folder), f"{constants.ENDPOINT}/{name}")
+    return Pulled(
+        wanted.name,
+        folder,
+        folder.name,
+        _licence(folder),
+        f"{constants.ENDPOINT}/{wanted.name}",
+        aside,
+    )
 
 
-def _download(name: str, revision: str | None, offline: bool) -> Path:
+def log_no_requests() -> None:
+    """Let the HTTP library of huggingface_hub log no line for each request."""
+    for name in ("httpx", "httpx2"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _download(wanted: HubAddress, offline: bool) -> Path:
     """Return the folder of a model in the cache, which is named by its commit.
 
     Raises:
@@ -87,20 +99,21 @@ def _download(name: str, revision: str | None, offline: bool) -> Path:
     from huggingface_hub import HfApi, constants, snapshot_download
 
     try:
-        if not offline:
-            info = HfApi().model_info(name, revision=revision)
-            _require_weights(name, [entry.rfilename for entry in info.siblings or ()])
+        if not (offline or wanted.is_commit):
+            info = HfApi().model_info(wanted.name, revision=wanted.revision)
+            _require_weights(wanted.name, [entry.rfilename for entry in info.siblings or ()])
+
         snapshot = snapshot_download(
-            name,
+            wanted.name,
             # The branch keeps its name in the cache, so that it is found offline.
-            revision=revision,
+            revision=wanted.revision,
             local_files_only=offline,
             ignore_patterns=list(NOT_PULLED),
         )
     except ValueError:
         raise
     except Exception as error:  # huggingface_hub and its HTTP library have errors of many types
-        raise OSError(_explained(name, revision, offline, constants.ENDPOINT, error)) from None
+        raise OSError(_explained(wanted, offline, constants.ENDPOINT, error)) from None
 
     return Path(snapshot)
 
@@ -110,15 +123,13 @@ def _require_weights(name: str, files: Iterable[str]) -> None:
         raise ValueError(f"{name}: the repository has no weights ({', '.join(WEIGHTS)})")
 
 
-def _explained(
-    name: str, revision: str | None, offline: bool, endpoint: str, error: Exception
-) -> str:
+def _explained(wanted: HubAddress, offline: bool, endpoint: str, error: Exception) -> str:
     """Return one line that says why a model could not be pulled, and what to do."""
     from huggingface_hub import errors
 
-    version = f" at {revision}" if revision else ""
+    name = wanted.name
     if offline:
-        return f"{name}{version}: not complete in the cache; pull it once while online"
+        return f"{wanted}: not complete in the cache; pull it once while online"
     if isinstance(error, errors.GatedRepoError):
         return f"{name}: its owner grants access on {endpoint}; ask there, then set HF_TOKEN"
     if isinstance(error, errors.RepositoryNotFoundError):
@@ -126,37 +137,10 @@ def _explained(
             f"{name}: no such model on {endpoint}, or it is private and HF_TOKEN is not its token"
         )
     if isinstance(error, errors.RevisionNotFoundError):
-        return f"{name}: no revision {revision}"
+        return f"{name}: no revision {wanted.revision}"
 
     reason = " ".join(str(error).split()) or type(error).__name__
     return f"{name}: the download from {endpoint} failed ({reason}); run the same command again"
-
-
-def _check_digest(path: Path) -> None:
-    """Compare a file with its digest, which is the name of the file in the cache that it links to.
-
-    Raises:
-        ValueError: the file has another digest; it is deleted, so that it is downloaded again.
-    """
-    blob = path.resolve()
-    expected = blob.name
-    size = blob.stat().st_size
-
-    if re.fullmatch(rf"[0-9a-f]{{{SHA256_DIGITS}}}", expected):
-        digest = hashlib.sha256()
-    elif re.fullmatch(rf"[0-9a-f]{{{SHA1_DIGITS}}}", expected):
-        digest = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)  # that of git
-    else:
-        raise ValueError(f"{path}: the hub gave no digest of this file, so it cannot be checked")
-
-    with open(blob, "rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            digest.update(block)
-
-    if digest.hexdigest() != expected:
-        path.unlink()
-        blob.unlink(missing_ok=True)
-        raise ValueError(f"{path.name}: wrong digest; the file is deleted, pull the model again")
 
 
 def _licence(folder: Path) -> str | None:

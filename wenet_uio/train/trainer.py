@@ -58,14 +58,15 @@ class Trainer:
         watchdog: Watchdog,
         stop: StopRequest,
         compared: Mapping[str, float] | None = None,
-        started_from: str | None = None,
+        started_from: Mapping[str, str] | None = None,
     ) -> None:
         """Prepare a run that starts at step 0; `load` resumes one.
 
         Args:
             compared: of a run that starts from a trained model, {name of a loss: its weight} of the
                 losses that say whether it becomes better. The run begins with a validation.
-            started_from: path of this model, for the records of the run.
+            started_from: of this model, for the records of the run: `from`, its path or its
+                address on a hub, and `from_commit`.
             train: training set.
             cv: validation set.
         """
@@ -216,8 +217,8 @@ class Trainer:
             self.folder.open(self.config, resumed=resumed)
             seconds = {"utterance_seconds": self.train.utterance_seconds()}
             start = environment(self.world, self.progress.step + 1)
-            source = {"from": self.started_from} if self.started_from else {}
-            self.folder.note_start(start | self._lists | seconds | source)
+            source = self.started_from or {}
+            self.folder.note_start({**start, **self._lists, **seconds, **source})
             self.reporter.open(self.progress.step + 1, self.written)
 
         self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
