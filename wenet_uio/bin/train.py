@@ -350,7 +350,8 @@ def resumed_start(folder: RunFolder, named: str | None) -> Start | None:
     if began_from is None and named is None:
         return None
 
-    if not is_same_model(named, began_from, starts[0].get("from_commit")):
+    commit = starts[0].get("from_commit") if starts else None
+    if began_from is None or named is None or not is_same_model(named, began_from, commit):
         raise ValueError(
             f"{folder.path}: this run began from {began_from or 'new weights'}, not from "
             f"{named or 'new weights'}: give the same --from to resume it, or another --model_dir"
@@ -360,12 +361,10 @@ def resumed_start(folder: RunFolder, named: str | None) -> Start | None:
     return Start(Path(began_from), folder.path / f"{INIT}.pt", config)
 
 
-def is_same_model(named: str | None, began_from: str | None, commit: str | None) -> bool:
+def is_same_model(named: str, began_from: str, commit: str | None) -> bool:
     """Tell whether the model that --from names is the one that the run began from; `commit` is that
     of a model of a hub.
     """
-    if named is None or began_from is None:
-        return named == began_from
     if is_hub_address(named) and is_hub_address(began_from):
         began = hub_address(began_from)
         return hub_address(named) in (began, HubAddress(began.name, commit))
