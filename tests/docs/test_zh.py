@@ -60,8 +60,13 @@ def skeleton(text):
         "code": code(text),
         "numbers": numbers(text),
         "lines of tables": rows(text),
-        "items of lists": len(re.findall(r"^(?:-|\d+\.) ", without_blocks(text), re.MULTILINE)),
+        "items of lists": [len(re.findall(r"^(?:-|\d+\.) ", without_blocks(text), re.MULTILINE))],
     }
+
+
+def only_in(values, others):
+    """What a message names of values that differ: the members that the others lack."""
+    return [value for value in values if value not in others] if values != others else []
 
 
 def targets(page):
@@ -88,13 +93,14 @@ def test_a_chinese_page_has_the_skeleton_of_the_english_page_that_it_names_first
     text = chinese.read_text(encoding="utf-8")
     assert (chinese.parent / LINK.findall(text)[0]).resolve() == english
 
-    expected = skeleton(english.read_text(encoding="utf-8"))
-    differences = {
-        what: f"{chinese}: {value}; {english}: {expected[what]}"
-        for what, value in skeleton(text).items()
-        if value != expected[what]
-    }
-    assert differences == {}, "translate the change of the English page, or the other way round"
+    expected, translated = [
+        skeleton(page.read_text(encoding="utf-8")) for page in (english, chinese)
+    ]
+    for what, value in expected.items():
+        assert translated[what] == value, (
+            f"{chinese}: {what} differ from the English page: translate its change. Only English: "
+            f"{only_in(value, translated[what])}; only Chinese: {only_in(translated[what], value)}"
+        )
 
 
 def test_a_chinese_page_links_to_all_that_the_english_page_links_to(pair):
