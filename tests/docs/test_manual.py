@@ -115,6 +115,7 @@ def test_the_search_finds_a_chinese_word_and_keeps_english_ones(site):
         for words, expected in {
             "断点续训": "zh/tutorials/first-recogniser.html#repeat-a-stage",
             "对象存储": "zh/how-to/shards.html#put-them-into-a-store",
+            "热词": "zh/how-to/decode.html#hot-words",
             "shard分片": "zh/how-to/shards.html",
             '"权重，配额"': "zh/how-to/mix.html",
             "囧": None,
