@@ -3,8 +3,8 @@ device.
 
 All steps before the Fourier transform are linear, so few passes over the frames remain.
 Pre-emphasis is applied once to the whole waveform. Removing the mean of each frame becomes a
-rank-one correction of the spectrum. The mel matrix also adds the squares of real and imaginary
-parts. The work is done in chunks that stay in the cache of the processor.
+rank-one correction of the windowed frames. The mel matrix also adds the squares of real and
+imaginary parts. The work is done in chunks that stay in the cache of the processor.
 
 A padded batch is treated as one long waveform, in which every row takes a whole number of frame
 shifts. Frames that overlap two rows are computed and ignored. So the same code serves one waveform
@@ -17,11 +17,12 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import torch
 
 from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.config.dataset import FbankConf, LogMelSpectrogramConf, MfccConf
-from wenet_uio.dataset.chain.mel import MelBand, exact_products, mel_bands, mel_energies, mel_matrix
+from wenet_uio.dataset.chain.mel import Mel, exact_products, mel_energies, mel_matrix, mel_weights
 
 CHUNK_FRAMES = 512
 """Frames per chunk on a CPU: 1 MB of float32 at 16 kHz."""
@@ -37,10 +38,9 @@ class _Tables:
 
     window: torch.Tensor
     """(window samples,)"""
-    mean_spectrum: torch.Tensor
-    """(2 * fft bins,): spectrum of a frame of ones after pre-emphasis and window. Real and
-    imaginary parts alternate."""
-    mel: tuple[MelBand, ...]
+    ones: torch.Tensor
+    """(window samples,): a frame of ones after pre-emphasis and window."""
+    mel: Mel
     shift: int
     fft_size: int
 
@@ -94,35 +94,52 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
     if len(waveform) < size:
         return waveform.new_empty(0, conf.num_mel_bins)
 
-    # Pre-emphasis of the whole waveform at once: x[n] - emphasis * x[n - 1].
+    # Pre-emphasis of the whole waveform at once: x[n] - emphasis * x[n - 1]. The first sample is
+    # replaced in its frame.
     emphasis = conf.preemphasis_coefficient
     emphasised = torch.empty_like(waveform)
-    emphasised[0] = waveform[0] * (1 - emphasis)
     torch.sub(waveform[1:], waveform[:-1], alpha=emphasis, out=emphasised[1:])
 
     # Views of all frames, which copy nothing: with pre-emphasis, and as they were.
-    frames, raw = emphasised.unfold(0, size, tables.shift), waveform.unfold(0, size, tables.shift)
-    energies = waveform.new_empty(len(frames), conf.num_mel_bins)
-    step = _chunk_frames(waveform)
-    # Its samples beyond the window stay 0, as padding of the Fourier transform.
-    buffer = waveform.new_zeros(min(step, len(frames)), tables.fft_size)
+    frames, raw = (samples.unfold(0, size, tables.shift) for samples in (emphasised, waveform))
+    # The first sample of a frame has no left neighbour inside the frame: Kaldi uses the sample
+    # itself.
+    firsts = raw[:, 0] * tables.ones[0]
+    # A frame less its mean, with pre-emphasis and window, is that of the frame less the mean times
+    # that of ones.
+    means = raw.mean(1) if conf.remove_dc_offset else None
 
-    for first in range(0, len(frames), step):
+    number = len(raw)
+    step = min(number, _chunk_frames(waveform))
+    energies = waveform.new_empty(number, conf.num_mel_bins)
+    buffer = waveform.new_empty(step, tables.fft_size)
+    windowed = buffer[:, :size]
+    buffer[:, size:] = 0  # padding of the Fourier transform
+
+    for first in range(0, number, step):
+        if number - first < step:
+            buffer, windowed = buffer[: number - first], windowed[: number - first]
+
         chunk = slice(first, first + step)
-        windowed = buffer[: len(frames[chunk])]
-        torch.mul(frames[chunk], tables.window, out=windowed[:, :size])
-        # The first sample of a frame has no left neighbour inside the frame: Kaldi uses the sample
-        # itself.
-        torch.mul(raw[chunk, 0], (1 - emphasis) * tables.window[0], out=windowed[:, 0])
-        spectrum = _spectrum(windowed)
-        if conf.remove_dc_offset:
-            # The spectrum of a frame less its mean is that of the frame, less the mean times the
-            # spectrum of ones.
-            spectrum.addr_(raw[chunk].mean(1), tables.mean_spectrum, alpha=-1)
+        torch.mul(frames[chunk], tables.window, out=windowed)
+        windowed[:, 0] = firsts[chunk]
+        if means is not None:
+            windowed.addr_(means[chunk], tables.ones, alpha=-1)
 
-        mel_energies(spectrum, tables.mel, energies[chunk])
+        mel_energies(_spectrum(buffer), tables.mel, energies[chunk])
 
-    return energies.clamp_(min=EPSILON).log_()
+    return _log_(energies.clamp_(min=EPSILON))
+
+
+def _log_(x: torch.Tensor) -> torch.Tensor:
+    """Compute the logarithm in place. On a CPU, numpy's float32 logarithm is faster than torch's."""
+    if _on_accelerator(x):
+        return x.log_()
+
+    array = x.numpy()
+    with np.errstate(invalid="ignore"):  # nan stays nan, as in torch
+        np.log(array, out=array)
+    return x
 
 
 def mfcc(waveform: torch.Tensor, sample_rate: int, conf: MfccConf) -> torch.Tensor:
@@ -190,7 +207,8 @@ def batch_log_mel_spectrogram(
         mel_energies(spectrum, mel, energies[chunk])
 
     # Frames beyond the end of a row must not set its loudest value.
-    energies = energies.clamp_(min=1e-10).log10_().view(rows, -1, conf.num_mel_bins)
+    energies = _log_(energies.clamp_(min=1e-10)).div_(math.log(10))
+    energies = energies.view(rows, -1, conf.num_mel_bins)
     frame = torch.arange(energies.size(1), device=energies.device)
     beyond = frame >= (lengths // conf.hop_length)[:, None]
     loudest = energies.amax(2).masked_fill_(beyond, -math.inf).amax(1)
@@ -231,13 +249,13 @@ def _spectrum(windowed: torch.Tensor) -> torch.Tensor:
     An accelerator makes a plan for each number of frames that it has not seen. So it gets powers of
     two.
     """
-    frames = len(windowed)
-    if _on_accelerator(windowed):
-        windowed = torch.nn.functional.pad(
-            windowed, (0, 0, 0, (1 << (frames - 1).bit_length()) - frames)
-        )
+    if not _on_accelerator(windowed):
+        return torch.view_as_real(torch.fft.rfft(windowed)).flatten(1)
 
-    return torch.view_as_real(torch.fft.rfft(windowed)).flatten(1)[:frames]
+    frames = len(windowed)
+    excess = (1 << (frames - 1).bit_length()) - frames
+    padded = torch.nn.functional.pad(windowed, (0, 0, 0, excess))
+    return torch.view_as_real(torch.fft.rfft(padded)).flatten(1)[:frames]
 
 
 @lru_cache(maxsize=16)
@@ -245,14 +263,12 @@ def _tables(sample_rate: int, conf: FbankConf, device: torch.device) -> _Tables:
     size, shift = window_and_shift(sample_rate, conf)
     fft_size = 1 << (size - 1).bit_length()
     window = _window(conf.window_type, size)
-    mean = torch.fft.rfft(window * (1 - conf.preemphasis_coefficient), fft_size)
-    window, mean = (
-        table.float().to(device) for table in (window, torch.view_as_real(mean).flatten())
+    window, ones = (
+        table.float().to(device) for table in (window, window * (1 - conf.preemphasis_coefficient))
     )
+    mel = mel_weights(mel_matrix(sample_rate, fft_size, conf), device)
 
-    return _Tables(
-        window, mean, mel_bands(mel_matrix(sample_rate, fft_size, conf), device), shift, fft_size
-    )
+    return _Tables(window, ones, mel, shift, fft_size)
 
 
 def _window(kind: str, size: int) -> torch.Tensor:
@@ -330,7 +346,7 @@ def _cepstra(conf: MfccConf, device: torch.device) -> torch.Tensor:
 @lru_cache(maxsize=16)
 def _log_mel_tables(
     sample_rate: int, conf: LogMelSpectrogramConf, device: torch.device
-) -> tuple[torch.Tensor, tuple[MelBand, ...]]:
+) -> tuple[torch.Tensor, Mel]:
     from torchaudio.functional import melscale_fbanks  # slow import, needed for these features only
 
     bins = conf.n_fft // 2 + 1
@@ -343,4 +359,4 @@ def _log_mel_tables(
         norm="slaney",
         mel_scale="slaney",
     )
-    return torch.hann_window(conf.n_fft).to(device), mel_bands(mel, device)
+    return torch.hann_window(conf.n_fft).to(device), mel_weights(mel, device)

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from wenet_uio.config.dataset import FbankConf
 
-BAND_BINS = 16
-"""Mel bins per matrix product on a CPU: a vector register of float32."""
+BAND_BINS = 8
+"""Mel bins per matrix product on a CPU: few zeros, and few products."""
 
 
 class MelBand(NamedTuple):
@@ -21,18 +22,29 @@ class MelBand(NamedTuple):
     spectrum: slice
     """Squared real and imaginary parts with a weight in any bin of the band."""
     bins: slice
-    weights: torch.Tensor
+    weights: np.ndarray
     """(parts, bins)."""
 
 
-def mel_energies(spectrum: torch.Tensor, mel: tuple[MelBand, ...], energies: torch.Tensor) -> None:
+Mel = torch.Tensor | tuple[MelBand, ...]
+"""Weights of squared real and imaginary parts: (parts, mel bins), or in bands on a CPU."""
+
+
+def mel_energies(spectrum: torch.Tensor, mel: Mel, energies: torch.Tensor) -> None:
     """Square a spectrum (frames, 2 * fft bins) in place and write its mel energies to `energies`
     (frames, mel bins).
     """
     spectrum.square_()
-    with exact_products(spectrum):
+    if isinstance(mel, torch.Tensor):
+        with exact_products(spectrum):
+            torch.mm(spectrum, mel, out=energies)
+        return
+
+    # Products of few columns are faster in numpy than in torch.
+    power, out = spectrum.numpy(), energies.numpy()
+    with np.errstate(over="ignore", invalid="ignore"):  # infinity and nan stay, as in torch
         for band in mel:
-            torch.mm(spectrum[:, band.spectrum], band.weights, out=energies[:, band.bins])
+            np.matmul(power[:, band.spectrum], band.weights, out=out[:, band.bins])
 
 
 @contextmanager
@@ -86,22 +98,22 @@ def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor
     return weights
 
 
-def mel_bands(matrix: torch.Tensor, device: torch.device) -> tuple[MelBand, ...]:
-    """Cut mel weights (fft bins, mel bins) into bands. An accelerator gets a single band: its
-    products are fast.
-    """
+def mel_weights(matrix: torch.Tensor, device: torch.device) -> Mel:
+    """Prepare mel weights (fft bins, mel bins) for `mel_energies` on a device."""
     # Each weight twice: for the squared real part of a Fourier bin, and for the imaginary part.
     weights = matrix.float().repeat_interleave(2, dim=0)
-    bins = weights.size(1)
-    step = BAND_BINS if device.type == "cpu" else bins
-    bands = []
+    if device.type != "cpu":  # one product with all zeros is faster there
+        return weights.to(device)
 
-    for first in range(0, bins, step):
-        part = weights[:, first : first + step]
+    bands = []
+    for first in range(0, weights.size(1), BAND_BINS):
+        part = weights[:, first : first + BAND_BINS]
         # A band without weights keeps one row, so that its energies are zeros and not absent.
         used = part.any(1).nonzero().flatten().tolist() or [0]
         rows = slice(used[0], used[-1] + 1)
-        bands.append(MelBand(rows, slice(first, first + step), part[rows].contiguous().to(device)))
+        bands.append(
+            MelBand(rows, slice(first, first + BAND_BINS), part[rows].contiguous().numpy())
+        )
 
     return tuple(bands)
 
