@@ -100,12 +100,11 @@ def build_loader(
         last = (RequireCtcPath(options.ctc_frames),)
         chains = chains._replace(audio=chains.audio + last, features=chains.features + last)
 
-    keep_int16 = options.defer_features and not conf.operators
     reader = BatchReader(
         corpus,
         conf,
         chains,
-        keep_int16=keep_int16,
+        keep_int16=not conf.operators,
         collate=options.collate,
         by_entry=[chains.with_filter(bounds) for bounds in measure.entry_filters],
     )

@@ -4,7 +4,7 @@ loader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from wenet_uio.dataset.kinds.table import KINDS
 from wenet_uio.dataset.kinds.to_speak.example import spoken
 from wenet_uio.dataset.types import (
     Batch,
+    BatchOperator,
     CollatedBatch,
     ConversationExample,
     Example,
@@ -38,6 +39,9 @@ from wenet_uio.dataset.types import (
     Utterance,
 )
 
+InSteps = Generator[tuple[BatchOperator, Example], Example, tuple[Example, float]]
+"""Reads one sample: yields the example before each operator on batches, gets the example after it,
+and returns the last one and its seconds of audio."""
 READERS = 8
 """Samples of a batch that a worker fetches at the same time from remote stores."""
 
@@ -98,30 +102,27 @@ class BatchReader(Dataset[Batch]):
         self._pool: ThreadPoolExecutor | None = None
 
     def __getitem__(self, work: Work) -> Batch:
-        examples: list[Example] = []
-        skipped: list[Skipped] = []
-        seconds = 0.0
         refs = [
             SampleRef(int(s), int(r), float(v))
             for s, r, v in zip(work.shards, work.rows, work.speeds, strict=True)
         ]
-        for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
-            try:
-                example = self.example(ref, int(seed), read)
-                operators = iter(self._chains_of(ref).of(example))
-                if isinstance(example, ExampleToSpeak):
-                    example = spoken(example, operators)
-
-                duration = seconds_of(example)
-                for operator in operators:
-                    example = operator(example)
-
-                examples.append(example)
-                seconds += duration
-            except SkipSample as skip:
+        outcomes = outcomes_of(
+            [
+                self._in_steps(ref, int(seed), read)
+                for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True)
+            ]
+        )
+        examples: list[Example] = []
+        skipped: list[Skipped] = []
+        seconds = 0.0
+        for ref, outcome in zip(refs, outcomes, strict=True):
+            if isinstance(outcome, SkipSample):
                 skipped.append(
-                    Skipped(self.corpus.key(ref), skip.reason, skip.detail, skip.filtered)
+                    Skipped(self.corpus.key(ref), outcome.reason, outcome.detail, outcome.filtered)
                 )
+            else:
+                examples.append(outcome[0])
+                seconds += outcome[1]
 
         if self.collate is None:
             batch = pad(examples, self.feature_dim)
@@ -133,6 +134,26 @@ class BatchReader(Dataset[Batch]):
         batch.skipped, batch.planned = tuple(skipped), len(work.rows)
         batch.unreadable = tuple(noise for example in examples for noise in unreadable_of(example))
         return batch
+
+    def _in_steps(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> InSteps:
+        """Read one sample and run it through the chain.
+
+        Raises:
+            SkipSample: the sample is left out.
+        """
+        example = self.example(ref, seed, read)
+        operators = iter(self._chains_of(ref).of(example))
+        if isinstance(example, ExampleToSpeak):
+            example = spoken(example, operators)
+
+        seconds = seconds_of(example)
+        for operator in operators:
+            if isinstance(operator, BatchOperator):
+                example = yield operator, example
+            else:
+                example = operator(example)
+
+        return example, seconds
 
     def _chains_of(self, ref: SampleRef) -> Chains:
         """Return the operators for a sample."""
@@ -174,6 +195,43 @@ class BatchReader(Dataset[Batch]):
             if error.errno in OUT_OF_RESOURCES:
                 raise
             raise SkipSample("unreadable", str(error)) from None
+
+
+def outcomes_of(samples: Sequence[InSteps]) -> list[tuple[Example, float] | SkipSample]:
+    """Read samples together, so that operators on batches get all examples that have come to them.
+
+    Returns:
+        of each sample its example and seconds of audio, or why it is left out.
+    """
+    outcomes: dict[int, tuple[Example, float] | SkipSample] = {}
+    waiting: dict[int, tuple[BatchOperator, Example]] = {}
+
+    def proceed(number: int, result: Example | SkipSample | None) -> None:
+        """Go on with a sample until it is complete or waits for the other samples."""
+        sample = samples[number]
+        try:
+            if result is None:
+                waiting[number] = next(sample)
+            elif isinstance(result, SkipSample):
+                sample.throw(result)
+            else:
+                waiting[number] = sample.send(result)
+        except StopIteration as end:
+            outcomes[number] = end.value
+        except SkipSample as skip:
+            outcomes[number] = skip
+
+    for number in range(len(samples)):
+        proceed(number, None)
+
+    while waiting:
+        operator, _ = next(iter(waiting.values()))
+        numbers = [number for number, (other, _) in waiting.items() if other is operator]
+        examples = [waiting.pop(number)[1] for number in numbers]
+        for number, result in zip(numbers, operator.apply_to_all(examples), strict=True):
+            proceed(number, result)
+
+    return [outcomes[number] for number in range(len(samples))]
 
 
 def unreadable_of(example: Example) -> tuple[Skipped, ...]:

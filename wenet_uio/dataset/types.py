@@ -4,6 +4,7 @@ Batch.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -115,9 +116,9 @@ class Example:
     key: str
     text: str
     waveform: torch.Tensor | None
-    """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits,
-    the accelerator computes the features, and the config names no operators of the user. None
-    without audio, and after the features are computed."""
+    """(samples,) float32 on the scale of int16. It is int16 if the audio is stored with 16 bits
+    and the config names no operators of the user. None without audio, and after the features are
+    computed."""
     sample_rate: int
     """Hz; of stored features FRAME_RATE."""
     random: int
@@ -243,6 +244,28 @@ class SkipSample(Exception):  # noqa: N818 - a decision of an operator, not an e
     def __init__(self, reason: str, detail: str = "", *, filtered: bool = False) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason, self.detail, self.filtered = reason, detail, filtered
+
+
+class BatchOperator(ABC):
+    """A step of the chain that processes the examples of a batch together, which takes fewer calls.
+
+    An example becomes the same in every batch.
+    """
+
+    @abstractmethod
+    def apply_to_all(self, examples: Sequence[Example]) -> list[Example | SkipSample]:
+        """Return the changed copy of each example, or why it is left out."""
+
+    def __call__(self, example: Example) -> Example:
+        """Process one example.
+
+        Raises:
+            SkipSample: the example is left out.
+        """
+        (changed,) = self.apply_to_all([example])
+        if isinstance(changed, SkipSample):
+            raise changed
+        return changed
 
 
 @dataclass

@@ -2,7 +2,7 @@ import torch
 
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.dataset.chain import mel
-from wenet_uio.dataset.chain.mel import mel_weights, mel_energies, mel_matrix
+from wenet_uio.dataset.chain.mel import mel_energies, mel_matrix, mel_weights
 
 
 def test_bands_give_the_product_with_the_whole_matrix():

@@ -140,10 +140,11 @@ class SpecAug:
             feats = warped(feats[None], torch.tensor([warp]))[0]
 
         times, bands = self.draw(seed_of_view(example.random, example.view), *feats.shape)
+        array = feats.numpy()  # of the same memory: its slices take less time
         for first, end in times:
-            feats[first:end] = 0
+            array[first:end] = 0
         for first, end in bands:
-            feats[:, first:end] = 0
+            array[:, first:end] = 0
 
         return replace(example, feats=feats)
 

@@ -6,16 +6,18 @@ Pre-emphasis is applied once to the whole waveform. Removing the mean of each fr
 rank-one correction of the windowed frames. The mel matrix also adds the squares of real and
 imaginary parts. The work is done in chunks that stay in the cache of the processor.
 
-A padded batch is treated as one long waveform, in which every row takes a whole number of frame
-shifts. Frames that overlap two rows are computed and ignored. So the same code serves one waveform
-and a batch, without a loop over utterances.
+Several waveforms, or the rows of a padded batch, are treated as one long waveform, in which every
+one of them takes a whole number of frame shifts. Frames that overlap two of them are computed and
+ignored. So the same code serves one waveform and a batch, with few calls.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -26,6 +28,8 @@ from wenet_uio.dataset.chain.mel import Mel, exact_products, mel_energies, mel_m
 
 CHUNK_FRAMES = 512
 """Frames per chunk on a CPU: 1 MB of float32 at 16 kHz."""
+JOINED_SAMPLES = 1 << 19
+"""Samples of waveforms that are joined: 2 MB of float32."""
 DEVICE_CHUNK_FRAMES = 32768
 """Frames per chunk on an accelerator."""
 EPSILON = torch.finfo(torch.float32).eps
@@ -49,20 +53,63 @@ def fbank(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Te
     """Log mel filter bank energies; equal to Kaldi's without dither to 1e-3.
 
     Args:
-        waveform: (samples,) float32 on the scale of int16.
+        waveform: (samples,) float32 or int16, on the scale of int16.
 
     Returns:
         (frames, num_mel_bins) float32; no frames if the waveform is shorter than a window.
     """
-    if conf.snip_edges:
-        return _energies(waveform, sample_rate, conf)
+    return fbanks([waveform], sample_rate, conf)[0]
 
-    lengths = torch.full((1,), len(waveform), device=waveform.device)
+
+def fbanks(
+    waveforms: Sequence[torch.Tensor], sample_rate: int, conf: FbankConf
+) -> list[torch.Tensor]:
+    """Return `fbank` of each of one or more waveforms of any lengths."""
+    size, shift = window_and_shift(sample_rate, conf)
+    if conf.snip_edges:
+        frames = [max(0, 1 + (len(waveform) - size) // shift) for waveform in waveforms]
+    else:
+        frames = [(len(waveform) + shift // 2) // shift for waveform in waveforms]
+        waveforms = [_waveform_with_edges(waveform, sample_rate, conf) for waveform in waveforms]
+
+    features: list[torch.Tensor] = []
+    group: list[torch.Tensor] = []
+    samples = 0
+    for waveform in waveforms:
+        if group and samples + len(waveform) > JOINED_SAMPLES:
+            features += _energies_of_all(group, sample_rate, conf)
+            group, samples = [], 0
+
+        group.append(waveform)
+        samples += len(waveform)
+
+    features += _energies_of_all(group, sample_rate, conf)
+    return [energies[:number] for energies, number in zip(features, frames, strict=True)]
+
+
+def _energies_of_all(
+    waveforms: Sequence[torch.Tensor], sample_rate: int, conf: FbankConf
+) -> Sequence[torch.Tensor]:
+    """Return the energies of the frames of each waveform, and of frames that reach into the next
+    one.
+    """
     shift = window_and_shift(sample_rate, conf)[1]
-    frames = (len(waveform) + shift // 2) // shift
-    return _energies(
-        _kaldi_edges(waveform[None], lengths, sample_rate, conf)[0], sample_rate, conf
-    )[:frames]
+    shifts = [-(-len(waveform) // shift) for waveform in waveforms]
+    joined = waveforms[0].new_zeros(sum(shifts) * shift, dtype=torch.float32)
+    rows = joined.split([number * shift for number in shifts])
+    for row, waveform in zip(rows, waveforms, strict=True):
+        row[: len(waveform)] = waveform
+
+    energies = _energies(joined, sample_rate, conf)
+    return [
+        energies[last - number : last]
+        for number, last in zip(shifts, accumulate(shifts), strict=True)
+    ]
+
+
+def _waveform_with_edges(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Tensor:
+    lengths = torch.full((1,), len(waveform), device=waveform.device)
+    return _kaldi_edges(waveform[None], lengths, sample_rate, conf)[0]
 
 
 def batch_fbank(
@@ -144,7 +191,14 @@ def _log_(x: torch.Tensor) -> torch.Tensor:
 
 def mfcc(waveform: torch.Tensor, sample_rate: int, conf: MfccConf) -> torch.Tensor:
     """Mel cepstra (frames, num_ceps): the liftered cosine transform of `fbank`."""
-    return _liftered_cepstra(fbank(waveform, sample_rate, conf), conf)
+    return mfccs([waveform], sample_rate, conf)[0]
+
+
+def mfccs(
+    waveforms: Sequence[torch.Tensor], sample_rate: int, conf: MfccConf
+) -> list[torch.Tensor]:
+    """Return `mfcc` of each of one or more waveforms of any lengths."""
+    return [_liftered_cepstra(energies, conf) for energies in fbanks(waveforms, sample_rate, conf)]
 
 
 def batch_mfcc(

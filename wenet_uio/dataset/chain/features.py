@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from wenet_uio.config.dataset import DatasetConf, FbankConf, LogMelSpectrogramConf, MfccConf
-from wenet_uio.dataset.chain.dither import white_noise
-from wenet_uio.dataset.chain.fbank import fbank, log_mel_spectrogram, mfcc
-from wenet_uio.dataset.types import Example, SkipSample, waveform_of
+from wenet_uio.dataset.chain.dither import white_noises
+from wenet_uio.dataset.chain.fbank import fbanks, log_mel_spectrogram, mfccs
+from wenet_uio.dataset.types import BatchOperator, Example, SkipSample, waveform_of
 
 
 @dataclass(frozen=True)
-class Dither:
+class Dither(BatchOperator):
     """Add white noise, drawn from the seed of the sample, so that digital silence has a finite
     logarithm.
     """
@@ -22,45 +22,49 @@ class Dither:
     deviation: float
     """Standard deviation on the scale of int16."""
 
-    def __call__(self, example: Example) -> Example:
+    def apply_to_all(self, examples: Sequence[Example]) -> list[Example | SkipSample]:
         """Change `waveform`."""
-        waveform = waveform_of(example)
-        (noise,) = white_noise(torch.tensor([example.random]), len(waveform))
-        return replace(example, waveform=torch.add(waveform, noise, alpha=self.deviation))
+        waveforms = [waveform_of(example) for example in examples]
+        noises = white_noises([example.random for example in examples], [*map(len, waveforms)])
+        return [
+            replace(example, waveform=torch.add(waveform, noise, alpha=self.deviation))
+            for example, waveform, noise in zip(examples, waveforms, noises, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
-class ComputeFbank:
+class ComputeFbank(BatchOperator):
     """Log mel filter bank energies (frames, num_mel_bins)."""
 
     conf: FbankConf
 
-    def __call__(self, example: Example) -> Example:
+    def apply_to_all(self, examples: Sequence[Example]) -> list[Example | SkipSample]:
         """Replace `waveform` by `feats`."""
-        return _with_feats(example, fbank(waveform_of(example), example.sample_rate, self.conf))
+        return _with_feats(examples, lambda waves, rate: fbanks(waves, rate, self.conf))
 
 
 @dataclass(frozen=True)
-class ComputeMfcc:
+class ComputeMfcc(BatchOperator):
     """Mel cepstra (frames, num_ceps)."""
 
     conf: MfccConf
 
-    def __call__(self, example: Example) -> Example:
+    def apply_to_all(self, examples: Sequence[Example]) -> list[Example | SkipSample]:
         """Replace `waveform` by `feats`."""
-        return _with_feats(example, mfcc(waveform_of(example), example.sample_rate, self.conf))
+        return _with_feats(examples, lambda waves, rate: mfccs(waves, rate, self.conf))
 
 
 @dataclass(frozen=True)
-class ComputeLogMelSpectrogram:
+class ComputeLogMelSpectrogram(BatchOperator):
     """OpenAI's log mel spectrogram (frames, num_mel_bins)."""
 
     conf: LogMelSpectrogramConf
 
-    def __call__(self, example: Example) -> Example:
+    def apply_to_all(self, examples: Sequence[Example]) -> list[Example | SkipSample]:
         """Replace `waveform` by `feats`."""
         return _with_feats(
-            example, log_mel_spectrogram(waveform_of(example), example.sample_rate, self.conf)
+            examples,
+            lambda waves, rate: [log_mel_spectrogram(wave, rate, self.conf) for wave in waves],
         )
 
 
@@ -95,6 +99,22 @@ def require_frames(frames: int, example: Example) -> None:
         )
 
 
-def _with_feats(example: Example, feats: torch.Tensor) -> Example:
-    require_frames(len(feats), example)
-    return replace(example, feats=feats, waveform=None)
+def _with_feats(
+    examples: Sequence[Example],
+    compute: Callable[[Sequence[torch.Tensor], int], Sequence[torch.Tensor]],
+) -> list[Example | SkipSample]:
+    """Replace the waveforms of examples by the features that `compute` makes of those of one sample
+    rate.
+    """
+    changed: list[Example | SkipSample] = [*examples]
+    for rate in {example.sample_rate for example in examples}:
+        places = [place for place, each in enumerate(examples) if each.sample_rate == rate]
+        feats_of_all = compute([waveform_of(examples[place]) for place in places], rate)
+        for place, feats in zip(places, feats_of_all, strict=True):
+            try:
+                require_frames(len(feats), examples[place])
+                changed[place] = replace(examples[place], feats=feats, waveform=None)
+            except SkipSample as skip:
+                changed[place] = skip
+
+    return changed

@@ -113,9 +113,10 @@ def _labels(examples: Sequence[Example]) -> dict[str, list[tuple[int, ...]]]:
 
 
 def _fill_feats(padded: torch.Tensor, rows: Sequence[torch.Tensor | None]) -> None:
-    for row, feats in zip(padded, rows, strict=True):
+    # Arrays of the same memory: their slices take less time.
+    for row, feats in zip(padded.numpy(), rows, strict=True):
         if feats is not None:
-            row[: len(feats)] = feats
+            row[: len(feats)] = feats.numpy()
             row[len(feats) :] = 0
 
 
