@@ -249,7 +249,7 @@ class SkipSample(Exception):  # noqa: N818 - a decision of an operator, not an e
 class BatchOperator(ABC):
     """A step of the chain that processes the examples of a batch together, which takes fewer calls.
 
-    An example becomes the same in every batch.
+    An example becomes the same in every batch, up to rounding.
     """
 
     @abstractmethod

@@ -1,6 +1,6 @@
 import torch
 
-from wenet_uio.dataset.chain.dither import white_noise
+from wenet_uio.dataset.chain.dither import CHUNK, white_noise, white_noises
 
 SEEDS = torch.tensor([5, 6, 2**62, 0])
 
@@ -10,6 +10,13 @@ def test_noise_is_a_function_of_seed_and_place_alone():
     for row, seed in enumerate(SEEDS):
         assert torch.equal(white_noise(seed[None], 777)[0], together[row, :777])
     assert not torch.equal(together[0], together[1])
+
+
+def test_noises_of_several_lengths_are_those_of_each():
+    samples = [1, 0, 4 * CHUNK - 3, 777, 4 * CHUNK + 5]
+    noises = white_noises([*SEEDS.tolist(), 2**63 - 1], samples)
+    for seed, number, noise in zip([*SEEDS, 2**63 - 1], samples, noises, strict=True):
+        assert torch.equal(noise, white_noise(torch.tensor([int(seed)]), number)[0])
 
 
 def test_noise_is_normal_and_white():

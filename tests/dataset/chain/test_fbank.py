@@ -1,10 +1,12 @@
+import math
+
 import pytest
 import torch
 from torchaudio.compliance import kaldi
 
 from wenet_uio.config.dataset import FbankConf, LogMelSpectrogramConf, MfccConf
 from wenet_uio.dataset.chain import fbank as module
-from wenet_uio.dataset.chain.fbank import fbank, log_mel_spectrogram, mfcc
+from wenet_uio.dataset.chain.fbank import fbank, fbanks, log_mel_spectrogram, mfcc, mfccs
 
 
 def speech_like(samples, seed=0):
@@ -66,6 +68,46 @@ def test_a_long_waveform_in_chunks_equals_its_parts():
     torch.testing.assert_close(
         whole[700:800], fbank(waveform[700 * 160 :], 16000, conf)[:100], atol=1e-4, rtol=0
     )
+
+
+LENGTHS = (16000, 1, 399, 400, 559, 560, 161 * 400, 23456, 600_000, 0, 8000)
+"""Samples: empty, below a window, one frame, a chunk and more, more than are joined."""
+
+
+@pytest.mark.parametrize("snip_edges", [True, False])
+@pytest.mark.parametrize("bins", [23, 80])
+def test_features_of_several_waveforms_are_those_of_each(bins, snip_edges):
+    waveforms = [speech_like(samples, seed=samples) for samples in LENGTHS if samples or snip_edges]
+    conf = FbankConf(num_mel_bins=bins, snip_edges=snip_edges)
+    for order in (waveforms, waveforms[::-1], waveforms[3:4] * 3):
+        for waveform, found in zip(order, fbanks(order, 16000, conf), strict=True):
+            expected = fbank(waveform, 16000, conf)
+            assert found.shape == expected.shape
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+    conf = MfccConf(num_mel_bins=bins, num_ceps=13, snip_edges=snip_edges)
+    for waveform, found in zip(waveforms, mfccs(waveforms, 16000, conf), strict=True):
+        torch.testing.assert_close(found, mfcc(waveform, 16000, conf), atol=1e-4, rtol=0)
+
+
+def test_a_waveform_that_is_not_finite_changes_no_other_frame():
+    waveforms = [speech_like(4000), torch.full((4000,), math.nan), speech_like(4000, seed=1)]
+    before, damaged, after = fbanks(waveforms, 16000, FbankConf())
+    assert damaged.isnan().all()
+    assert torch.equal(before, fbank(waveforms[0], 16000, FbankConf()))
+    assert torch.equal(after, fbank(waveforms[2], 16000, FbankConf()))
+
+
+@pytest.mark.parametrize(
+    ("compute", "conf"),
+    [
+        *((fbank, FbankConf(snip_edges=snip_edges)) for snip_edges in (True, False)),
+        (log_mel_spectrogram, LogMelSpectrogramConf()),
+    ],
+)
+def test_a_waveform_of_int16_has_the_features_of_its_floats(compute, conf):
+    waveform = speech_like(20000).clamp(-32768, 32767).to(torch.int16)
+    assert torch.equal(compute(waveform, 16000, conf), compute(waveform.float(), 16000, conf))
 
 
 def test_features_do_not_change_inside_autocast():

@@ -34,14 +34,21 @@ def mel_energies(spectrum: torch.Tensor, mel: Mel, energies: torch.Tensor) -> No
     """Square a spectrum (frames, 2 * fft bins) in place and write its mel energies to `energies`
     (frames, mel bins).
     """
-    spectrum.square_()
     if isinstance(mel, torch.Tensor):
         with exact_products(spectrum):
-            torch.mm(spectrum, mel, out=energies)
+            torch.mm(spectrum.square_(), mel, out=energies)
+        return
+
+    if len(spectrum) == 1:
+        # Numpy adds up a single row in another order. Two rows make the energies of a frame the
+        # same in every chunk.
+        of_both = energies.new_empty(2, energies.size(1))
+        mel_energies(spectrum.repeat(2, 1), mel, of_both)
+        energies.copy_(of_both[:1])
         return
 
     # Products of few columns are faster in numpy than in torch.
-    power, out = spectrum.numpy(), energies.numpy()
+    power, out = spectrum.square_().numpy(), energies.numpy()
     with np.errstate(over="ignore", invalid="ignore"):  # infinity and nan stay, as in torch
         for band in mel:
             np.matmul(power[:, band.spectrum], band.weights, out=out[:, band.bins])
