@@ -110,17 +110,15 @@ def test_a_waveform_of_int16_has_the_features_of_its_floats(compute, conf):
     assert torch.equal(compute(waveform, 16000, conf), compute(waveform.float(), 16000, conf))
 
 
-def test_features_do_not_change_inside_autocast():
+@pytest.mark.parametrize(
+    ("compute", "conf"),
+    [(fbank, FbankConf()), (mfcc, MfccConf()), (log_mel_spectrogram, LogMelSpectrogramConf())],
+)
+def test_features_do_not_change_inside_autocast(compute, conf):
     waveform = speech_like(16000)
-    confs = (
-        (fbank, FbankConf()),
-        (mfcc, MfccConf()),
-        (log_mel_spectrogram, LogMelSpectrogramConf()),
-    )
-    for compute, conf in confs:
-        expected = compute(waveform, 16000, conf)
-        with torch.autocast("cpu", torch.bfloat16):
-            assert torch.equal(compute(waveform, 16000, conf), expected)
+    expected = compute(waveform, 16000, conf)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(compute(waveform, 16000, conf), expected)
 
 
 def test_too_short_a_waveform_has_no_frame():
