@@ -299,6 +299,32 @@ def test_what_is_no_start_is_one_line(home: Path, name: str, message: str) -> No
     assert not (home / "tuned").exists()
 
 
+def test_a_whisper_has_its_own_units(home: Path) -> None:
+    source = write_openai(home / "sources/whisper.pt")
+    write_full_vocabulary(home / "sources/multilingual.tiktoken")
+    status, stderr = train(home, "tuned", "--from", str(source), "--symbol_table", "units.txt")
+    assert status == 1
+    assert "symbol_table_path units.txt: tokenizer whisper of the model has its own un" in stderr
+    assert stderr.count("error: ") == 1
+
+
+def test_a_warm_up_that_is_not_stated_ends_within_the_run_and_stays_when_the_run_grows(
+    home: Path,
+) -> None:
+    keys = {**FINE_TUNING, "dataset_conf": {"batch_conf": {"batch_type": "static"}}}
+    del keys["scheduler_conf"]
+    (home / "finetune.yaml").write_text(yaml.safe_dump(keys))
+    batch = "dataset_conf.batch_conf.batch_size=2"  # 11 steps
+    for epochs in (1, 2):
+        changed = ("--override_config", batch, f"max_epoch={epochs}")
+        status, stderr = train(home, "tuned", "--from", "base", *changed)
+        assert status == 0, stderr
+        assert stderr.count("warmup_steps 3: the learning rate is highest after") == (epochs == 1)
+        assert "changed since the run began: scheduler_conf" not in stderr
+        tuned = yaml.safe_load((home / "tuned/train.yaml").read_text())
+        assert tuned["scheduler_conf"]["warmup_steps"] == 3
+
+
 def test_a_file_without_weights_is_refused_before_the_data_lists_are_read(home: Path) -> None:
     status, stderr = train(home, "tuned", "--from", "base/units.txt", "--train_data", "absent.list")
     assert status == 1
@@ -344,6 +370,8 @@ def test_models_of_other_packages_are_converted_and_trained_and_their_files_stay
     assert status == 0, stderr
     assert digest(sources) == before
     assert "before fine-tuning: cv loss" in stderr
+    for note in ("texts are learned as the data has them", "timestamps are not trained"):
+        assert stderr.count(note) == ("whisper" in source.name)
     assert (home / "tuned/epoch_0.pt").exists()
     converted, first = weights(home / "tuned/from/final.pt"), weights(home / "tuned/init.pt")
     assert all(torch.equal(first[name], converted[name]) for name in converted)

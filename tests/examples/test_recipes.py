@@ -105,7 +105,7 @@ def test_every_recipe_fine_tunes_by_the_same_keys(tmp_path):
     assert texts.pop("large").replace("data: data/mixture.yaml\n", "") == texts["custom"]
     assert set(texts.values()) == {texts["custom"]}
     keys = [line for line in texts["custom"].splitlines() if line and not line.startswith("#")]
-    assert len(keys) == 10
+    assert len(keys) == 9
 
 
 @pytest.mark.parametrize(

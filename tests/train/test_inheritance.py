@@ -13,8 +13,10 @@ from tests.families.transducer.test_model import KINDS, PREDICTOR_CONFS
 from tests.support.models.tiny_paraformer import tiny_paraformer
 from tests.support.models.tiny_whisper import tiny_config
 from wenet_uio.config import Config, parse_config
+from wenet_uio.config.train import ENDLESS
 from wenet_uio.models.build import build_trainable
 from wenet_uio.train import inheritance
+from wenet_uio.train.schedules import build_schedule
 
 SMALL = {"attention_heads": 2, "linear_units": 16, "num_blocks": 1}
 IDS = {"special_tokens": {"<sos>": 8, "<eos>": 8}}
@@ -63,7 +65,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def configs(folder: Path) -> dict[str, Config]:
+def all_configs(folder: Path) -> dict[str, Config]:
     """CONFIGS, and those that need more than a yaml."""
     cmvn = {"mean_stat": [0.0] * 20, "var_stat": [1.0] * 20, "frame_num": 1}
     (folder / "cmvn").write_text(json.dumps(cmvn))
@@ -72,6 +74,40 @@ def configs(folder: Path) -> dict[str, Config]:
     made["cmvn"] = parse_config(HYBRID | statistics, "cmvn")
     made["whisper"] = tiny_config(output_dim=1530)
     return made
+
+
+@pytest.mark.parametrize("epoch_steps", [1, 2, 3, 10, 29, 75, 1000])
+@pytest.mark.parametrize(
+    "keys", [{}, {"accum_grad": 4}, {"max_steps": 7}, {"max_epoch": ENDLESS, "max_steps": 600}]
+)
+def test_the_rate_of_a_fine_tuning_is_highest_after_a_third_of_a_short_run(
+    epoch_steps: int, keys: dict[str, int]
+) -> None:
+    config = tiny_run(max_epoch=2, **keys) if "max_epoch" not in keys else tiny_run(**keys)
+    filled = inheritance.with_warm_up(config, config, epoch_steps, resumes=False)
+    passes = -(-epoch_steps // config.accum_grad) * config.max_epoch
+    steps = min(passes, config.max_steps or passes)
+    schedule = build_schedule(filled)
+
+    factors = [schedule(step, 0) for step in range(1, steps + 1)]
+    highest = factors.index(max(factors)) + 1
+    assert max(factors) == pytest.approx(1)
+    assert highest == max(1, min(50, steps // 3))
+
+
+def test_a_warm_up_that_is_stated_stays_and_a_run_that_resumes_keeps_its_own() -> None:
+    stated = tiny_run(scheduler_conf={"warmup_steps": 25000})
+    assert inheritance.with_warm_up(stated, stated, 5, resumes=False) is stated
+    lengths = {"warmup_steps": 5, "hold_steps": 5, "decay_steps": 5}
+    other = tiny_run(scheduler="tri_stage", scheduler_conf=lengths)
+    assert inheritance.with_warm_up(other, other, 5, resumes=False) is other
+    began = tiny_run(scheduler_conf={"warmup_steps": 4})
+    resumed = inheritance.with_warm_up(tiny_run(), began, 5000, resumes=True)
+    assert resumed.scheduler_conf == began.scheduler_conf
+
+
+def tiny_run(**keys: Any) -> Config:
+    return parse_config({**HYBRID, **keys}, "run")
 
 
 def test_the_layers_with_a_row_a_unit_are_those_whose_shape_a_larger_vocabulary_changes(
@@ -86,7 +122,7 @@ def test_the_layers_with_a_row_a_unit_are_those_whose_shape_a_larger_vocabulary_
 
     monkeypatch.setattr(inheritance, "build_trainable", built)
 
-    for name, config in configs(tmp_path).items():
+    for name, config in all_configs(tmp_path).items():
         model = build_trainable(config)
         size = config.family.vocabulary(config).size
         larger = config.model_copy(update={"output_dim": size + 3, "vocab_size": size + 3})

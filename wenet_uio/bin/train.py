@@ -60,7 +60,7 @@ from wenet_uio.train.distributed import (
     report_failure_once,
     use_cpu_threads,
 )
-from wenet_uio.train.inheritance import has_new_ctc, inherit, with_detached_ctc
+from wenet_uio.train.inheritance import has_new_ctc, inherit, with_detached_ctc, with_warm_up
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
 from wenet_uio.train.seeding import seed_everything
@@ -254,10 +254,12 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     if state is None:
         folder.refuse_strangers()
         load_first_weights(args, model, config, start)
-        if config.ctc_texts:
-            use_units_of(config.ctc_texts, model.ctc, tokenizer)
+        prepare_new_run(model, config, tokenizer)
 
     train, cv = build_loaders(args, config, tokenizer, world, ctc_frames(model))
+    if start is not None:
+        config = with_warm_up(config, start.config, len(train), resumes=state is not None)
+
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = args.tensorboard_dir or folder.path / "tensorboard"
     reporter = Reporter(
@@ -312,6 +314,18 @@ def load_first_weights(
     if args.enc_init:
         count = load_parts(model, args.enc_init, args.enc_init_mods)
         log.info("%d weights of %s from %s", count, ", ".join(args.enc_init_mods), args.enc_init)
+
+
+def prepare_new_run(model: TrainableModel, config: Config, tokenizer: Tokenizer) -> None:
+    """Mark the units that CTC learns, in place, and log what the family says about its training.
+
+    Raises:
+        OSError, ValueError: the texts of `ctc_texts` cannot be read or used.
+    """
+    if config.ctc_texts:
+        use_units_of(config.ctc_texts, model.ctc, tokenizer)
+    for note in config.family.training_notes:
+        log.info(note)
 
 
 def start_of(args: argparse.Namespace, folder: RunFolder, world: World) -> Start | None:

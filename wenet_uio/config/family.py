@@ -74,6 +74,8 @@ class Family:
     text_advice: str = "give it a weight in model_conf (ctc_weight below 1)"
     """How to train the decoder on text without audio if its weight in the loss is 0."""
 
+    training_notes: tuple[str, ...] = ()
+    """What the log of a new run says about this family, a line each."""
     fine_tuning: Mapping[str, Any] = field(default_factory=dict)
     """Keys of a train.yaml that differ from those of a trained model when a training starts from
     it, unless the recipe states them."""

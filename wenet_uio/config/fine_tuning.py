@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
+from wenet_uio.config.base import ConfigError
 from wenet_uio.config.family import FAMILIES, family_of
 from wenet_uio.config.overrides import merged
+from wenet_uio.config.text import TOKENIZERS
 
 OF_MODEL = (
     *("model", "model_conf", "encoder", "encoder_conf", "decoder", "decoder_conf"),
@@ -90,6 +92,20 @@ def forget_units(values: dict[str, Any], model: Mapping[str, Any]) -> None:
     _remove_equal(values, model, OF_UNITS)
     values["tokenizer_conf"] = dict(conf)
     _remove_equal(values["tokenizer_conf"], of_model, forgotten)
+
+
+def refuse_units_file(values: Mapping[str, Any], model: Mapping[str, Any], where: str) -> None:
+    """Raise a ConfigError if a units file is named for a tokenizer that has its own units."""
+    path, of_model = (
+        (each.get("tokenizer_conf") or {}).get("symbol_table_path") for each in (values, model)
+    )
+    kind = TOKENIZERS.get(str(values.get("tokenizer")))
+    if kind is not None and kind.own_units and path != of_model:
+        raise ConfigError(
+            f"{where}: tokenizer_conf.symbol_table_path {path}: tokenizer {values['tokenizer']} of "
+            "the model has its own units, which no units file changes; leave it out (--symbol_table, "
+            "--units)"
+        )
 
 
 def _remove_equal(values: dict[str, Any], model: Mapping[str, Any], names: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from wenet_uio.config.base import ConfigError, parse
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
 from wenet_uio.config.ctc_losses import check_ctc_losses, refuse_derived, with_views
-from wenet_uio.config.fine_tuning import fine_tuned, forget_units
+from wenet_uio.config.fine_tuning import fine_tuned, forget_units, refuse_units_file
 from wenet_uio.config.named_code import is_third_party
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.nemo.changes import Converted, keys_given, with_overrides
@@ -129,6 +129,7 @@ def load_config(
     if changes:
         values = from_wenet(values, str(path))  # an override may have a key of WeNet
     if model is not None:
+        refuse_units_file(values, model, str(path))
         forget_units(values, model)
 
     named = [str(values[key]) for key in ("encoder", "model") if is_third_party(values.get(key))]

@@ -24,6 +24,11 @@ def freeze(model: TrainableModel, config: TrainKeys) -> None:
             weight.requires_grad_(False)
 
     if not any(weight.requires_grad for weight in model.parameters()):
+        if config.only_optimize_lora:
+            raise ValueError(
+                "only_optimize_lora leaves no weight to train: no trained attention of this model "
+                "takes low-rank weights (LoRA); train all weights, or freeze_modules: [encoder]"
+            )
         raise ValueError("freeze_modules leaves no weight to train; remove a module from it")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,12 +11,15 @@ import torch
 from torch import nn
 
 from wenet_uio.config import Config
-from wenet_uio.config.train import ENDLESS
+from wenet_uio.config.train import ENDLESS, WarmupLrConf
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lora import is_lora
 from wenet_uio.models.vocabulary import Vocabulary
 from wenet_uio.models.weights import fill
 from wenet_uio.text.tokenizer import build_tokenizer
+
+WARM_UP = 50
+"""Most steps of the warm-up of a fine-tuning that states none."""
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,32 @@ def with_detached_ctc(config: Config, of: Config, *, resumes: bool) -> Config:
     # A number of steps is not safe: where the loss is still large, the encoder is spoilt then.
     log.info("CTC is new: its gradient does not reach the encoder (ctc_detach_steps)")
     return config.model_copy(update={"ctc_detach_steps": ENDLESS})
+
+
+def with_warm_up(config: Config, of: Config, epoch_steps: int, *, resumes: bool) -> Config:
+    """Fill in `scheduler_conf.warmup_steps` of WarmupLR, if the yaml does not state it: a third of
+    the steps of the run, at most WARM_UP.
+
+    Args:
+        config: of the run.
+        of: of the trained model, or of a run that `resumes` its own.
+        epoch_steps: steps of the loader in an epoch.
+        resumes: whether the run has begun.
+    """
+    conf = config.scheduler_conf
+    if not isinstance(conf, WarmupLrConf) or "warmup_steps" in conf.model_fields_set:
+        return config
+
+    if resumes and isinstance(of.scheduler_conf, WarmupLrConf):
+        warmup = of.scheduler_conf.warmup_steps
+    else:
+        steps = math.ceil(epoch_steps / config.accum_grad) * config.max_epoch
+        steps = min(steps, config.max_steps or steps)
+        warmup = max(1, min(WARM_UP, steps // 3))
+        log.info("warmup_steps %d: the learning rate is highest after %d steps", warmup, warmup)
+
+    scheduler_conf = conf.model_copy(update={"warmup_steps": warmup})
+    return config.model_copy(update={"scheduler_conf": scheduler_conf})
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def test_what_the_model_does_not_know_is_an_error(language: str, task: str, mess
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_special_token_is_needed(name: str) -> None:
-    with pytest.raises(ValueError, match=f"special_tokens: model whisper needs {name}$"):
+    with pytest.raises(ValueError, match=f"special_tokens: model whisper needs {name}; take "):
         WhisperTokens({key: value for key, value in SMALL.items() if key != name}, 2)
 
 

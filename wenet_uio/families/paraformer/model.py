@@ -125,6 +125,10 @@ class Paraformer(TrainableModel):
         embeds, lengths_on_device = predicted.embeds, lengths.to(target.device, non_blocking=True)
         if self.conf.sampler and self.training:
             embeds = self.sampled(encoder_out, lengths_on_device, embeds, labels, counts)
+        elif self.conf.sampler:
+            # The loss of a rank without utterances is that of evaluation, times 0, and must depend
+            # on all weights.
+            embeds = embeds + 0.0 * self.embed.weight[:1].to(embeds.dtype)
 
         counts = counts.to(target.device, non_blocking=True)
         logits = self.decoder(encoder_out, lengths_on_device, embeds, counts)

@@ -16,6 +16,10 @@ WHISPER = Family(
     vocabulary=Loaded(f"{_FOLDER}.model:vocabulary"),
     # Utterances are not padded to 30 s, which costs ten times the encoder of 3 s.
     fine_tuning={"dataset_conf": {"log_mel_spectrogram_conf": {"pad_or_trim": False}}},
+    training_notes=(
+        "whisper: texts are learned as the data has them, with capitals and punctuation as written",
+        "whisper: timestamps are not trained: each text follows <|notimestamps|>",
+    ),
     special_tokens=Loaded(f"{_FOLDER}.tokenizer:special_tokens_in"),
     modes=ATTENTION_CTC_MODES,
     recipe_modes=RECIPE_MODES,

@@ -136,7 +136,8 @@ class WhisperTokens:
         missing = [name for name in NAMES if name not in self.ids]
         if missing:
             raise ValueError(
-                f"tokenizer_conf.special_tokens: model whisper needs {', '.join(missing)}"
+                f"tokenizer_conf.special_tokens: model whisper needs {', '.join(missing)}; take "
+                "tokenizer whisper, or a vocabulary that has them (without --symbol_table, --units)"
             )
 
         if self.multilingual and not 1 <= self.num_languages <= len(LANGUAGES):
