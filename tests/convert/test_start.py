@@ -82,8 +82,10 @@ def test_a_file_of_a_run_that_has_no_weights_is_named_as_what_it_is(run: Path, n
         ({"state": {0: {"step": torch.ones(1)}}, "param_groups": []}, "the state of an optimizer"),
         ({"state_dict": {"a": torch.ones(1)}}, "a dict with a state dict under 'state_dict'"),
         ({0: torch.ones(1)}, "dict"),
+        ({}, "an empty dict"),
+        ({"weights": torch.ones(2), "steps": 3}, "dict"),
         ([torch.ones(1)], "list"),
-        (torch.ones(1), "Tensor"),
+        (torch.ones(2), "Tensor"),
     ],
 )
 def test_a_checkpoint_of_another_content_is_named_as_what_it_is(

@@ -15,7 +15,8 @@ import torch
 
 from tests.support import preloaded
 from wenet_uio.config import load_config
-from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models import build_model
+from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.prepare.calls import LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,12 +137,12 @@ egs/librispeech/ASR/RESULTS.md."""
 
 
 @pytest.fixture
-def build(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], ASRModel]:
+def build(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], SpeechModel]:
     """Builds the model of a config without its files, for a number of units."""
     for draw in ("uniform_", "normal_"):  # the values do not matter
         monkeypatch.setattr(torch.Tensor, draw, lambda self, *args, **kwargs: self)
 
-    def built(config: Path, units: int) -> ASRModel:
+    def built(config: Path, units: int) -> SpeechModel:
         special = "tokenizer_conf.special_tokens={<sos>: 1, <eos>: 1}"
         return build_model(
             load_config(config, ["cmvn=null", "input_dim=80", f"output_dim={units}", special])
@@ -250,6 +251,8 @@ LONGEST_SHORT = {"en": len("seven seven seven"), "zh": 3}
 @pytest.fixture
 def grammar():
     spec = importlib.util.spec_from_file_location("grammar", ESPEAK / "grammar.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

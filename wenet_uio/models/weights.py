@@ -123,7 +123,10 @@ def _is_text(path: str | Path) -> bool:
 
 
 def _is_state_dict(content: Any) -> bool:
-    return isinstance(content, dict) and all(
+    """Tell whether a file has tensors by name, at least one."""
+    if not isinstance(content, dict) or not content:
+        return False
+    return all(
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in content.items()
     )
 
@@ -132,12 +135,14 @@ def _description(content: Any) -> str:
     """Say what a file has that holds no plain state dict."""
     if not isinstance(content, dict):
         return type(content).__name__
+    if not content:
+        return "an empty dict"
 
     for keys, what in KINDS.items():
         if content.keys() >= set(keys):
             return what
 
-    nested = [name for name, value in content.items() if value and _is_state_dict(value)]
+    nested = [name for name, value in content.items() if _is_state_dict(value)]
     return f"a dict with a state dict under {nested[0]!r}" if nested else "dict"
 
 
