@@ -9,7 +9,9 @@ if [[ $WENET_UIO_ROOT == *:* ]]; then
 fi
 export WENET_UIO_ROOT
 export PATH="$WENET_UIO_ROOT/tools:$PATH"
-export PYTHONPATH="$WENET_UIO_ROOT${PYTHONPATH:+:$PYTHONPATH}"
+if [[ ! -e $WENET_UIO_ROOT/../__main__.py ]]; then # in a clone
+  export PYTHONPATH="$WENET_UIO_ROOT${PYTHONPATH:+:$PYTHONPATH}"
+fi
 export PYTHONIOENCODING=utf-8
 # OpenMP threads that wait spin for about half a millisecond, since the next operation of a small model comes at once, and then
 # sleep, so that data workers can use their cores. Torch reads this when it is loaded.

@@ -27,9 +27,9 @@ dataset.ctc_path dataset.filled_batches
 dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
 dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.sources dataset.kinds dataset.reader
 dataset.workers dataset.loader dataset.open dataset.dataset dataset
-prepare diagnose models search train export api serve convert models.encoders.exchange hub families bin __main__
+prepare diagnose models search train export api serve convert models.encoders.exchange hub families bin tools __main__
 """
-LOWEST_FIRST = FLOORS.split()
+LOWEST_FIRST: list[str] = list(FLOORS.split())
 """A package imports only packages that stand before it in this list."""
 SOURCES = [
     path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,6 @@ from tests.support import preloaded
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-BUILD = "from setuptools import setup; setup()"
 COMMAND = """\
 import sys
 from importlib.metadata import entry_points as all
@@ -28,6 +28,22 @@ sys.argv[0] = 'wenet-uio'
 (found,) = [each for each in all(group='console_scripts', name='wenet-uio') if 'lib' in str(each.dist._path)]
 found.load()()
 """
+COMMANDS_OF_ONE_PROCESS = """\
+import shlex, sys
+import wenet_uio
+from wenet_uio.__main__ import main
+
+print(wenet_uio.__file__)
+for command in sys.argv[1:]:
+    sys.argv = ["wenet-uio", *shlex.split(command)]
+    try:
+        main()
+    except SystemExit as end:
+        print(f"{command.split()[0]}: {end.code}", flush=True)
+        if end.code:
+            raise
+"""
+"""As `wenet-uio COMMAND` for each argument, without importing torch each time."""
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +53,18 @@ def lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(
         ROOT / "wenet_uio", source / "wenet_uio", ignore=shutil.ignore_patterns("__pycache__")
     )
-    for name in ("pyproject.toml", "README.md", *re.findall(r'file = \["(.+)"\]', PROJECT)):
+    without_results = shutil.ignore_patterns("__pycache__", "data", "exp")
+    for folder in ("tools", "requirements", "examples/custom"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=without_results)
+    (source / "examples/custom/s0/data").mkdir()
+    (source / "examples/custom/s0/data/list").write_text("a result")
+    named = re.findall(r'file = \["(.+)"\]', PROJECT)
+    for name in ("pyproject.toml", "setup.py", "path.sh", "README.md", *named):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
     build = ("-q", "egg_info", "--egg-base", str(lib), "build_py", "--build-lib", str(lib))
     done = subprocess.run(
-        [sys.executable, "-c", BUILD, *build], cwd=source, capture_output=True, text=True
+        [sys.executable, "setup.py", *build], cwd=source, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return lib
@@ -104,6 +126,86 @@ def test_the_command_runs_outside_of_the_repository(lib: Path, tmp_path: Path) -
         assert done.returncode == status, done.stderr
         assert text in done.stdout + done.stderr
         assert done.stdout.splitlines()[0] == f"{lib}/wenet_uio/__init__.py"
+
+
+def test_the_built_package_has_the_scripts_of_recipes_which_can_be_executed(lib: Path) -> None:
+    home = lib / "wenet_uio" / "recipes"
+    for name in ("tools/make_lists.sh", "tools/check_data.py", "examples/custom/s0/run.sh"):
+        assert os.access(home / name, os.X_OK)
+        assert (home / name).read_bytes() == (ROOT / name).read_bytes()
+    for name in ("path.sh", "requirements.txt", "requirements/onnx.txt", "tools/recipe.sh"):
+        assert (home / name).is_file()
+    assert not (home / "examples/custom/s0/data").exists()
+
+
+@pytest.fixture(scope="module")
+def installed(lib: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a shell in which the built package is installed, without a clone."""
+    folder = tmp_path_factory.mktemp("bin")
+    script = f"#!{sys.executable}\nfrom wenet_uio.__main__ import main\nmain()\n"
+    (folder / "wenet-uio").write_text(script)
+    (folder / "wenet-uio").chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WENET_UIO")}
+    return {
+        **kept,
+        "PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(lib),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def done_in(folder: Path, environment: dict[str, str], command: str) -> str:
+    """Run a command of a user; its output."""
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_from_a_corpus_to_words_without_the_clone(
+    lib: Path, installed: dict[str, str], tmp_path: Path, make_utterances
+) -> None:
+    lines = make_utterances(24)
+    table = "".join(f"{line.wav}\t{line.text}\n" for line in lines)
+    (tmp_path / "own.tsv").write_text("wav\ttext\n" + table)
+    made = done_in(tmp_path, installed, "wenet-uio recipe new own --from own.tsv")
+    assert "\nexamples/own/s0: 20 train, 2 dev, 2 test utterances; bash examples/own/s0" in made
+
+    recipe = tmp_path / "examples/own/s0"
+    assert str(ROOT) not in (recipe / "run.sh").read_text()
+    small = "encoder_conf.output_size=16 encoder_conf.linear_units=16 encoder_conf.num_blocks=1"
+    small += " decoder_conf.linear_units=16 decoder_conf.num_blocks=1 max_epoch=1"
+    small += " encoder_conf.attention_heads=2 decoder_conf.attention_heads=2"
+    config = "conf/train_transformer.yaml"
+    done_in(recipe, installed, f"bash run.sh --config {config} --stop_stage 3")
+    commands = (
+        f"check data/train/data.list --config {config} --units data/dict/units.txt",
+        f"plan --data_list data/train/data.list --data_type raw --config {config}",
+        "pack data/train/wav.scp data/train/text shards shards/data.list",
+        "index shards/data.list --data_type shard",
+        f"train --config {config} --data_type shard --train_data shards/data.list --model_dir exp/own "
+        f"--device cpu --cv_data shards/data.list --override_config {small}",
+        f"transcribe --model exp/own {lines[0].wav}",
+    )
+    (recipe / "commands.py").write_text(COMMANDS_OF_ONE_PROCESS)
+    printed = done_in(recipe, installed, f"python commands.py {shlex.join(commands)}")
+    assert f"{lib}/wenet_uio/__init__.py" in printed
+    assert (recipe / "exp/own/final.pt").is_file()
+    assert printed.endswith("\ntranscribe: 0\n")
+
+
+def test_a_recipe_says_if_another_python_would_run_it(
+    installed: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python").chmod(0o755)
+    other = {**installed, "PATH": f"{tmp_path}:{installed['PATH']}"}
+    command = ["bash", "-c", '. "$(wenet-uio recipe home)/path.sh"']
+    done = subprocess.run(command, env=other, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path}/python has not the wenet_uio of ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def imported_at_once(tree: ast.Module) -> Iterator[str]:

@@ -1,31 +1,8 @@
 #!/usr/bin/env python3
-"""Write the table and the plot of an ablation: DIR/table.md, table.json, table.png.
-
-    ablation_table.py --tests "test test_noisy" exp/ablation conformer cr_ctc
-
-It is called in the folder of a recipe; ablation.sh calls it after each model. Intervals are of
-resampled utterances; the errors of all seeds of a row are added up first.
-"""
-
-import argparse
+"""`wenet-uio ablation` for recipes."""
 
 from wenet_uio.cli import run
-from wenet_uio.train.ablation import write_table
-
-
-def main() -> None:
-    """Write the files and print the path of the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--tests", default="test", help="parts of data/ that are scored, separated by spaces (test)"
-    )
-    parser.add_argument("folder", metavar="DIR", help="folder of the rows: DIR/ROW/seed_N")
-    parser.add_argument("rows", nargs="+", metavar="ROW", help="rows in the order of the table")
-    args = parser.parse_args()
-    print(write_table(args.folder, args.rows, args.tests.split()))
-
+from wenet_uio.tools.ablation_table import main
 
 if __name__ == "__main__":
     run(main)

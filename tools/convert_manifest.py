@@ -1,68 +1,8 @@
 #!/usr/bin/env python3
-"""Convert between NeMo manifests, Lhotse cuts, Kaldi directories and raw lists.
-
-A corpus of your own can be read as well.
-
-    convert_manifest.py train_manifest.json data.list --to raw
-    convert_manifest.py data/train cuts.jsonl.gz --from kaldi --to lhotse
-    convert_manifest.py LJSpeech-1.1 manifest.json --to nemo
-    convert_manifest.py talk.srt talk.list --to raw
-
-The form of the source is found out by looking: a table, or a folder of audio with texts. What was
-understood is printed before anything is written. examples/custom/s0/local/prepare_data.py --help
-describes all forms. Segments are kept. Other fields of an utterance are kept if the target has room
-for them. Paths become absolute.
-"""
-
-import argparse
-from pathlib import Path
+"""`wenet-uio manifest` for recipes."""
 
 from wenet_uio.cli import run
-from wenet_uio.executor import add_executor_options, executor_of
-from wenet_uio.prepare.manifests import WRITERS, convert_manifest
-from wenet_uio.prepare.own_corpus import add_read_options, read_options
-from wenet_uio.prepare.readers import READERS
-
-
-def main() -> None:
-    """Convert the source and print the number of utterances."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "source",
-        help="file or folder to read; with --from kaldi the folder of wav.scp, text, segments, "
-        "utt2dur, …",
-    )
-    parser.add_argument("target", help="file to write; with --to kaldi a folder")
-    parser.add_argument(
-        "--from",
-        "--form",
-        dest="form",
-        choices=READERS,
-        help="form of the source (default: found out by looking)",
-    )
-    parser.add_argument(
-        "--to", dest="write_as", required=True, choices=WRITERS, help="form of the target"
-    )
-    add_read_options(parser)
-    add_executor_options(parser, "--num_threads", "--nj")
-    args = parser.parse_args()
-    outputs = (
-        Path(args.target, "audio") if args.write_as == "kaldi" else Path(f"{args.target}.audio")
-    )
-    options = read_options(args, Path(), outputs)
-    count = convert_manifest(
-        args.source,
-        args.form,
-        args.target,
-        args.write_as,
-        executor_of(args),
-        options,
-        args.text,
-    )
-    print(f"{args.target}: {count} utterances")
-
+from wenet_uio.tools.convert_manifest import main
 
 if __name__ == "__main__":
     run(main)

@@ -1,38 +1,8 @@
 #!/usr/bin/env python3
-"""Print how a recipe decodes a model unless it is told otherwise, in two lines.
-
-The first line has the decode modes that the model is trained for, the second line those of the
-options language, task, timestamps and itn that its family knows.
-"""
-
-from __future__ import annotations
-
-import argparse
+"""`wenet-uio modes` for recipes."""
 
 from wenet_uio.cli import run
-from wenet_uio.config import load_config
-
-
-def parse_options() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--trust_code",
-        action="store_true",
-        help="import the encoder and the model of other packages that the config names, which can "
-        "be any code; the default is to refuse them",
-    )
-    parser.add_argument("config", help="train.yaml of the trained model")
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Read the config and ask the record of its family."""
-    options = parse_options()
-    config = load_config(options.config, of_model=True, trust_code=options.trust_code)
-    print(*config.family.modes_of_recipes(config.model_conf))
-    print(*config.family.options)
-
+from wenet_uio.tools.decoding_defaults import main
 
 if __name__ == "__main__":
     run(main)

@@ -1,77 +1,8 @@
 #!/usr/bin/env python3
-"""Download a file, or download and unpack an archive.
-
-A partial download is resumed, and sizes and digests are checked. Nothing is done if the target
-exists. Files of OpenSLR come from a mirror if the variable OPENSLR names one, such as
-https://openslr.elda.org/resources.
-"""
-
-from __future__ import annotations
-
-import argparse
-import os
-from pathlib import Path
-from urllib.parse import urlsplit
+"""`wenet-uio download` for recipes."""
 
 from wenet_uio.cli import run
-from wenet_uio.prepare.archive import unpack
-from wenet_uio.prepare.download import download
-
-OPENSLR = "https://www.openslr.org/resources"
-
-
-def pattern_count(text: str) -> tuple[str, int]:
-    """Read `PATTERN=N` of the option --count."""
-    pattern, _, count = text.rpartition("=")
-    if not pattern or not count.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected PATTERN=N, found {text!r}")
-    return pattern, int(count)
-
-
-def from_mirror(url: str) -> str:
-    """Replace the address of OpenSLR by that of the mirror in the variable OPENSLR, if set."""
-    if url.startswith(f"{OPENSLR}/"):
-        return (os.environ.get("OPENSLR") or OPENSLR) + url.removeprefix(OPENSLR)
-    return url
-
-
-def main() -> None:
-    """Download and, with --unpack, unpack; do nothing if the target exists."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("url", type=from_mirror, help="address of the file")
-    parser.add_argument("to", type=Path, help="file to write; with --unpack the folder")
-    parser.add_argument("--size", type=int, help="bytes that the download must have")
-    parser.add_argument("--sha256", help="SHA-256 that the download must have")
-    parser.add_argument(
-        "--unpack",
-        action="store_true",
-        help="the download is a tar or a zip: its top folder becomes TO, and it is removed",
-    )
-    parser.add_argument(
-        "--count",
-        type=pattern_count,
-        action="append",
-        default=[],
-        metavar="PATTERN=N",
-        help="with --unpack: number of files in TO that must match the pattern; can be given "
-        "several times",
-    )
-    args = parser.parse_args()
-
-    if args.to.exists():
-        print(f"{args.to} is there already")
-        return
-    if not args.unpack:
-        download(args.url, args.to, size=args.size, sha256=args.sha256)
-        return
-
-    archive = args.to.parent / Path(urlsplit(args.url).path).name
-    download(args.url, archive, size=args.size, sha256=args.sha256)
-    unpack(archive, args.to, dict(args.count))
-    archive.unlink()
-
+from wenet_uio.tools.download import main
 
 if __name__ == "__main__":
     run(main)

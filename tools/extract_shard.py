@@ -1,66 +1,8 @@
 #!/usr/bin/env python3
-"""List, print or extract the samples of shards.
-
-extract_shard.py shards_000000000.tar                               # key, seconds, Hz, members, text
-extract_shard.py shards_000000000.tar --keys utt7 'spk1_*' --json   # texts and audio headers as JSON
-extract_shard.py shards_000000000.tar --keys utt7 --to folder       # write the members into the folder
-
-Of a damaged shard, all samples that can be read are given. The exit status is then 1.
-"""
-
-import argparse
-import sys
+"""`wenet-uio extract` for recipes."""
 
 from wenet_uio.cli import run
-from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.extraction import extract, read_samples
-
-
-def main() -> int:
-    """Print the samples that match, and extract them if --to is given.
-
-    Returns:
-        the exit status: 1 if a shard is damaged.
-    """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("shards", nargs="+", help="tars, plain or compressed")
-    parser.add_argument(
-        "--keys",
-        nargs="+",
-        default=[],
-        metavar="GLOB",
-        help="only samples whose key matches one of these",
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object per sample: texts and audio headers",
-    )
-    parser.add_argument(
-        "--to", metavar="FOLDER", help="write the members of the samples into this folder"
-    )
-    args = parser.parse_args()
-    count = failed = 0
-
-    for shard in args.shards:
-        try:
-            for sample in read_samples(shard, args.keys):
-                count += 1
-                print(sample.as_json() if args.json else sample.as_row())
-                if args.to:
-                    extract(sample, args.to)
-        except ListError as error:
-            print(f"error: {error}", file=sys.stderr)
-            failed = 1
-
-    if not count and not failed:
-        with_key = "with such a key " if args.keys else ""
-        raise ValueError(f"no sample {with_key}in {', '.join(args.shards)}")
-
-    return failed
-
+from wenet_uio.tools.extract_shard import main
 
 if __name__ == "__main__":
     run(main, prints_data=True)

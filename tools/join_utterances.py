@@ -1,72 +1,8 @@
 #!/usr/bin/env python3
-"""Join utterances to longer ones, with pauses between them: training audio for long recordings.
-
-    join_utterances.py --longest 10 data/train data/joined
-
-SOURCE has wav.scp and text, and segments if utterances are parts of recordings. OUT gets wav/,
-wav.scp, text, and the table `joined` with the keys of the parts. Each utterance is a part once, in
-random order. Lengths are drawn from a quarter of --longest to --longest; an utterance that is
-longer than the draw stays alone. Train on both, in a mixture.
-"""
-
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
+"""`wenet-uio join` for recipes."""
 
 from wenet_uio.cli import run
-from wenet_uio.executor import add_executor_options, executor_of
-from wenet_uio.prepare.joining import Joining, join_utterances
-from wenet_uio.prepare.kaldi_tables import read_utterances
-
-
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("source", type=Path, help="folder with wav.scp and text, and segments")
-    parser.add_argument("out", type=Path, help="folder of the joined utterances")
-    parser.add_argument(
-        "--longest", type=float, required=True, help="longest joined utterance, seconds"
-    )
-    parser.add_argument(
-        "--pauses",
-        type=float,
-        nargs=2,
-        default=Joining.pauses,
-        metavar="S",
-        help="shortest and longest pause before an utterance, seconds (default: 0.05 1.0)",
-    )
-    parser.add_argument(
-        "--noise",
-        type=float,
-        default=Joining.noise,
-        metavar="DB",
-        help="level of the pauses (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--separator",
-        default=Joining.separator,
-        help='between the texts (default: a space; "" for characters)',
-    )
-    parser.add_argument(
-        "--seed", type=int, default=Joining.seed, help="of order, lengths and pauses (%(default)s)"
-    )
-    add_executor_options(parser, "--nj")
-
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Join, and say how many."""
-    args = parse_arguments()
-    joining = Joining(args.longest, tuple(args.pauses), args.noise, args.separator, args.seed)
-    wav_scp, text, segments = (args.source / name for name in ("wav.scp", "text", "segments"))
-    lines = read_utterances(str(wav_scp), str(text), str(segments) if segments.exists() else None)
-    joined = join_utterances(lines, args.out, joining, executor_of(args))
-    print(f"{args.out}: {len(joined)} utterances, joined of {len(lines)}")
-
+from wenet_uio.tools.join_utterances import main
 
 if __name__ == "__main__":
     run(main)

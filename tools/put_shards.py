@@ -1,37 +1,8 @@
 #!/usr/bin/env python3
-"""Copy the shards of a list to object storage, and write the list of their URIs for training.
-
-    put_shards.py data/train/data.list s3://corpora/train data/train/remote.list --nj 16
-
-A repeated run copies files that are missing or have other contents. The driver of the store is an optional
-package (pip install -r requirements/s3.txt); endpoint and credentials come from the environment
-(AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …).
-"""
-
-import argparse
+"""`wenet-uio upload` for recipes."""
 
 from wenet_uio.cli import run
-from wenet_uio.executor import Executor
-from wenet_uio.prepare.upload import put_shards
-
-
-def main() -> None:
-    """Upload the shards and print how many were copied."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data_list", help="list of local shards")
-    parser.add_argument("target", help="folder in the store, such as s3://bucket/folder")
-    parser.add_argument("remote_list", help="list of URIs to write")
-    parser.add_argument(
-        "--nj", type=int, default=4, help="shards copied at the same time (default: %(default)s)"
-    )
-    args = parser.parse_args()
-    shards, copied = put_shards(
-        args.data_list, args.target, args.remote_list, Executor(args.nj, "threads")
-    )
-    print(f"{args.remote_list}: {shards} shards in {args.target}, {copied} of them copied")
-
+from wenet_uio.tools.put_shards import main
 
 if __name__ == "__main__":
     run(main)

@@ -1,52 +1,8 @@
 #!/usr/bin/env python3
-"""Write report.html and the model card into the folder of a run.
-
-    report_run.py exp/conformer
-    report_run.py exp/conformer --language en --char 0
-
-report.html has curves, epochs, data, results, environment and config.
-The model card is README.md: data, config, error rates, use and limits of the model, with the front
-matter of model hubs. A README.md that a person wrote stays as it is. Training writes both files
-when the run is complete. Run this tool during training, or after scoring, which adds the error
-rates.
-"""
-
-import argparse
+"""`wenet-uio report` for recipes."""
 
 from wenet_uio.cli import run
-from wenet_uio.train.model_card import CardFacts, write_model_card
-from wenet_uio.train.run_report import write_run_report
-
-
-def main() -> None:
-    """Write the report and the model card, and print their paths."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model_dir", help="folder of the run")
-    parser.add_argument(
-        "--tensorboard_dir",
-        help="folder of TensorBoard's files (default: tensorboard in model_dir)",
-    )
-    parser.add_argument(
-        "--language",
-        type=lambda text: [code for code in text.split(",") if code],
-        metavar="A,B",
-        help="ISO 639-1 codes for the model card (default: those of the card that is there)",
-    )
-    parser.add_argument(
-        "--char",
-        choices=("0", "1"),
-        help="the error rates are 0: word error rates, 1: character error rates (default: as in "
-        "that card)",
-    )
-    args = parser.parse_args()
-    print(write_run_report(args.model_dir, args.tensorboard_dir), flush=True)
-    metric = None if args.char is None else ("wer", "cer")[int(args.char)]
-    card = write_model_card(args.model_dir, CardFacts(args.language, metric))
-    if card is not None:
-        print(card)
-
+from wenet_uio.tools.report_run import main
 
 if __name__ == "__main__":
     run(main)

@@ -4,12 +4,16 @@
 # The active environment is used unchanged if it satisfies all requirements. Otherwise the first run creates .venv in
 # the root (or the folder WENET_UIO_VENV) and installs the requirements there. This script installs nothing into an
 # environment that it did not create. Its own environments have a folder .wenet_uio, with a stamp for each requirements
-# file that was installed.
+# file that was installed. The scripts of an installed package use the environment of the package, and install nothing.
 
 # need_packages [FILE…]: put an environment on PATH that satisfies requirements.txt of the project and every FILE.
 need_packages() {
   local venv=${WENET_UIO_VENV:-$WENET_UIO_ROOT/.venv} active=${VIRTUAL_ENV:-${CONDA_PREFIX:-}} lacks
   set -- "$WENET_UIO_ROOT/requirements.txt" "$@"
+  if _is_installed; then
+    _check_installed "$@"
+    return
+  fi
   if [[ -z $active || $active == "$venv" ]] && _has_packages "$venv" "$@"; then
     _activate "$venv"
   elif ! lacks=$(_lacks python "$@"); then
@@ -18,6 +22,24 @@ need_packages() {
     fi
     _has_packages "$venv" "$@" || _install "$venv" "$@" || return 1
     _activate "$venv"
+  fi
+}
+
+# Whether this is not a clone, but the copy that `pip install .` made.
+_is_installed() {
+  [[ -e $WENET_UIO_ROOT/../__main__.py ]]
+}
+
+_check_installed() {
+  local home lacks
+  home=$(python -m wenet_uio recipe home 2>/dev/null) || home=none
+  if [[ ! $home -ef $WENET_UIO_ROOT ]]; then
+    echo "error: $(type -P python || echo python) has not the wenet_uio of $WENET_UIO_ROOT;" \
+      "activate the environment where wenet_uio is installed" >&2
+    return 1
+  elif ! lacks=$(_lacks python "$@"); then
+    echo "error: $(type -P python) lacks $lacks; pip install -r ${*: -1}" >&2
+    return 1
   fi
 }
 

@@ -1,78 +1,8 @@
 #!/usr/bin/env python3
-"""Train a sentencepiece model (MODEL_PREFIX.model and .vocab) for the bpe tokenizer."""
-
-from __future__ import annotations
-
-import argparse
+"""`wenet-uio bpe` for recipes."""
 
 from wenet_uio.cli import run
-from wenet_uio.text.spm import MODEL_TYPES, SentencepieceOptions, train_sentencepiece
-from wenet_uio.text.symbols import read_non_lang_syms
-from wenet_uio.text.table import numbered_lines
-
-
-def parse_options() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--input", required=True, help="text files, separated by commas; one utterance per line"
-    )
-    parser.add_argument(
-        "--skip-ncols",
-        "-s",
-        type=int,
-        default=0,
-        help="leave out the first n fields of a line (1: the key)",
-    )
-    parser.add_argument(
-        "--non-lang-syms",
-        "-l",
-        help="file of symbols that are one unit each, one per line; they are removed from the texts",
-    )
-    parser.add_argument(
-        "--model_prefix", required=True, help="path of the model to write, without .model"
-    )
-    parser.add_argument("--vocab_size", type=int, required=True, help="number of pieces")
-    parser.add_argument(
-        "--model_type",
-        choices=MODEL_TYPES,
-        default="unigram",
-        help="algorithm of sentencepiece (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--character_coverage",
-        type=float,
-        default=1.0,
-        help="share of the characters of the text that pieces must cover",
-    )
-    parser.add_argument(
-        "--input_sentence_size", type=int, default=0, help="train on n random lines (0: all lines)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=777, help="seed for drawing lines (default: %(default)s)"
-    )
-
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Train the model on the texts."""
-    options = parse_options()
-    texts = (
-        " ".join(line.split()[options.skip_ncols :])
-        for path in options.input.split(",")
-        for _, line in numbered_lines(path)
-    )
-    conf = SentencepieceOptions(
-        vocab_size=options.vocab_size,
-        model_type=options.model_type,
-        character_coverage=options.character_coverage,
-        input_sentence_size=options.input_sentence_size,
-        non_lang_syms=read_non_lang_syms(options.non_lang_syms) if options.non_lang_syms else (),
-        seed=options.seed,
-    )
-    train_sentencepiece(texts, options.model_prefix, conf)
-
+from wenet_uio.tools.spm_train import main
 
 if __name__ == "__main__":
     run(main)

@@ -1,50 +1,129 @@
-"""The command `wenet-uio`: the commands of wenet_uio.bin under one name.
+"""The command `wenet-uio`: all commands of the package under one name.
 
+wenet-uio check data/train/data.list
 wenet-uio transcribe --model exp/conformer talk.mp3
-wenet-uio export jit --config exp/conformer/train.yaml ...
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 
+from wenet_uio import __version__
 from wenet_uio.cli import run
 
-COMMANDS = {
-    "train": ("train", "train a model on one device, or resume its run"),
-    "launch": ("launch", "train on several devices: launch ... -m wenet_uio.bin.train ..."),
-    "average": ("average_model", "average the weights of the best or newest epochs"),
-    "recognize": ("recognize", "recognise a test set in several decode modes"),
-    "transcribe": ("transcribe", "transcribe recordings of any length"),
-    "serve": ("serve", "a page to speak to, streams over WebSockets, recordings over HTTP"),
-    "align": ("align", "times of tokens and words, and transcripts that do not fit"),
-    "pull": ("pull", "download a model of a hub"),
-    "convert": ("convert_checkpoint", "convert a model of another package"),
-    "export jit": ("export_jit", "TorchScript model for WeNet's C++ runtime"),
-    "export onnx": ("export_onnx", "ONNX models for WeNet's C++ runtime and sherpa-onnx"),
+
+@dataclass(frozen=True)
+class SubCommand:
+    """A command of the package."""
+
+    module: str
+    """Module below wenet_uio that has its `main`."""
+    purpose: str
+    prints_data: bool = False
+    """Its standard output has texts of utterances, which are printed unchanged."""
+
+
+GROUPS = {
+    "recipes": {
+        "recipe new": SubCommand("tools.new_recipe", "write a recipe for a corpus of your own"),
+        "recipe home": SubCommand("tools.recipe_home", "print the folder of the recipes' scripts"),
+        "download": SubCommand("tools.download", "download a file, or an archive and unpack it"),
+    },
+    "data": {
+        "lists": SubCommand("tools.make_raw_list", "list audio files with their texts"),
+        "pack": SubCommand("tools.make_shard_list", "pack audio and texts into tar shards"),
+        "tar": SubCommand("tools.convert_to_tarred", "pack a manifest into a tarred set of NeMo"),
+        "index": SubCommand("tools.index_data", "make the indexes of lists that have none"),
+        "check": SubCommand("tools.check_data", "read every sample; name what is lost or suspect"),
+        "plan": SubCommand("tools.plan_report", "plan an epoch: padding, steps, filtered samples"),
+        "profile": SubCommand("tools.profile_data", "measure where the time of a batch goes"),
+        "manifest": SubCommand("tools.convert_manifest", "convert manifests, cuts, Kaldi folders"),
+        "extract": SubCommand("tools.extract_shard", "list or extract samples of shards", True),
+        "upload": SubCommand("tools.put_shards", "copy shards to object storage"),
+        "join": SubCommand("tools.join_utterances", "join utterances to longer ones"),
+        "pseudo": SubCommand("tools.pseudo_lists", "make the data lists of pseudo labels"),
+        "cmvn": SubCommand("tools.compute_cmvn_stats", "mean and variance of the features"),
+        "units": SubCommand("tools.make_dict", "write the units file of a text"),
+        "bpe": SubCommand("tools.spm_train", "train a sentencepiece model"),
+        "tokens": SubCommand("tools.text2token", "cut texts into tokens", True),
+        "bins": SubCommand("tools.estimate_duration_bins", "estimate bins of duration for batches"),
+        "batch-size": SubCommand("tools.find_batch_size", "find the largest batches that train"),
+    },
+    "training": {
+        "train": SubCommand("bin.train", "train a model on one device, or resume its run"),
+        "launch": SubCommand(
+            "bin.launch", "train on several devices: launch … -m wenet_uio.bin.train …"
+        ),
+        "average": SubCommand(
+            "bin.average_model", "average the weights of the best or newest epochs"
+        ),
+        "report": SubCommand("tools.report_run", "write report.html and the model card of a run"),
+        "ablation": SubCommand("tools.ablation_table", "write table and plot of an ablation"),
+        "modes": SubCommand("tools.decoding_defaults", "print how recipes decode a model"),
+    },
+    "recognition": {
+        "recognize": SubCommand("bin.recognize", "recognise a test set in several decode modes"),
+        "score": SubCommand("tools.compute_wer", "error rates, intervals, pages of errors", True),
+        "transcribe": SubCommand("bin.transcribe", "transcribe recordings of any length", True),
+        "serve": SubCommand("bin.serve", "a page to speak to, streams, recordings over HTTP"),
+        "align": SubCommand("bin.align", "times of words, and transcripts that do not fit"),
+    },
+    "models": {
+        "pull": SubCommand("bin.pull", "download a model of a hub"),
+        "convert": SubCommand("bin.convert_checkpoint", "convert a model of another package"),
+        "export jit": SubCommand("bin.export_jit", "TorchScript model for WeNet's C++ runtime"),
+        "export onnx": SubCommand("bin.export_onnx", "ONNX models for WeNet and sherpa-onnx"),
+    },
 }
-"""{sub-command: (module of wenet_uio.bin, what it does)}."""
+"""{title: {name: sub-command}}."""
+COMMANDS = {name: each for group in GROUPS.values() for name, each in group.items()}
+FIRST_WORDS = {name.split()[0] for name in COMMANDS if " " in name}
+"""First words of names of two words."""
 
 
 def main() -> None:
     """Run the sub-command that the command line names."""
     arguments = sys.argv[1:]
-    words_of_name = 2 if arguments[:1] == ["export"] else 1
+    words_of_name = 2 if arguments and arguments[0] in FIRST_WORDS else 1
     name = " ".join(arguments[:words_of_name])
 
     if name in COMMANDS:
         sys.argv = [f"wenet-uio {name}", *arguments[words_of_name:]]
-        run(import_module(f"wenet_uio.bin.{COMMANDS[name][0]}").main)
+        command = COMMANDS[name]
+        run(import_module(f"wenet_uio.{command.module}").main, prints_data=command.prints_data)
 
-    lines = [f"  {command:12} {purpose}" for command, (_, purpose) in COMMANDS.items()]
-    usage = "\n".join(["usage: wenet-uio COMMAND [OPTIONS]; wenet-uio COMMAND --help", "", *lines])
+    if name == "--version":
+        run(lambda: print(f"wenet_uio {__version__}", flush=True))
 
-    if name in ("", "-h", "--help", "export", "export -h", "export --help"):
-        run(lambda: print(usage, flush=True) or (0 if arguments else 2))
+    is_help = arguments[words_of_name - 1 :] in ([], ["-h"], ["--help"])
+    if is_help and (words_of_name == 2 or name in ("", "-h", "--help")):
+        run(lambda: print(usage(), flush=True) or (0 if arguments else 2))
 
-    print(f"error: wenet-uio {name}: unknown command\n{usage}", file=sys.stderr)
+    print(f"error: wenet-uio {name}: unknown command; {hint_for(name)}", file=sys.stderr)
     sys.exit(2)
+
+
+def hint_for(wrong: str) -> str:
+    """Return the nearest sub-command; names of modules, such as make_shard_list, are names too."""
+    modules = {each.module.rpartition(".")[2]: name for name, each in COMMANDS.items()}
+    names = dict(zip(COMMANDS, COMMANDS, strict=True)) | modules
+    nearest = get_close_matches(wrong.removesuffix(".py"), names, 1)
+    return (
+        f"did you mean {names[nearest[0]]}?" if nearest else "wenet-uio --help lists the commands"
+    )
+
+
+def usage() -> str:
+    """Return the list of all sub-commands."""
+    lines = ["usage: wenet-uio COMMAND [OPTIONS]", ""]
+    for title, commands in GROUPS.items():
+        lines += [f"{title}:", *(f"  {name:13} {each.purpose}" for name, each in commands.items())]
+        lines.append("")
+
+    return "\n".join([*lines, "wenet-uio COMMAND --help explains a command; --version"])
 
 
 if __name__ == "__main__":

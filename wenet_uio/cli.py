@@ -1,4 +1,5 @@
-"""Run a command: one-line errors, exit statuses, and Ctrl-C without a stack trace.
+"""Run a command: the form of its help, one-line errors, exit statuses, and Ctrl-C without a stack
+trace.
 
 Commands alone import this module. It changes what an interrupt prints from then on, so that Ctrl-C
 is quiet while a command still imports its libraries.
@@ -6,16 +7,26 @@ is quiet while a command still imports its libraries.
 
 from __future__ import annotations
 
+import argparse
 import errno
+import inspect
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from wenet_uio.failures import AGAIN, NO_SHARED_MEMORY, StartAgainError, is_shared_memory_full
 from wenet_uio.printable import PrintableStream
 from wenet_uio.uris import ShownStream
+
+COLUMNS = 80
+"""Width of every help."""
+UNITS = ("seconds", "bytes", "frames")
+"""The value of an option whose name ends so is shown in this unit."""
 
 
 def _show_failure(
@@ -72,3 +83,84 @@ def _described(error: Exception) -> str:
         return f"{where}{error.strerror}; free space, then run the same command again"
 
     return str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
+
+
+class HelpStyle(argparse.HelpFormatter):
+    """The one form of `--help`: 80 columns, paragraphs filled, examples as they are written.
+
+    Every option that takes a value says its default; a number is N or X where it has no unit.
+    """
+
+    def __init__(self, prog: str, **_: Any) -> None:
+        super().__init__(prog, max_help_position=26, width=COLUMNS)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = inspect.cleandoc(text).split("\n\n")
+        return "\n\n".join(
+            paragraph if re.search(r"(?m)^ ", paragraph) else textwrap.fill(paragraph, width)
+            for paragraph in paragraphs
+        )
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        if action.metavar is None and has_many_choices(action):
+            text = f"{', '.join(map(str, action.choices or ()))}: {text}"
+        return text + _shown_default(action)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, value_name(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+    def _metavar_formatter(
+        self, action: argparse.Action, default_metavar: str
+    ) -> Callable[[int], tuple[str, ...]]:
+        if action.metavar is None and has_many_choices(action):
+            return lambda number: (value_name(action),) * number
+        return super()._metavar_formatter(action, default_metavar)
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        return value_name(action)
+
+
+def _shown_default(action: argparse.Action) -> str:
+    """Return the default of an option as the end of its help, unless the help states it."""
+    has_none = not action.option_strings or action.nargs == 0 or action.required
+    if has_none or action.default == argparse.SUPPRESS or "(default:" in (action.help or ""):
+        return ""
+    if isinstance(action.default, (list, tuple)):
+        return f" (default: {' '.join(map(str, action.default)) or 'none'})"
+    return " (default: none)" if action.default in (None, "") else " (default: %(default)s)"
+
+
+def has_many_choices(action: argparse.Action) -> bool:
+    """Whether the choices would fill a line, so that the help lists them with the meaning."""
+    return action.choices is not None and sum(len(str(each)) for each in action.choices) > 30
+
+
+def value_name(action: argparse.Action) -> str:
+    """Return what the help calls the value of an option that names it not itself."""
+    if action.type not in (int, float):
+        return action.dest.upper()
+    if (unit := action.dest.rpartition("_")[2]) in UNITS:
+        return unit.upper()
+    return "N" if action.type is int else "X"
+
+
+def command_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a command, with the form of help that all commands have.
+
+    Args:
+        description: docstring of the command; `%(prog)s` in its examples is the command.
+    """
+    return argparse.ArgumentParser(
+        prog=_name_of_command(), description=description, formatter_class=HelpStyle
+    )
+
+
+def _name_of_command() -> str:
+    """Return how the command was started, as its examples show it."""
+    script = Path(sys.argv[0])
+    is_module = script.parent.name == "bin" and script.parent.parent.name == "wenet_uio"
+    return f"python -m wenet_uio.bin.{script.stem}" if is_module else script.name

@@ -117,8 +117,7 @@ def add_executor_options(
         choices=("processes", "ray"),
         default="processes",
         help="where jobs run; ray uses the cluster in RAY_ADDRESS, or starts one on this machine. "
-        "With ray, the files and the current folder must have the same paths on all machines "
-        "(default: %(default)s)",
+        "With ray, the files and the current folder must have the same paths on all machines",
     )
 
 

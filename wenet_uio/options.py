@@ -71,7 +71,7 @@ def values_of(options: type, source: Any, *names: str) -> dict[str, Any]:
 def _add_option(group: Parser, each: Field, annotation: Any, doc: str) -> None:
     flag = each.metadata.get("flag") or f"--{each.name}"
     flags = (flag, *each.metadata.get("others", ()))
-    meaning = help_of(doc, each.default)
+    meaning = help_of(doc)
 
     kind, choices = _kind_of(annotation)
     if kind is bool:
@@ -79,14 +79,13 @@ def _add_option(group: Parser, each: Field, annotation: Any, doc: str) -> None:
         return
 
     choices = each.metadata.get("choices") or choices
-    name_of_value = None if choices else flag.removeprefix("--").upper()
     group.add_argument(
         *flags,
         dest=each.name,
         default=each.default,
         type=_reported(each.metadata["parse"]) if each.metadata.get("parse") else kind,
         choices=choices,
-        metavar=each.metadata.get("metavar") or name_of_value,
+        metavar=each.metadata.get("metavar"),
         help=meaning,
     )
 
@@ -114,21 +113,18 @@ def _kind_of(annotation: Any) -> tuple[type, tuple[Any, ...] | None]:
     return annotation, None
 
 
-def help_of(doc: str, default: Any) -> str:
+def help_of(doc: str) -> str:
     """Turn the docstring of a field into the help of its option.
 
-    `Seconds of a chunk; None: all.` becomes `seconds of a chunk (default: all)`; a default that
-    is a value is shown as argparse does.
+    `Seconds of a chunk; None: all.` becomes `seconds of a chunk (default: all)`. The parser of the
+    command adds defaults that are values.
     """
     text = " ".join(doc.replace("`", "").split()).removesuffix(".").replace("%", "%%")
     text, _, meaning_of_none = text.partition("; None: ")
     if re.match(r"[A-Z]([a-z]+)?\b", text):  # a word of the language, not CTC or WebSockets
         text = text[0].lower() + text[1:]
 
-    if default is None or isinstance(default, bool):
-        return f"{text} (default: {meaning_of_none})" if meaning_of_none else text
-
-    return f"{text} (%(default)s)"
+    return f"{text} (default: {meaning_of_none})" if meaning_of_none else text
 
 
 def inherited_docs(owner: type) -> dict[str, str]:

@@ -19,6 +19,7 @@ from unittest.mock import patch
 from docs.generator.glossary import OPTIONS
 from docs.generator.markdown import code, escaped, paragraphs, table
 from wenet_uio.__main__ import COMMANDS
+from wenet_uio.cli import value_name
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_WENET = "Options of WeNet that are accepted"
@@ -127,7 +128,8 @@ def _python_command(path: Path) -> Command:
     if OF_WENET in groups:
         groups[OF_WENET] = groups.pop(OF_WENET)  # as the last
 
-    return Command(name, str(path.relative_to(ROOT)), parser.description or "", groups)
+    text = (parser.description or "").replace("%(prog)s", name).replace("%%", "%")
+    return Command(name, str(path.relative_to(ROOT)), text, groups)
 
 
 def _groups_of(parser: argparse.ArgumentParser) -> dict[str, list[Option]]:
@@ -178,7 +180,7 @@ def _value_of(action: argparse.Action) -> str:
     if action.choices is not None:
         return "{" + ",".join(map(str, action.choices)) + "}"
 
-    named = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+    named = action.metavar or (value_name(action) if action.option_strings else action.dest)
     return " ".join(named) if isinstance(named, tuple) else str(named)
 
 
@@ -274,11 +276,9 @@ def command_page(command: Command) -> str:
 
 def _short_name(command: Command) -> str:
     """Return how `pip install .` names the command, if it does."""
-    names = [
-        name
-        for name, (module, _) in COMMANDS.items()
-        if command.name == f"python -m wenet_uio.bin.{module}"
-    ]
+    path = Path(command.path)
+    module = f"{path.parent.name}.{path.stem.replace('-', '_')}"
+    names = [name for name, each in COMMANDS.items() if each.module == module]
     return f", or after `pip install .` as `wenet-uio {names[0]}`" if names else ""
 
 

@@ -145,6 +145,6 @@ def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question
         "wenet_uio/train/run_config.py",
         "benchmark/serve_model.py",
         "examples/espeak/s0/local/variety.py",  # of training
-        "tools/decoding_defaults.py",  # asks the question itself
-        *(f"tools/{name}.py" for name in of_training),
+        "wenet_uio/tools/decoding_defaults.py",  # asks the question itself
+        *(f"wenet_uio/tools/{name}.py" for name in of_training),
     }

@@ -29,18 +29,18 @@ class TranscribeOptions(RequestOptions, ScorerOptions):
     channel: ChosenChannel | None = option(None, parse=parse_channel)
     """Number of the channel, from 0; `mix`: the mean of all; `each`: all, one by one; None: the channel
     of the training, and each other channel that sounds while it is quiet."""
-    pause: float | None = None
+    pause: float | None = option(None, metavar="SECONDS")
     """Cut at pauses of this many seconds; 0: windows only; None: 0.4."""
     detector: str | None = option(None, choices=DETECTORS)
     """What finds speech: silero (package silero-vad), energy, or auto, which is silero if it is
     installed; None: auto."""
-    usual: float | None = None
+    usual: float | None = option(None, metavar="SECONDS")
     """Cut segments longer than this many seconds at shorter pauses as well; None: the 95th
     percentile of the training utterances, at most 15."""
-    window: float | None = None
+    window: float | None = option(None, metavar="SECONDS")
     """Longest piece that is recognised at once, in seconds; None: the longest training utterance,
     at most 20."""
-    overlap: float | None = None
+    overlap: float | None = option(None, metavar="SECONDS")
     """Seconds that windows share; None: 4, at most half a window."""
     one_pass: bool = False
     """The encoder sees each recording as a whole, in memory that does not grow with its length, and

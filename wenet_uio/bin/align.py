@@ -2,17 +2,18 @@
 """Align a data list with its audio: find the times of each token and word, and transcripts that do
 not fit.
 
-    python -m wenet_uio.bin.align --config exp/conformer/train.yaml --checkpoint
-    exp/conformer/avg.pt \\
-      --data_list data/train/data.list --result_dir exp/conformer/align --min_score -2
+    %(prog)s --config exp/conformer/train.yaml \\
+        --checkpoint exp/conformer/avg.pt --data_list data/train/data.list \\
+        --result_dir exp/conformer/align --min_score -2
 
 writes to RESULT_DIR:
 
-    words.ctm, tokens.ctm    `key 1 start duration text confidence` lines, times in seconds
-    scores                   `key score` lines
-    poor                     `key reason` lines: below --min_score, audio too short for the text, or unreadable
-    clean.list               the data list without the poor utterances (raw lists only)
-    textgrid/KEY.TextGrid    with --textgrid
+    words.ctm, tokens.ctm  `key 1 start duration text confidence`, seconds
+    scores                 `key score`
+    poor                   `key reason`: below --min_score, audio too short for
+                           the text, or unreadable
+    clean.list             the list without the poor utterances (raw lists only)
+    textgrid/KEY.TextGrid  with --textgrid
 
 A score is per token. It is 0 if the recogniser hears the transcript. The more certain the
 recogniser is of another text, the lower is the score. CTC emits a token in few frames, so intervals
@@ -26,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.config.command_line import (
     add_config_options,
     add_gpu_option,
@@ -49,13 +50,11 @@ from wenet_uio.train.distributed import World, use_cpu_threads
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--config", required=True, help="train.yaml of the run")
     parser.add_argument("--checkpoint", required=True, help="weights of the model")
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of --data_list (raw)"
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of --data_list"
     )
     parser.add_argument(
         "--data_list", "--input_file", required=True, help="data list with transcripts"
@@ -75,8 +74,8 @@ def parse_arguments() -> argparse.Namespace:
         help="write a TextGrid of Praat for every utterance",
     )
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
-    parser.add_argument("--batch_size", type=int, default=32, help="utterances of a batch (32)")
-    parser.add_argument("--num_workers", type=int, default=0, help="data workers (0)")
+    parser.add_argument("--batch_size", type=int, default=32, help="utterances of a batch")
+    parser.add_argument("--num_workers", type=int, default=0, help="data workers")
     add_gpu_option(parser)
     add_trust_code(parser)
     add_config_options(parser)

@@ -1,4 +1,10 @@
-"""Average the weights of the best or newest epochs of a run, or take its running average."""
+"""Average the weights of the best or newest epochs of a run, or take its running average.
+
+    %(prog)s --src_path exp/conformer \\
+        --dst_model exp/conformer/avg.pt --num 5 --val_best
+
+The folder has epoch_N.pt, and epoch_N.yaml with its validation loss.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import change_nothing
 from wenet_uio.config.train import LoraConf
@@ -24,7 +30,7 @@ from wenet_uio.train.baseline import BEFORE
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_parser(__doc__)
     parser.add_argument("--dst_model", required=True, help="output file")
     parser.add_argument(
         "--src_path", required=True, help="folder of the run, with epoch_N.pt and epoch_N.yaml"
@@ -50,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         "--min_epoch",
         type=int,
         default=0,
-        help="first epoch that may be taken (default: %(default)s)",
+        help="first epoch that may be taken",
     )
     parser.add_argument(
         "--max_epoch", type=int, help="last epoch that may be taken (default: no limit)"

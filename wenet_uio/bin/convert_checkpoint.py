@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Convert a model of another package to a folder with train.yaml, final.pt and the vocabulary.
 
-    python -m wenet_uio.bin.convert_checkpoint --input small.pt --output_dir exp/small
-    python -m wenet_uio.bin.convert_checkpoint --input funasr-model/ --output_dir exp/converted
-    python -m wenet_uio.bin.convert_checkpoint --input icefall-model/ --output_dir exp/converted
-    python -m wenet_uio.bin.convert_checkpoint --input exp/converted --output_dir icefall/ --to icefall
+    %(prog)s --input small.pt --output_dir exp/small
+    %(prog)s --input funasr-model/ --output_dir exp/converted
+    %(prog)s --input icefall-model/ --output_dir exp/converted
+    %(prog)s --input exp/converted --output_dir icefall/ --to icefall
 
 The names of the files tell the layout of the input; --layout lists the known ones. The last command
 goes back. The folder is that of a trained model: recognize.py, transcribe.py and
@@ -16,16 +16,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import LAYOUTS, convert
 
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "--input", required=True, metavar="PATH", help="file or folder of the model"
     )

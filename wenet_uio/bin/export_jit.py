@@ -1,8 +1,8 @@
 """Export a trained model to TorchScript, for WeNet's C++ runtime.
 
-    python -m wenet_uio.bin.export_jit --config exp/conformer/train.yaml --checkpoint
-    exp/conformer/avg.pt \\
-      --output_file final.zip --output_quant_file final_quant.zip --check_data data/test/data.list
+    %(prog)s --config exp/conformer/train.yaml \\
+        --checkpoint exp/conformer/avg.pt --output_file final.zip \\
+        --output_quant_file final_quant.zip --check_data data/test/data.list
 
 A model is written only if it recognises the audio of --check_data as the checkpoint does. A model
 that can stream is checked in chunks too.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.export.check import compare, judge
 from wenet_uio.export.command import (
     LEFT_CHUNKS,
@@ -30,9 +30,7 @@ from wenet_uio.search.types import DecodeOptions
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     add_options(parser)
     parser.add_argument("--output_file", required=True, help="output file, such as final.zip")
     parser.add_argument(

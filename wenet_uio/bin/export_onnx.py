@@ -1,14 +1,15 @@
 """Export a trained model to ONNX, for WeNet's C++ runtime and for sherpa-onnx, offline and
 streaming, float and int8.
 
-    python -m wenet_uio.bin.export_onnx --config exp/u2++/train.yaml --checkpoint exp/u2++/avg.pt \\
-      --output_dir exp/u2++/onnx --check_data data/test/data.list
+    %(prog)s --config exp/u2++/train.yaml \\
+        --checkpoint exp/u2++/avg.pt --output_dir exp/u2++/onnx \\
+        --check_data data/test/data.list
 
 writes the folders offline and offline_int8 to OUTPUT_DIR and, for a model that can stream,
 streaming and streaming_int8. Each folder has:
 
-    encoder.onnx, ctc.onnx, decoder.onnx    for WeNet's C++ runtime: the folder is its --onnx_dir
-    model.onnx, tokens.txt                  for sherpa-onnx: from_wenet_ctc(model=, tokens=)
+    encoder.onnx, ctc.onnx, decoder.onnx  WeNet's C++ runtime: its --onnx_dir
+    model.onnx, tokens.txt                 sherpa-onnx: from_wenet_ctc
 
 Some families of models and some encoders are exported for sherpa-onnx alone, some of them offline
 only: wenet_uio/export/README.md and wenet_uio/families/README.md say which, and how sherpa-onnx
@@ -24,7 +25,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.config.command_line import change_nothing
 from wenet_uio.config.encoder_kind import encoder_kind
 from wenet_uio.export.check import Reference, compare, judge
@@ -57,9 +58,7 @@ RUNTIMES = ("wenet", "sherpa")
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     add_options(parser)
     parser.add_argument("--output_dir", "--output_onnx_dir", required=True, help="output folder")
     parser.add_argument(
@@ -67,21 +66,20 @@ def parse_arguments() -> argparse.Namespace:
         nargs="+",
         choices=RUNTIMES,
         default=RUNTIMES,
-        help="runtimes to export for (both)",
+        help="runtimes to export for",
     )
     parser.add_argument(
         "--chunk_size",
         "--decoding_chunk_size",
         type=int,
-        help=f"streaming: encoder frames of a chunk ({DEFAULT_CHUNK} if the model can stream); 0 "
-        "or less: offline only",
+        help="streaming: encoder frames of a chunk; 0 or less: offline only (default: "
+        f"{DEFAULT_CHUNK} if the model can stream)",
     )
     parser.add_argument(
         "--num_decoding_left_chunks",
         type=int,
         default=LEFT_CHUNKS,
-        help="streaming: chunks seen to the left (%(default)s); -1: all, which sherpa-onnx does "
-        "not support",
+        help="streaming: chunks seen to the left; -1: all, which sherpa-onnx does not support",
     )
     search = "the runtime has its own options of the search"
     change_nothing(

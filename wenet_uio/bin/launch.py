@@ -2,8 +2,8 @@
 """torchrun for training: takes the options of torchrun, and leaves it to the ranks to report their
 failures.
 
-    python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train --config
-    conf/train.yaml ...
+    %(prog)s --standalone --nproc_per_node 2 \\
+        -m wenet_uio.bin.train --config conf/train.yaml …
 
 A SIGTERM is passed on to the ranks. They save their state and exit with 0, and so does this
 program. If this program is killed by SIGKILL, the kernel kills its ranks too (on Linux).
@@ -19,7 +19,7 @@ import logging
 import os
 import signal
 import sys
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import get_args_parser, run
 
+from wenet_uio.cli import HelpStyle
 from wenet_uio.crashes import has_crashed
 from wenet_uio.failures import AGAIN
 from wenet_uio.train.distributed import LAUNCHER
@@ -39,7 +40,7 @@ first."""
 def main() -> int:
     """Run the ranks until they end; their exit status."""
     parser = get_args_parser()
-    parser.description, parser.formatter_class = __doc__, RawDescriptionHelpFormatter
+    parser.description, parser.formatter_class = __doc__, HelpStyle
     arguments = parser.parse_args()
     # At a SIGTERM, torchrun would kill the ranks before they have saved their state.
     arguments.signals_to_handle = ",".join(

@@ -1,7 +1,7 @@
 """Download a model of a hub, check its digests, and print its folder, licence and source.
 
-    wenet-uio pull org/name
-    wenet-uio pull org/name --revision v1.0 --offline
+    %(prog)s org/name
+    %(prog)s org/name --revision v1.0 --offline
 
 The last line of the output is the folder. All files are compared with their digests.
 `transcribe --model`, `serve --model` and `train --from` take hf://org/name, too.
@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import argparse
 
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.hub.address import add_revision
 from wenet_uio.hub.pull import pull
 
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("model", metavar="ORG/NAME", help="the model")
     add_revision(parser)
     parser.add_argument("--offline", action="store_true", help="take it from the cache alone")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Recognise a test set in one or several decode modes.
 
-    python -m wenet_uio.bin.recognize --modes ctc_greedy_search attention_rescoring --config
-    exp/conformer/train.yaml \\
-      --checkpoint exp/conformer/avg.pt --test_data data/test/data.list --result_dir exp/conformer
+    %(prog)s --modes ctc_greedy_search attention_rescoring \\
+        --config exp/conformer/train.yaml --checkpoint exp/conformer/avg.pt \\
+        --test_data data/test/data.list --result_dir exp/conformer
 
 writes RESULT_DIR/<mode>/text and RESULT_DIR/skipped (utterances that could not be read). With
 --nbest or --token_times it also writes RESULT_DIR/<mode>/nbest.jsonl.
@@ -11,7 +11,8 @@ writes RESULT_DIR/<mode>/text and RESULT_DIR/skipped (utterances that could not 
 Hot words (one phrase per line) and an n-gram language model are used by ctc_prefix_beam_search, and
 by attention_rescoring, which rescores the hypotheses of ctc_prefix_beam_search:
 
-      --context_list_path names.txt --context_graph_score 3 --lm_path lm.arpa --lm_weight 0.5
+    … --context_list_path names.txt --context_graph_score 3 \\
+        --lm_path lm.arpa --lm_weight 0.5
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.config import Config
 from wenet_uio.config.command_line import (
     add_config_options,
@@ -70,16 +71,14 @@ SHOWN = 5
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "--modes", "--mode", nargs="+", required=True, metavar="MODE", help=", ".join(known_modes())
     )
     parser.add_argument("--config", required=True, help="train.yaml of the run")
     parser.add_argument("--checkpoint", required=True, help="weights of the model")
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of --test_data (raw)"
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of --test_data"
     )
     parser.add_argument("--test_data", required=True, help="data list of the test set")
     parser.add_argument("--result_dir", help="output folder (default: the folder of --result_file)")
@@ -89,12 +88,10 @@ def parse_arguments() -> argparse.Namespace:
         "--nproc",
         type=int,
         default=1,
-        help="processes that share the test set, each on its own GPU (1)",
+        help="processes that share the test set, each on its own GPU",
     )
-    parser.add_argument("--batch_size", type=int, default=32, help="utterances of a batch (32)")
-    parser.add_argument(
-        "--num_workers", type=int, default=0, help="data workers of each process (0)"
-    )
+    parser.add_argument("--batch_size", type=int, default=32, help="utterances of a batch")
+    parser.add_argument("--num_workers", type=int, default=0, help="data workers of each process")
     parser.add_argument(
         "--nbest",
         type=int,

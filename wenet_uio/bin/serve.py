@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Serve a trained model: a page to speak to, streams over WebSockets, recordings over HTTP.
 
-    python -m wenet_uio.bin.serve --model exp/conformer
-    python -m wenet_uio.bin.serve --model exp/conformer --host 0.0.0.0 --certificate c.pem --key
-    k.pem --token_file t
+    %(prog)s --model exp/conformer
+    %(prog)s --model exp/conformer --host 0.0.0.0 \\
+        --certificate c.pem --key k.pem --token_file t
 
 One port serves the page (/), WeNet's WebSocket protocol (any path), OpenAI's POST
 /v1/audio/transcriptions and /v1/audio/translations, /health and /metrics. Streams of all clients
@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wenet_uio.api.load import load_model
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.extras import need_extra
 from wenet_uio.hub.address import add_revision, name_of
 from wenet_uio.hub.load import local_model
@@ -41,9 +41,7 @@ PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "--model",
         required=True,
@@ -68,16 +66,16 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def _add_network_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all")
+    group.add_argument("--port", type=int, default=10086, help="0: any free port")
     group.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all (%(default)s)"
+        "--certificate", metavar="FILE", help="TLS certificate chain, PEM; https and wss"
     )
-    group.add_argument("--port", type=int, default=10086, help="0: any free port (%(default)s)")
+    group.add_argument("--key", metavar="FILE", help="private key of the certificate, PEM")
     group.add_argument(
-        "--certificate", metavar="FILE", help="TLS certificate chain (PEM); https and wss"
-    )
-    group.add_argument("--key", metavar="FILE", help="private key of the certificate (PEM)")
-    group.add_argument(
-        "--token_file", metavar="FILE", help=f"file with the token that clients need (or ${TOKEN})"
+        "--token_file",
+        metavar="FILE",
+        help=f"file with the token that clients need (default: ${TOKEN})",
     )
     group.add_argument(
         "--allow_origin",
@@ -97,32 +95,35 @@ def _add_stream_options(group: argparse._ArgumentGroup) -> None:
         help="encoder frames of a chunk (default: that of the model, or 16)",
     )
     group.add_argument(
-        "--left_chunks", type=int, default=-1, help="chunks seen to the left; -1: all (%(default)s)"
+        "--left_chunks", type=int, default=-1, help="chunks seen to the left; -1: all"
     )
     group.add_argument(
         "--partial_mode",
         choices=PARTIAL_MODES,
         default=PARTIAL_MODES[0],
-        help="search of partial texts (%(default)s)",
+        help="search of partial texts",
     )
     add_options(group, ServeOptions, "stream_batch")
     group.add_argument(
         "--rule1",
         type=float,
+        metavar="SECONDS",
         default=WENET_RULES["rule1"].silence,
-        help="silence without words, s; 0: off (%(default)s)",
+        help="silence without words; 0: off",
     )
     group.add_argument(
         "--rule2",
         type=float,
+        metavar="SECONDS",
         default=WENET_RULES["rule2"].silence,
-        help="silence after words, s; 0: off (%(default)s)",
+        help="silence after words; 0: off",
     )
     group.add_argument(
         "--rule3",
         type=float,
+        metavar="SECONDS",
         default=WENET_RULES["rule3"].length,
-        help="longest utterance, s; 0: off (%(default)s)",
+        help="longest utterance; 0: off",
     )
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Train a model. Run the same command again to resume from the newest state.
 
-    python -m wenet_uio.bin.launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train \\
-      --config conf/train_conformer.yaml --model_dir exp/conformer \\
-      --train_data data/train/data.list --cv_data data/dev/data.list
+    %(prog)s --config conf/train_conformer.yaml \\
+        --model_dir exp/conformer --train_data data/train/data.list \\
+        --cv_data data/dev/data.list
+    wenet-uio launch --standalone --nproc_per_node 2 -m wenet_uio.bin.train …
 
-`python -m wenet_uio.bin.train` without launch trains on one device.
+The first form trains on one device, the second one on two.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 from pathlib import Path
 
 from wenet_uio.allocator import keep_freed_memory
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.command_line import (
     add_config_options,
@@ -74,12 +75,10 @@ log = logging.getLogger("wenet_uio.train")
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--config", required=True, help="train.yaml")
     parser.add_argument(
-        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data lists (raw)"
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data lists"
     )
     parser.add_argument(
         "--train_data", help="data list of the training set (default: `data` of the config)"
@@ -110,7 +109,7 @@ def parse_arguments() -> argparse.Namespace:
         type=_names,
         default=["encoder"],
         metavar="A,B",
-        help="modules of the model (encoder)",
+        help="modules of the model",
     )
     parser.add_argument(
         "--freeze_modules",
@@ -132,7 +131,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--deepspeed_config",
         default=str(DEEPSPEED_CONFIG),
-        help="json file for --train_engine deepspeed (default: %(default)s)",
+        help="json file for --train_engine deepspeed",
     )
     parser.add_argument("--print_model", action="store_true", help="print the modules of the model")
     _add_machine_options(parser)
@@ -166,15 +165,19 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
         help="library of the exchanges (default: nccl on GPUs, gloo on CPUs)",
     )
     parser.add_argument(
-        "--timeout", type=float, default=1800, help="seconds that ranks wait for each other (1800)"
+        "--timeout",
+        type=float,
+        default=1800,
+        metavar="SECONDS",
+        help="time that ranks wait for each other",
     )
     parser.add_argument(
         "--watchdog",
         type=float,
         default=300,
         metavar="SECONDS",
-        help="after this time without a step, name the rank that stalls and print its stack (300; "
-        "0: never)",
+        help="after this time without a step, name the rank that stalls and print its stack; 0: "
+        "never",
     )
     parser.add_argument(
         "--dtype",
@@ -189,10 +192,10 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
         type=lambda text: text if text == "auto" else int(text),
         default=0,
         metavar="N",
-        help="data workers of each rank (0); auto: depends on cores, ranks and device",
+        help="data workers of each rank; auto: depends on cores, ranks and device",
     )
     parser.add_argument(
-        "--prefetch", type=int, default=8, help="batches that each data worker keeps ready (8)"
+        "--prefetch", type=int, default=8, help="batches that each data worker keeps ready"
     )
     parser.add_argument(
         "--feature_device",
@@ -209,7 +212,7 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         default=777,
-        help="seed of weights, shuffling, augmentation, dropout (777)",
+        help="seed of weights, shuffling, augmentation, dropout",
     )
 
 

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Transcribe audio files of any length.
 
-    python -m wenet_uio.bin.transcribe --model exp/conformer meeting.flac lecture.mp3
-    python -m wenet_uio.bin.transcribe --model exp/conformer --format srt --output_dir subtitles
-    *.wav
+    %(prog)s --model exp/conformer meeting.flac lecture.mp3
+    %(prog)s --model exp/conformer --format srt --output_dir . *.wav
 
 A recording is cut at its pauses; segments longer than --usual are cut at shorter pauses as well.
 Segments that are still longer than --window become overlapping windows, and their texts are joined
@@ -31,7 +30,7 @@ from wenet_uio.api.load import load_model
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.files import written_aside
 from wenet_uio.hub.address import add_revision
 from wenet_uio.hub.load import local_model
@@ -54,9 +53,7 @@ Found = tuple[int, TranscriptSegment | Exception]
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("audio", nargs="+", help="audio files, pipes or URLs; - is standard input")
     parser.add_argument(
         "--model",
@@ -73,9 +70,7 @@ def parse_arguments() -> argparse.Namespace:
         "and language model, else attention_rescoring, ctc_prefix_beam_search or the first mode that "
         "the model is trained for)",
     )
-    parser.add_argument(
-        "--format", choices=SUFFIXES, default="text", help="output format (%(default)s)"
-    )
+    parser.add_argument("--format", choices=SUFFIXES, default="text", help="output format")
     parser.add_argument(
         "--output_dir",
         metavar="DIR",

@@ -45,34 +45,64 @@ def add_config_options(parser: argparse.ArgumentParser, *, cmvn: bool = False) -
     """
     add_override_option(parser)
     group = parser.add_argument_group("files, if the config does not name them")
-    group.add_argument("--symbol_table", "--dict", metavar="FILE", help="units")
     group.add_argument(
-        "--bpe_model", metavar="FILE", help="sentencepiece model; sets tokenizer bpe"
+        "--symbol_table", "--dict", metavar="FILE", help="units (default: the config's)"
     )
-    group.add_argument("--non_lang_syms", metavar="FILE", help="non-language symbols")
+    group.add_argument(
+        "--bpe_model",
+        metavar="FILE",
+        help="sentencepiece model; sets tokenizer bpe (default: the config's)",
+    )
+    group.add_argument(
+        "--non_lang_syms", metavar="FILE", help="non-language symbols (default: the config's)"
+    )
     if cmvn:
-        group.add_argument("--cmvn", metavar="FILE", help="mean and variance statistics in JSON")
+        group.add_argument(
+            "--cmvn",
+            metavar="FILE",
+            help="mean and variance statistics in JSON (default: the config's)",
+        )
 
 
 def add_lora_options(parser: argparse.ArgumentParser, *, training: bool) -> None:
     """Add WeNet's options of LoRA, which `config_overrides` reads; decoding needs --use_lora
     alone.
     """
-    group = parser.add_argument_group("LoRA (default: the config's)")
+    group = parser.add_argument_group("LoRA")
     group.add_argument(
-        "--use_lora", nargs="?", const="true", metavar="BOOL", help="the model has low-rank weights"
+        "--use_lora",
+        nargs="?",
+        const="true",
+        metavar="BOOL",
+        help="the model has low-rank weights (default: the config's)",
     )
     refuse(group, {"--lora_ckpt_path": "give one file with all weights as --checkpoint"})
     if not training:
         return
 
     group.add_argument(
-        "--only_optimize_lora", nargs="?", const="true", metavar="BOOL", help="train only these"
+        "--only_optimize_lora",
+        nargs="?",
+        const="true",
+        metavar="BOOL",
+        help="train only these (default: the config's)",
     )
-    group.add_argument("--lora_list", metavar="A,B", help="projections, such as linear_q,linear_v")
-    group.add_argument("--lora_rank", metavar="N", help="rank of the product")
-    group.add_argument("--lora_alpha", metavar="X", help="the product is scaled by alpha / rank")
-    group.add_argument("--lora_dropout", metavar="RATE", help="dropout before the product")
+    group.add_argument(
+        "--lora_list",
+        metavar="A,B",
+        help="projections, such as linear_q,linear_v (default: the config's)",
+    )
+    group.add_argument(
+        "--lora_rank", metavar="N", help="rank of the product (default: the config's)"
+    )
+    group.add_argument(
+        "--lora_alpha",
+        metavar="X",
+        help="the product is scaled by alpha / rank (default: the config's)",
+    )
+    group.add_argument(
+        "--lora_dropout", metavar="RATE", help="dropout before the product (default: the config's)"
+    )
 
 
 def config_overrides(args: argparse.Namespace) -> list[str]:
@@ -105,7 +135,7 @@ def add_gpu_option(parser: argparse.ArgumentParser) -> None:
         "--gpu",
         type=int,
         metavar="N",
-        help="instead of --device: number of the GPU, -1 for the CPU",
+        help="instead of --device: number of the GPU, -1 for the CPU (default: as --device says)",
     )
 
 

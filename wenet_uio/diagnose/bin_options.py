@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--data_type",
         choices=("raw", "shard"),
         default="raw",
-        help="type of the data list (default: %(default)s)",
+        help="type of the data list",
     )
     parser.add_argument("--config", help="train.yaml: its filter_conf and tokenizer are used")
     parser.add_argument(
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-b",
         type=int,
         default=30,
-        help="bins of duration (default: %(default)s)",
+        help="bins of duration",
     )
     parser.add_argument(
         "--num_token_bins",
@@ -72,10 +72,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--lang_field", "--lang-field", help="field with the language of a text (default: lang)"
     )
     parser.add_argument(
-        "--min_duration", "-l", type=float, help="leave out shorter utterances (seconds)"
+        "--min_duration",
+        "-l",
+        type=float,
+        metavar="SECONDS",
+        help="leave out shorter utterances (default: no limit)",
     )
     parser.add_argument(
-        "--max_duration", "-u", type=float, help="leave out longer utterances (seconds)"
+        "--max_duration",
+        "-u",
+        type=float,
+        metavar="SECONDS",
+        help="leave out longer utterances (default: no limit)",
     )
 
     parser.add_argument(
@@ -84,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=OUTLIER,
         help="with bins of tokens, leave out utterances whose tokens per second differ from the mean "
-        "of their bin by more standard deviations (default: %(default)s)",
+        "of their bin by more standard deviations",
     )
     for name, short in (("num_examples", "-n"), ("prompt_format", "-f"), ("prompt", "-p")):
         parser.add_argument(

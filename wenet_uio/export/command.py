@@ -48,23 +48,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--data_type",
         choices=("raw", "shard"),
         default="raw",
-        help="type of --check_data (%(default)s)",
+        help="type of --check_data",
     )
-    group.add_argument(
-        "--num_check", type=int, default=20, help="number of utterances (%(default)s)"
-    )
+    group.add_argument("--num_check", type=int, default=20, help="number of utterances")
     group.add_argument(
         "--tolerance",
         type=float,
         default=Limits.log_prob,
-        help="float models: largest accepted difference of a log-probability (%(default)s); no "
-        "token may differ",
+        help="float models: largest accepted difference of a log-probability; no token may differ",
     )
     group.add_argument(
         "--int8_tolerance",
         type=float,
         default=INT8.token_errors,
-        help="int8 models: largest accepted share of tokens that differ, in %% (%(default)s); any "
+        help="int8 models: largest accepted share of tokens that differ, in %%; any "
         f"share is accepted if no log-probability differs by more than {INT8.tie:g}",
     )
 

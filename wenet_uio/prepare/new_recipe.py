@@ -8,6 +8,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import copytree, ignore_patterns, rmtree
 
+PACKAGE = Path(__file__).resolve().parents[1]
+FROM_CLONE = ". ../../../path.sh"
+FROM_PACKAGE = """\
+command -v wenet-uio >/dev/null ||
+  { echo "error: wenet-uio is not on PATH; activate the environment that has it" >&2; exit 1; }
+. "$(wenet-uio recipe home)/path.sh\""""
+"""How run.sh finds the scripts of the recipes, in a clone and outside."""
+
+
+def recipe_home() -> Path:
+    """Return the folder of path.sh, tools/ and examples/custom: the clone, or their copies in the
+    installed package, which setup.py makes.
+    """
+    installed = PACKAGE / "recipes"
+    return installed if installed.exists() else PACKAGE.parent
+
+
+def is_installed() -> bool:
+    """Whether the package is used without a clone."""
+    return recipe_home().parent == PACKAGE
+
 
 def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str]) -> None:
     """Copy the template to `folder`, with `options` as the defaults of its run.sh.
@@ -43,10 +64,11 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
         text, count = re.subn(rf"(?m)^{option}=\S*", new_default, text)
         assert count == 1, option
 
-    # A recipe outside of this project uses the path.sh of the project.
-    if not (folder.absolute().parents[2] / "path.sh").exists():
-        path_sh = template.resolve().parents[2] / "path.sh"
-        text = text.replace(". ../../../path.sh", f". {shlex.quote(str(path_sh))}")
+    # A recipe outside of the clone names the path.sh of the clone, or asks the installed package.
+    if is_installed():
+        text = text.replace(FROM_CLONE, FROM_PACKAGE)
+    elif not (folder.absolute().parents[2] / "path.sh").exists():
+        text = text.replace(FROM_CLONE, f". {shlex.quote(str(recipe_home() / 'path.sh'))}")
 
     script.write_text(text, encoding="utf-8")
     configs = sorted(path.name for path in aside.glob("conf/*.yaml"))
@@ -61,8 +83,8 @@ def _readme(name: str, options: dict[str, str], configs: Sequence[str]) -> str:
 
     bash run.sh
 
-This recipe was made by `tools/new_recipe.py` from `examples/custom/s0`, whose README describes the stages. Its defaults
-are `{made}`. To change texts or parts, edit `local/prepare_data.py`; to change the model or batches, edit `conf/`.
+`wenet-uio recipe new` made this recipe from `examples/custom/s0`, whose README describes the stages. Its defaults are
+`{made}`. To change texts or parts, edit `local/prepare_data.py`; to change the model or batches, edit `conf/`.
 
 ## Results
 

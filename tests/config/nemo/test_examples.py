@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools import convert_to_tarred
 from wenet_uio.config import ConfigError, load_config
 from wenet_uio.config import load as loading
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
@@ -23,6 +22,7 @@ from wenet_uio.dataset.kinds.conversation.line import Conversation, parse_conver
 from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.kinds.to_speak.line import parse_tts_text
 from wenet_uio.prepare.nemo_shard import flat_name
+from wenet_uio.tools import convert_to_tarred
 
 ROOT = Path(__file__).resolve().parents[3]
 README = ROOT / "wenet_uio/config/nemo/README.md"

@@ -140,10 +140,10 @@ def test_a_key_has_its_type_its_bounds_and_its_default(made):
 def test_an_option_has_its_value_and_its_default(made):
     page = made[f"{COMMANDS}/tools/plan_report.md"]
     assert "| `--data_type` | `{raw,shard}` | `required` | type of the data list |" in page
-    assert "| `--world_size` | `WORLD_SIZE` | `1` | number of ranks" in page
-    assert "| `--epoch` | `EPOCH` | `0` |" in page
+    assert "| `--world_size` | `N` | `1` | number of ranks" in page
+    assert "| `--epoch` | `N` | `0` |" in page
     assert "| `--evaluation` |  |  | plan as" in page
-    assert "| `--nj` | `NJ` | `number of cores` |" in made[f"{COMMANDS}/tools/check_data.md"]
+    assert "| `--nj` | `N` | `number of cores` |" in made[f"{COMMANDS}/tools/check_data.md"]
     fsdd = made[f"{COMMANDS}/recipes/fsdd.md"]
     assert "| `--config` | `VALUE` | `conf/train_conformer.yaml` |" in fsdd
     assert "## Options of train.sh" in fsdd.replace("\\", "")

@@ -1,0 +1,22 @@
+"""Write the table and the plot of an ablation: DIR/table.md, table.json, table.png.
+
+    %(prog)s --tests "test test_noisy" exp/ablation conformer cr_ctc
+
+It is called in the folder of a recipe; ablation.sh calls it after each model. Intervals are of
+resampled utterances; the errors of all seeds of a row are added up first.
+"""
+
+from wenet_uio.cli import command_parser
+from wenet_uio.train.ablation import write_table
+
+
+def main() -> None:
+    """Write the files and print the path of the table."""
+    parser = command_parser(__doc__)
+    parser.add_argument(
+        "--tests", default="test", help="parts of data/ that are scored, separated by spaces"
+    )
+    parser.add_argument("folder", metavar="DIR", help="folder of the rows: DIR/ROW/seed_N")
+    parser.add_argument("rows", nargs="+", metavar="ROW", help="rows in the order of the table")
+    args = parser.parse_args()
+    print(write_table(args.folder, args.rows, args.tests.split()))

@@ -1,0 +1,170 @@
+"""Score recognised text: error rate of words or characters, alignments, totals by script.
+
+    %(prog)s --unit=char --v=1 data/test/text exp/a/text
+    %(prog)s --v=0 --compare exp/b/text data/test/text exp/a/text
+    %(prog)s --v=0 --html errors.html --data_list data/test/data.list \\
+        data/test/text exp/a/text
+
+The report has a 95 %% interval of the error rate, from resamples of the utterances (bootstrap).
+--compare tests whether the difference between two systems on the same utterances is more than
+chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+import unicodedata
+from pathlib import Path
+from typing import get_args
+
+from wenet_uio.cli import command_parser
+from wenet_uio.files import written_aside
+from wenet_uio.scoring.scores import ReportFormat, Scores, score, write_comparison, write_report
+from wenet_uio.scoring.words import Unit, WordRules
+from wenet_uio.text.table import read_table
+
+
+def switch(value: str) -> bool:
+    """Read 0, 1, true or false."""
+    if value.lower() not in ("0", "1", "false", "true"):
+        raise argparse.ArgumentTypeError(f"expected 0 or 1, found {value!r}")
+    return value.lower() in ("1", "true")
+
+
+def add_page_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the web page."""
+    parser.add_argument("--html", metavar="FILE", help="write a web page with the errors in colour")
+    parser.add_argument(
+        "--html_utterances",
+        type=int,
+        default=100,
+        metavar="N",
+        help="utterances on the page: those with most errors",
+    )
+    parser.add_argument(
+        "--data_list", metavar="FILE", help="data list whose audio the page can play"
+    )
+    parser.add_argument(
+        "--data_type",
+        choices=("raw", "shard"),
+        default="raw",
+        help="type of the data list",
+    )
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line; options that contradict each other are an error."""
+    parser = command_parser(__doc__)
+    unit = parser.add_mutually_exclusive_group()
+    unit.add_argument(
+        "--unit",
+        choices=get_args(Unit),
+        default="word",
+        help="what is counted. word: words between spaces (WER); char: characters, with "
+        "the spaces between words (CER); auto: each ideograph and each run of Latin characters "
+        "(CER of Mandarin, mixed error rate)",
+    )
+    unit.add_argument(
+        "--char",
+        dest="unit",
+        type=lambda value: "auto" if switch(value) else "word",
+        metavar="{0,1}",
+        help="as in WeNet; 0: --unit word, 1: --unit auto",
+    )
+    parser.add_argument(
+        "--v",
+        type=int,
+        default=1,
+        choices=(0, 1, 2),
+        help="0: only totals; 1: also alignments; 2: alignments with keys",
+    )
+    parser.add_argument(
+        "--cs", type=switch, default="0", metavar="{0,1}", help="1: upper and lower case differ"
+    )
+    parser.add_argument("--rt", type=switch, default="1", metavar="{0,1}", help="1: remove <tags>")
+    parser.add_argument(
+        "--ig", metavar="FILE", help="file of words to remove before scoring, one per line"
+    )
+    parser.add_argument("--maxw", type=int, metavar="N", help="words per line of an alignment")
+    parser.add_argument(
+        "--padding-symbol",
+        choices=("space", "underline"),
+        default="space",
+        help="fills words of an alignment to equal width",
+    )
+    parser.add_argument(
+        "--bootstrap",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="resamples for intervals; 0: no interval",
+    )
+    parser.add_argument(
+        "--compare", metavar="HYP", help="hypotheses of a second system, to compare with the first"
+    )
+    add_page_options(parser)
+    parser.add_argument("ref", help="references, `key text` per line")
+    parser.add_argument("hyp", help="hypotheses, `key text` per line")
+    options = parser.parse_args()
+    if options.maxw is not None and options.maxw < 1:
+        parser.error(f"--maxw: expected 1 word or more, found {options.maxw}")
+
+    if options.bootstrap < 0 or (options.compare and not options.bootstrap):
+        parser.error(
+            "--bootstrap: expected 0 or more resamples, with --compare 1 or more, found "
+            f"{options.bootstrap}"
+        )
+
+    if options.data_list and not options.html:
+        parser.error("--data_list needs --html: the page plays its audio")
+
+    return options
+
+
+def write_page(options: argparse.Namespace, scores: Scores) -> None:
+    """Write the page of errors, with players if a data list is given."""
+    from wenet_uio.scoring.html_report import write_html  # only pages need it; it is slow to import
+
+    audio = None
+    if options.data_list:
+        from wenet_uio.diagnose.list_audio import audio_of
+
+        audio = audio_of(options.data_list, options.data_type)
+
+    with written_aside(options.html, "w") as file:
+        write_html(scores, file, title=options.hyp, utterances=options.html_utterances, audio=audio)
+
+
+def main() -> None:
+    """Score the hypotheses, print the report and the comparison, and write the page."""
+    options = parse_options()
+    ignored: list[str] = []
+    if options.ig:
+        text = Path(options.ig).read_text(encoding="utf-8")
+        ignored = unicodedata.normalize("NFC", text).split()
+
+    rules = WordRules(
+        unit=options.unit,
+        case_sensitive=options.cs,
+        remove_tags=options.rt,
+        ignored=frozenset(ignored if options.cs else map(str.upper, ignored)),
+    )
+    references = read_table(options.ref)
+    scores = score(references, read_table(options.hyp), rules)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Whatever the locale: other tools read the report as UTF-8
+        sys.stdout.reconfigure(encoding="utf-8")
+
+    padding = "_" if options.padding_symbol == "underline" else " "
+    report_format = ReportFormat(options.v, options.maxw, padding, options.bootstrap)
+    write_report(scores, sys.stdout, report_format)
+    if options.compare:
+        other = score(references, read_table(options.compare), rules)
+        write_comparison(
+            (options.hyp, scores), (options.compare, other), sys.stdout, options.bootstrap
+        )
+
+    if options.html:
+        write_page(options, scores)

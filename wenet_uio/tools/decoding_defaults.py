@@ -1,0 +1,35 @@
+"""Print how a recipe decodes a model unless it is told otherwise, in two lines.
+
+    %(prog)s exp/conformer/train.yaml
+
+The first line has the decode modes that the model is trained for, the second line those of the
+options language, task, timestamps and itn that its family knows.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from wenet_uio.cli import command_parser
+from wenet_uio.config import load_config
+
+
+def parse_options() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = command_parser(__doc__)
+    parser.add_argument(
+        "--trust_code",
+        action="store_true",
+        help="import the encoder and the model of other packages that the config names, which can "
+        "be any code; the default is to refuse them",
+    )
+    parser.add_argument("config", help="train.yaml of the trained model")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Read the config and ask the record of its family."""
+    options = parse_options()
+    config = load_config(options.config, of_model=True, trust_code=options.trust_code)
+    print(*config.family.modes_of_recipes(config.model_conf))
+    print(*config.family.options)

@@ -1,0 +1,60 @@
+"""Make the indexes of lists that have none.
+
+    %(prog)s data/train/data.list --data_type shard --nj 8
+    %(prog)s conf/mixture.yaml
+
+Such lists are shards of other tools, tarred sets of NeMo, and cuts and Shar of Lhotse.
+
+Training also makes missing indexes when it first opens a list. This tool makes them beforehand, in
+parallel, and lists samples that cannot be used. Shards with a valid index are not read again, so a
+repeated run indexes the other shards.
+"""
+
+import sys
+from pathlib import Path
+
+from wenet_uio.cli import command_parser
+from wenet_uio.config.mixture import load_mixture
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
+from wenet_uio.dataset.open import MIXTURE_SUFFIXES
+from wenet_uio.dataset.sources.lists import SourceList, lists_of_sources
+from wenet_uio.executor import add_executor_options, executor_of
+from wenet_uio.prepare.index_lists import index_list
+
+
+def main() -> int:
+    """Index the lists and print bad samples; the status is 1 if there are any."""
+    parser = command_parser(__doc__)
+    parser.add_argument(
+        "data", help="data list, or a yaml file of sources: all lists in it are indexed"
+    )
+    parser.add_argument(
+        "--data_type",
+        choices=("raw", "shard"),
+        help="type of the data list; not needed for a yaml file",
+    )
+    add_executor_options(parser, "--nj")
+    args = parser.parse_args()
+    if Path(args.data).suffix in MIXTURE_SUFFIXES:
+        lists = lists_of_sources(load_mixture(args.data).sources)
+    elif args.data_type:
+        lists = [SourceList(args.data, args.data_type, DEFAULT_LAYOUT)]
+    else:
+        raise ValueError(
+            f"{args.data}: the type of the list is missing; give --data_type raw or shard"
+        )
+
+    bad_count = 0
+    for source in lists:
+        indexed = index_list(source, executor_of(args))
+        for key, reason in indexed.bad:
+            print(f"bad: {key}: {reason}", file=sys.stderr)
+
+        hours = indexed.summary.seconds / 3600
+        print(
+            f"{indexed.data_list}: {indexed.summary.samples} utterances, {hours:.2f} h, "
+            f"{len(indexed.bad)} bad"
+        )
+        bad_count += len(indexed.bad)
+
+    return 1 if bad_count else 0

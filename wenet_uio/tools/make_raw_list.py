@@ -1,0 +1,60 @@
+"""Make a raw list (JSON lines) and its index from wav.scp and text.
+
+    %(prog)s wav.scp text data.list --nj 8
+
+LIST.json has the totals and the bad utterances. An utterance whose audio cannot be read is not
+trained on; stderr names it, and the exit status is 1.
+"""
+
+from wenet_uio.cli import command_parser
+from wenet_uio.dataset.corpus.indexing import THREADS
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
+from wenet_uio.executor import add_executor_options, executor_of
+from wenet_uio.prepare.kaldi_tables import read_utterances
+from wenet_uio.prepare.list_making import make_raw_list, tell_outcome
+
+
+def main() -> int:
+    """Make the list and report bad utterances.
+
+    Returns:
+        the exit status: 1 if there are any and --allow_bad is not given.
+    """
+    parser = command_parser(__doc__)
+    parser.add_argument(
+        "wav_scp",
+        help="lines `key path`, or Kaldi's feats.scp; several files as a pattern in quotes: "
+        "'data/{a,b}/feats.scp'",
+    )
+    parser.add_argument(
+        "text", help="lines `key transcript`; several files as a pattern: 'data/{a,b}/text'"
+    )
+    parser.add_argument("data_list", help="list to write; the index is written as data_list.idx")
+    parser.add_argument(
+        "--segments",
+        help="lines `key recording start end [channel]` in seconds; the keys of wav.scp are then "
+        "recordings",
+    )
+    parser.add_argument(
+        "--utt2lang", help="lines `key language`; the utterances get the field `language`"
+    )
+    parser.add_argument(
+        "--num_utts_per_shard",
+        type=int,
+        default=UTTERANCES_PER_RUN,
+        help="the plan treats this many lines as one shard; shards of the same number of "
+        "utterances give the same batches",
+    )
+    parser.add_argument(
+        "--allow_bad", action="store_true", help="exit with 0 if some audio cannot be read"
+    )
+    add_executor_options(parser, "--num_threads", "--nj", default_workers="threads")
+    args = parser.parse_args()
+    if args.num_utts_per_shard < 1:
+        raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
+
+    utterances = read_utterances(args.wav_scp, args.text, args.segments, args.utt2lang)
+    bad = make_raw_list(
+        utterances, args.data_list, args.num_utts_per_shard, executor_of(args, otherwise=THREADS)
+    )
+    return tell_outcome(args.data_list, bad, args.allow_bad)

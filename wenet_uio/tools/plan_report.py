@@ -1,0 +1,95 @@
+"""Dry run of the data: plan an epoch without reading audio, and account for every utterance.
+
+    %(prog)s --data_list data/train/data.list --data_type shard \\
+        --config conf/train_conformer.yaml --world_size 8
+
+padding and fill are percentages: of the padded frames, and of the bound of a batch. skew is the
+cost of the most expensive rank of a step divided by the mean of the ranks; frame_skew is the same
+for padded frames. same_shard is the probability that two samples of a batch are from one shard.
+order_correlation compares the order of this epoch with that of the next epoch. filtered counts the
+utterances that filter_conf leaves out, and bad those that could not be indexed. digest is a hash of
+the keys of all batches.
+
+Exit status: 1 if an utterance is lost or planned twice, which would be a bug; 0 otherwise.
+"""
+
+import argparse
+import json
+import sys
+
+from wenet_uio.cli import command_parser
+from wenet_uio.config import load_config
+from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.open import open_for
+from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
+from wenet_uio.diagnose.plan_report import report_plan
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the options of the command line."""
+    parser = command_parser(__doc__)
+    parser.add_argument(
+        "--data_list", help="data list, or a yaml file of sources (default: `data` of the config)"
+    )
+    parser.add_argument(
+        "--data_type", required=True, choices=("raw", "shard"), help="type of the data list"
+    )
+    parser.add_argument("--config", required=True, help="train.yaml")
+    parser.add_argument("--world_size", type=int, default=1, help="number of ranks")
+    parser.add_argument("--epoch", type=int, default=0, help="number of the epoch, from 0")
+    parser.add_argument("--seed", type=int, default=777, help="seed of training")
+    parser.add_argument(
+        "--evaluation", action="store_true", help="plan as cross-validation and decoding do"
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="write plots: FILE.png, or FILE.html with the figures"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the report as one JSON object on the last line"
+    )
+
+    return parser
+
+
+def main() -> int:
+    """Plan the epoch, print the report and draw the plots.
+
+    Returns:
+        the exit status: 1 if an utterance is lost or planned twice.
+    """
+    parser = make_parser()
+    args = parser.parse_args()
+    if args.plot:
+        check_plot_path(args.plot)
+
+    config = load_config(args.config)
+    data = args.data_list or config.data
+    if data is None:
+        parser.error("--data_list is needed: the config has no `data`")
+
+    corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)
+    collector = None
+    if args.plot:
+        planned_corpus = Passes(corpus).corpus_of(args.epoch)
+        collector = PlanCollector(planned_corpus, measure, args.world_size)
+
+    report = report_plan(
+        corpus,
+        measure,
+        seed=args.seed,
+        epoch=args.epoch,
+        world_size=args.world_size,
+        on_batch=collector,
+    )
+    if collector:
+        title = f"{corpus.data_list}, epoch {args.epoch}, world_size {args.world_size}"
+        write_plot(args.plot, collector.series(), report.as_dict(), title)
+
+    print(*report.lines(), sep="\n", file=sys.stderr if args.json else None)
+    for key, reason in corpus.bad:
+        print(f"bad: {key}: {reason}", file=sys.stderr)
+
+    if args.json:
+        print(json.dumps(report.as_dict()))
+
+    return 1 if report.lost or report.duplicated else 0
