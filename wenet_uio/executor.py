@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Lane = tuple[Callable[[Any], Any], Callable[[Any], Any], int]
-"""(submit a job, wait for the result of a submitted job, number of jobs that run at once)."""
+"""Where jobs run: (submit a job -> a handle, wait for the result of a handle, number of jobs that
+run at once). Handles are waited for in the order in which their jobs were submitted."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def _processes(function: Callable, workers: int | None) -> Iterator[Lane]:
 
 class _CrashProofPool:
     """Worker processes. After a crash, the jobs that have no result are submitted again, to careful
-    workers.
+    workers. So a job has another future then, and `submit` returns no handle.
     """
 
     def __init__(self, function: Callable, workers: int) -> None:
@@ -173,7 +174,7 @@ class _CrashProofPool:
         self._start()
 
     def submit(self, job: Any) -> None:
-        """Submit a job; the call of `result` with the same number gives its result."""
+        """Submit a job. The nth call of `result` gives the result of the nth job."""
         try:
             future = self._pool.submit(self._function, job)
         except BrokenProcessPool as error:
@@ -182,17 +183,18 @@ class _CrashProofPool:
 
         self._submitted.append((job, future))
 
-    def result(self, _: None) -> Any:
-        """Wait for the result of the job that was submitted first.
+    def result(self, _handle: None = None) -> Any:
+        """Wait for the result of the first job whose result was not taken.
 
         Raises:
             ChildProcessError: a worker was killed, or a careful worker crashed.
         """
+        _job, future = self._submitted[0]
         try:
-            value = self._submitted[0][1].result()
+            value = future.result()
         except BrokenProcessPool:
             self._submit_again()
-            return self.result(_)
+            return self.result()
 
         self._submitted.popleft()
         return value
@@ -274,30 +276,63 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
     except ModuleNotFoundError:
         raise ValueError("--executor ray needs Ray: pip install ray") from None
 
+    _connect_to_ray()
+    task: Any = ray.remote(_in_folder(Path.cwd(), function))
+
+    def submit(job: Any) -> tuple[Any, Any]:
+        return job, task.remote(job, is_careful=False)
+
+    def result(submitted: tuple[Any, Any]) -> Any:
+        job, reference = submitted
+        try:
+            try:
+                return ray.get(reference)
+            except WorkerCrashedError:
+                # A careful worker survives the crash of a decoder, and names its audio.
+                return ray.get(task.options(max_retries=0).remote(job, is_careful=True))
+        except RayTaskError as error:
+            raise error.cause from None
+        except RayError as error:
+            raise ChildProcessError(f"a Ray worker died: {' '.join(str(error).split())}") from None
+
+    yield submit, result, workers or int(ray.cluster_resources().get("CPU", 0)) or 1
+
+
+def _connect_to_ray() -> None:
+    """Connect to the cluster in RAY_ADDRESS, or start one on this machine; workers get this
+    package.
+    """
+    import ray
+
     import wenet_uio
 
-    if not ray.is_initialized():
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        try:
-            ray.init(
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"py_modules": [wenet_uio]},
-            )
-        except ConnectionError as error:
-            raise ConnectionError(
-                f"{error}: check that a cluster runs there (RAY_ADDRESS), and whether it needs "
-                "RAY_AUTH_MODE=token"
-            ) from None
+    if ray.is_initialized():
+        return
 
-    folder = Path.cwd()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"py_modules": [wenet_uio]},
+        )
+    except ConnectionError as error:
+        raise ConnectionError(
+            f"{error}: check that a cluster runs there (RAY_ADDRESS), and whether it needs "
+            "RAY_AUTH_MODE=token"
+        ) from None
 
-    def in_folder(job: Any, is_careful: bool) -> Any:
+
+def _in_folder(folder: Path, function: Callable) -> Callable:
+    """Return what a Ray worker runs: the function, in the folder of the caller.
+
+    Workers start in the folder of `ray start`; paths of jobs are relative to that of the caller.
+    """
+
+    def run_job(job: Any, *, is_careful: bool) -> Any:
         if is_careful:
             be_careful()
 
-        # Workers start in the folder of `ray start`; relative paths are relative to the folder of
-        # the caller.
         try:
             os.chdir(folder)
         except OSError as error:
@@ -309,23 +344,4 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
 
         return function(job)
 
-    task = ray.remote(in_folder)
-
-    def result(submitted: tuple[Any, Any]) -> Any:
-        job, reference = submitted
-        try:
-            try:
-                return ray.get(reference)
-            except WorkerCrashedError:
-                # A careful worker survives the crash of a decoder, and names its audio.
-                return ray.get(task.options(max_retries=0).remote(job, True))
-        except RayTaskError as error:
-            raise error.cause from None
-        except RayError as error:
-            raise ChildProcessError(f"a Ray worker died: {' '.join(str(error).split())}") from None
-
-    yield (
-        lambda job: (job, task.remote(job, False)),
-        result,
-        workers or int(ray.cluster_resources().get("CPU", 0)) or 1,
-    )
+    return run_job

@@ -122,8 +122,8 @@ class FeatureDecoder:
         if place.is_whole:
             return self
 
-        rows = _part("frames", place.frames, self.frames, excess=FRAMES_TOO_FAR)
-        columns = _part("features", place.features, self.dim, excess=0)
+        rows = _slice_of(place.frames, "frames", self.frames, beyond=FRAMES_TOO_FAR)
+        columns = _slice_of(place.features, "features", self.dim, beyond=0)
         return FeatureDecoder(
             rows.stop - rows.start,
             columns.stop - columns.start,
@@ -131,23 +131,25 @@ class FeatureDecoder:
         )
 
 
-def _part(name: str, span: Span, size: int, excess: int) -> slice:
-    """Return the slice of a span of `size` frames or features.
+def _slice_of(span: Span, unit: str, size: int, beyond: int) -> slice:
+    """Return the slice of a matrix that a span means, along the frames or along the features.
 
     Args:
-        name: what the span counts: frames or features.
-        span: first and last, inclusive; None: all.
-        excess: how far behind the end of the matrix the span may end; it is cut there.
+        unit: what the span counts, for messages: frames or features.
+        size: number of frames or features of the matrix.
+        beyond: the span may end this far behind the end of the matrix. The slice ends with the
+            matrix then.
 
     Raises:
-        AudioError: the span is outside of the matrix.
+        AudioError: the span is empty or outside of the matrix.
     """
     if span is None:
         return slice(0, size)
 
     first, last = span
-    if not first <= last < size + excess or first >= size:
-        raise AudioError(f"the {name} {first}:{last} of a matrix with {size} {name}")
+    is_inside = first < size and last < size + beyond
+    if first > last or not is_inside:
+        raise AudioError(f"the {unit} {first}:{last} of a matrix with {size} {unit}")
 
     return slice(first, min(last + 1, size))
 

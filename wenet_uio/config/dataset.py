@@ -128,7 +128,7 @@ class ChannelConf(Section):
     """Number of the channel, counted from 0; `mix` is the mean of all channels."""
 
 
-Place = Literal[
+ChainStep = Literal[
     "decode",
     "tokenize",
     "filter",
@@ -157,7 +157,7 @@ class OperatorConf(Section):
     use: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
     """`package.module:Name`. It is called once with the keys of `conf`; the result is called with
     each Example."""
-    after: Place
+    after: ChainStep
     """The step that the operator follows."""
     conf: dict[str, Any] = Field(default={})
     evaluation: bool = False

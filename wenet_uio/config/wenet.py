@@ -104,6 +104,12 @@ OF_2021 = {
     "max_frames_in_batch": "batch_conf",
 }
 """{key of dataset_conf in 2021: section that has the key today}."""
+FEATURES_OF_2021 = {
+    "mel_bins": "num_mel_bins",
+    "frame_length": "frame_length",
+    "frame_shift": "frame_shift",
+}
+"""{key of feature_extraction_conf in 2021: key of fbank_conf or mfcc_conf today}."""
 
 log = logging.getLogger(__name__)
 
@@ -279,28 +285,25 @@ def _renew_dataset(values: dict[str, Any]) -> None:
 
 
 def _move_collate(collate: dict[str, Any], dataset: dict[str, Any]) -> None:
-    """Move what collate_conf of 2021 has to dataset_conf, in place; keys that are there stay."""
+    """Copy what collate_conf of 2021 states to dataset_conf, in place.
+
+    A key that dataset_conf has already keeps its value.
+    """
     for key in ("spec_aug", "speed_perturb", "spec_sub", "spec_sub_conf"):
         if key in collate:
             dataset.setdefault(key, collate[key])
 
-    masks = {
-        key: value
-        for key, value in _section(collate, "spec_aug_conf").items()
-        if key != "warp_for_time"
-    }
+    masks = dict(_section(collate, "spec_aug_conf"))
+    masks.pop("warp_for_time", None)  # not a key of dataset_conf
     dataset.setdefault("spec_aug_conf", masks)
+
     features = _section(collate, "feature_extraction_conf")
-    kind = features.get("feature_type", "fbank")
-    names = {
-        "mel_bins": "num_mel_bins",
-        "frame_length": "frame_length",
-        "frame_shift": "frame_shift",
-    }
-    conf = {new: features[old] for old, new in names.items() if old in features}
-    conf["dither"] = _section(collate, "wav_distortion_conf").get("wav_dither", 0.0)
-    dataset.setdefault("feats_type", kind)
-    dataset.setdefault(f"{kind}_conf", conf)
+    feats_type = features.get("feature_type", "fbank")
+    dataset.setdefault("feats_type", feats_type)
+
+    feats_conf = {new: features[old] for old, new in FEATURES_OF_2021.items() if old in features}
+    feats_conf["dither"] = _section(collate, "wav_distortion_conf").get("wav_dither", 0.0)
+    dataset.setdefault(f"{feats_type}_conf", feats_conf)
 
 
 def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:

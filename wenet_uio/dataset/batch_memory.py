@@ -25,7 +25,7 @@ class SharedMemoryError(OSError):
     """There is no room for a batch in shared memory."""
 
 
-Place = tuple[int, int, Sequence[int], Sequence[int], torch.dtype]
+TensorPlace = tuple[int, int, Sequence[int], Sequence[int], torch.dtype]
 """Place of a tensor: number of its buffer, offset in elements, shape, strides, type."""
 
 
@@ -62,7 +62,9 @@ def _shared(size: int) -> torch.UntypedStorage:
         raise
 
 
-def to_buffers(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Place]]:
+def to_buffers(
+    tensors: Mapping[str, torch.Tensor],
+) -> tuple[list[torch.Tensor], dict[str, TensorPlace]]:
     """Return the buffers that hold the tensors, each buffer once, and the place of every tensor;
     nothing is copied.
     """
@@ -88,7 +90,7 @@ def to_buffers(tensors: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor],
 
 
 def from_buffers(
-    buffers: Sequence[torch.Tensor], places: Mapping[str, Place]
+    buffers: Sequence[torch.Tensor], places: Mapping[str, TensorPlace]
 ) -> dict[str, torch.Tensor]:
     """Return the tensors that `to_buffers` was called with; they share the memory of `buffers`."""
     return {

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from wenet_uio.config.dataset import DatasetConf, OperatorConf, Place
+from wenet_uio.config.dataset import ChainStep, DatasetConf, OperatorConf
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.chain.augment import augmentations
 from wenet_uio.dataset.chain.deferred import Defer
@@ -30,7 +30,7 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.ctc_path import RequireCtcPath
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.formats.data_list import DataType
-from wenet_uio.dataset.kinds.features.checks import STEPS, WAVEFORM_PLACES, check_features
+from wenet_uio.dataset.kinds.features.checks import STEPS, WAVEFORM_STEPS, check_features
 from wenet_uio.dataset.kinds.to_speak.example import require_speaker
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.open import open_for
@@ -208,7 +208,7 @@ def build_chain(
         ListError: a list of noise cannot be used.
     """
     augments = training and not defer_features
-    chain: dict[Place, tuple[Operator, ...]] = dict.fromkeys(STEPS, ())
+    chain: dict[ChainStep, tuple[Operator, ...]] = dict.fromkeys(STEPS, ())
     chain |= _label_steps(conf, tokenizer, training=training)
     if signal == "waveform":
         chain |= _waveform_steps(conf, corpus, training=training)
@@ -228,7 +228,7 @@ def build_chain(
 
 def _label_steps(
     conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool
-) -> dict[Place, tuple[Operator, ...]]:
+) -> dict[ChainStep, tuple[Operator, ...]]:
     """Return the steps that need the text alone; none without a tokenizer."""
     if tokenizer is None:
         return {}
@@ -240,7 +240,7 @@ def _label_steps(
 
 def _waveform_steps(
     conf: DatasetConf, corpus: Corpus | None, *, training: bool
-) -> dict[Place, tuple[Operator, ...]]:
+) -> dict[ChainStep, tuple[Operator, ...]]:
     """Return the steps from the decoded waveform to the one that features are computed from."""
     return {
         "resample": (Resample(conf.resample_conf.resample_rate),),
@@ -251,7 +251,7 @@ def _waveform_steps(
 
 def _feature_augmentations(
     conf: DatasetConf, *, training: bool
-) -> dict[Place, tuple[Operator, ...]]:
+) -> dict[ChainStep, tuple[Operator, ...]]:
     """Return the steps that change features in a worker."""
     augment = augmentations(conf, training=training)
     return {
@@ -263,15 +263,17 @@ def _feature_augmentations(
 
 def _runs(operator: OperatorConf, signal: Signal, *, training: bool) -> bool:
     """Tell whether an operator of the user belongs to a chain that begins with `signal`."""
-    needs_waveform = operator.after in WAVEFORM_PLACES
+    needs_waveform = operator.after in WAVEFORM_STEPS
     return (training or operator.evaluation) and not (signal == "features" and needs_waveform)
 
 
-def _joined(chain: dict[Place, tuple[Operator, ...]], *, two_views: bool) -> tuple[Operator, ...]:
+def _joined(
+    chain: dict[ChainStep, tuple[Operator, ...]], *, two_views: bool
+) -> tuple[Operator, ...]:
     """Return the operators in order; with two views, those from spec_aug on run twice."""
-    places: list[Place] = ["spec_aug", "spec_sub", "spec_trim"] if two_views else []
-    twice = tuple(operator for place in places for operator in chain.pop(place))
-    once = tuple(operator for place in chain.values() for operator in place)
+    steps_of_views: list[ChainStep] = ["spec_aug", "spec_sub", "spec_trim"] if two_views else []
+    twice = tuple(operator for step in steps_of_views for operator in chain.pop(step))
+    once = tuple(operator for operators in chain.values() for operator in operators)
     return (*once, TwoViews(twice)) if two_views else once
 
 

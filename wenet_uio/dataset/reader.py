@@ -102,9 +102,10 @@ class BatchReader(Dataset[Batch]):
         self._pool: ThreadPoolExecutor | None = None
 
     def __getitem__(self, work: Work) -> Batch:
+        """Return the batch of planned work, without the samples that are bad or filtered."""
         refs = [
-            SampleRef(int(s), int(r), float(v))
-            for s, r, v in zip(work.shards, work.rows, work.speeds, strict=True)
+            SampleRef(int(shard), int(row), float(speed))
+            for shard, row, speed in zip(work.shards, work.rows, work.speeds, strict=True)
         ]
         outcomes = outcomes_of(
             [
@@ -114,37 +115,35 @@ class BatchReader(Dataset[Batch]):
         )
         examples: list[Example] = []
         skipped: list[Skipped] = []
-        seconds = 0.0
+        total_seconds = 0.0
         for ref, outcome in zip(refs, outcomes, strict=True):
             if isinstance(outcome, SkipSample):
-                skipped.append(
-                    Skipped(self.corpus.key(ref), outcome.reason, outcome.detail, outcome.filtered)
-                )
+                key = self.corpus.key(ref)
+                skipped.append(Skipped(key, outcome.reason, outcome.detail, outcome.filtered))
             else:
-                examples.append(outcome[0])
-                seconds += outcome[1]
+                example, seconds = outcome
+                examples.append(example)
+                total_seconds += seconds
 
-        if self.collate is None:
-            batch = pad(examples, self.feature_dim)
-        else:
-            collated = self.collate(examples) if examples else None
-            batch = CollatedBatch(**vars(pad((), self.feature_dim)), collated=collated)
-
-        batch.index, batch.closes_step, batch.seconds = work.index, work.closes_step, seconds
-        batch.skipped, batch.planned = tuple(skipped), len(work.rows)
+        batch = self._collated(examples)
+        batch.index, batch.closes_step, batch.planned = work.index, work.closes_step, len(refs)
+        batch.skipped, batch.seconds = tuple(skipped), total_seconds
         batch.unreadable = tuple(noise for example in examples for noise in unreadable_of(example))
         return batch
 
     def _in_steps(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> InSteps:
         """Read one sample and run it through the chain.
 
+        Returns:
+            in the end, the example and its seconds before the chain changed them.
+
         Raises:
-            SkipSample: the sample is left out.
+            SkipSample: the sample is bad, or a filter leaves it out.
         """
         example = self.example(ref, seed, read)
         operators = iter(self._chains_of(ref).of(example))
         if isinstance(example, ExampleToSpeak):
-            example = spoken(example, operators)
+            example = spoken(example, operators)  # takes the operators up to the one that speaks
 
         seconds = seconds_of(example)
         for operator in operators:
@@ -154,6 +153,14 @@ class BatchReader(Dataset[Batch]):
                 example = operator(example)
 
         return example, seconds
+
+    def _collated(self, examples: Sequence[Example]) -> Batch:
+        """Return the padded batch of examples, or what the function of the user makes of them."""
+        if self.collate is None:
+            return pad(examples, self.feature_dim)
+
+        collated = self.collate(examples) if examples else None
+        return CollatedBatch(**vars(pad((), self.feature_dim)), collated=collated)
 
     def _chains_of(self, ref: SampleRef) -> Chains:
         """Return the operators for a sample."""

@@ -293,19 +293,22 @@ class Checker:
             return
 
         assert self.tokenizer is not None
-        shard, row = place
-        rows = self.corpus.rows(shard)
-        count = frame_count(self.conf)
-        rate = int(rows.sample_rate[row])
-        frames = int(rows.num_samples[row])  # of stored features
-        if rate != FRAME_RATE:
-            length = resampled_length(np.asarray(frames), rate, count.sample_rate)
-            frames = int(count(length))
-
         labels = [self.tokenizer.symbols.get(token, -1) for token in tokens]
-        obstacle = self.ctc_frames.obstacle(labels, frames)
+        obstacle = self.ctc_frames.obstacle(labels, self._frames_of(SampleRef(*place)))
         if obstacle is not None:
             part.findings.append(Finding(NO_CTC_PATH, key, obstacle, place))
+
+    def _frames_of(self, ref: SampleRef) -> int:
+        """Return the number of frames of features of a sample."""
+        rows = self.corpus.rows(ref.shard)
+        num_samples, rate = int(rows.num_samples[ref.row]), int(rows.sample_rate[ref.row])
+        if rate == FRAME_RATE:  # stored features, whose frames count as samples
+            return num_samples
+
+        frames_in = frame_count(self.conf)
+        return int(
+            frames_in(resampled_length(np.asarray(num_samples), rate, frames_in.sample_rate))
+        )
 
     def _filter_tokens(self, part: Part, tokens: int, seconds: float | None) -> None:
         """Count an utterance that training filters by its number of tokens.

@@ -26,22 +26,22 @@ class Dropout(nn.Dropout):
 @torch.jit.unused
 def dropped(x: torch.Tensor, rate: float) -> torch.Tensor:
     """Set a share `rate` of the elements to 0, and multiply the others by 1 / (1 - rate)."""
-    threshold = round(rate * STEPS)
-    if x.device.type != "cpu" or threshold == STEPS or torch.compiler.is_compiling():
+    dropped_steps = round(rate * STEPS)
+    if x.device.type != "cpu" or dropped_steps == STEPS or torch.compiler.is_compiling():
         return functional.dropout(x, rate)
 
-    draws = (
-        torch.empty(-(-x.numel() // 4), dtype=torch.int64)
-        .random_(-(1 << 63), None)
-        .view(torch.int16)
-    )
-    # 0 or 1 in the type of x: the product with a bool mask is five times as slow.
+    # Each draw of 64 bits, over all numbers of int64, is read as four of int16.
+    count = -(-x.numel() // 4)
+    draws = torch.empty(count, dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
+
+    # An int16 is one of STEPS numbers from -STEPS / 2: the lowest `dropped_steps` of them drop an
+    # element. The mask is 0 or 1 in the type of x: the product with bools is five times as slow.
     kept = torch.ge(
         draws[: x.numel()].view(x.shape),
-        threshold - STEPS // 2,
+        dropped_steps - STEPS // 2,
         out=torch.empty(x.shape, dtype=x.dtype),
     )
-    return x * kept.mul_(STEPS / (STEPS - threshold))
+    return x * kept.mul_(STEPS / (STEPS - dropped_steps))
 
 
 def attended(

@@ -13,7 +13,7 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.prepare.corpus_parts import tell_left_out
-from wenet_uio.prepare.embedded import place_of
+from wenet_uio.prepare.embedded import cell_of
 
 FILES_PER_JOB = 256
 """A worker reads the headers of this many files in one job."""
@@ -103,4 +103,4 @@ def _cut(line: RawLine, length: float) -> RawLine | str:
 def _is_part(line: RawLine) -> bool:
     """Tell whether a line is a part of a local recording."""
     has_times = line.start > 0 or line.end is not None
-    return has_times and not objects.is_remote(line.wav) and place_of(line.wav) is None
+    return has_times and not objects.is_remote(line.wav) and cell_of(line.wav) is None

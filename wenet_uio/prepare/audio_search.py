@@ -69,7 +69,7 @@ def find_audio(
         files_of[wav] = [file] if file else []
     missing = [wav for wav, files in files_of.items() if not files]
     if audio and missing:
-        files_of |= _by_name(missing, audio)
+        files_of |= _found_below(audio, missing)
     return files_of
 
 
@@ -109,9 +109,9 @@ def file_at(wav: str, folders: Sequence[Path]) -> Path | None:
     return Path(path) if path else None
 
 
-def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
-    """Find the files below `audio` that have the names, see `find_audio`."""
-    by_path, by_name = _names_in(audio)
+def _found_below(audio: Path, wavs: Iterable[str]) -> dict[str, list[Path]]:
+    """Find files below a folder of audio by path and by name, as `find_audio` says."""
+    by_path, by_stem = _audio_by_names(audio)
     files_of: dict[str, list[Path]] = {}
     for wav in wavs:
         name = composed(without_upload(with_slashes(wav)))
@@ -119,26 +119,31 @@ def _by_name(wavs: Iterable[str], audio: Path) -> dict[str, list[Path]]:
         # A dot need not begin a suffix: `a.1` may be `a.1.wav`, which comes before `a.wav`.
         with_suffix = Path(with_suffix_of_audio(name))
 
-        files = by_path.get(name) or by_path.get(str(path.with_suffix("")))
-        files = files or by_name.get(with_suffix.stem) or by_name.get(path.stem) or []
-        files = [file for file in files if _ends_with(file, with_suffix)] or files
-        files_of[wav] = [file.absolute() for file in files]
+        files = (
+            by_path.get(name)
+            or by_path.get(str(path.with_suffix("")))
+            or by_stem.get(with_suffix.stem)
+            or by_stem.get(path.stem)
+            or []
+        )
+        in_its_folders = [file for file in files if _ends_with(file, with_suffix)]
+        files_of[wav] = [file.absolute() for file in in_its_folders or files]
 
     return files_of
 
 
 def _ends_with(file: Path, name: Path) -> bool:
-    """Tell whether the path of a file ends with all folders of a name."""
+    """Tell whether a file is in the folders of a name: `x/a/b/1.wav` in those of `a/b/1.flac`."""
     folders = name.parts[:-1]
     return Path(composed(str(file))).parts[-1 - len(folders) : -1] == folders
 
 
-def _names_in(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+def _audio_by_names(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     """Return audio below a folder by relative path without suffix, and by file name without suffix."""
     by_path: dict[str, list[Path]] = {}
-    by_name: dict[str, list[Path]] = {}
+    by_stem: dict[str, list[Path]] = {}
     for wav in audio_below(folder):
         by_path.setdefault(composed(str(wav.relative_to(folder).with_suffix(""))), []).append(wav)
-        by_name.setdefault(composed(wav.stem), []).append(wav)
+        by_stem.setdefault(composed(wav.stem), []).append(wav)
 
-    return by_path, by_name
+    return by_path, by_stem

@@ -1,6 +1,6 @@
 """Read texts of files with audio inside, such as Hugging Face's parquet; write audio to files.
 
-Until its audio is written, the `wav` of a line names a place: `x.parquet/3.tar/000012.audio.flac`
+Until its audio is written, the `wav` of a line names a cell: `x.parquet/3.tar/000012.audio.flac`
 is the column `audio` of row 12 in row group 3.
 """
 
@@ -25,21 +25,22 @@ from wenet_uio.prepare.corpus_parts import Recording, files_below, tell_left_out
 from wenet_uio.prepare.division import PARTS
 
 SUFFIX = ".parquet"
-PLACE = re.compile(rf"(.*(?i:{re.escape(SUFFIX)}))/(\d+)\.tar/(\d+)\.(.*)\.(\w+)")
-
-
+CELL = re.compile(rf"(.*(?i:{re.escape(SUFFIX)}))/(\d+)\.tar/(\d+)\.(.*)\.(\w+)")
+"""The `wav` of a line whose audio is in a cell; the parts are those of `Cell`."""
 CUTTING = frozenset({"start", "end", "offset"})
 """Fields with which a line of a list is a segment."""
 UNKNOWN = "wav"
 """Suffix of audio whose row states no path."""
 
 
-class Place(NamedTuple):
-    """Where the audio of a line is."""
+class Cell(NamedTuple):
+    """Where a parquet file holds the audio of a line."""
 
     file: str
-    part: int
+    group: int
+    """Number of the row group in the file."""
     row: int
+    """Number of the row in its group."""
     column: str
     suffix: str
     """Of the audio."""
@@ -53,7 +54,7 @@ class _Findings:
     times: dict[str, None] = field(default_factory=dict)
     """Columns that state times of segments, in their order."""
     without_text: list[str] = field(default_factory=list)
-    """Place and reason of each row without a text."""
+    """Cell and reason of each row without a text."""
 
     def tell(self, path: str) -> None:
         """Print on stderr what is left out."""
@@ -62,12 +63,12 @@ class _Findings:
         tell_left_out(f"{path}: rows without a text", self.without_text)
 
 
-def place_of(wav: str | Path) -> Place | None:
-    """Return the place that the `wav` of a line names; None if it names a file."""
-    match = PLACE.fullmatch(str(wav))
+def cell_of(wav: str | Path) -> Cell | None:
+    """Return the cell that the `wav` of a line names; None if it names a file."""
+    match = CELL.fullmatch(str(wav))
     if match is None:
         return None
-    return Place(match[1], int(match[2]), int(match[3]), match[4], match[5])
+    return Cell(match[1], int(match[2]), int(match[3]), match[4], match[5])
 
 
 def parquet_files(files: Iterable[Path]) -> list[Path]:
@@ -140,25 +141,25 @@ def _part(file: Path, folder: Path) -> str | None:
 def _lines_of_file(
     file: Path, text_field: str | None, findings: _Findings
 ) -> list[tuple[str, RawLine]]:
-    """Return the place of the audio and line of each row with a text; add to the findings."""
+    """Return (cell of the audio, line) of each row with a text; add to the findings."""
     lines = []
     with file.open("rb") as opened:
         try:
-            binary, groups = parquet_file.texts_of(opened)
+            binary_columns, groups = parquet_file.texts_of(opened)
         except ValueError as error:
             raise StorageError(f"{file}: {error}") from None
 
-        audio = audio_column(binary, None)
+        audio = audio_column(binary_columns, None)
         if audio is None:
             raise ListError(
-                f"{file}: several columns hold audio ({', '.join(binary)}); keep one of them"
+                f"{file}: several columns hold audio ({', '.join(binary_columns)}); keep one of them"
             )
 
-        for part, rows in enumerate(groups):
-            findings.columns.update(*rows[:1])
+        for group, rows in enumerate(groups):
+            findings.columns.update(*rows[:1])  # all rows have the columns of the first
             for row, values in enumerate(rows):
-                place = f"{file.absolute()}/{part}.tar/{row:06d}.{audio}"
-                name = f"{file.stem}_{part}_{row:06d}"
+                cell = f"{file.absolute()}/{group}.tar/{row:06d}.{audio}"
+                name = f"{file.stem}_{group}_{row:06d}"
                 try:
                     line = line_of_row(name, audio, values, text_field)
                     if not line.text.strip():
@@ -171,7 +172,8 @@ def _lines_of_file(
                 findings.times.update(dict.fromkeys(times))
                 line = _without_times(line, times)
                 suffix = line.wav.rpartition(".")[2].lower()
-                lines.append((f"{place}.{suffix if suffix in AUDIO_SUFFIXES else UNKNOWN}", line))
+                suffix = suffix if suffix in AUDIO_SUFFIXES else UNKNOWN
+                lines.append((f"{cell}.{suffix}", line))
 
     return lines
 
@@ -204,35 +206,35 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
         ListError: no row has audio.
     """
     # By row group, so that each group of a file is read once.
-    rows_of_group: dict[tuple[str, int], dict[int, tuple[str, str, Place]]] = {}
+    wanted_rows: dict[tuple[str, int], dict[int, tuple[str, str, Cell]]] = {}
     path_of: dict[str, str] = {}
     for wav, key in wavs:
-        place = place_of(wav)
-        if place is None:
+        cell = cell_of(wav)
+        if cell is None:
             path_of[wav] = wav
         else:
-            rows_of_group.setdefault((place.file, place.part), {})[place.row] = (wav, key, place)
+            wanted_rows.setdefault((cell.file, cell.group), {})[cell.row] = (wav, key, cell)
 
-    without: list[str] = []
-    for (file, part), rows in rows_of_group.items():
+    without_audio: list[str] = []
+    for (file, group), wanted in wanted_rows.items():
         with open(file, "rb") as opened:
-            for number, row in enumerate(parquet_file.rows_of(opened, part)):
-                if number not in rows:
+            for number, row in enumerate(parquet_file.rows_of(opened, group)):
+                if number not in wanted:
                     continue
 
-                wav, key, place = rows[number]
-                data = _bytes_of(row[place.column])
+                wav, key, cell = wanted[number]
+                data = _bytes_of(row[cell.column])
                 if data:
-                    path_of[wav] = _write(data, folder / f"{_as_name(key)}.{place.suffix}")
+                    path_of[wav] = _write(data, folder / f"{_as_name(key)}.{cell.suffix}")
                 else:
-                    without.append(f"{file}: {key}")
+                    without_audio.append(f"{file}: {key}")
 
-    if without and not path_of:
+    if without_audio and not path_of:
         raise ListError(
-            f"{without[0]}: no audio in its row, only a path; save the set with its audio"
+            f"{without_audio[0]}: no audio in its row, only a path; save the set with its audio"
         )
 
-    tell_left_out(f"{folder}: rows without audio", without)
+    tell_left_out(f"{folder}: rows without audio", without_audio)
     return path_of
 
 
@@ -265,14 +267,13 @@ def with_audio(
 
 
 def with_containers(recordings: Iterable[Recording]) -> list[Recording]:
-    """Return the recordings with the file around their audio as `wav`, not a place in that file.
+    """Return the recordings with the file around their audio as `wav`, not a cell of that file.
 
     So these files can be checked before audio is written.
     """
-    places = ((recording, place_of(recording.wav)) for recording in recordings)
+    cells = ((recording, cell_of(recording.wav)) for recording in recordings)
     return [
-        recording._replace(wav=Path(place.file)) if place else recording
-        for recording, place in places
+        recording._replace(wav=Path(cell.file)) if cell else recording for recording, cell in cells
     ]
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
-from wenet_uio.audio.features import place_of as place_in_archive
+from wenet_uio.audio.features import place_of
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
@@ -24,7 +24,7 @@ from wenet_uio.files import written_aside
 from wenet_uio.prepare.audio_headers import inside_audio, read_headers
 from wenet_uio.prepare.audio_of_lines import missing_audio
 from wenet_uio.prepare.corpus_parts import tell_left_out
-from wenet_uio.prepare.embedded import place_of, write_audio
+from wenet_uio.prepare.embedded import cell_of, write_audio
 from wenet_uio.prepare.kaldi_tables import (
     by_key,
     check_row,
@@ -307,9 +307,9 @@ def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
 
 
 def _is_missing(wav: str) -> bool:
-    if place_of(wav):
+    if cell_of(wav):
         return False
-    file = place_in_archive(objects.without_scheme(wav)).path
+    file = place_of(objects.without_scheme(wav)).path
     return not objects.is_remote(wav) and not os.path.isfile(file)  # noqa: PTH113 - the name may be too long
 
 

@@ -131,8 +131,8 @@ def buckets_of(scanned: Scanned, options: NemoOptions, count: int) -> list[NemoO
     ]
 
 
-def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray]:
-    """Return rows of `scanned` that go into each tar.
+def rows_of_tars(scanned: Scanned, options: NemoOptions) -> list[np.ndarray]:
+    """Return the rows of `scanned` that go into each tar, in their order there.
 
     Raises:
         ValueError: there are fewer entries than tars.
@@ -157,6 +157,7 @@ def numbers_of_shards(scanned: Scanned, options: NemoOptions) -> list[np.ndarray
         )
         chosen = chosen[np.argsort(first[file_number], kind="stable")]
 
+    # Places in `chosen` at which the second and later tars begin
     cuts = len(chosen) * np.arange(1, options.num_shards) // options.num_shards
     if options.keep_files_together:
         # Move each cut to the start of the next file.

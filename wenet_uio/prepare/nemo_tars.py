@@ -21,7 +21,7 @@ from wenet_uio.prepare.nemo_scan import (
     Scanned,
     chosen_of,
     keys_of,
-    numbers_of_shards,
+    rows_of_tars,
     scan_manifest,
 )
 from wenet_uio.prepare.nemo_shard import MANIFESTS, NemoOptions, NemoShardJob, pack_nemo_shard
@@ -116,7 +116,7 @@ def _pack(
     first: int,
 ) -> list[Failure]:
     """Make the tars from number `first` on."""
-    shards = numbers_of_shards(scanned, options)
+    shards = rows_of_tars(scanned, options)
 
     # Files that a killed run had not completed
     for folder in (into, into / MANIFESTS, into / RECEIPTS):

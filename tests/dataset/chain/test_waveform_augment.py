@@ -13,7 +13,7 @@ from tests.dataset.chain.test_noise import hiss, noise_list
 from tests.support.data.loading import loader, same
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.chain.waveform_augment import PLACES, waveform_augmentations
+from wenet_uio.dataset.chain.waveform_augment import AUGMENTATION_STEPS, waveform_augmentations
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.ledger import Ledger, reconciled, tally
 from wenet_uio.files import read_lines
@@ -161,11 +161,9 @@ def test_texts_without_audio_are_no_babble(lists, tmp_path):
 
 def test_operators_of_the_user_may_follow_each_step(lists):
     expected = read(lists)
-    for place in PLACES:
+    for step in AUGMENTATION_STEPS:
         own = {
-            "operators": [
-                {"use": "tests.dataset.chain.test_waveform_augment:Halve", "after": place}
-            ]
+            "operators": [{"use": "tests.dataset.chain.test_waveform_augment:Halve", "after": step}]
         }
         assert not equal(read(lists, conf={**MADE, **own}), expected)
 

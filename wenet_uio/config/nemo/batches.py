@@ -38,25 +38,33 @@ BATCHES = (
 """Keys that say how a loader makes batches."""
 ORDERS = {"synced_randomized": "synced", "fixed_order": "rising", "fully_randomized": "random"}
 """{bucketing_strategy of NeMo: length_order}."""
-
-
-LONGEST_FRAMES = 10240
-"""Default of filter_conf.max_length, which a longer max_duration raises."""
+LOWER_BOUNDS = ("min_duration", "min_tps", "min_tokens", "min_tpt")
+"""Keys of filter_conf. NeMo's defaults of them are below 0 and bound nothing."""
+FRAMES_PER_SECOND = 100
+"""Of filter_conf.max_length, at any frame shift."""
+DEFAULT_MAX_LENGTH = 10240
+"""Frames: filter_conf.max_length by default."""
 ANY_LENGTH = 1 << 30
+"""Frames: a max_length that no utterance reaches."""
 
 
 def filters_of(section: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the keys of `filter_conf` that a loader states. A list of `max_tps` becomes its
-    largest number.
+    """Return the keys of `filter_conf` that a loader states.
+
+    NeMo may state a `max_tps` for each bucket; the filter gets the largest, which all buckets obey.
     """
     filters = {FILTERS[key]: section[key] for key in FILTERS if key in section}
-    for key in ("min_duration", "min_tps", "min_tokens", "min_tpt"):
+    for key in LOWER_BOUNDS:
         if isinstance(filters.get(key), (int, float)) and filters[key] < 0:
-            del filters[key]  # NeMo's default, which bounds nothing
+            del filters[key]
 
-    longest = filters.get("max_duration")
-    if isinstance(longest, (int, float)) and longest * 100 > LONGEST_FRAMES:
-        filters["max_length"] = min(int(longest * 100) + 1, ANY_LENGTH)
+    # NeMo bounds seconds alone. The bound on frames that applies by default must not be tighter.
+    max_seconds = filters.get("max_duration")
+    if isinstance(max_seconds, (int, float)):
+        max_frames = max_seconds * FRAMES_PER_SECOND
+        if max_frames > DEFAULT_MAX_LENGTH:
+            filters["max_length"] = min(int(max_frames) + 1, ANY_LENGTH)
+
     if isinstance(filters.get("max_tps"), list):
         if not filters["max_tps"]:
             raise ConfigError(

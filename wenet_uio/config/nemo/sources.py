@@ -53,33 +53,30 @@ def _paths_in(value: Any) -> Iterator[Any]:
 
 
 def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """Return the sources that a loader names.
+    """Return the sources that a loader names: sections of the yaml of a mixture.
 
-    Buckets that were made before training are one source each, if they have weights or sizes.
+    `input_cfg` names them; otherwise the paths of the loader are the data, and `input_cfg` goes
+    before them. Buckets that were made before training are one source each, if they have weights or
+    sizes.
 
     Raises:
         ConfigError: the data cannot be read; the message says what to write.
     """
     if "input_cfg" in section:
-        return [
-            {**_inherited(section), **source} for source in _listed(section["input_cfg"], where)
-        ]
+        inherited = _keys_in(section, "text_field", "token_equivalent_duration")
+        return [inherited | source for source in _listed(section["input_cfg"], where)]
 
-    text_field = {"text_field": section["text_field"]} if "text_field" in section else {}
-    for key, kind in (("cuts_path", "lhotse_cuts"), ("shar_path", "lhotse_shar")):
+    text_field = _keys_in(section, "text_field")
+    for key, source_name in (("cuts_path", "lhotse_cuts"), ("shar_path", "lhotse_shar")):
         if key in section:
-            return [{"type": kind, key: section[key], **text_field}]
+            return [{"type": source_name, key: section[key], **text_field}]
 
-    return [{**text_field, **source} for source in _of_files(section, where)]
+    return [text_field | source for source in _of_manifests(section, where)]
 
 
-def _inherited(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keys of a loader that its sources have too."""
-    return {
-        name: section[name]
-        for name in ("text_field", "token_equivalent_duration")
-        if name in section
-    }
+def _keys_in(section: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Return those of some keys that a section states, with their values."""
+    return {key: section[key] for key in keys if key in section}
 
 
 def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
@@ -96,20 +93,21 @@ def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
     return input_cfg
 
 
-def _of_files(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """Return the sources of `manifest_filepath`, with or without tars."""
-    files = {"manifest_filepath": section.get("manifest_filepath")}
-    kind = "nemo"
-    if section.get("is_tarred", "tarred_audio_filepaths" in section):
-        files["tarred_audio_filepaths"], kind = section.get("tarred_audio_filepaths"), "nemo_tarred"
+def _of_manifests(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """Return the sources of `manifest_filepath`, with or without tars; none without a manifest."""
+    is_tarred = section.get("is_tarred", "tarred_audio_filepaths" in section)
+    source_name = "nemo_tarred" if is_tarred else "nemo"
+    keys = ("manifest_filepath", "tarred_audio_filepaths") if is_tarred else ("manifest_filepath",)
+    files = {key: section.get(key) for key in keys}
+
     if "bucketing_weights" in section or "bucketing_batch_size" in section:
-        return [{"type": kind, **bucket} for bucket in _buckets(files, section, where)]
+        return [{"type": source_name, **bucket} for bucket in _buckets(files, section, where)]
     if not files["manifest_filepath"]:
         return []
-    if missing := [key for key, value in files.items() if not value]:
-        raise ConfigError(f"{where}.is_tarred: needs {missing[0]}")
+    if not all(files.values()):
+        raise ConfigError(f"{where}.is_tarred: needs tarred_audio_filepaths")
 
-    return [{"type": kind, **files}]
+    return [{"type": source_name, **files}]
 
 
 def _buckets(
@@ -123,12 +121,17 @@ def _buckets(
         section.get("bucketing_weights", [1] * count), count, f"{where}.bucketing_weights"
     )
     sizes = sizes_of_buckets(section, count, where)
-    return [
-        {key: paths[number] for key, paths in files.items()}
-        | ({"repeat": weights[number]} if weights[number] != 1 else {})
-        | ({"batch_conf": {"batch_type": "static", "batch_size": sizes[number]}} if sizes else {})
-        for number in range(count)
-    ]
+
+    buckets = []
+    for number in range(count):
+        bucket = {key: paths[number] for key, paths in files.items()}
+        if weights[number] != 1:
+            bucket["repeat"] = weights[number]
+        if sizes:
+            bucket["batch_conf"] = {"batch_type": "static", "batch_size": sizes[number]}
+        buckets.append(bucket)
+
+    return buckets
 
 
 def _number_of_buckets(files: Mapping[str, Any], where: str) -> int:

@@ -6,7 +6,7 @@ from wenet_uio.audio.decoders import Channel
 from wenet_uio.audio.encoding import MP3_RATES, OPUS_RATES
 from wenet_uio.config.augmentation import CodecConf, NoiseConf, ReverbConf
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.dataset import DatasetConf, Place
+from wenet_uio.config.dataset import ChainStep, DatasetConf
 from wenet_uio.dataset.chain.codec import LossyCodec
 from wenet_uio.dataset.chain.noise import (
     EXPONENTS,
@@ -29,7 +29,7 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import Operator
 from wenet_uio.messages import listed, warn_once
 
-PLACES: tuple[Place, ...] = (
+AUGMENTATION_STEPS: tuple[ChainStep, ...] = (
     "trim",
     "shift",
     "reverb",
@@ -46,8 +46,8 @@ NAMED = 3
 
 def waveform_augmentations(
     conf: DatasetConf, corpus: Corpus | None, *, training: bool
-) -> dict[Place, tuple[Operator, ...]]:
-    """Return the operators of each of PLACES that `conf` switches on; evaluation has none.
+) -> dict[ChainStep, tuple[Operator, ...]]:
+    """Return the operators of each of AUGMENTATION_STEPS that `conf` switches on; evaluation has none.
 
     Args:
         corpus: the training data.
@@ -56,7 +56,7 @@ def waveform_augmentations(
         ConfigError: the training data cannot be mixed with itself.
         ListError: a list of noise cannot be used.
     """
-    chain: dict[Place, tuple[Operator, ...]] = dict.fromkeys(PLACES, ())
+    chain: dict[ChainStep, tuple[Operator, ...]] = dict.fromkeys(AUGMENTATION_STEPS, ())
     if not training:
         return chain
 
@@ -79,7 +79,7 @@ def waveform_augmentations(
     return chain
 
 
-def _as_nemo(conf: DatasetConf) -> dict[Place, tuple[Operator, ...]]:
+def _as_nemo(conf: DatasetConf) -> dict[ChainStep, tuple[Operator, ...]]:
     """Return the operators with the rules of NeMo."""
     return {
         "trim": (TrimSilence(conf.trim_conf),) if conf.trim_conf else (),

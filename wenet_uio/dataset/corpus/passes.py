@@ -62,7 +62,9 @@ class Passes:
         return {name: debt for name, debt in names if abs(debt) > NOTHING}
 
     def _before(self, mixture: Mixture, data_pass: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (sources,) utterances that were read before a pass, and those that are owed."""
+        """Return (sources,) utterances that were read before a pass, and (sources,) utterances that
+        are owed then.
+        """
         names = mixture.state_names
         offsets = np.asarray([self.starts.get(name, 0) for name in names], np.int64)
         owed = np.asarray([self.owed.get(name, 0.0) for name in names])
@@ -71,6 +73,7 @@ class Passes:
         passes = data_pass - self.first_pass
         if passes < 0:
             offsets += passes * np.asarray(mixture.quotas)
+
         for _ in range(passes):
             quotas = np.asarray(_quotas(mixture, owed))
             offsets += quotas
@@ -94,10 +97,17 @@ class Passes:
 
 
 def _quotas(mixture: Mixture, owed: np.ndarray) -> list[int]:
-    """Return utterances of each source in a pass."""
+    """Return utterances of each source in a pass.
+
+    Args:
+        owed: (sources,) utterances that each source had too little in the passes before.
+    """
+    # The quotas of the mixture are those of a pass before which no source is owed anything.
     if np.abs(owed).max(initial=0.0) <= NOTHING:
         return mixture.quotas
-    return exact_quotas([source.share for source in mixture.sources], sum(mixture.quotas), owed)
+
+    shares = [source.share for source in mixture.sources]
+    return exact_quotas(shares, sum(mixture.quotas), owed)
 
 
 def sources_of(corpus: Corpus) -> ShardSources:

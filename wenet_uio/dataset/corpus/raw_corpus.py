@@ -27,7 +27,7 @@ class LineCorpus(StoredCorpus):
         self, lines: LineFile, columns: dict[str, np.ndarray], meta: dict[str, Any]
     ) -> None:
         """`columns` and `meta` are the index of `lines`."""
-        self._first = columns.pop("first_row")
+        self._first_row = columns.pop("first_row")
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows.of_columns(columns)
         self._lines = lines
@@ -45,14 +45,14 @@ class LineCorpus(StoredCorpus):
         return self._lines.digest
 
     def rows(self, shard: int) -> Rows:
-        """Return the index of one run of lines."""
+        """Return the index of one shard: a run of lines."""
         self._visits.add()
-        first = int(self._first[shard])
+        first = int(self._first_row[shard])
         return self._rows.slice(first, first + int(self.samples[shard]))
 
     def lengths(self, shards: np.ndarray) -> Stored:
-        """Return lengths of all samples of these runs."""
-        rows = rows_of_shards(self._first, self.samples, shards)
+        """Return lengths of all samples of these shards: the columns are those of all lines."""
+        rows = rows_of_shards(self._first_row, self.samples, shards)
         return Stored(*(getattr(self._rows, name)[rows] for name in Stored._fields))
 
 
@@ -116,7 +116,7 @@ class RawCorpus(LineCorpus):
         return Texts((line.text,), line.extra)
 
     def _line(self, shard: int, row: int) -> RawLine:
-        number = int(self._first[shard]) + row
+        number = int(self._first_row[shard]) + row
         offset = int(self._rows.audio_offset[number])
         text = self._lines.read(offset, int(self._rows.audio_size[number]))
         return parse_raw_line(text, self._layout.text_field)

@@ -74,7 +74,7 @@ class ShardCorpus(StoredCorpus):
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
         # Indexes of earlier versions hold no lengths of samples
-        self._first = columns.get("first_row")
+        self._first_row = columns.get("first_row")
         self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
         self._is_remote, self._has_features = meta.get("remote", False), meta.get("features", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
@@ -125,9 +125,9 @@ class ShardCorpus(StoredCorpus):
 
     def lengths(self, shards: np.ndarray) -> Stored:
         """Return lengths of all samples of these shards, from the index of the list."""
-        if self._first is None:
+        if self._first_row is None:
             return super().lengths(shards)
-        rows = rows_of_shards(self._first, self.samples, shards)
+        rows = rows_of_shards(self._first_row, self.samples, shards)
         return Stored(*(column[rows] for column in self._lengths))
 
     @property

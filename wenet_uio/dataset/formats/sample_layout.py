@@ -32,7 +32,13 @@ from wenet_uio.audio.tensors import RATE
 from wenet_uio.dataset.formats.data_list import TEXT, RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import as_word, one_word
-from wenet_uio.dataset.formats.tar_headers import BLOCK, EXTENDED, LOOK_BACK, member_before
+from wenet_uio.dataset.formats.tar_headers import (
+    BLOCK,
+    EXTENDED,
+    KIND_AT,
+    LOOK_BACK,
+    member_before,
+)
 from wenet_uio.dataset.formats.tar_members import Member, plain_name
 from wenet_uio.text.characters import without_mark
 
@@ -104,7 +110,17 @@ class FoundSample(NamedTuple):
 
 
 Fields = dict[str, Member]
+"""Members of a sample by field: the part of the name after the key."""
 ReadMember = Callable[[Member], bytes]
+
+
+class Group(NamedTuple):
+    """Consecutive members with one key."""
+
+    key: str
+    fields: Fields
+    double_field: str
+    """A field that two members have; empty if there is none."""
 
 
 def find_samples(
@@ -121,16 +137,18 @@ def find_samples(
     """
     members = _without_resource_forks(members)
     ways = ("last", "first", "audio") if layout.key_ends == "auto" else (layout.key_ends,)
-    groups = max((list(_grouped(members, way)) for way in ways), key=_wholeness)
+    # Of equals, max takes the first: so the order of the ways counts.
+    groups = max((list(_grouped(members, way)) for way in ways), key=_whole_and_incomplete)
     samples, bad = [], []
 
-    for key, fields, twice in groups:
+    for key, fields, double_field in groups:
         try:
-            if twice:
-                raise ListError(f"two members with the field {twice}")
+            if double_field:
+                raise ListError(f"two members with the field {double_field}")
             samples.append(_sample(key, fields, layout, read))
         except ListError as error:
-            bad.append((key.strip() or next(iter(fields.values())).name, str(error)))
+            first_member = next(iter(fields.values()))
+            bad.append((key.strip() or first_member.name, str(error)))
 
     return samples, bad
 
@@ -146,30 +164,28 @@ def _without_resource_forks(members: Sequence[Member]) -> Sequence[Member]:
     return [member for member in members if not is_fork(member.name)]
 
 
-def _grouped(members: Sequence[Member], way: str) -> Iterator[tuple[str, Fields, str]]:
-    """Yield the key and fields of each group of members, and the name of a field that is double
-    (empty if none is).
-    """
-    key, fields, twice = "", {}, ""
-    stems = _audio_keys(members) if way == "audio" else frozenset()
+def _grouped(members: Sequence[Member], way: str) -> Iterator[Group]:
+    """Yield the groups of members if keys end in this way: last, first or audio, as in `KeyEnds`."""
+    key, fields, double_field = "", {}, ""
+    audio_keys = _audio_keys(members) if way == "audio" else frozenset()
     for member in members:
         if way == "audio":
-            member_key, field = _split_by_audio(member.name, stems)
+            member_key, field = _split_by_audio(member.name, audio_keys)
         else:
             member_key, field = split_name(member.name, way)
 
         if member_key != key and fields:
-            yield key, fields, twice
-            fields, twice = {}, ""
+            yield Group(key, fields, double_field)
+            fields, double_field = {}, ""
 
         key = member_key
         if field in fields:
-            twice = field
+            double_field = field
 
         fields[field] = member
 
     if fields:
-        yield key, fields, twice
+        yield Group(key, fields, double_field)
 
 
 def split_name(name: str, way: str) -> tuple[str, str]:
@@ -218,11 +234,11 @@ def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
     size, header = end - start, start - BLOCK
 
     # A comparison of bytes confirms most members, and parsing is slower. It needs a name that the
-    # header has whole: no extended header before it (type at byte 156), no prefix (byte 345), and
-    # fewer than the 100 bytes of the field. The size is at bytes 124 to 134, in octal.
+    # header has whole: no extended header before it, no prefix (byte 345), and fewer than the 100
+    # bytes of the field. The size is at bytes 124 to 134, in octal.
     if (
         header >= 2 * BLOCK
-        and data[header - 2 * BLOCK + 156] not in EXTENDED
+        and data[header - 2 * BLOCK + KIND_AT] not in EXTENDED
         and not data[header + 345]
     ):
         name = bytes(data[header : header + 100]).partition(b"\0")[0]
@@ -238,17 +254,20 @@ def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
     return stated_size == size and key in keys_of(plain_name(name))
 
 
-def _wholeness(groups: list[tuple[str, Fields, str]]) -> tuple[int, int]:
-    """Return the number of samples with audio and text, and the negative number of incomplete
-    samples.
+def _whole_and_incomplete(groups: Sequence[Group]) -> tuple[int, int]:
+    """Return what is larger for a better way: the number of whole samples, and that of incomplete
+    samples with a minus.
     """
-    whole = sum(
-        not twice
-        and any(map(is_audio, fields))
-        and any(_suffix(field) in TEXT_SUFFIXES for field in fields)
-        for _, fields, twice in groups
-    )
-    return whole, whole - len(groups)
+    whole = sum(map(_is_whole, groups))
+    incomplete = len(groups) - whole
+    return whole, -incomplete
+
+
+def _is_whole(group: Group) -> bool:
+    """Tell whether a group has audio and text, and no field twice."""
+    has_audio = any(map(is_audio, group.fields))
+    has_text = any(_suffix(field) in TEXT_SUFFIXES for field in group.fields)
+    return has_audio and has_text and not group.double_field
 
 
 def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> FoundSample:

@@ -19,6 +19,8 @@ multiple."""
 MAGIC, MAGIC_AT = b"ustar", 257
 """Mark of a header, and its place in it. Tars from before 1988 have no marks and are read up to
 their first damage."""
+KIND_AT = 156
+"""Place of the type of the member in a header, one byte."""
 MOST_EXTENDED = 1 << 20
 """Bytes of a long name or of pax records that are read; a member with more is refused."""
 LOOK_BACK = 4 * BLOCK
@@ -214,7 +216,7 @@ def _values(block: bytes) -> Header:
     if block[MAGIC_AT : MAGIC_AT + 6] == b"ustar\0" and block[345]:
         name = block[345:500].partition(b"\0")[0] + b"/" + name
 
-    kind = block[156:157]
+    kind = block[KIND_AT : KIND_AT + 1]
     if kind == b"\0" and name.endswith(b"/"):
         kind = b"5"  # before 1988, folders had no type of their own
 
@@ -224,8 +226,9 @@ def _values(block: bytes) -> Header:
 
 
 def member_before(before: bytes | memoryview) -> tuple[str, int]:
-    """Name and size that the headers just before the data of a member state, without checking their
-    sums.
+    """Return the name and the size that the headers just before the data of a member state.
+
+    The checksum of the member's own header is not compared: the caller compares name and size.
 
     Args:
         before: the LOOK_BACK bytes before the data; fewer at the start of a tar.
@@ -237,29 +240,36 @@ def member_before(before: bytes | memoryview) -> tuple[str, int]:
     if len(before) < BLOCK:
         return "", -1
 
-    header = _values(before[-BLOCK:])
-    for at in range(len(before) - 3 * BLOCK, -1, -BLOCK):
-        if (
-            before[at + 156] not in LONG_NAME + PAX
-            or before[at + MAGIC_AT : at + MAGIC_AT + 5] != MAGIC
-        ):
+    header_at = len(before) - BLOCK
+    header = _described(_values(before[header_at:]), _extended_values(before[:header_at]))
+    return header.name, header.size
+
+
+def _extended_values(before: bytes) -> dict[str, bytes]:
+    """Return the values of the extended header that ends where `before` ends; empty if none does.
+
+    An extended header is a block, and at least one block of content, so that it begins two blocks
+    or more before the end.
+    """
+    for start in range(len(before) - 2 * BLOCK, -1, -BLOCK):
+        content_at = start + BLOCK
+        block = before[start:content_at]
+        is_marked = block[MAGIC_AT : MAGIC_AT + len(MAGIC)] == MAGIC
+        if not is_marked or block[KIND_AT] not in LONG_NAME + PAX:
             continue
 
         try:
-            extended = parse_header(before[at : at + BLOCK])
-            if at + BLOCK + padded(extended.size) != len(before) - BLOCK:
+            extended = parse_header(block)
+            if content_at + padded(extended.size) != len(before):
                 continue
 
-            content = before[at + BLOCK : at + BLOCK + extended.size]
+            content = before[content_at : content_at + extended.size]
             is_name = extended.kind in LONG_NAME
-            values = {"path": content.partition(b"\0")[0]} if is_name else _pax_values(content)
+            return {"path": content.partition(b"\0")[0]} if is_name else _pax_values(content)
         except HeaderError:
             continue
 
-        header = _described(header, values)
-        break
-
-    return header.name, header.size
+    return {}
 
 
 def padded(size: int) -> int:

@@ -185,32 +185,44 @@ class DurationBucketPolicy(Policy):
         return self.bucket_of(lengths) if self.in_two_dimensions else super().buckets(lengths)
 
     def bucket_of(self, lengths: Lengths) -> np.ndarray:
-        """Return the bucket of each sample; the number of sizes for a sample that no bucket fits."""
-        milliseconds, tokens = (np.asarray(column) for column in zip(*self.ends, strict=True))
-        fits = (lengths.milliseconds[:, None] <= milliseconds) & (lengths.tokens[:, None] <= tokens)
+        """Return the bucket of each sample (samples,): its place in `sizes`, or len(sizes) for a
+        sample that no bucket fits.
+        """
+        max_milliseconds, max_tokens = map(np.asarray, zip(*self.ends, strict=True))
+        # (samples, buckets)
+        fits = lengths.milliseconds[:, None] <= max_milliseconds
+        fits &= lengths.tokens[:, None] <= max_tokens
+
         if not self.lenient:
-            first = np.searchsorted(milliseconds, lengths.milliseconds, side="left")
-            end = milliseconds[np.minimum(first, len(milliseconds) - 1)]
-            fits &= milliseconds == end[:, None]
+            # Only the buckets of the first bin of duration that is long enough
+            first = np.searchsorted(max_milliseconds, lengths.milliseconds, side="left")
+            end_of_bin = max_milliseconds[np.minimum(first, len(max_milliseconds) - 1)]
+            fits &= max_milliseconds == end_of_bin[:, None]
 
         fits &= self._slow_enough(lengths, fits)
-        has_bucket = fits.any(axis=1)
-        beyond = np.where(lengths.milliseconds > milliseconds[-1], len(self.ends), len(self.sizes))
-        return np.where(has_bucket, fits.argmax(axis=1), beyond)
+
+        # A sample that is longer than all bins goes to the bucket of longer samples: its size, if
+        # there is one, is the last of `sizes`.
+        is_longer = lengths.milliseconds > max_milliseconds[-1]
+        otherwise = np.where(is_longer, len(self.ends), len(self.sizes))
+        return np.where(fits.any(axis=1), fits.argmax(axis=1), otherwise)
 
     def _slow_enough(self, lengths: Lengths, fits: np.ndarray) -> np.ndarray:
-        """Tell for each sample and bucket whether `max_tps` allows it.
+        """Tell for each sample and bucket (samples, buckets) whether `max_tps` allows it.
 
         Strict buckets with limits of their own: the first bucket that fits decides, as in NeMo. A
         sample above its limit is no sample of a later bucket.
+
+        Args:
+            fits: (samples, buckets) whether the bucket is large enough for the sample.
         """
         if self.max_tps is None:
             return np.ones_like(fits)
 
-        milliseconds = np.asarray([end[0] for end in self.ends])
+        max_milliseconds = np.asarray([end[0] for end in self.ends])
         limits = np.asarray(self.max_tps)
         if len(limits) != len(self.ends):  # one for each bin of duration, for all its buckets
-            limits = limits[np.searchsorted(np.unique(milliseconds), milliseconds)]
+            limits = limits[np.searchsorted(np.unique(max_milliseconds), max_milliseconds)]
 
         # tokens / seconds <= limit, without a division by 0
         durations = np.maximum(lengths.milliseconds[:, None], 1)

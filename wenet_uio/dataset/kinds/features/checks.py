@@ -6,17 +6,17 @@ from typing import get_args
 
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
-from wenet_uio.config.dataset import DatasetConf, Place
-from wenet_uio.dataset.chain.waveform_augment import PLACES
+from wenet_uio.config.dataset import ChainStep, DatasetConf
+from wenet_uio.dataset.chain.waveform_augment import AUGMENTATION_STEPS
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import AudioUtterance, SampleRef
 from wenet_uio.messages import warn_once
 
-STEPS: tuple[Place, ...] = get_args(Place)
+STEPS: tuple[ChainStep, ...] = get_args(ChainStep)
 """Steps of the chain, in their order."""
-WAVEFORM_PLACES: tuple[Place, ...] = tuple(
+WAVEFORM_STEPS: tuple[ChainStep, ...] = tuple(
     step for step in STEPS[: STEPS.index("features")] if step not in ("tokenize", "filter")
 )
 """Steps of the chain after which a sample has a waveform; tokenize and filter leave it as it is."""
@@ -53,8 +53,8 @@ def _left_out(conf: DatasetConf, *, training: bool) -> list[str]:
     operators = [operator for operator in conf.operators if training or operator.evaluation]
     steps = ["speed_perturb"] if training and conf.speed_perturb else []
     if training:
-        steps += [f"{place}_conf" for place in PLACES if getattr(conf, f"{place}_conf")]
-    return steps + [operator.use for operator in operators if operator.after in WAVEFORM_PLACES]
+        steps += [f"{step}_conf" for step in AUGMENTATION_STEPS if getattr(conf, f"{step}_conf")]
+    return steps + [operator.use for operator in operators if operator.after in WAVEFORM_STEPS]
 
 
 def _check_width(corpus: Corpus, conf: DatasetConf) -> None:
