@@ -62,15 +62,17 @@ def _names_in(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str
     """Yield each name of a file in a yaml: the section, its key, where the section is, and the
     usual name of a copy.
     """
-    parts = [
+    # (where, section, name of its tokenizer, beginning of the names of copies)
+    sections = [
         (name, values.get(name), values.get("tokenizer"), "")
         for name in ("tokenizer_conf", "cmvn_conf")
     ]
-    for language, part in _languages(values).items():
-        kind = part.get("tokenizer", "sentencepiece") if isinstance(part, dict) else None
-        parts.append((f"tokenizer_conf.languages.{language}", part, kind, f"{language}."))
+    for language, conf in _languages(values).items():
+        tokenizer = conf.get("tokenizer", "sentencepiece") if isinstance(conf, dict) else None
+        where = f"tokenizer_conf.languages.{language}"
+        sections.append((where, conf, tokenizer, f"{language}."))
 
-    for where, conf, kind, prefix in parts:
+    for where, conf, tokenizer, prefix in sections:
         for section, key in NAMED_FILES:
             if (
                 where.startswith(section)
@@ -78,7 +80,7 @@ def _names_in(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str
                 and isinstance(conf.get(key), str)
                 and conf[key]
             ):
-                yield conf, key, where, prefix + _usual_name(kind, section, key)
+                yield conf, key, where, prefix + _usual_name(tokenizer, section, key)
 
 
 def _languages(values: dict[str, Any]) -> dict[str, Any]:
@@ -98,8 +100,10 @@ def _name_units(values: dict[str, Any], folder: Path) -> None:
 
 
 def _usual_name(tokenizer: Any, section: str, key: str) -> str:
-    kind = TOKENIZERS.get(tokenizer) if isinstance(tokenizer, str) else None
-    return (kind.copies if kind else {}).get(key, NAMED_FILES[section, key])
+    """Return the name of the copy of a file; some tokenizers have names of their own."""
+    record = TOKENIZERS.get(tokenizer) if isinstance(tokenizer, str) else None
+    names = record.copies if record else {}
+    return names.get(key, NAMED_FILES[section, key])
 
 
 def _places(named: str, usual: str, folder: Path, of_model: bool) -> Iterator[Path]:

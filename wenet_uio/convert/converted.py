@@ -57,12 +57,12 @@ def write_model(converted: Converted, folder: Path) -> int:
         config = parse_config(values, str(folder / TRAIN_CONFIG))
         torch.manual_seed(0)
         model = build_model(config)
-        new = {
+        untrained = {
             name: value
             for name, value in model.state_dict().items()
             if name.startswith(converted.new)
         }
-        fill(model, new | dict(converted.weights), "the converted weights")
+        fill(model, untrained | dict(converted.weights), "the converted weights")
         folder.mkdir(parents=True, exist_ok=True)
         save_config(copy_files(config, folder), folder / TRAIN_CONFIG)
 
@@ -104,16 +104,16 @@ def renamed(
         ValueError: weights are missing or unknown.
     """
     modules = dict(_numbered(table, layers))
-    weights_found: dict[str, torch.Tensor] = {}
+    weights_by_our_name: dict[str, torch.Tensor] = {}
     unknown, seen = [], set()
 
     for name, weight in weights.items():
-        module, _, kind = name.rpartition(".")
+        module, _, parameter = name.rpartition(".")
         if name in modules:
-            weights_found[modules[name]] = weight.float()
+            weights_by_our_name[modules[name]] = weight.float()
             seen.add(name)
         elif module in modules:
-            weights_found[f"{modules[module]}.{kind}"] = weight.float()
+            weights_by_our_name[f"{modules[module]}.{parameter}"] = weight.float()
             seen.add(module)
         elif name not in unused:
             unknown.append(name)
@@ -123,21 +123,15 @@ def renamed(
     if missing := [module for module in modules if module not in seen]:
         raise ValueError(f"weights are missing: {listed(missing, SHOWN)}")
 
-    return weights_found
+    return weights_by_our_name
 
 
 def _numbered(table: Mapping[str, str], layers: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return (their name, our name) of a table, with an entry with `{}` once for each layer."""
     pairs: list[tuple[str, str]] = []
     for theirs, ours in table.items():
-        count = next(
-            (
-                count
-                for start, count in layers.items()
-                if "{}" in theirs and theirs.startswith(start)
-            ),
-            None,
-        )
-        numbers = [""] if count is None else map(str, range(count))
+        counts = [count for start, count in layers.items() if theirs.startswith(start)]
+        numbers = map(str, range(counts[0])) if "{}" in theirs and counts else [""]
         pairs += [(theirs.replace("{}", number), ours.replace("{}", number)) for number in numbers]
 
     return pairs

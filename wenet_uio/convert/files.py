@@ -67,10 +67,11 @@ def read_folder_weights(folder: Path) -> dict[str, torch.Tensor]:
         index = folder / f"{name}.index.json"
         if index.is_file():
             weights: dict[str, torch.Tensor] = {}
-            for part in sorted(set(_parts(index).values())):
+            part_of = _part_of_weights(index)
+            for part in sorted(set(part_of.values())):
                 weights |= _tensors(folder / part, read)
 
-            if missing := _parts(index).keys() - weights.keys():
+            if missing := part_of.keys() - weights.keys():
                 raise ValueError(
                     f"{index}: its parts lack {min(missing)}; download the model again"
                 )
@@ -81,11 +82,18 @@ def read_folder_weights(folder: Path) -> dict[str, torch.Tensor]:
     )
 
 
-def _parts(index: Path) -> dict[str, str]:
-    parts = read_json(index).get("weight_map")
-    if not isinstance(parts, dict) or any(Path(str(part)).name != part for part in parts.values()):
+def _part_of_weights(index: Path) -> dict[str, str]:
+    """Return {name of a weight: file that holds it}.
+
+    Raises:
+        ValueError: the index does not state it, or names a file outside of its folder.
+    """
+    file_of = read_json(index).get("weight_map")
+    if not isinstance(file_of, dict) or any(
+        Path(str(file)).name != file for file in file_of.values()
+    ):
         raise ValueError(f"{index}: expected a weight_map with names of files in this folder")
-    return parts
+    return file_of
 
 
 def _tensors(path: Path, read: Callable[[Path], Any]) -> dict[str, torch.Tensor]:

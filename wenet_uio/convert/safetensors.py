@@ -57,6 +57,15 @@ def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
 
 
 def _tensor(content: mmap.mmap, entry: dict[str, Any], start: int, size: int) -> torch.Tensor:
+    """Return the tensor that an entry of the header describes.
+
+    Args:
+        start: first byte behind the header, from which offsets count.
+        size: bytes of the file.
+
+    Raises:
+        ValueError: the offsets do not fit.
+    """
     dtype, shape = DTYPES[entry["dtype"]], entry["shape"]
     first, last = (start + offset for offset in entry["data_offsets"])
     count = torch.Size(shape).numel()

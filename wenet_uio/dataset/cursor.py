@@ -53,9 +53,13 @@ class Work:
     closes_step: bool
     """True for the last micro-batch of a step."""
     shards: np.ndarray
+    """(samples,) shard of each sample in the opened corpus."""
     rows: np.ndarray
+    """(samples,) row of each sample in its shard."""
     speeds: np.ndarray
+    """(samples,) float32: 1.1 is 10 % faster."""
     seeds: np.ndarray
+    """(samples,) uint64: seed of all random draws for a sample."""
 
 
 class Cursor:
@@ -116,6 +120,7 @@ class Cursor:
         return planned
 
     def _planned(self, data_pass: int, division: Division) -> EpochPlan:
+        """Plan a pass; a plan of the same corpus and division lends it the costs of the shards."""
         corpus = self.passes.corpus_of(data_pass)
         seed = key_of(self.seed, *self._own_order) if self._own_order else self.seed
         epoch = data_pass if self.reshuffle else 0
@@ -142,8 +147,9 @@ class Cursor:
         """Return steps of the current epoch from its first batch on; equal on every rank."""
         if self.epoch_steps is not None:
             return self.epoch_steps
-        fresh = self.division == self._fresh_division
-        plan = self.plan if fresh else self._planned(self.data_pass, self._fresh_division)
+        # A pass that was resumed has the division of the run that began it.
+        is_resumed = self.division != self._fresh_division
+        plan = self._planned(self.data_pass, self._fresh_division) if is_resumed else self.plan
         return plan.steps_from(0, self.world_size)
 
     def upcoming(self) -> Iterator[tuple[tuple[int, int], Work]]:
@@ -265,14 +271,16 @@ class Cursor:
         Raises:
             ValueError: what changed, and what to do about it; or the state is not one of this data.
         """
-        as_now = {"reshuffle": self.reshuffle, "counts": self.corpus.counts_digest}
-        state = {**IN_EARLIER_STATES, **as_now, **state}
+        # What earlier versions did not save is taken to be as it is now.
+        unsaved = {"reshuffle": self.reshuffle, "counts": self.corpus.counts_digest}
+        state = {**IN_EARLIER_STATES, **unsaved, **state}
         if "measure" in state and self.measure.has_digest(state["measure"]):
-            state["measure"] = self.measure.digest()  # of an earlier version it may be another one
+            # An earlier version gave the same measure another digest.
+            state["measure"] = self.measure.digest()
 
         changed = self._changes_since(state)
-        inside = state["position"] or state["micro_batches"]
-        if changed and inside and not allow_changes:
+        is_inside_pass = state["position"] or state["micro_batches"]
+        if changed and is_inside_pass and not allow_changes:
             raise ValueError(
                 f"{' and '.join(changed)} changed since the checkpoint, which is inside epoch "
                 f"{state['epoch']}: restore the former one; or restart that pass over the data "
@@ -286,7 +294,7 @@ class Cursor:
 
         self.epoch, self.seed = state["epoch"], state["seed"]
         self._begin_pass(state["data_pass"])
-        if inside and not changed:
+        if is_inside_pass and not changed:
             self.position, self.micro_batches = state["position"], state["micro_batches"]
             self.division = _division_of(state)
 

@@ -128,7 +128,7 @@ class Loader:
             cursor.skip_epoch()
 
         batches = iter(self._workers) if steps_left else iter(())
-        passing = AllBatches() if self._options.empty_batches else FilledBatches()
+        batches_to_yield = AllBatches() if self._options.empty_batches else FilledBatches()
         while steps_left:
             if self._newest_iterator is not this_iterator:
                 raise RuntimeError(
@@ -139,13 +139,15 @@ class Loader:
             batch = next(batches)
             bad_samples = self._report_bad(batch, bad_samples)
             self._report_unreadable(batch)
-            for ready, micro_batches, closes_step in passing.add(batch):
+            for ready_batch, micro_batches, closes_step in batches_to_yield.add(batch):
                 cursor.advance(closes_step, micro_batches)
                 steps_left -= closes_step
-                if ready is None:
+                if ready_batch is None:
                     self._warn_of_empty_step()
+                elif isinstance(ready_batch, CollatedBatch):
+                    yield ready_batch.collated
                 else:
-                    yield ready.collated if isinstance(ready, CollatedBatch) else ready
+                    yield ready_batch
 
     def _warn_of_empty_step(self) -> None:
         """Warn that this rank has one step fewer than others may have."""

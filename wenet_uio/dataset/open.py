@@ -63,13 +63,16 @@ def open_for(
         tokenizer = build_tokenizer(config)
 
     _check_counting(tokenizer if counting else None)
-    exact = tokenizer.exact_length if tokenizer is not None else makes_one_token_a_character(config)
-    # Without counts, the lengths of the index are those of all texts of a sample
-    exact &= all(bounds.measure_total_length for bounds in filters or (conf.filter_conf,))
+    # The index has the characters of all texts of a sample. They are what the filters bound if each
+    # is a token, and if the filters bound all texts.
+    characters_are_tokens = (
+        makes_one_token_a_character(config) if tokenizer is None else tokenizer.exact_length
+    )
+    all_texts_count = all(bounds.measure_total_length for bounds in filters or (conf.filter_conf,))
     measure = measure_of(
         conf,
         training=training,
-        text_length_is_tokens=counting or exact,
+        text_length_is_tokens=counting or (characters_are_tokens and all_texts_count),
         by_entry=by_entry,
         entry_filters=filters,
     )

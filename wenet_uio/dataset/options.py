@@ -60,20 +60,21 @@ class LoaderOptions:
                 "collate needs features that the data workers compute: defer_features must be False"
             )
 
-        rank, world_size = _place(self.rank, self.world_size)
+        rank, world_size = _completed(self.rank, self.world_size)
         object.__setattr__(self, "rank", rank)
         object.__setattr__(self, "world_size", world_size)
 
 
-def _place(rank: int, world_size: int) -> tuple[int, int]:
-    """Return rank and world size, where -1 and 0 stand for those that the surroundings say.
+def _completed(rank: int, world_size: int) -> tuple[int, int]:
+    """Return rank and world size. For -1 and 0 they are those of the process group, or else those
+    that a launcher gave.
 
     Raises:
         ValueError: they do not fit together, or not to the process group.
     """
-    group = _group()
+    group = _of_process_group()
     if (rank, world_size) == (-1, 0):
-        rank, world_size = group or _launched()
+        rank, world_size = group or _of_launcher()
     elif rank == -1 or world_size == 0:
         raise ValueError("rank and world_size belong together: give both or none")
     elif group and group[1] == world_size and group[0] != rank:
@@ -87,14 +88,14 @@ def _place(rank: int, world_size: int) -> tuple[int, int]:
     return rank, world_size
 
 
-def _group() -> tuple[int, int] | None:
+def _of_process_group() -> tuple[int, int] | None:
     """Return rank and world size of the process group; None without one."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return None
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def _launched() -> tuple[int, int]:
+def _of_launcher() -> tuple[int, int]:
     """Return rank and world size that a launcher gave this process, or 0 and 1.
 
     Raises:

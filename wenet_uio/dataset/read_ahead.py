@@ -38,10 +38,10 @@ class ReadAhead:
         self._cursor, self._prefetch = cursor, prefetch
         self._prefetch.drop_all()
         self._pass = -1
+        # (name of the objects, (pass, position) from which on they are not needed)
         self._groups: deque[tuple[str, tuple[int, int]]] = deque()
         self._batches: deque[tuple[str, tuple[int, int]]] = deque()
-        """(name, (pass, position) from which on the objects are not needed)."""
-        self._handed_out = self._wanted = 0
+        self._batches_wanted = self._groups_wanted = 0
 
     def works(self) -> Iterator[Work]:
         """Yield the work of the cursor to the end of its epoch; the window moves with it."""
@@ -72,15 +72,15 @@ class ReadAhead:
                 break
 
             _, end, shards = group
-            self._wanted += 1
-            name = f"{data_pass} group {self._wanted}"
+            self._groups_wanted += 1
+            name = f"{data_pass} group {self._groups_wanted}"
             self._prefetch.want(name, "shards", self._plan.corpus.remote_shards(shards))
             self._groups.append((name, (data_pass, end)))
 
         files = self._cursor.corpus.remote_files(work.shards, work.rows)
         if files:
-            self._handed_out += 1
-            name = f"batch {self._handed_out}"
+            self._batches_wanted += 1
+            name = f"batch {self._batches_wanted}"
             self._prefetch.want(name, "files", files)
             self._batches.append((name, (data_pass, position + self._cursor.world_size)))
 

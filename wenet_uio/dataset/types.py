@@ -354,11 +354,16 @@ class Batch:
             lengths = tensors[f"{name.removeprefix('other_')}_lengths"]
             tensors[name] = tensors[name][:, : int(lengths.max())]
 
-        named = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
-        share = int(tensors["feats_lengths"].sum()) / max(int(self.feats_lengths.sum()), 1)
-        taken = self._with(tensors)
+        columns = {name: getattr(self, name)[rows] for name in ("keys", "texts", "extra")}
+        share_of_frames = int(tensors["feats_lengths"].sum()) / max(
+            int(self.feats_lengths.sum()), 1
+        )
         return replace(
-            taken, seconds=self.seconds * share, skipped=(), planned=len(named["keys"]), **named
+            self._with(tensors),
+            seconds=self.seconds * share_of_frames,
+            skipped=(),
+            planned=len(columns["keys"]),
+            **columns,
         )
 
     def pin_memory(self) -> Batch:
@@ -376,6 +381,7 @@ class Batch:
         return _from_pickle, (type(self), values, *to_buffers(tensors))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
+        """Return all tensors by name; those of deferred features are `deferred.NAME`."""
         values = {name: getattr(self, name) for name in self.TENSORS}
         tensors = {name: value for name, value in values.items() if value is not None}
         if self.deferred is not None:
@@ -386,14 +392,15 @@ class Batch:
         return tensors
 
     def _with(self, tensors: Mapping[str, torch.Tensor | None]) -> Batch:
+        """Return the batch with other tensors, which have the names of `_tensors`."""
         changes: dict[str, Any] = {
             name: tensor for name, tensor in tensors.items() if "." not in name
         }
         if self.deferred is not None:
-            others = {
+            of_deferred = {
                 name.partition(".")[2]: tensor for name, tensor in tensors.items() if "." in name
             }
-            changes["deferred"] = self.deferred.with_tensors(others)
+            changes["deferred"] = self.deferred.with_tensors(of_deferred)
 
         return replace(self, **changes)
 

@@ -93,13 +93,13 @@ class Workers:
 
 
 class _Sampler(Sampler):
-    """Hands work to a DataLoader, at most `most` works."""
+    """Hands work to a DataLoader, at most `count` works; None: all of them."""
 
-    def __init__(self, work: Callable[[], Iterator[Work]], most: int | None = None) -> None:
-        self._work, self._most = work, most
+    def __init__(self, work: Callable[[], Iterator[Work]], count: int | None = None) -> None:
+        self._work, self._count = work, count
 
     def __iter__(self) -> Iterator[Work]:
-        return islice(self._work(), self._most)
+        return islice(self._work(), self._count)
 
 
 class _WorkerEndedError(Exception):
@@ -117,31 +117,31 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
         ChildProcessError: a worker was killed.
         SharedMemoryError: shared memory is full.
     """
-    before = signal.getsignal(signal.SIGCHLD)
+    former_handler = signal.getsignal(signal.SIGCHLD)
     in_main_thread = threading.current_thread() is threading.main_thread()
 
     def on_death(number: int, frame: FrameType | None) -> None:
         _require_alive(loader)
-        if callable(before):
-            before(number, frame)
+        if callable(former_handler):
+            former_handler(number, frame)
 
-    def handle(handler: Any) -> None:
-        if in_main_thread:
+    def set_handler(handler: Any) -> None:
+        if in_main_thread:  # Python allows it in no other thread
             signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
 
     if loader.num_workers and is_shared_memory_full():  # for the semaphores of torch's queues
         raise SharedMemoryError(NO_SHARED_MEMORY)
 
     try:
-        batches = iter(loader)
-        handle(before)
+        batches = iter(loader)  # sets the function of torch
+        set_handler(former_handler)
         while True:
-            handle(on_death)
+            set_handler(on_death)
             try:
                 _require_alive(loader)
                 batch = next(batches, None)
             finally:
-                handle(before)
+                set_handler(former_handler)
 
             if batch is None:
                 return
@@ -164,11 +164,11 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
 
 def _require_alive(loader: DataLoader) -> None:
     """Raise an error if a worker has ended."""
-    ends = [worker.exitcode for worker in getattr(loader._iterator, "_workers", [])]
-    if crash := next(filter(has_crashed, ends), None):
+    exitcodes = [worker.exitcode for worker in getattr(loader._iterator, "_workers", [])]
+    if crash := next(filter(has_crashed, exitcodes), None):
         raise _WorkerEndedError(described(crash))
 
-    if -signal.SIGKILL in ends:
+    if -signal.SIGKILL in exitcodes:
         raise ChildProcessError(
             "a data worker was killed (SIGKILL), most likely because memory ran out: use fewer "
             "--num_workers, a lower --prefetch or smaller batches"

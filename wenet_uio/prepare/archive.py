@@ -163,8 +163,8 @@ def _members_of_zip(archive: str | Path) -> Iterator[_Member]:
     """Yield the members of a zip; names of links and devices are refused."""
     with zipfile.ZipFile(archive) as zipped:
         for info in zipped.infolist():
-            kind = stat.S_IFMT(info.external_attr >> 16)  # 0 in a zip that Windows made
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            file_type = stat.S_IFMT(info.external_attr >> 16)  # 0 in a zip that Windows made
+            if file_type not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise _RefusedError(f"{info.filename!r} is not a file or folder")
             yield _Member(info.filename, info.is_dir(), lambda info=info: zipped.open(info))
 

@@ -423,16 +423,16 @@ def _of_form(
 
 def _check_single(texts: Sequence[TextFile]) -> None:
     """Raise ListError if audio may have two texts, or a text two audio files."""
-    first: dict[Path, TextFile] = {}
+    first_of_audio: dict[Path, TextFile] = {}
     for file in texts:
         if len(file.audios) > 1:
             names = " or ".join(sorted(audio.name for audio in file.audios))
             raise ListError(
                 f"{file.path}: its audio may be {names}; move one of them to another folder"
             )
-        if file.audio and first.setdefault(file.audio, file) is not file:
-            other = first[file.audio]
+        if file.audio and first_of_audio.setdefault(file.audio, file) is not file:
+            first = first_of_audio[file.audio]
             raise ListError(
-                f"{file.audio}: its text may be {other.path.name} or {file.path.name}; "
-                f"name one: --text_field {other.field} or --text_field {file.field}"
+                f"{file.audio}: its text may be {first.path.name} or {file.path.name}; "
+                f"name one: --text_field {first.field} or --text_field {file.field}"
             )

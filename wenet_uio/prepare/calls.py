@@ -156,13 +156,13 @@ def _sph2pipe(sphere: Path, channel: int) -> bytes:
             "get it at https://github.com/burrmill/sph2pipe"
         )
 
-    done = subprocess.run(
+    completed = subprocess.run(
         [program, "-f", "wav", "-p", "-c", str(channel + 1), str(sphere)],
         capture_output=True,
         check=False,
     )
-    if done.returncode:
-        message = " ".join(done.stderr.decode(errors="replace").split())
+    if completed.returncode:
+        message = " ".join(completed.stderr.decode(errors="replace").split())
         raise AudioError(f"{sphere}: sph2pipe says: {message}")
 
-    return done.stdout
+    return completed.stdout

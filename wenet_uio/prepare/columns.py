@@ -145,7 +145,7 @@ def seconds_of(text: str) -> float | None:
     match = CLOCK.fullmatch(text)
     if match is not None:
         hours, minutes, seconds = (
-            float((part or "0").replace(",", ".")) for part in match.groups()
+            float((number or "0").replace(",", ".")) for number in match.groups()
         )
         return hours * 3600 + minutes * 60 + seconds
 
@@ -328,7 +328,11 @@ def _share(sample: Sequence[Sequence[str]], column: int, is_audio: IsAudio) -> f
 
 
 def _with_column(column_of: Mapping[str, int], name: str, column: int) -> dict[str, int]:
-    return {other: place for other, place in column_of.items() if place != column} | {name: column}
+    """Return the columns by name, with another name for `column`."""
+    other_columns = {
+        other_name: other for other_name, other in column_of.items() if other != column
+    }
+    return other_columns | {name: column}
 
 
 def _are_times(rows: Sequence[Sequence[str]]) -> bool:
@@ -437,8 +441,8 @@ def _note_of_texts(texts: Sequence[str]) -> list[str]:
     """Say which of several columns of texts is taken, the first one, and the option for others."""
     if len(texts) < 2:
         return []
-    others = " or ".join(f"--text_field {name}" for name in texts[1:])
-    return [f"the column {texts[0]} has the texts; {others} takes another column"]
+    options = " or ".join(f"--text_field {name}" for name in texts[1:])
+    return [f"the column {texts[0]} has the texts; {options} takes another column"]
 
 
 def tell_text_column(path: str, columns: Collection[str], text_field: str | None) -> None:

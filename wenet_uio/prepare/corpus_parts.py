@@ -159,12 +159,13 @@ def split_by(
     """
     parts: dict[str, list[Value]] = {"train": [], **{part: [] for part in shares}}
     for item in items:
-        percentile = crc32(group_of(item).encode()) % 10_000 / 100
+        # The parts divide 0 to 100 in their order: a group belongs to the part that it falls into.
+        remaining = crc32(group_of(item).encode()) % 10_000 / 100
         for part, share in shares.items():
-            if percentile < share:
+            if remaining < share:
                 parts[part].append(item)
                 break
-            percentile -= share
+            remaining -= share
         else:
             parts["train"].append(item)
 

@@ -83,9 +83,10 @@ def _stated_part(line: RawLine, lines: Sequence[RawLine]) -> str:
     """Return the part of an utterance; raise ListError if it states none, or an unknown one."""
     name = field_of(line, "part")
     if name is None:
-        other = next(other.key for other in lines if field_of(other, "part"))
+        with_part = next(other for other in lines if field_of(other, "part"))
         raise ListError(
-            f"{line.key}: no part, but {other} has one; name the part of all utterances, or of none"
+            f"{line.key}: no part, but {with_part.key} has one; name the part of all utterances, "
+            "or of none"
         )
 
     if name.lower() not in PARTS:

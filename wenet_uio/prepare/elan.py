@@ -107,6 +107,7 @@ def _spans(root: Element, times: Mapping[str, float]) -> dict[str, Span]:
 
 
 def _tier(tier: Element, spans: Mapping[str, Span]) -> ElanTier:
+    """Read a tier; annotations of the same time are one text. `spans` are by ANNOTATION_ID."""
     name, speaker = tier.attrib["TIER_ID"], tier.get("PARTICIPANT") or None
     texts_of: dict[Span, list[str]] = {}
     for annotation in tier.iterfind("ANNOTATION/*"):

@@ -67,15 +67,13 @@ def read_filled_table(path: str) -> dict[str, str]:
         ListError: the table is empty, a key is no word, or no file matches.
         ValueError: a key comes twice.
     """
-    first, *others = expand(path)
-    table = read_table(first)
-    for other in others:
-        rows = read_table(other)
+    first_file, *later_files = expand(path)
+    table = read_table(first_file)
+    for file in later_files:
+        rows = read_table(file)
         repeated = [key for key in rows if key in table]
         if repeated:
-            raise ValueError(
-                f"{other}: {listed(repeated, NAMED)} also in an earlier file of {path}"
-            )
+            raise ValueError(f"{file}: {listed(repeated, NAMED)} also in an earlier file of {path}")
         table |= rows
 
     if not table:

@@ -72,11 +72,11 @@ def _regions(task: Mapping[str, Any], text_field: str | None) -> Iterator[Region
         yield from _regions_of_minimum(task, text_field or "transcription")
         return
 
-    done = [one for one in task["annotations"] if not one.get("was_cancelled")]
+    annotations = [work for work in task["annotations"] if not work.get("was_cancelled")]
     # Of several annotators, the one whose work was declared to be right
-    chosen = [one for one in done if one.get("ground_truth")] or done
+    best = [work for work in annotations if work.get("ground_truth")] or annotations
     regions: dict[str, Region] = {}
-    for result in chosen[0].get("result", []) if chosen else []:
+    for result in best[0].get("result", []) if best else []:
         region = regions.setdefault(result.get("id", ""), {})
         region |= _of_result(result, text_field)
 
@@ -96,7 +96,7 @@ def _of_result(result: Mapping[str, Any], text_field: str | None) -> Region:
 
 
 def _regions_of_minimum(task: Mapping[str, Any], text_field: str) -> Iterator[Region]:
-    """Yield the regions of a task of JSON-MIN: a list of times beside a list of texts."""
+    """Yield the parts of a task of JSON-MIN, which has a list of times beside a list of texts."""
     text = task.get(text_field)
     timed = [value for value in task.values() if _is_timed(value)]
     if not timed:
@@ -116,8 +116,8 @@ def _is_timed(value: object) -> bool:
 
 
 def _text(value: object) -> str:
-    parts: Sequence[object] = value if isinstance(value, list) else [value]
-    return " ".join(" ".join(str(part or "").split()) for part in parts).strip()
+    texts: Sequence[object] = value if isinstance(value, list) else [value]
+    return " ".join(" ".join(str(text or "").split()) for text in texts).strip()
 
 
 def _line(wav: str, region: Region) -> RawLine:

@@ -185,6 +185,7 @@ def _why(bad: Sequence[Failure], plan: ShardPlan) -> str:
 def _totals(
     shards: Sequence[dict[str, Any]], bad: Sequence[Failure], plan: ShardPlan
 ) -> dict[str, Any]:
+    """Return the sums of the manifest over all shards."""
     return {
         "utterances": sum(shard["utterances"] for shard in shards),
         "seconds": round(sum(shard["seconds"] for shard in shards), 3),

@@ -233,20 +233,21 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
     infos = _infos([line.wav for line in lines], executor)
     names = recording_names([line.wav for line in lines])
 
-    def cut(line: RawLine) -> MonoCut:
+    def cut_of(line: RawLine) -> MonoCut:
+        """Return the cut of a line: a recording, and a supervision as long as the cut."""
         info, name, extra = infos[line.wav], names[line.wav], dict(line.extra)
-        kind = "url" if "://" in line.wav else "file"
-        source = AudioSource(kind, list(range(info.channels)), line.wav)
+        source_type = "url" if "://" in line.wav else "file"
+        source = AudioSource(source_type, list(range(info.channels)), line.wav)
         length = info.num_samples / info.sample_rate
         recording = Recording(name, [source], info.sample_rate, info.num_samples, length)
 
         channel, duration = extra.pop("channel", 0), _duration(line, infos)
-        known = {field: extra.pop(field, None) for field in ("speaker", "language", "gender")}
+        own_fields = {field: extra.pop(field, None) for field in ("speaker", "language", "gender")}
         for field in ("duration", "sampling_rate"):  # stated by cut and recording
             extra.pop(field, None)
 
         supervision = SupervisionSegment(
-            line.key, name, 0.0, duration, channel, line.text, custom=extra or None, **known
+            line.key, name, 0.0, duration, channel, line.text, custom=extra or None, **own_fields
         )
         start = round(line.start, DIGITS)
         return MonoCut(line.key, start, duration, channel, [supervision], recording=recording)
@@ -255,7 +256,7 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
         # Without a name and a time in its header, the same cuts give the same bytes.
         plain = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.endswith(".gz") else file
         for line in lines:
-            plain.write(json.dumps(cut(line).to_dict(), ensure_ascii=False).encode() + b"\n")
+            plain.write(json.dumps(cut_of(line).to_dict(), ensure_ascii=False).encode() + b"\n")
         if plain is not file:
             plain.close()
 

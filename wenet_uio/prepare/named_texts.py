@@ -142,11 +142,12 @@ def _named_texts(path: Path) -> list[NamedText]:
     named_texts = []
 
     for number, line in rows:
-        name, *rest = line.split(separator, 1)
-        text = rest[0].strip() if rest else ""
-        if not text:
+        name_and_text = line.split(separator, 1)
+        if len(name_and_text) < 2 or not name_and_text[1].strip():
             raise ListError(f"{path}:{number}: expected a name and a text, found {line[:40]!r}")
-        named_texts.append((name.strip(), text))
+
+        name, text = map(str.strip, name_and_text)
+        named_texts.append((name, text))
 
     return named_texts
 

@@ -117,7 +117,7 @@ def _seconds(line: RawLine, path: str) -> float:
 
 
 def buckets_of(scanned: Scanned, options: NemoOptions, count: int) -> list[NemoOptions]:
-    """Return options of each of `count` buckets: intervals of duration of equal width, as in NeMo."""
+    """Return the options of `count` buckets: equally wide intervals of duration, as in NeMo."""
     low, high = options.min_duration, options.max_duration
     if low is None:
         low = float(scanned.seconds.min())
@@ -139,10 +139,10 @@ def rows_of_tars(scanned: Scanned, options: NemoOptions) -> list[np.ndarray]:
     """
     chosen = chosen_of(scanned, options)
     if not 0 < options.num_shards <= len(chosen):
-        within = f"{options.min_duration or 0:g} to {options.max_duration or np.inf:g} s"
+        durations = f"{options.min_duration or 0:g} to {options.max_duration or np.inf:g} s"
         remedy = f"give --num_shards 1 to {len(chosen)}" if len(chosen) else "give other durations"
         raise ValueError(
-            f"{len(chosen)} entries of {within} for {options.num_shards} tars: {remedy}"
+            f"{len(chosen)} entries of {durations} for {options.num_shards} tars: {remedy}"
         )
 
     if options.shuffle_seed is not None:

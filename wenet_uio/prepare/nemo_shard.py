@@ -218,10 +218,10 @@ class _Packing:
         if not is_slice:
             stored = replace(stored, start=0.0, end=None)
 
-        part = f"{stored.wav} {stored.start} {stored.end}"
-        if part in self._members:
+        audio = f"{stored.wav} {stored.start} {stored.end}"
+        if audio in self._members:
             sample = None
-            seconds = self._seconds[self._members[part]]
+            seconds = self._seconds[self._members[audio]]
         else:
             sample = encode_sample(stored, self._storing)
             seconds = sample.num_samples / sample.sample_rate
@@ -230,15 +230,15 @@ class _Packing:
         duration = self._duration(line, seconds, is_slice=is_slice)
         _check_end(line, duration, seconds if is_slice else seconds - line.start)
         if sample is not None:
-            self._store(sample, line, part, tar)
+            self._store(sample, line, audio, tar)
 
-        entry = {"audio_filepath": self._name_of_entry(self._members[part]), "duration": duration}
+        entry = {"audio_filepath": self._name_of_entry(self._members[audio]), "duration": duration}
         if is_cut(line) and not is_slice:
             entry["offset"] = line.start
 
-        others = {key: value for key, value in line.extra.items() if key not in entry}
+        extra = {key: value for key, value in line.extra.items() if key not in entry}
         our_fields = {"text": line.text, "shard_id": self._job.number, "key": line.key}
-        return {**entry, **others, **our_fields}
+        return {**entry, **extra, **our_fields}
 
     def _name_of_entry(self, member: str) -> str:
         """Return the name by which the next entry of a member names it."""

@@ -128,13 +128,13 @@ def _pack(
     def jobs() -> Iterator[NemoShardJob]:
         for number, rows in enumerate(shards, first):
             keys_of_shard = None if keys is None else tuple(keys[row] for row in rows.tolist())
-            part = scanned.select(rows)
+            lines = scanned.select(rows)
             yield NemoShardJob(
                 str(into),
                 number,
                 manifest,
-                part.offsets,
-                part.sizes,
+                lines.offsets,
+                lines.sizes,
                 keys_of_shard,
                 options.storing,
             )

@@ -329,9 +329,9 @@ def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
             )
 
         if identity in wav_of or line.key in wav_of:
-            other = wav_of.get(identity) or wav_of[line.key]
+            first_wav = wav_of.get(identity) or wav_of[line.key]
             raise ListError(
-                f"{original.key}: two utterances have this key, of {other} and {line.wav}"
+                f"{original.key}: two utterances have this key, of {first_wav} and {line.wav}"
             )
 
         wav_of[identity] = wav_of[line.key] = line.wav

@@ -98,17 +98,17 @@ def _run(command: str, file: Path) -> str:
     if file.exists():
         return ""
 
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command.rstrip().removesuffix(PIPE)}"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
     )
-    said = done.stderr.decode(errors="replace").strip()[-SHOWN:]
-    if done.returncode:
-        return f"ends with status {done.returncode}: {said}"
-    if not done.stdout:
-        return f"writes no audio: {said}"
+    messages = completed.stderr.decode(errors="replace").strip()[-SHOWN:]
+    if completed.returncode:
+        return f"ends with status {completed.returncode}: {messages}"
+    if not completed.stdout:
+        return f"writes no audio: {messages}"
 
     with written_aside(str(file)) as opened:
-        opened.write(done.stdout)
+        opened.write(completed.stdout)
     return ""

@@ -143,8 +143,8 @@ def write_labelled(
     """
     corpus = open_list(data_list, data_type)
     labels = read_labels(results)
-    others = None if second is None else read_labels(second)
-    choice = choose(_speech(corpus), labels, limits, others)
+    second_labels = None if second is None else read_labels(second)
+    choice = choose(_speech(corpus), labels, limits, second_labels)
     counts = _counts(corpus, choice) | {"limits": asdict(limits)}
     _write_left_out(corpus, choice, f"{out}.left_out.jsonl")
 

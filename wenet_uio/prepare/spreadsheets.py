@@ -123,6 +123,7 @@ def _formats_of_cells(archive: zipfile.ZipFile) -> list[str]:
 def _rows_of_xlsx(
     rows: Iterable[Element], strings: list[str], formats: list[str]
 ) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number, cells) of the rows of a sheet that are not empty."""
     number = 0
     for row in rows:
         number = int(row.get("r", number + 1))
@@ -149,15 +150,21 @@ def _column(place: str, following: int) -> int:
 
 
 def _cell_of_xlsx(cell: Element, strings: list[str], formats: list[str]) -> str:
-    kind = cell.get("t", "n")
-    if kind == "inlineStr":
+    """Return the text of a cell as a user sees it.
+
+    Args:
+        strings: texts that cells name by number.
+        formats: format code of each style of cells.
+    """
+    cell_type = cell.get("t", "n")
+    if cell_type == "inlineStr":
         inline = cell.find("{*}is")
         return "" if inline is None else _text_of(inline)
 
     value = cell.findtext("{*}v") or ""
-    if kind == "s" and value:
+    if cell_type == "s" and value:
         return strings[int(value)]
-    if kind != "n" or not value:
+    if cell_type != "n" or not value:
         return ESCAPED.sub(lambda match: chr(int(match[1], 16)), value)
 
     style = int(cell.get("s", 0))
@@ -185,16 +192,19 @@ def _attribute(element: Element, name: str) -> str:
 
 
 def _rows_of_ods(table: Element) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number, cells) of the rows of a sheet that are not empty; a stored row or cell may
+    stand for several.
+    """
     number = 1
     for row in table.iterfind(".//{*}table-row"):
         cells: list[str] = []
-        waiting = 0  # empty cells that count only if another cell follows
+        empty_before = 0  # empty cells that count only if another cell follows
         for cell in row:
             text = _cell_of_ods(cell)
             count = int(_attribute(cell, "number-columns-repeated") or 1)
             if text:
-                cells += [""] * min(waiting, MOST_COLUMNS) + [text] * min(count, MOST_COLUMNS)
-            waiting = 0 if text else waiting + count
+                cells += [""] * min(empty_before, MOST_COLUMNS) + [text] * min(count, MOST_COLUMNS)
+            empty_before = 0 if text else empty_before + count
 
         repeats = int(_attribute(row, "number-rows-repeated") or 1)
         if cells:
@@ -203,18 +213,19 @@ def _rows_of_ods(table: Element) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cell_of_ods(cell: Element) -> str:
+    """Return the text of a cell as a user sees it; a time in seconds, and a number in full."""
     shown = "\n".join(_paragraph(child) for child in cell if child.tag.endswith("}p"))
-    kind = _attribute(cell, "value-type")
-    if kind == "time":
+    value_type = _attribute(cell, "value-type")
+    if value_type == "time":
         match = LENGTH.fullmatch(_attribute(cell, "time-value"))
         if match:
             hours, minutes, seconds = (
-                float((part or "0").replace(",", ".")) for part in match.groups()
+                float((number or "0").replace(",", ".")) for number in match.groups()
             )
             return f"{round(hours * 3600 + minutes * 60 + seconds, 6):.15g}"
 
     is_padded = re.fullmatch(r"0\d+", shown)
-    if kind == "float" and not is_padded:
+    if value_type == "float" and not is_padded:
         return f"{float(_attribute(cell, 'value')):.15g}"
 
     return shown

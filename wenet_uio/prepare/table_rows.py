@@ -59,11 +59,11 @@ def table_of_text(path: str | Path, usual: str) -> Table:
     text, guessed = decoded(path)
     notes = [guess_note(guessed)] if guessed else []
     text = _with_line_feeds(text)
-    first_line, _, rest = text.partition("\n")
+    first_line, _, other_lines = text.partition("\n")
     stated = STATED_SEPARATOR.fullmatch(first_line.rstrip("\r"))
     skipped = 1 if stated else 0
     if stated:
-        separator, text = stated[1], rest
+        separator, text = stated[1], other_lines
     else:
         separator = usual if usual == BAR else _separator(text, usual)
     if separator != usual:
@@ -93,10 +93,10 @@ def table_of_spreadsheet(path: str | Path) -> Table:
 
 
 def _notes_of_sheets(sheets: Sequence[Sheet]) -> list[str]:
-    first, *others = sheets
-    if not others:
+    first, *unread = sheets
+    if not unread:
         return []
-    names = listed([sheet.name for sheet in others], NAMED)
+    names = listed([sheet.name for sheet in unread], NAMED)
     return [f"sheet {first.name} is read, and not {names}: save those as files of their own"]
 
 

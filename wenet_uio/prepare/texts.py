@@ -74,18 +74,21 @@ def normalised(lines: Sequence[RawLine], text: str) -> list[RawLine]:
 def _tell_changes(where: str, lines: Sequence[RawLine], changed: Sequence[RawLine]) -> None:
     """Print how many texts a normalisation changes, by kind of change, and show the first ones."""
     pairs = [
-        (old.key, old.text, new.text)
-        for old, new in zip(lines, changed, strict=True)
-        if old.text != new.text
+        (line, changed_line)
+        for line, changed_line in zip(lines, changed, strict=True)
+        if line.text != changed_line.text
     ]
     if not pairs:
         return
 
-    counts = Counter(kind for _, old, new in pairs for kind in _kinds_of_change(old, new))
+    counts: Counter[str] = Counter()
+    for line, changed_line in pairs:
+        counts.update(_kinds_of_change(line.text, changed_line.text))
+
     kinds = ", ".join(f"{kind} in {count}" for kind, count in sorted(counts.items()))
     print(f"{where}: {len(pairs)} of {len(lines)} texts changed: {kinds}")
-    for key, old, new in pairs[:SHOWN]:
-        print(f'  {key}: "{old}" -> "{new}"')
+    for line, changed_line in pairs[:SHOWN]:
+        print(f'  {line.key}: "{line.text}" -> "{changed_line.text}"')
 
 
 def _kinds_of_change(old: str, new: str) -> set[str]:
@@ -137,9 +140,9 @@ def tell_odd_texts(
                 first_of[kind].append(f"{key}: {names}")
 
     for kind, count in counts.items():
-        others = f" and {count - NAMED} more" if count > NAMED else ""
+        more = f" and {count - NAMED} more" if count > NAMED else ""
         print(
             f"{where}: {count} texts with {PLURALS[kind]}: {mends} mends them "
-            f"({'; '.join(first_of[kind])}{others})",
+            f"({'; '.join(first_of[kind])}{more})",
             file=sys.stderr,
         )

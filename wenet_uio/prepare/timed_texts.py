@@ -204,11 +204,12 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _tier(tokens: Iterator[str]) -> Tier:
-    """Read a tier: its kind, name, times and number of rows come before the rows."""
-    kind, name, _, _, count = (next(tokens) for _ in range(5))
-    fields = 3 if kind == "IntervalTier" else 2
-    rows = [[next(tokens) for _ in range(fields)] for _ in range(int(count))]
-    if kind != "IntervalTier":
+    """Read a tier: its class, name, times and number of rows come before the rows."""
+    tier_class, name, _, _, count = (next(tokens) for _ in range(5))
+    has_intervals = tier_class == "IntervalTier"
+    num_fields = 3 if has_intervals else 2
+    rows = [[next(tokens) for _ in range(num_fields)] for _ in range(int(count))]
+    if not has_intervals:
         return Tier(name, [])  # points have no duration
 
     intervals = []

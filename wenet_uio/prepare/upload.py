@@ -78,9 +78,10 @@ def put_shards(
     ]
     copied = 0
     try:
-        for was_copied, now in executor.map(_put_shard, jobs, "upload", len(jobs), unit="shard"):
+        results = executor.map(_put_shard, jobs, "upload", len(jobs), unit="shard")
+        for was_copied, uploads_of_shard in results:
             copied += was_copied
-            uploads |= now
+            uploads |= uploads_of_shard
     finally:
         with written_aside(record, "w") as file:
             json.dump(uploads, file, indent=1)

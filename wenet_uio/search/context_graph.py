@@ -215,9 +215,9 @@ def _level(
 
     begun, ended = [0] * len(order), [0] * len(order)
     for node in order[1:]:
-        whole = (1 << trie.depth[node]) - 1
-        begun[node] = whole if leads_to_end[node] else begun[suffix[node]]
-        ended[node] = whole if ends[node] else ended[suffix[node]]
+        all_tokens = (1 << trie.depth[node]) - 1  # a bit for each token from the root to the node
+        begun[node] = all_tokens if leads_to_end[node] else begun[suffix[node]]
+        ended[node] = all_tokens if ends[node] else ended[suffix[node]]
 
     return _Level(gain, begun, [~mask for mask in ended])
 

@@ -181,6 +181,9 @@ def _as_one(scorers: Sequence[PrefixScorer]) -> PrefixScorer | None:
 def _allowed_labels(
     log_probs: torch.Tensor, lengths: torch.Tensor | None, count: int, blank: int
 ) -> _Frames:
+    """Return the `count` best labels of each frame of log_probs (B, T, V). Frames behind the end of
+    an utterance have a blank of probability 1, so that they change nothing.
+    """
     scores, tokens = log_probs.topk(count, dim=-1)
     scores = scores.double()
     is_blank = tokens == blank
@@ -195,19 +198,20 @@ def _allowed_labels(
 
 
 def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) -> _Beam:
-    nothing = torch.full((batch, size), -torch.inf, dtype=torch.float64, device=device)
-    ends_in_blank = nothing.clone()
+    """Return beams that hold the empty prefix alone; their other places have the probability 0."""
+    impossible = torch.full((batch, size), -torch.inf, dtype=torch.float64, device=device)
+    ends_in_blank = impossible.clone()
     ends_in_blank[:, 0] = 0.0
     zeros = torch.zeros(batch, size, dtype=torch.int64, device=device)
     states = torch.zeros(batch, size, state_size, dtype=torch.int64, device=device)
 
     return _Beam(
         ends_in_blank,
-        nothing,
+        impossible,
         zeros + _NOT_A_TOKEN,
         zeros + 1,
         zeros,
-        torch.zeros_like(nothing),
+        torch.zeros_like(impossible),
         states,
     )
 
@@ -231,8 +235,8 @@ def _advance(
     repeats, label = is_last.max(dim=2)  # whether the last token is among the labels, and where
 
     # Extend prefix n by token k; a repeated token needs a blank in between.
-    before = torch.where(is_last, beam.ends_in_blank.unsqueeze(2), total.unsqueeze(2))
-    extended = before + scores.unsqueeze(1)
+    may_be_extended = torch.where(is_last, beam.ends_in_blank.unsqueeze(2), total.unsqueeze(2))
+    extended = may_be_extended + scores.unsqueeze(1)
 
     # An extension that equals prefix m of the beam is added to that prefix.
     is_child = beam.parent_name.unsqueeze(1) == beam.name.unsqueeze(2)  # (B, N, M)
@@ -332,8 +336,10 @@ def _extended(
     emitted = torch.stack(backwards[::-1], dim=2).cpu().numpy()  # (B, N, T)
     return [
         [
-            before[origin] + tuple(tokens[tokens != _NOT_A_TOKEN].tolist())
+            prefixes_of_utterance[origin] + tuple(tokens[tokens != _NOT_A_TOKEN].tolist())
             for tokens, origin in zip(rows, origins, strict=True)
         ]
-        for before, rows, origins in zip(prefixes, emitted, rank.tolist(), strict=True)
+        for prefixes_of_utterance, rows, origins in zip(
+            prefixes, emitted, rank.tolist(), strict=True
+        )
     ]

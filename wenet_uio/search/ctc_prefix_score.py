@@ -64,11 +64,11 @@ class CtcPrefixScore:
         """
         # Paths before each frame, (B, N, 1, T). A repeated token needs a blank in between.
         start = self._in_blank.new_full((*self._prefix.shape, 1), self._start)
-        any_before = torch.logaddexp(self._in_blank, self._in_token)
+        in_any = torch.logaddexp(self._in_blank, self._in_token)
         blank_before = torch.cat((start, self._in_blank[..., :-1]), dim=2).unsqueeze(2)
-        before = torch.cat((start, any_before[..., :-1]), dim=2).unsqueeze(2)
+        any_before = torch.cat((start, in_any[..., :-1]), dim=2).unsqueeze(2)
         repeats = (candidates == last.unsqueeze(2)).unsqueeze(3)
-        entering = torch.where(repeats, blank_before, before)  # (B, N, M, T)
+        entering = torch.where(repeats, blank_before, any_before)  # (B, N, M, T)
 
         rows = torch.arange(len(candidates), device=candidates.device).view(-1, 1, 1)
         scores = self._scores[rows, candidates]
@@ -80,10 +80,10 @@ class CtcPrefixScore:
         self._new_in_blank = _recur(after_token, self._blanks)
 
         # A hypothesis that ends is scored by the paths of itself alone, up to the last frame.
-        prefix = torch.where(candidates == self._eos, any_before[..., -1:], prefix)
+        prefix = torch.where(candidates == self._eos, in_any[..., -1:], prefix)
         self._new_prefix = prefix.masked_fill(candidates == self._blank, -torch.inf)
-        prefix = self._prefix.unsqueeze(2)
-        gain = torch.where(prefix > -torch.inf, self._new_prefix - prefix, -torch.inf)
+        former_prefix = self._prefix.unsqueeze(2)
+        gain = torch.where(former_prefix > -torch.inf, self._new_prefix - former_prefix, -torch.inf)
 
         return (1.0 - self._weight) * best + self._weight * gain.to(best.dtype)
 

@@ -173,6 +173,7 @@ class _Memo(dict):
 
 
 def _load(path: str | Path) -> kenlm.Model:
+    """Load a language model; the process keeps it for as long as its file does not change."""
     try:
         import kenlm  # noqa: F401 - `_loaded` uses the package
     except ModuleNotFoundError:

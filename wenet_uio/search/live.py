@@ -322,6 +322,6 @@ def advance(streams: Sequence[LiveStream]) -> None:
     ready = sorted(
         (stream for stream in streams if stream.ready), key=lambda stream: type(stream).__name__
     )
-    for kind, members in groupby(ready, type):
+    for stream_type, members in groupby(ready, type):
         group = list(members)
-        attempt(group, kind.step, group)
+        attempt(group, stream_type.step, group)

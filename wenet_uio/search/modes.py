@@ -105,12 +105,12 @@ def check_options(family: Family, options: DecodeOptions) -> None:
 
     # If several other families have an option, the first of them is named.
     known = set(family.options)
-    for other in families():
-        names = [name for name in other.options if name not in known]
+    for other_family in families():
+        names = [name for name in other_family.options if name not in known]
         if used.intersection(names):
             is_option = "is an option" if len(names) == 1 else "are options"
             raise ValueError(
-                f"{_joined(names)} {is_option} of models {other.name}; this model is another"
+                f"{_joined(names)} {is_option} of models {other_family.name}; this model is another"
             )
         known.update(names)
 

@@ -85,9 +85,9 @@ def join(left: list[Token], right: list[Token], shared: Segment) -> list[Token]:
         return left[: overlap_start + seam.left + 1] + right[seam.right + 1 :]
 
     # The windows agree on nothing: cut both at the middle of their overlap.
-    before = [token for token in left if token.time < middle]
-    after = [token for token in right if token.time >= middle]
-    return before + after
+    first_half = [token for token in left if token.time < middle]
+    second_half = [token for token in right if token.time >= middle]
+    return first_half + second_half
 
 
 class TokenMatch(NamedTuple):

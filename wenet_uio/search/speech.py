@@ -141,8 +141,11 @@ def _from_first_to_last(segments: list[Segment], seconds: float, kept_quiet: flo
 def _listen(
     source: Source, channel: Channel, detector: str
 ) -> tuple[np.ndarray, np.ndarray | None, float]:
-    """Return the level (frames,) of each FRAME of a file in dB, its probability of a voice if there
-    is a detector of voices, and the length of the file in seconds.
+    """Listen to a file once.
+
+    Returns:
+        for each FRAME the level (frames,) in dB; for each FRAME the probability (frames,) of a
+        voice, or None without a detector of voices; the length of the file in seconds.
     """
     hears_voices = detector == "silero" or (detector == "auto" and is_installed())
     levels, voice, num_samples, rate = [], None, 0, 1
@@ -180,8 +183,8 @@ def contrast(levels: np.ndarray) -> float:
 
 
 def channel_levels(source: Source) -> np.ndarray:
-    """Measure the level of each FRAME of each channel of a file, (channels, frames), in dB of full
-    scale.
+    """Measure how loud the channels of a file are: (channels, frames) in dB of full scale, by
+    FRAME.
 
     Memory is one block of audio, and 4 bytes a frame and channel.
 
@@ -272,10 +275,10 @@ def noise_floor(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     size, step = round(BLOCK / FRAME), round(STEP / FRAME)
     floor, rise = np.full_like(levels, -np.inf), np.full_like(levels, RISE)
     for start in [*range(0, len(levels) - size, step), max(0, len(levels) - size)]:
-        part = slice(start, start + size)
-        quiet, rise_of_block = noise_of_block(levels[part], RISE)
-        rise[part] = np.where(quiet > floor[part], rise_of_block, rise[part])
-        floor[part] = np.maximum(floor[part], quiet)
+        block = slice(start, start + size)
+        quiet, rise_of_block = noise_of_block(levels[block], RISE)
+        rise[block] = np.where(quiet > floor[block], rise_of_block, rise[block])
+        floor[block] = np.maximum(floor[block], quiet)
 
     return floor, rise
 

@@ -115,14 +115,14 @@ class SpeechGate:
     def _follow(self, samples: torch.Tensor) -> None:
         """Note the last speech of an open gate."""
         samples = torch.cat((self._unmeasured, samples))
-        whole = len(samples) // self._frame * self._frame
-        levels = self._measure(samples[:whole])
-        self._unmeasured = samples[whole:].clone()
+        in_frames = len(samples) // self._frame * self._frame
+        levels = self._measure(samples[:in_frames])
+        self._unmeasured = samples[in_frames:].clone()
 
         loud = np.flatnonzero(levels > self._threshold())
         if len(loud):
-            after = len(levels) - int(loud[-1]) - 1
-            self.last_speech = self._measured - after * self._frame
+            frames_since = len(levels) - int(loud[-1]) - 1
+            self.last_speech = self._measured - frames_since * self._frame
 
     def _measure(self, samples: torch.Tensor) -> np.ndarray:
         """Measure the levels of whole frames, in dB of full scale."""

@@ -96,8 +96,8 @@ def lost_channels(levels: np.ndarray, used: Sequence[int]) -> list[int]:
         levels: (channels, frames) in dB of full scale, of `channel_levels`.
     """
     quiet = np.logical_and.reduce([is_quiet(levels[number]) for number in used])
-    others = (number for number in range(len(levels)) if number not in used)
-    return [number for number in others if _adds(quiet, levels[number])]
+    unused = (number for number in range(len(levels)) if number not in used)
+    return [number for number in unused if _adds(quiet, levels[number])]
 
 
 def name_of(channel: int, channels: int) -> str:

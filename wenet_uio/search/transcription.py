@@ -256,21 +256,21 @@ class Transcriber:
 
         # Pieces with equal recording and passage are the windows of one passage.
         for (number, _), group in groupby(recognised, key=lambda piece: piece[:2]):
-            first, *others = group
+            first, *later = group
             if number == failed:
                 continue
 
-            errors = [piece.error for piece in (first, *others) if piece.error]
+            errors = [piece.error for piece in (first, *later) if piece.error]
             if errors or first.source is None:
                 failed = number
                 yield number, errors[0]
                 continue
 
             tokens, (start, end), texts = first.tokens, first.segment, first.texts
-            for piece in others:
+            for piece in later:
                 tokens = join(tokens, piece.tokens, Segment(piece.segment.start, end))
                 end = piece.segment.end
-            if others:
+            if later:
                 texts = (self._text(tokens),)
 
             yield (
@@ -485,9 +485,9 @@ class Transcriber:
         if hypothesis.spans is not None:
             tokens: list[Token] = []
             for span in hypothesis.spans:
-                part = placed(span, segment)
-                timed = evenly(hypothesis.tokens[span.first : span.last], part)
-                tokens += [Token(unit, time, 0.0, part, language) for unit, time in timed]
+                place = placed(span, segment)
+                timed = evenly(hypothesis.tokens[span.first : span.last], place)
+                tokens += [Token(unit, time, 0.0, place, language) for unit, time in timed]
 
             return tokens
 

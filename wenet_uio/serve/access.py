@@ -13,8 +13,8 @@ from aiohttp import web
 
 def bearer(request: web.Request) -> str | None:
     """Read the bearer token in the headers of a request; None if there is none."""
-    kind, _, token = request.headers.get("Authorization", "").partition(" ")
-    return token.strip() if kind.lower() == "bearer" else None
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def check_token(token: str | None, secret: str | None) -> None:

@@ -195,14 +195,14 @@ class Server:
             self._metrics.refused.labels(error.reason).inc()
             return _error(STATUS_OF_LIMIT[error.reason], str(error))
 
-        kind = next((kind for kind in STATUS_OF_REFUSAL if isinstance(error, kind)), None)
-        if kind is None:
+        refusals = [refusal for refusal in STATUS_OF_REFUSAL if isinstance(error, refusal)]
+        if not refusals:
             log.error(
                 "error: a request failed: %s %s", request.method, request.path, exc_info=error
             )
             return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request")
 
-        status, reason = STATUS_OF_REFUSAL[kind]
+        status, reason = STATUS_OF_REFUSAL[refusals[0]]
         if reason:
             self._metrics.refused.labels(reason).inc()
         return _error(status, str(error))
@@ -239,6 +239,7 @@ class Server:
         return {"id": self.name, "object": "model", "created": 0, "owned_by": "wenet_uio"}
 
     async def _health(self, _: web.Request) -> web.Response:
+        """Answer whether the server works, with what a client or a monitor may want to know."""
         is_alive = self._engine is not None and self._engine.is_alive()
         return web.json_response(
             {
@@ -267,20 +268,30 @@ class Server:
         return self._static_file("index.html" if request.path == "/" else "")
 
     def _static_file(self, name: str) -> web.Response:
+        """Answer with a file of the page."""
         if name not in self._static:
             raise web.HTTPNotFound
 
-        kind = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
+        content_type = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
         return web.Response(
-            body=self._static[name], content_type=kind, charset="utf-8", headers=PAGE_HEADERS
+            body=self._static[name],
+            content_type=content_type,
+            charset="utf-8",
+            headers=PAGE_HEADERS,
         )
 
     async def _serve_socket(self, request: web.Request) -> web.StreamResponse:
+        """Serve a WebSocket to its end. It counts as a client from the signal start on."""
         assert self._engine is not None, "_start comes first"
         token_of_header = bearer(request)
         connection = connection_of(request)
 
         def admit(start: Start) -> None:
+            """Give the client a place.
+
+            Raises:
+                LimitError: no place is free. Also the errors of `check_token`.
+            """
             check_token(start.token or token_of_header, self._options.token)
             if len(self._clients) >= self._options.limits.max_clients:
                 raise LimitError(

@@ -168,6 +168,11 @@ class _Form:
         self._fields[name] = text
 
     async def _content(self, part: BodyPartReader, most: int) -> bytes:
+        """Read a part of the form.
+
+        Raises:
+            LimitError: it has more than `most` bytes, or memory for it is not free.
+        """
         content = bytearray()
         while chunk := await asyncio.wait_for(
             part.read_chunk(READ_BYTES), self._limits.idle_seconds

@@ -229,8 +229,8 @@ def error_of(status: int, message: str) -> dict[str, Any]:
         status: that of HTTP; from 500 on the server is to blame.
     """
     is_request = status < HTTPStatus.INTERNAL_SERVER_ERROR
-    kind = "invalid_request_error" if is_request else "server_error"
-    return {"message": message, "type": kind, "param": None, "code": None}
+    error_type = "invalid_request_error" if is_request else "server_error"
+    return {"message": message, "type": error_type, "param": None, "code": None}
 
 
 def cue_of(cue: Cue) -> dict[str, Any]:
@@ -245,6 +245,11 @@ def _json(value: Any) -> str:
 def _whole(
     message: dict[str, Any], name: str, default: int | None, allowed: tuple[int, int]
 ) -> int | None:
+    """Return a whole number of a message, from the first to the last of those `allowed`.
+
+    Raises:
+        RefusedError: it is another one.
+    """
     value = _number(message, name, default)
     if value is None:
         return None

@@ -60,7 +60,7 @@ class Session:
         self._warnings: list[str] = []
         self._received = self._waiting = 0.0
         """Seconds of audio: all so far, and those that no step has encoded."""
-        self._half = b""
+        self._half_sample = b""
         """First byte of a sample whose second byte comes with the next message."""
         self._unsent: deque[dict[str, Any]] = deque()
         self._news, self._encoded = asyncio.Event(), asyncio.Event()
@@ -212,6 +212,7 @@ class Session:
         self._metrics.refused.labels("frame").inc()
 
     async def _take_signal(self, text: str) -> None:
+        """Take a signal of the client: start, then end."""
         signal, message = messages.signal_of(text)
         if signal == "end":
             if self._seat is None:
@@ -231,14 +232,18 @@ class Session:
             self._seat = self._engine.open(stream, self._take_news)
 
     def _take_audio(self, data: bytes) -> None:
+        """Take audio of the client: samples of 16 bits, little-endian.
+
+        A message may end inside a sample; its first byte waits for the next message.
+        """
         if self._seat is None:
             raise RefusedError("the signal start comes before audio")
         if self._ending:
             return
 
-        data = self._half + data
-        whole = len(data) - len(data) % 2
-        data, self._half = data[:whole], data[whole:]
+        data = self._half_sample + data
+        in_samples = len(data) - len(data) % 2
+        data, self._half_sample = data[:in_samples], data[in_samples:]
         if not data:
             return
 
@@ -284,6 +289,7 @@ class Session:
             self._end_speech()
 
     def _take_event(self, event: Event) -> None:
+        """Send the client what an event of its stream says."""
         if self._finished:
             return
         if isinstance(event, Failed):
@@ -303,8 +309,11 @@ class Session:
             self._end_speech()
 
     def _end_speech(self) -> None:
-        half = ["audio: an odd number of bytes; the last byte is left out"] if self._half else []
-        self._put(messages.speech_end(half))
+        warnings = []
+        if self._half_sample:
+            warnings.append("audio: an odd number of bytes; the last byte is left out")
+
+        self._put(messages.speech_end(warnings))
         self._finish()
 
     def _put(self, message: dict[str, Any]) -> None:

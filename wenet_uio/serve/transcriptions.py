@@ -154,8 +154,8 @@ class Transcriptions:
             return {"type": "error", "error": error_of(HTTPStatus.BAD_REQUEST, str(error))}
         except Exception:
             log.exception("error: a recording failed while its text was sent")
-            what = "the server failed at this request"
-            return {"type": "error", "error": error_of(HTTPStatus.INTERNAL_SERVER_ERROR, what)}
+            message = "the server failed at this request"
+            return {"type": "error", "error": error_of(HTTPStatus.INTERNAL_SERVER_ERROR, message)}
 
         self._metrics.audio.labels("recording").inc(transcript.seconds)
         content = content_of(transcript, warnings, job, self._recogniser)
@@ -189,6 +189,11 @@ class Transcriptions:
         return await result
 
     def _transcribe(self, job: Job) -> Transcribed:
+        """Recognise a recording, in the thread for recordings; tells each new segment.
+
+        Raises:
+            RefusedError, LimitError, AudioError: the recording is not taken, or cannot be read.
+        """
         options, warnings = self._options_of(job.upload.fields, job.task)
         if is_array(job.upload.audio) and not self._allow_tensors:
             raise RefusedError(
@@ -305,19 +310,19 @@ def _prompted(prompt: str, wanted: Sequence[str]) -> tuple[list[str], list[str]]
             len(short) - len(kept)
         ),
     }
-    return kept, [f"prompt: left out {count} {what}" for what, count in counts.items() if count]
+    return kept, [f"prompt: left out {count} {name}" for name, count in counts.items() if count]
 
 
 def written(
     transcript: Transcript, warnings: list[str], job: Job, recogniser: SpeechRecogniser
 ) -> web.Response:
     """Return the answer in the format of the request."""
-    kind = job.upload.response_format
-    if kind == "text":
+    response_format = job.upload.response_format
+    if response_format == "text":
         return web.Response(text=f"{transcript.text}\n")
-    if kind == "srt":
+    if response_format == "srt":
         return web.Response(text=f"{transcript.to_srt()}\n", content_type="application/x-subrip")
-    if kind == "vtt":
+    if response_format == "vtt":
         return web.Response(text=f"{transcript.to_vtt()}\n", content_type="text/vtt")
 
     content = content_of(transcript, warnings, job, recogniser)
@@ -357,13 +362,13 @@ def delta_event(segments: Sequence[TranscriptSegment], duration: float) -> dict[
     """Return the event of the last segment; all texts together are the text of the recording.
 
     Args:
-        segments: those so far; the event of none says that the work begins.
+        segments: all that are recognised so far; with none the event says that the work begins.
         duration: of the recording, in seconds.
     """
-    before, segment = [None, None, *segments][-2:]
+    previous, last = [None, None, *segments][-2:]
     return {
         "type": "transcript.text.delta",
-        "delta": part_of_text(before, segment) if segment else "",
+        "delta": part_of_text(previous, last) if last else "",
         "seconds": round(segments[-1].end, 3) if segments else 0.0,
         "duration": round(duration, 3),
     }

@@ -98,8 +98,8 @@ class Transfers:
             LimitError: no upload is slow.
         """
         now = asyncio.get_running_loop().time()
-        old = [transfer for transfer in self._open if now - transfer.start > YOUNG]
-        slowest = min(old, key=lambda transfer: transfer.rate(now), default=None)
+        not_young = [transfer for transfer in self._open if now - transfer.start > YOUNG]
+        slowest = min(not_young, key=lambda transfer: transfer.rate(now), default=None)
         if slowest is None or slowest.rate(now) > SLOW:
             raise LimitError(
                 "max_uploads", f"{len(self._open)} uploads arrive at once; try again later"

@@ -154,8 +154,8 @@ def _pieces(names: str) -> list[tuple[str, str]]:
     The language of <blank> and <sos/eos> is empty.
     """
     # Text before the first name, then language and token of each name
-    unnamed, *rest = _NAME.split(names)
-    named = list(zip(rest[::2], rest[1::2], strict=True))
+    unnamed, *parts = _NAME.split(names)
+    named = list(zip(parts[::2], parts[1::2], strict=True))
     return [("", unnamed), *named] if unnamed else named
 
 

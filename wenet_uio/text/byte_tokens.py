@@ -67,8 +67,8 @@ def byte_of_char() -> dict[str, int]:
     Printable bytes stand for themselves, the others are from U+0100 on.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
+    not_printable = [byte for byte in range(256) if byte not in printable]
     return {
         **{chr(byte): byte for byte in printable},
-        **{chr(256 + number): byte for number, byte in enumerate(others)},
+        **{chr(256 + number): byte for number, byte in enumerate(not_printable)},
     }

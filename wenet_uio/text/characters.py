@@ -192,7 +192,7 @@ def _mixed_words(text: str) -> str:
     words = []
     for match in _WORD.finditer(text):
         word, spelling = match[0], _word_in_one_script(match[0], text)
-        changed = [old for old, new in zip(word, spelling, strict=True) if old != new]
+        changed = [letter for letter, mend in zip(word, spelling, strict=True) if letter != mend]
         if changed:
             words.append(f"{word} ({_named(changed)})")
 

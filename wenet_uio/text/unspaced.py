@@ -66,11 +66,11 @@ def starts_of_characters(parts: Sequence[str]) -> list[int]:
     The first part begins one. Parts may be empty, such as that of a token without text.
     """
     starts: list[int] = []
-    before = ""
+    previous = ""  # the last part that is not empty
     for index, part in enumerate(parts):
-        if index == 0 or (before and part and starts_character(before, part)):
+        if index == 0 or (previous and part and starts_character(previous, part)):
             starts.append(index)
-        before = part or before
+        previous = part or previous
 
     return starts
 

@@ -317,16 +317,20 @@ def changed_lists(
     """
     changes: list[str] = []
     for name, record in now.items():
-        old, numbers = before[name], ("utterances", "hours")
-        if old["digest"] != record["digest"]:
-            of_both = [
-                " and ".join(f"{each[key]} {key}" for key in numbers) for each in (old, record)
-            ]
-            what = " -> ".join(of_both) if of_both[0] != of_both[1] else "other utterances"
-            changes.append(f"{name} {record['list']}: {what}")
-        elif old["contents"] != record["contents"] and old["list"] == record["list"]:
+        former = before[name]
+        if former["digest"] != record["digest"]:
+            former_size, size = _size_in_words(former), _size_in_words(record)
+            change = "other utterances" if former_size == size else f"{former_size} -> {size}"
+            changes.append(f"{name} {record['list']}: {change}")
+        elif former["contents"] != record["contents"] and former["list"] == record["list"]:
             changes.append(f"{name} {record['list']}: texts, or other contents, of equal length")
+
     return changes
+
+
+def _size_in_words(record: Mapping[str, Any]) -> str:
+    """Describe how large the list of a record is."""
+    return f"{record['utterances']} utterances and {record['hours']} hours"
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:

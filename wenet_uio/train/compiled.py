@@ -59,8 +59,8 @@ def warm_up(
 
     failure = None
     try:
-        one = on_device(batches[0].rows(slice(1)), device)
-        for batch in (one, join([one, one])):
+        utterance = on_device(batches[0].rows(slice(1)), device)
+        for batch in (utterance, join([utterance, utterance])):
             for draw in range(DRAWS):
                 seed_everything(0, draw, 0)
                 run(batch)

@@ -66,11 +66,11 @@ def _commit() -> str:
         "--exclude=*",
     ]
     try:
-        done = subprocess.run(git, capture_output=True, text=True)
+        completed = subprocess.run(git, capture_output=True, text=True)
     except FileNotFoundError:  # git is not installed
         return "unknown"
 
-    return done.stdout.strip() or "unknown"
+    return completed.stdout.strip() or "unknown"
 
 
 def _cpu_name() -> str:

@@ -37,7 +37,7 @@ class _Stack:
     tensors: dict[str, torch.Tensor]
     """delta and exp_avg_sq (N, *shape); with more than one element also param_rms and
     scale_exp_avg_sq (N,) and scale_grads (N, size_update_period)."""
-    first: dict[str, Any]
+    first_state: dict[str, Any]
     """The state of the first weight, by which a newly loaded state is noticed."""
 
     @property
@@ -68,7 +68,7 @@ class ScaledAdam(torch.optim.Optimizer):
         assert closure is None, "not supported"
         # A loaded state replaces the views of the stacks.
         replaced = any(
-            self.state.get(stack.weights[0]) is not stack.first for stack in self._stacks
+            self.state.get(stack.weights[0]) is not stack.first_state for stack in self._stacks
         )
         if replaced or not self._stacks:
             self._stacks = [stack for group in self.param_groups for stack in self._stacked(group)]
@@ -83,19 +83,21 @@ class ScaledAdam(torch.optim.Optimizer):
         for stack, grad in zip(stacks, grads, strict=True):
             values = torch.stack([weight.detach() for weight in stack.weights])
             _step(stack, values, grad if factor is None else grad.mul_(factor))
-            for weight, new in zip(stack.weights, values.unbind(), strict=True):
-                weight.copy_(new)
+            for weight, value in zip(stack.weights, values.unbind(), strict=True):
+                weight.copy_(value)
 
     def _stacked(self, group: dict[str, Any]) -> list[_Stack]:
         """Stack the weights of a group by shape, with the state that they have."""
         alike: defaultdict[Any, list[torch.nn.Parameter]] = defaultdict(list)
         for weight in group["params"]:
-            done = int(self.state[weight]["step"]) if self.state.get(weight) else 0
-            alike[weight.shape, weight.device, done].append(weight)
+            steps_done = int(self.state[weight]["step"]) if self.state.get(weight) else 0
+            alike[weight.shape, weight.device, steps_done].append(weight)
 
-        return [self._stack(weights, group, done) for (_, _, done), weights in alike.items()]
+        return [self._stack(weights, group, steps) for (_, _, steps), weights in alike.items()]
 
-    def _stack(self, weights: list[torch.nn.Parameter], group: dict[str, Any], done: int) -> _Stack:
+    def _stack(
+        self, weights: list[torch.nn.Parameter], group: dict[str, Any], steps_done: int
+    ) -> _Stack:
         """Stack weights that have done the same number of steps; their state becomes views."""
         values = torch.stack([weight.detach() for weight in weights])
         tensors = {"delta": torch.zeros_like(values), "exp_avg_sq": torch.zeros_like(values)}
@@ -104,7 +106,7 @@ class ScaledAdam(torch.optim.Optimizer):
             tensors |= {"param_rms": rms, "scale_exp_avg_sq": torch.zeros_like(rms)}
             tensors["scale_grads"] = rms.new_zeros(len(weights), group["size_update_period"])
 
-        step = torch.tensor(float(done))
+        step = torch.tensor(float(steps_done))
         for row, weight in enumerate(weights):
             saved = self.state[weight]
             for key, tensor in tensors.items():
@@ -120,46 +122,47 @@ class ScaledAdam(torch.optim.Optimizer):
     def _clipping_factor(
         self, stacks: Sequence[_Stack], grads: Sequence[torch.Tensor]
     ) -> torch.Tensor | None:
-        """Return the factor () of the gradients of a group; None: 1.
+        """Return the factor () by which the gradients of a group are multiplied; None: 1.
 
-        The state of its first weight has the norms of the past.
+        The state of the first weight of the group has the norms of the last steps.
         """
-        group, first, done = stacks[0].group, stacks[0].first, int(stacks[0].step)
+        group, first_state = stacks[0].group, stacks[0].first_state
+        steps_done = int(stacks[0].step)
         scale, period = group["clipping_scale"], group["clipping_update_period"]
-        if scale is None or done == 0:
+        if scale is None or steps_done == 0:
             return None
 
         squares = [
             _relative_sum_of_squares(stack, grad) for stack, grad in zip(stacks, grads, strict=True)
         ]
         norm = torch.stack(squares).sum().sqrt()
-        if "model_norms" not in first:
-            first["model_norms"] = norm.new_zeros(period)
+        if "model_norms" not in first_state:
+            first_state["model_norms"] = norm.new_zeros(period)
 
-        norms = first["model_norms"]
-        norms[done % period] = norm
-        median = _median(norms, done)
+        norms = first_state["model_norms"]
+        norms[steps_done % period] = norm
+        median = _median(norms, steps_done)
         if median is not None:
-            first["model_norm_threshold"] = median * scale
+            first_state["model_norm_threshold"] = median * scale
 
-        threshold = first.get("model_norm_threshold")
+        threshold = first_state.get("model_norm_threshold")
         return None if threshold is None else (threshold / (norm + TINY)).clamp(max=1.0)
 
 
-def _median(norms: torch.Tensor, done: int) -> torch.Tensor | None:
+def _median(norms: torch.Tensor, steps_done: int) -> torch.Tensor | None:
     """Return the median () of the last norms (period,), with the allowance.
 
-    None if it is not estimated after `done` steps.
+    None if it is not estimated after this number of steps.
     """
     period = len(norms)
-    early = done in FIRST_ESTIMATES and done < period
-    if not early and done % period:
+    is_early = steps_done in FIRST_ESTIMATES and steps_done < period
+    if not is_early and steps_done % period:
         return None
 
     # Early, the norms that are still missing are zeros, which come first.
-    ordered = norms.sort().values[-done:] if early else norms.sort().values
+    ordered = norms.sort().values[-steps_done:] if is_early else norms.sort().values
     median = ordered[min(len(ordered) - 1, len(ordered) // 4 * 2)]
-    return median * (FIRST_ALLOWANCE if early else 1.0)
+    return median * (FIRST_ALLOWANCE if is_early else 1.0)
 
 
 def _gradient(weight: torch.nn.Parameter) -> torch.Tensor:
@@ -188,14 +191,14 @@ def _relative_sum_of_squares(stack: _Stack, grad: torch.Tensor) -> torch.Tensor:
 
 def _step(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
     """Change `values` (N, *shape) of a stack by gradients of the same shape."""
-    group, delta, done = stack.group, stack.tensors["delta"], int(stack.step)
+    group, delta, steps_done = stack.group, stack.tensors["delta"], int(stack.step)
     beta1, beta2 = group["betas"]
     delta.mul_(beta1)
     if not stack.is_scalar:
         _learn_scale(stack, values, grad)
 
     squares = stack.tensors["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    filled = 1 - beta2 ** (done + 1)  # share of the average that gradients have filled
+    filled = 1 - beta2 ** (steps_done + 1)  # share of the average that gradients have filled
     if filled < 0.99 or stack.is_scalar:
         squares = squares / filled
 
@@ -216,20 +219,21 @@ def _learn_scale(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> Non
 
     At the end of a period, add a step of the scales to delta.
     """
-    group, tensors, done = stack.group, stack.tensors, int(stack.step)
+    group, tensors, steps_done = stack.group, stack.tensors, int(stack.step)
     period, (beta1, beta2) = group["size_update_period"], group["betas"]
-    tensors["scale_grads"][:, done % period] = (values * grad).flatten(1).sum(dim=1)
-    if done % period != period - 1:
+    # The gradient of a factor of a tensor is the product of the tensor and its gradient.
+    tensors["scale_grads"][:, steps_done % period] = (values * grad).flatten(1).sum(dim=1)
+    if steps_done % period != period - 1:
         return
 
     rms = tensors["param_rms"].copy_(_rms(values))
-    if done == 0:
+    if steps_done == 0:
         return
 
     decay = beta2**period
     squares = tensors["scale_exp_avg_sq"]
     squares.mul_(decay).add_(tensors["scale_grads"].square().mean(dim=1), alpha=1 - decay)
-    filled = 1 - decay ** ((done + 1) // period)  # as in `_step`
+    filled = 1 - decay ** ((steps_done + 1) // period)  # as in `_step`
     rate = -group["lr"] * group["scalar_lr_scale"] * filled**0.5
     change = rate * tensors["scale_grads"].sum(dim=1) / (squares.sqrt() + group["eps"])
     change.clamp_(-LARGEST_SCALE_STEP, LARGEST_SCALE_STEP)

@@ -44,8 +44,9 @@ def _eden(conf: EdenConf) -> Schedule:
             rise = (1.0 - conf.warmup_start) * done / conf.warmup_batches
             warmup = min(1.0, conf.warmup_start + rise)
 
-        progress = (done / conf.lr_batches, epoch / conf.lr_epochs)
-        return math.prod((part**2 + 1.0) ** -0.25 for part in progress) * warmup
+        decay_by_steps = ((done / conf.lr_batches) ** 2 + 1.0) ** -0.25
+        decay_by_epochs = ((epoch / conf.lr_epochs) ** 2 + 1.0) ** -0.25
+        return decay_by_steps * decay_by_epochs * warmup
 
     return multiple
 
@@ -93,8 +94,8 @@ def _warmup_cosine(conf: WarmupCosineConf, optim_conf: OptimizerConf) -> Callabl
     def multiple(step: int) -> float:
         if step <= conf.warmup_steps:
             return step / conf.warmup_steps
-        done = min(1.0, (step - conf.warmup_steps) / (conf.max_steps - conf.warmup_steps))
-        return lowest + (1.0 - lowest) * 0.5 * (1.0 + math.cos(math.pi * done))
+        progress = min(1.0, (step - conf.warmup_steps) / (conf.max_steps - conf.warmup_steps))
+        return lowest + (1.0 - lowest) * 0.5 * (1.0 + math.cos(math.pi * progress))
 
     return multiple
 

@@ -80,6 +80,11 @@ class Watchdog:
         self._last = time.monotonic()
 
     def _watch(self) -> None:
+        """Report a lack of progress once, until there is progress again; runs in a thread.
+
+        Ranks without progress put their posts on the board of all ranks. The lowest of them logs
+        the posts of all.
+        """
         board = self.world.notice_board("watchdog") if self.world.size > 1 else None
         interval = min(self.seconds / 4, 5.0)
         rank = str(self.world.rank)
@@ -136,9 +141,9 @@ def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:
         # If all ranks that answer wait at one place, they wait for the silent ones.
         is_behind = post.beats == fewest and not (silent and fewest == furthest.beats)
         if is_behind:
-            others = f", others at: {furthest.doing}" if fewest < furthest.beats else ""
+            ahead = f", others at: {furthest.doing}" if fewest < furthest.beats else ""
             lines.append(
-                f"rank {rank} ({post.process}) is at: {post.doing}{others}; "
+                f"rank {rank} ({post.process}) is at: {post.doing}{ahead}; "
                 f"stack:\n{post.stack.rstrip()}"
             )
 

@@ -208,10 +208,10 @@ def refuse_missing(section: Mapping[str, Any], where: str, prefix: str) -> None:
     """
     missing = list(missing_in(section))
     if missing:
-        given = " ".join(f"++{prefix}.{key}=VALUE" for key in missing)
+        overrides = " ".join(f"++{prefix}.{key}=VALUE" for key in missing)
         raise ConfigError(
             f"{where}.{missing[0]}: {MISSING} stands for a value that must be given; write it, or "
-            f"--override_config {given}"
+            f"--override_config {overrides}"
         )
 
 

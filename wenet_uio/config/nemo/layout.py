@@ -39,25 +39,26 @@ OF_FILE = (
 
 def is_nemo_path(path: tuple[str, ...]) -> bool:
     """Tell whether a path belongs to NeMo's part of a config, rather than to a key of Config."""
-    first, *rest = path
-    inside = bool(rest)
+    first, *below = path
     if first in (*LOADERS, *OTHER_NAMES, *OF_FILE):
         return True
+    if not below:
+        return False
     if first == "data":
-        return inside and rest[0] in (*LOADERS, *OTHER_NAMES)
-    return inside and first in ("model", *SHARED)
+        return below[0] in (*LOADERS, *OTHER_NAMES)
+    return first in ("model", *SHARED)
 
 
 def canonical(path: tuple[str, ...]) -> tuple[str, ...]:
     """Return the path of a key in the layout."""
-    first, *rest = path
-    if first in ("model", "data") and rest:
-        name = OTHER_NAMES.get(rest[0], rest[0])
+    first, *below = path
+    if first in ("model", "data") and below:
+        name = OTHER_NAMES.get(below[0], below[0])
         if name in (*LOADERS, *SHARED):
-            return (name, *rest[1:])
+            return (name, *below[1:])
         if first == "model":
-            return (MODEL, *rest)
-    return (OTHER_NAMES.get(first, first), *rest)
+            return (MODEL, *below)
+    return (OTHER_NAMES.get(first, first), *below)
 
 
 def targets(path: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -101,32 +102,33 @@ def _holds_sections(key: str, value: Any) -> bool:
 
 def _add_sections(layout: dict[str, Any], key: str, held: dict[str, Any], where: str) -> None:
     """Add what `model` or `data` holds to the layout, in place."""
-    for name, part in held.items():
-        first, *rest = canonical((key, str(name)))
-        if rest:
-            layout.setdefault(first, {})[name] = part
+    for name, value in held.items():
+        section, *below = canonical((key, str(name)))
+        if below:
+            layout.setdefault(section, {})[name] = value
         else:
-            _add(layout, first, part, f"{where}: {key}")
+            _add(layout, section, value, f"{where}: {key}")
 
 
 def _add(layout: dict[str, Any], key: str, value: Any, where: str) -> None:
     """Add a section to the layout, in place; two sections of one name join."""
-    old = layout.get(key)
-    if old is None or value is None or old == value:
-        layout[key] = value if old is None else old
+    present = layout.get(key)
+    if present is None or value is None or present == value:
+        layout[key] = value if present is None else present
         return
 
-    if key in SHARED and isinstance(value, dict) != isinstance(old, dict):
+    if key in SHARED and isinstance(value, dict) != isinstance(present, dict):
         # A section of this project beside that of NeMo is the one that was written for it
-        layout[key] = old if isinstance(value, dict) else value
+        layout[key] = present if isinstance(value, dict) else value
         return
 
-    for path, one, other in _conflicts(key, old, value):
+    for path, present_value, second_value in _conflicts(key, present, value):
         raise ConfigError(
-            f"{where}: {path} stands there twice, as {one!r} and as {other!r}; remove one of them"
+            f"{where}: {path} stands there twice, as {present_value!r} and as {second_value!r}; "
+            "remove one of them"
         )
 
-    layout[key] = merged(old, value)
+    layout[key] = merged(present, value)
 
 
 def _conflicts(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:

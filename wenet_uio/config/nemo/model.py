@@ -63,5 +63,6 @@ def _section(model: Mapping[str, Any]) -> str:
         conf["linear_units"] = width * factor
 
     shown = ", ".join(f"{key}: {value}" for key, value in conf.items())
-    kind = "squeezeformer" if "squeeze" in str(encoder.get("_target_", "")).lower() else "conformer"
-    return f"encoder: {kind} and encoder_conf: {{{shown or 'output_size: 256, num_blocks: 12'}}}"
+    is_squeezeformer = "squeeze" in str(encoder.get("_target_", "")).lower()
+    name = "squeezeformer" if is_squeezeformer else "conformer"
+    return f"encoder: {name} and encoder_conf: {{{shown or 'output_size: 256, num_blocks: 12'}}}"

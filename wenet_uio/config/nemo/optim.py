@@ -79,6 +79,7 @@ def _check_keys(optim: Mapping[str, Any], where: str) -> None:
 
 
 def _rate(optim: Mapping[str, Any], where: str) -> float:
+    """Return the learning rate of an optimizer."""
     rate = optim.get("lr")
     if isinstance(rate, str):  # PyYAML reads 1e-3 as a text
         try:

@@ -75,8 +75,8 @@ def _of_folder(section: Any, where: str, prefix: str) -> dict[str, Any]:
     """Return the keys of Config for a tokenizer in one folder."""
     if isinstance(section, Mapping):
         refuse_missing(section, where, prefix)
-    kind = section.get("type") if isinstance(section, Mapping) else None
-    if kind not in TYPES or not isinstance(section.get("dir"), str):
+    tokenizer_type = section.get("type") if isinstance(section, Mapping) else None
+    if tokenizer_type not in TYPES or not isinstance(section.get("dir"), str):
         files = " or ".join(
             f"type: {name} and dir, the folder of {TYPES[name][1]}" for name in TYPES
         )
@@ -85,7 +85,7 @@ def _of_folder(section: Any, where: str, prefix: str) -> dict[str, Any]:
             "and tokenizer_conf"
         )
 
-    tokenizer, file = TYPES[kind]
+    tokenizer, file = TYPES[tokenizer_type]
     folder = section["dir"]
     path = folder if folder.endswith(file) else f"{folder.rstrip('/')}/{file}"
     return {"tokenizer": tokenizer, "tokenizer_conf": {"model_path": path}}

@@ -57,6 +57,6 @@ def _without_batches(section: Mapping[str, Any], where: str, notes: list[str]) -
             f"{where}.trim_silence: not read here: validation and recognition read whole utterances"
         )
 
-    rest = {key: value for key, value in section.items() if key not in (*BATCHES, *FILTERS)}
-    refuse_missing(rest, where, "model.validation_ds")
-    return rest
+    loader = {key: value for key, value in section.items() if key not in (*BATCHES, *FILTERS)}
+    refuse_missing(loader, where, "model.validation_ds")
+    return loader

@@ -150,27 +150,31 @@ class SpecAug:
 
 
 def warped(feats: torch.Tensor, warps: torch.Tensor) -> torch.Tensor:
-    """Move the frames of feats (B, T, F) by warps (B, 3), with linear interpolation between
-    frames.
+    """Move the frames of feats (B, T, F) in time, with linear interpolation between frames.
+
+    Args:
+        warps: (B, 3) for each utterance a frame, the frame to which it moves, and the number of
+            frames. The frames before and behind it are stretched or squeezed evenly.
     """
-    center, moved, frames = warps.float()[:, :, None].unbind(1)
+    center, moved, num_frames = warps.float()[:, :, None].unbind(1)
     frame = torch.arange(feats.size(1), device=feats.device)
 
-    # Where each frame comes from, as a fraction: frames 0 to `moved` from 0 to `center`, the others
-    # from `center` to the end.
-    before = frame * (center / moved)
-    after = center + (frame - moved) * ((frames - center) / (frames - moved).clamp(min=1))
-    source = torch.minimum(torch.where(frame < moved, before, after), frames - 1)
+    # (B, T) where each frame comes from, as a fraction: frames 0 to `moved` from 0 to `center`, the
+    # others from `center` to the end.
+    source_before = frame * (center / moved)
+    stretch_behind = (num_frames - center) / (num_frames - moved).clamp(min=1)
+    source_behind = center + (frame - moved) * stretch_behind
+    source = torch.where(frame < moved, source_before, source_behind)
+    source = torch.minimum(source, num_frames - 1)
 
-    frame_before = source.floor()
-    frame_after = torch.minimum(frame_before + 1, frames - 1)
-    share = (source - frame_before).to(feats.dtype)[:, :, None]
-    rows = [
-        feats.gather(1, place.long()[:, :, None].expand_as(feats))
-        for place in (frame_before, frame_after)
-    ]
-
-    return torch.lerp(rows[0], rows[1], share)
+    # The two frames that the fraction lies between
+    lower = source.floor()
+    upper = torch.minimum(lower + 1, num_frames - 1)
+    share_of_upper = (source - lower).to(feats.dtype)[:, :, None]
+    lower_feats, upper_feats = (
+        feats.gather(1, frames.long()[:, :, None].expand_as(feats)) for frames in (lower, upper)
+    )
+    return torch.lerp(lower_feats, upper_feats, share_of_upper)
 
 
 class Augmentations(NamedTuple):

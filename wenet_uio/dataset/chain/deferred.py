@@ -262,6 +262,7 @@ def _draws_of(example: Example) -> ExampleDraws:
 def _batch_features(
     settings: FeatureSettings, waveforms: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
+    """Compute the features of waveforms (B, samples) of these lengths (B,) -> (B, T, F)."""
     conf, rate = settings.conf, settings.sample_rate
     if isinstance(conf, LogMelSpectrogramConf):
         return batch_log_mel_spectrogram(waveforms, lengths, rate, conf)

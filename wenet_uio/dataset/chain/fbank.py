@@ -326,6 +326,7 @@ def _tables(sample_rate: int, conf: FbankConf, device: torch.device) -> _Tables:
 
 
 def _window(kind: str, size: int) -> torch.Tensor:
+    """Return a window (size,) float64, by the formulas of Kaldi."""
     phase = torch.arange(size, dtype=torch.float64) * (2 * math.pi / (size - 1))
     if kind == "rectangular":
         return torch.ones(size, dtype=torch.float64)
@@ -345,11 +346,10 @@ def _kaldi_edges(
     waveform.
     """
     size, shift = window_and_shift(sample_rate, conf)
-    # Samples of the first window before the waveform. A window shorter than the shift begins inside
-    # of it: then as many samples are cut off.
-    before = size // 2 - shift // 2
-    mirrored = _mirror_edges(waveforms, lengths, max(0, before), size, repeat=True)
-    return mirrored[:, max(0, -before) :]
+    # A window shorter than the shift begins inside of the waveform: then samples are cut off.
+    samples_before = size // 2 - shift // 2
+    mirrored = _mirror_edges(waveforms, lengths, max(0, samples_before), size, repeat=True)
+    return mirrored[:, max(0, -samples_before) :]
 
 
 def _mirror_edges(
@@ -360,28 +360,37 @@ def _mirror_edges(
     *,
     repeat: bool,
 ) -> torch.Tensor:
-    """Mirror each waveform at its start and at its own end: (B, left + samples + right).
+    """Mirror each waveform (B, samples) at its start and at its own end.
 
-    With `repeat` the sample at an edge occurs twice, as in Kaldi: x[-1] is x[0] instead of x[1].
+    Args:
+        lengths: (B,) samples of each waveform.
+        margin_before: samples to add before the start.
+        margin_after: samples to add behind the end.
+        repeat: the sample at an edge occurs twice, as in Kaldi: x[-1] is x[0] instead of x[1].
+
+    Returns:
+        (B, margin_before + samples + margin_after).
     """
     extended = torch.nn.functional.pad(waveforms, (margin_before, margin_after))
+
+    # (B, margins) places of the added samples, counted from the start of the waveform
     ends = lengths[:, None]
-    before = torch.arange(-margin_before, 0, device=lengths.device).expand(
-        len(lengths), margin_before
-    )
-    place = torch.cat([before, ends + torch.arange(margin_after, device=lengths.device)], dim=1)
+    before_start = torch.arange(-margin_before, 0, device=lengths.device)
+    behind_end = ends + torch.arange(margin_after, device=lengths.device)
+    places = torch.cat([before_start.expand(len(lengths), margin_before), behind_end], dim=1)
 
     # A waveform that is mirrored at both edges again and again has this period: a margin may be
     # longer than the waveform.
     period = 2 * ends if repeat else (2 * ends - 2).clamp(min=1)
-    folded = place.remainder(period)
-    folded = torch.minimum(folded, period - 1 - folded if repeat else period - folded)
+    sources = places.remainder(period)
+    sources = torch.minimum(sources, period - 1 - sources if repeat else period - sources)
 
-    return extended.scatter_(1, place + margin_before, waveforms.gather(1, folded))
+    return extended.scatter_(1, places + margin_before, waveforms.gather(1, sources))
 
 
 @lru_cache(maxsize=16)
 def _cepstra(conf: MfccConf, device: torch.device) -> torch.Tensor:
+    """Return the matrix (mel bins, cepstra) of the cosine transform, with the lifter of Kaldi."""
     order = torch.arange(conf.num_ceps, dtype=torch.float64)
     angle = (
         math.pi
@@ -401,6 +410,7 @@ def _cepstra(conf: MfccConf, device: torch.device) -> torch.Tensor:
 def _log_mel_tables(
     sample_rate: int, conf: LogMelSpectrogramConf, device: torch.device
 ) -> tuple[torch.Tensor, Mel]:
+    """Return the window (n_fft,) and the mel weights of Whisper."""
     from torchaudio.functional import melscale_fbanks  # slow import, needed for these features only
 
     bins = conf.n_fft // 2 + 1

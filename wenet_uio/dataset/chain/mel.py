@@ -64,13 +64,13 @@ def exact_products(x: torch.Tensor) -> Iterator[None]:
             yield
         return
 
-    before = torch.backends.cuda.matmul.allow_tf32
+    allowed_tf32 = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
         with torch.autocast("cuda", enabled=False):
             yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        torch.backends.cuda.matmul.allow_tf32 = allowed_tf32
 
 
 def mel_matrix(sample_rate: int, fft_size: int, conf: FbankConf) -> torch.Tensor:
@@ -114,13 +114,12 @@ def mel_weights(matrix: torch.Tensor, device: torch.device) -> Mel:
 
     bands = []
     for first in range(0, weights.size(1), BAND_BINS):
-        part = weights[:, first : first + BAND_BINS]
+        columns = slice(first, first + BAND_BINS)
+        band_weights = weights[:, columns]
         # A band without weights keeps one row, so that its energies are zeros and not absent.
-        used = part.any(1).nonzero().flatten().tolist() or [0]
-        rows = slice(used[0], used[-1] + 1)
-        bands.append(
-            MelBand(rows, slice(first, first + BAND_BINS), part[rows].contiguous().numpy())
-        )
+        used_rows = band_weights.any(1).nonzero().flatten().tolist() or [0]
+        rows = slice(used_rows[0], used_rows[-1] + 1)
+        bands.append(MelBand(rows, columns, band_weights[rows].contiguous().numpy()))
 
     return tuple(bands)
 

@@ -202,8 +202,9 @@ def power(waveform: torch.Tensor) -> float:
     blocks use one thread.
     """
     samples = waveform.numpy().astype(np.float32, copy=False)
-    whole = len(samples) // BLOCK * BLOCK
-    blocks, rest = samples[:whole].reshape(-1, BLOCK), samples[whole:]
-    return (
-        float((blocks[:, None] @ blocks[:, :, None]).sum(dtype=np.float64)) + float(rest @ rest)
-    ) / len(samples)
+    in_blocks = len(samples) // BLOCK * BLOCK
+    blocks, remainder = samples[:in_blocks].reshape(-1, BLOCK), samples[in_blocks:]
+
+    squares_of_blocks = blocks[:, None] @ blocks[:, :, None]  # (blocks, 1, 1)
+    total = float(squares_of_blocks.sum(dtype=np.float64)) + float(remainder @ remainder)
+    return total / len(samples)

@@ -46,9 +46,9 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
     for name, rows in labels.items():
         _fill_labels(tensors[name], tensors[f"{name}_lengths"], rows)
 
-    kind = PairBatch if "source" in tensors else Batch
+    batch_type = PairBatch if "source" in tensors else Batch
     fields: dict[str, Any] = dict(tensors)
-    return kind(
+    return batch_type(
         **fields,
         keys=tuple(example.key for example in examples),
         texts=tuple(example.text for example in examples),

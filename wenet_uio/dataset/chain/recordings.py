@@ -120,22 +120,24 @@ class Recordings:
         return SampleRef(shard, number - (int(self._ends[shard - 1]) if shard else 0))
 
     def _read(self, ref: SampleRef, samples: int, place: float) -> torch.Tensor | None:
-        """At most `samples` from `place`, 0 to 1, of the recording on; None if the sample has no
-        audio.
+        """Return at most `samples` samples of a recording; None if it has no audio.
+
+        Args:
+            place: where they begin: 0 at the start of the recording, 1 so that they end with it.
         """
         if self._kept is None:
             waveform = self._decoded(ref, samples / self.rate + MARGIN, place)
             return None if waveform is None else waveform[:samples]
 
-        whole = self._kept.get(ref)
-        if whole is None:
-            whole = self._decoded(ref, math.inf, place)
-            if whole is None:
+        recording = self._kept.get(ref)
+        if recording is None:
+            recording = self._decoded(ref, math.inf, place)
+            if recording is None:
                 return None
-            self._kept[ref] = whole
+            self._kept[ref] = recording
 
-        first = int(place * max(0, len(whole) - samples))
-        return whole[first : first + samples]
+        first = int(place * max(0, len(recording) - samples))
+        return recording[first : first + samples]
 
     def _decoded(self, ref: SampleRef, needed: float, place: float) -> torch.Tensor | None:
         """Return `needed` seconds from `place`, 0 to 1, of the recording on, or all of a shorter

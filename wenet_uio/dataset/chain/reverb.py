@@ -54,8 +54,10 @@ class Reverb:
             reverberant = torch.from_numpy(
                 convolved(waveform.numpy().astype(np.float32, copy=False), response)
             )
-            before, after = power(waveform), power(reverberant)
-            waveform = reverberant.mul_((before / after) ** 0.5) if after else waveform
+            # The loudness stays: only a waveform of zeros has no power afterwards.
+            former_power, new_power = power(waveform), power(reverberant)
+            if new_power:
+                waveform = reverberant.mul_((former_power / new_power) ** 0.5)
 
         return replace(example, waveform=waveform, unreadable=example.unreadable + unreadable)
 
@@ -124,29 +126,34 @@ def shoebox(
     """
     volume, surface = size.prod(), 2 * (size * np.roll(size, 1)).sum()
     reflected = -np.exp(-0.161 * volume / (2 * surface * rt60))  # amplitude that a wall reflects
-    squared, bounces = np.zeros((1, 1, 1)), np.zeros((1, 1, 1), dtype=np.int64)
 
+    # The images of the speaker are a grid (x, y, z): the squares of their distances from the
+    # microphone, and the walls that their sound met.
+    squared_distances, bounces = np.zeros((1, 1, 1)), np.zeros((1, 1, 1), dtype=np.int64)
     for axis in range(3):
         most = math.ceil(SOUND * rt60 / (2 * size[axis])) + 1
         copies = np.arange(-most, most + 1)
         mirrored = np.array([[0], [1]])
-        places = (1 - 2 * mirrored) * speaker[axis] + 2 * copies * size[axis] - microphone[axis]
-        shape = np.roll((places.size, 1, 1), axis)
-        squared = squared + (places**2).reshape(shape)
+        # (2, copies) distances along this axis
+        distances = (1 - 2 * mirrored) * speaker[axis] + 2 * copies * size[axis] - microphone[axis]
+        shape = np.roll((distances.size, 1, 1), axis)
+        squared_distances = squared_distances + (distances**2).reshape(shape)
         bounces = bounces + (np.abs(copies - mirrored) + np.abs(copies)).reshape(shape)
 
+    # (images,) those whose sound arrives within the reverberation time
     direct = float(np.linalg.norm(speaker - microphone))
-    audible = squared < (direct + SOUND * rt60) ** 2
-    distance, amplitudes = np.sqrt(squared[audible]), reflected ** np.arange(bounces.max() + 1)
-    delay, loudness = (
-        (distance - direct) * rate / SOUND,
-        amplitudes[bounces[audible]] / np.maximum(distance, NEAREST),
-    )
-    whole = delay.astype(np.int64)
-    late = delay - whole  # a delay between two samples is shared by both
-    response = np.bincount(whole, loudness * (1 - late), int(rt60 * rate) + 2)
+    is_audible = squared_distances < (direct + SOUND * rt60) ** 2
+    distance = np.sqrt(squared_distances[is_audible])
+    delay = (distance - direct) * rate / SOUND  # samples behind the direct sound
+    amplitudes = reflected ** np.arange(bounces.max() + 1)  # by the number of walls
+    loudness = amplitudes[bounces[is_audible]] / np.maximum(distance, NEAREST)
 
-    return (response + np.bincount(whole + 1, loudness * late, len(response))).astype(np.float32)
+    # A delay between two samples is shared by both.
+    sample = delay.astype(np.int64)
+    share_of_next = delay - sample
+    response = np.bincount(sample, loudness * (1 - share_of_next), int(rt60 * rate) + 2)
+    response = response + np.bincount(sample + 1, loudness * share_of_next, len(response))
+    return response.astype(np.float32)
 
 
 def convolved(waveform: np.ndarray, response: ImpulseResponse) -> np.ndarray:

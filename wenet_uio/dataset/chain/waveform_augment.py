@@ -110,18 +110,18 @@ def _lossy(codec: CodecConf, rate: int) -> LossyCodec:
 def _noise_sources(
     noise: NoiseConf, conf: DatasetConf, corpus: Corpus | None
 ) -> tuple[NoiseSource, ...]:
+    """Return what noise is taken from: a list of recordings, and noise that is made."""
     sources: list[NoiseSource] = []
     if noise.data_list is not None:
         recordings = recordings_of_list("noise_conf", noise.data_list, noise.data_type, conf)
         sources.append(RecordedNoise(recordings))
 
-    for kind in noise.made:
-        if kind == "babble":
-            sources.append(
-                Babble(_training_recordings("noise_conf.made: babble", conf, corpus), noise.talkers)
-            )
+    for colour in noise.made:
+        if colour == "babble":
+            talkers = _training_recordings("noise_conf.made: babble", conf, corpus)
+            sources.append(Babble(talkers, noise.talkers))
         else:
-            sources.append(ColouredNoise(EXPONENTS[kind]))
+            sources.append(ColouredNoise(EXPONENTS[colour]))
 
     return tuple(sources)
 

@@ -51,6 +51,7 @@ def _found(index: str, file: list) -> tuple[Columns, dict] | None:
 def _made(
     path: str, file: list, index: str, entries: Callable[[list[Problem]], Iterable[Entry]]
 ) -> tuple[Columns, dict]:
+    """Make the index of a file of lines, and write it."""
     bad: list[Problem] = []
     rows = rows_of(list(entries(bad)))
     first = np.arange(0, len(rows), UTTERANCES_PER_RUN)

@@ -152,6 +152,12 @@ def _check_answer(uri: str) -> None:
 
 
 def _header_source(path: str) -> str | bytes:
+    """Return what the header of audio is read from: a local path, or the bytes of a remote or
+    packed file.
+
+    Raises:
+        AudioError: the file cannot be read.
+    """
     if objects.is_plain(path):
         return path
 
@@ -176,8 +182,8 @@ def table_of_runs(rows: Rows, first: np.ndarray, ends: np.ndarray) -> Columns:
         first: (shards,) the first row of each run of lines that counts as a shard.
         ends: (shards,) one past the last row of each run.
     """
-    table = shard_table(rows.slice(int(a), int(b)) for a, b in zip(first, ends, strict=True))
-    return {**rows.columns(), **table, "first_row": first}
+    runs = (rows.slice(int(start), int(end)) for start, end in zip(first, ends, strict=True))
+    return {**rows.columns(), **shard_table(runs), "first_row": first}
 
 
 def raw_columns(

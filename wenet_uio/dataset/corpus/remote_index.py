@@ -66,21 +66,21 @@ def update_kept_index(
     manifest = (
         astuple(objects.current_version(files.manifest, kept=0.0)) if files.manifest else None
     )
-    before: StoredIndex | None = None
+    former: StoredIndex | None = None
     is_current = False
 
     for stored in filter(None, map(find_index, places_of(path))):
         is_current = _is_of(stored.meta, version, manifest)
         if is_current and compare != "all":
             return stored.rows, stored.bad
-        before = stored
+        former = stored
 
-    beside = None if compare == "all" else _from_sidecar(files, layout, version)
-    rows, bad = beside or _scanned(files, layout, version)
-    bad += lost_since(before, rows, bad, files.tar)
+    sidecar = None if compare == "all" else _from_sidecar(files, layout, version)
+    rows, bad = sidecar or _scanned(files, layout, version)
+    bad += lost_since(former, rows, bad, files.tar)
     write_index(places_of(path), rows, bad, {"version": astuple(version), "manifest": manifest})
 
-    return rows, bad + stale(before if is_current else None, rows, files.tar, compare)
+    return rows, bad + stale(former if is_current else None, rows, files.tar, compare)
 
 
 def _is_of(meta: Mapping[str, Any], version: Version, manifest: tuple | None) -> bool:

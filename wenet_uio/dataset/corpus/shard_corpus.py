@@ -94,7 +94,8 @@ class ShardCorpus(StoredCorpus):
         """
         state = hashlib.blake2b(self.digest.encode(), digest_size=16)
         count = min(self.num_shards, SHARDS_COMPARED)
-        for shard in (self.num_shards * part // count for part in range(count)):
+        # Spread over the list
+        for shard in (self.num_shards * number // count for number in range(count)):
             if not self.files(shard).is_plain:
                 state.update(repr(self._version(shard)).encode())
                 continue
@@ -230,6 +231,11 @@ class ShardCorpus(StoredCorpus):
         return kept_index(self.files(shard), self._layout, kept_folder(self.data_list))[1]
 
     def _read_rows(self, shard: int) -> Rows:
+        """Read the index of one shard.
+
+        Raises:
+            ListError: it is not the index that the list was indexed with.
+        """
         files = self.files(shard)
         if files.is_plain:
             rows, _ = shard_index(str(files), kept_folder(self.data_list), self._layout, "size")
@@ -259,6 +265,12 @@ class ShardCorpus(StoredCorpus):
         return tar
 
     def _open_tar(self, shard: int) -> _Tar | None:
+        """Open a local tar, or the copy of a remote one; None if there is no whole copy.
+
+        Raises:
+            ListError: the tar changed since it was indexed. A tar is compared when it is first
+                opened.
+        """
         path = self.files(shard).tar
         file = (
             objects.open_whole(path)
@@ -269,14 +281,13 @@ class ShardCorpus(StoredCorpus):
             return None
 
         with file:
-            if shard not in self._compared and self.rows(shard).tar_pages not in (
-                "",
-                digest_of_pages(file),
-            ):
-                raise ListError(
-                    f"{path}: changed since it was indexed; delete the indexes of tar and list to "
-                    "redo them"
-                )
+            if shard not in self._compared:
+                indexed_pages = self.rows(shard).tar_pages  # empty in indexes of earlier versions
+                if indexed_pages and indexed_pages != digest_of_pages(file):
+                    raise ListError(
+                        f"{path}: changed since it was indexed; delete the indexes of tar and list "
+                        "to redo them"
+                    )
 
             self._compared.add(shard)
             return _Tar(file)

@@ -80,18 +80,18 @@ def shard_index(
 
     # No stored index can be used. The scan is compared with one that counted as current, or, if
     # there is none, with an older one.
-    was_current, before = max(stored, key=itemgetter(0), default=(False, None))
+    was_current, former = max(stored, key=itemgetter(0), default=(False, None))
 
     rows, bad = scan_shard(files, layout, tar)
-    bad += lost_since(before, rows, bad, files.tar)
+    bad += lost_since(former, rows, bad, files.tar)
 
     is_stored = (
-        before is not None and was_current and before.bad == bad and same_rows(before.rows, rows)
+        former is not None and was_current and former.bad == bad and same_rows(former.rows, rows)
     )
     if not is_stored:
         write_index(_places(files, folder, layout), rows, bad, _state_of(files))
 
-    return rows, bad + stale(before if was_current else None, rows, files.tar, compare)
+    return rows, bad + stale(former if was_current else None, rows, files.tar, compare)
 
 
 def _stored_indexes(
@@ -141,11 +141,11 @@ def lost_since(
 
 def same_rows(first: Rows, second: Rows) -> bool:
     """Tell whether two indexes have the same samples at the same places, and are of the same tar."""
-    one, other = first.columns(), second.columns()
-    is_same = one.keys() == other.keys() and all(
-        np.array_equal(one[name], other[name]) for name in one
+    columns, other_columns = first.columns(), second.columns()
+    are_equal = columns.keys() == other_columns.keys() and all(
+        np.array_equal(columns[name], other_columns[name]) for name in columns
     )
-    return is_same and first.tar_pages == second.tar_pages
+    return are_equal and first.tar_pages == second.tar_pages
 
 
 def _is_as_indexed(rows: Rows, tar: str, compare: Comparison) -> bool:
@@ -167,6 +167,7 @@ def _is_sound(rows: Rows) -> bool:
 
 
 def _keys(rows: Rows) -> list[str]:
+    """Return the keys of a stored index; none if it is damaged."""
     if not _is_sound(rows):
         return []
 

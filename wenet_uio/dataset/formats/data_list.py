@@ -84,8 +84,8 @@ class RawLine:
         ):
             values |= {"start": self.start, "end": self.end}
 
-        rest = {name: value for name, value in self.extra.items() if name not in values}
-        return json.dumps(values | rest, ensure_ascii=False)
+        extra = {name: value for name, value in self.extra.items() if name not in values}
+        return json.dumps(values | extra, ensure_ascii=False)
 
 
 class ShardFiles(NamedTuple):
@@ -300,7 +300,8 @@ def _shards_of_line(fields: list[str]) -> list[ShardFiles]:
     shard_id.
     """
     if len(fields) == 1:
-        return [ShardFiles(part) for tar in expand(fields[0]) for part in objects.parts_of(tar)]
+        tars = (tar for path in expand(fields[0]) for tar in objects.parts_of(path))
+        return [ShardFiles(tar) for tar in tars]
     if len(fields) == 2:
         return pair_manifests(expand(fields[0]), expand(fields[1]))
 

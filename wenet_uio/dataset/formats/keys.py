@@ -85,7 +85,7 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
         keys: the keys by rules 1 and 2.
         audio: the audio of lines that state no key; None for lines that do.
     """
-    named = {number: part for number, part in enumerate(audio) if part is not None}
+    named = {number: source for number, source in enumerate(audio) if source is not None}
     if len({keys[number] for number in named}) == len(named):
         return keys
 
@@ -106,9 +106,10 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
 
 def _are_of_one_audio(keys: Sequence[str], named: Mapping[int, Audio]) -> bool:
     """Tell whether all numbered lines with one key name one audio and one start."""
-    first: dict[str, Audio] = {}
+    first_of_key: dict[str, Audio] = {}
     return all(
-        first.setdefault(keys[number], part)[:2] == part[:2] for number, part in named.items()
+        first_of_key.setdefault(keys[number], audio)[:2] == audio[:2]
+        for number, audio in named.items()
     )
 
 
@@ -143,11 +144,9 @@ def _heads(wavs: Sequence[str]) -> list[str]:
     """Return the folders of each file without those that all files share, as the beginning of a
     key.
     """
-    folders = [[part for part in wav.split("/")[:-1] if part not in ("", ".")] for wav in wavs]
-    shared = sum(
-        1
-        for _ in itertools.takewhile(
-            lambda parts: len(set(parts)) == 1, zip(*folders, strict=False)
-        )
+    paths = [[folder for folder in wav.split("/")[:-1] if folder not in ("", ".")] for wav in wavs]
+    shared_folders = itertools.takewhile(
+        lambda folders: len(set(folders)) == 1, zip(*paths, strict=False)
     )
-    return ["".join(f"{part}-" for part in parts[shared:]) for parts in folders]
+    shared = len(list(shared_folders))
+    return ["".join(f"{folder}-" for folder in folders[shared:]) for folders in paths]

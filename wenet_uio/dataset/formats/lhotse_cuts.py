@@ -151,32 +151,38 @@ def find_cuts(
     Returns:
         the samples, and (key, reason) of cuts that cannot be used, and of audio without a cut.
     """
-    by_key = {
-        key: member
-        for member in members
-        for key, field in [split_name(member.name, "last")]
-        if field != "json"
-    }
+    audio_by_key = {}
+    for member in members:
+        key, field = split_name(member.name, "last")
+        if field != "json":
+            audio_by_key[key] = member
+
     samples: list[FoundSample] = []
     bad: list[tuple[str, str]] = []
-    named = set()
+    keys_of_cuts = set()
 
     for cut in read_cuts(cuts_path, bad):
         key = str(cut.id)
-        named.add(key)
+        keys_of_cuts.add(key)
         try:
             with _wrong_values_named():
-                samples.append(_sample_of(cut, by_key.get(key), info_of))
+                samples.append(_sample_of(cut, audio_by_key.get(key), info_of))
         except (ListError, AudioError) as error:
             bad.append((key, str(error)))
 
-    bad.extend((key, f"no cut of {cuts_path} names it") for key in by_key if key not in named)
+    without_cut = (key for key in audio_by_key if key not in keys_of_cuts)
+    bad.extend((key, f"no cut of {cuts_path} names it") for key in without_cut)
     return samples, bad
 
 
 def _sample_of(
     cut: Any, member: Member | None, info_of: Callable[[Member], AudioInfo]
 ) -> FoundSample:
+    """Return the sample of a cut whose audio is a member of a tar.
+
+    Raises:
+        ListError, AudioError: the cut or its audio cannot be used.
+    """
     if member is None or member.name.endswith(".nodata"):
         raise ListError("its audio is not in the tar of recordings")
 
@@ -191,9 +197,10 @@ def _sample_of(
 
 
 def _check_plain(cut: Any) -> None:
-    kind = type(cut).__name__
-    if kind not in ("MonoCut", "MultiCut"):
-        raise ListError(f"a {kind}: save its audio as a recording with cut.save_audio")
+    """Raise ListError if the audio of a cut is not a part of one recording, as it is stored."""
+    cut_type = type(cut).__name__
+    if cut_type not in ("MonoCut", "MultiCut"):
+        raise ListError(f"a {cut_type}: save its audio as a recording with cut.save_audio")
     if not cut.has_recording:
         raise ListError("a cut without a recording; stored features cannot be used")
 
@@ -211,10 +218,10 @@ def _source(cut: Any) -> tuple[str, int | None]:
     channel = _channel(cut, always=True)
     source = next((source for source in cut.recording.sources if channel in source.channels), None)
     if source is None or source.type not in ("file", "url"):
-        what = "no source" if source is None else f"a source of type {source.type}"
+        problem = "no source" if source is None else f"a source of type {source.type}"
         raise ListError(
-            f"{what} for channel {channel} of recording {cut.recording.id}; expected a file or a "
-            "URL"
+            f"{problem} for channel {channel} of recording {cut.recording.id}; expected a file or "
+            "a URL"
         )
 
     return str(source.source), None if len(source.channels) == 1 else source.channels.index(channel)
@@ -252,23 +259,22 @@ def _text(cut: Any) -> str:
     Raises:
         ListError: there is none, or a supervision reaches outside the cut.
     """
-    texts = [
-        part.text for part in sorted(cut.supervisions, key=lambda part: part.start) if part.text
-    ]
-    if not texts:
+    with_text = [supervision for supervision in cut.supervisions if supervision.text]
+    if not with_text:
         raise ListError("no supervision with a text")
 
-    for part in cut.supervisions:
-        if part.text and not (
-            part.start >= -LENGTH_TOLERANCE and part.end <= cut.duration + LENGTH_TOLERANCE
-        ):
+    latest_end = cut.duration + LENGTH_TOLERANCE
+    for supervision in with_text:
+        start, end = supervision.start, supervision.end
+        if not (start >= -LENGTH_TOLERANCE and end <= latest_end):
             raise ListError(
-                f"its supervision {part.id} is from {part.start:g} to {part.end:g} s of a cut of "
+                f"its supervision {supervision.id} is from {start:g} to {end:g} s of a cut of "
                 f"{cut.duration:g} s, so that a part of the text is not in the audio; cut at "
                 "supervisions, as by trim_to_supervisions"
             )
 
-    return " ".join(texts)
+    with_text.sort(key=lambda supervision: supervision.start)
+    return " ".join(supervision.text for supervision in with_text)
 
 
 def _extra(cut: Any, channel: int | None) -> dict[str, Any]:
@@ -277,7 +283,7 @@ def _extra(cut: Any, channel: int | None) -> dict[str, Any]:
     """
     extra: dict[str, Any] = {}
     for name in ("speaker", "language", "gender"):
-        values = {getattr(part, name) for part in cut.supervisions}
+        values = {getattr(supervision, name) for supervision in cut.supervisions}
         if len(values) == 1 and None not in values:
             extra[name] = values.pop()
 

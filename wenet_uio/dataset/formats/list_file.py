@@ -105,20 +105,21 @@ class DataList:
 
     def _refuse_shard(self) -> None:
         """Raise ListError if the file is a shard in place of a list of shards."""
-        start = self._file.peek(TAR_MAGIC.stop)
-        if start.startswith(PARQUET_MAGIC):
-            kind = "a parquet file"
-        elif start[TAR_MAGIC] == b"ustar":
-            kind = "a tar"
+        first_bytes = self._file.peek(TAR_MAGIC.stop)
+        if first_bytes.startswith(PARQUET_MAGIC):
+            shard = "a parquet file"
+        elif first_bytes[TAR_MAGIC] == b"ustar":
+            shard = "a tar"
         else:
             return
 
         raise ListError(
-            f"{self.path}: {kind}, not a data list; write its path as a line of a file, and name "
+            f"{self.path}: {shard}, not a data list; write its path as a line of a file, and name "
             "that file with data_type shard"
         )
 
     def _check_type(self, data_type: DataType) -> None:
+        """Raise ListError if the first lines are not of a list of this type, or there are none."""
         lines = [line for line in map(_stripped, self._head) if line]
         if not lines:
             raise ListError(f"{self.path}: empty data list")

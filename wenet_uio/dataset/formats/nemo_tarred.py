@@ -119,8 +119,8 @@ def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
     """
     duration = line.extra.get("duration")
     seconds = info.num_samples / info.sample_rate
-    whole = duration is None or abs(float(duration) - seconds) < WHOLE_TOLERANCE
-    if whole and not line.start:
+    is_as_long = duration is None or abs(float(duration) - seconds) < WHOLE_TOLERANCE
+    if is_as_long and not line.start:  # the whole member
         return replace(line, start=0.0, end=None)
     if line.start and line.is_named_by_audio:
         line = replace(line, key=key_of_audio(name, line.start))
@@ -140,6 +140,7 @@ def _by_shard(manifest: str) -> dict[int | None, list[tuple[int, bytes]]]:
 # the version notices a change.
 @lru_cache(1)
 def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[tuple[int, bytes]]]:
+    """Return (number, line) of the lines of a manifest by shard_id; None: they state no valid one."""
     lines = defaultdict(list)
     for number, line in _numbered(manifest):
         try:
@@ -152,6 +153,11 @@ def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[
 
 
 def _numbered(manifest: str) -> list[tuple[int, bytes]]:
+    """Return (number, line) of the lines of a manifest, also a packed one, without blank lines.
+
+    Raises:
+        ListError: a packed manifest is damaged.
+    """
     is_packed = manifest.partition("?")[0].endswith(".gz")
     try:
         with (

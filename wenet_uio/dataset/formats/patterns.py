@@ -70,8 +70,9 @@ def _expand_alternatives(name: str) -> Iterator[str]:
         yield name
         return
 
-    for part in braces[1].split(","):
-        yield from _expand_alternatives(name[: braces.start()] + part + name[braces.end() :])
+    head, tail = name[: braces.start()], name[braces.end() :]
+    for alternative in braces[1].split(","):
+        yield from _expand_alternatives(head + alternative + tail)
 
 
 def _first_alternatives(name: str) -> re.Match[str] | None:
@@ -96,6 +97,13 @@ def _files_of(name: str) -> list[str]:
 
 
 def _expand_ranges(pattern: str) -> Iterator[str]:
+    """Yield the names that a pattern with ranges of numbers stands for; the first number of a range
+    gives the number of digits.
+
+    Raises:
+        ListError: a range is empty, or they are too many.
+    """
+    # RANGE has two groups: literal, first, last, literal, first, last, …, literal
     pieces = RANGE.split(pattern)
     literals, bounds = pieces[::3], list(zip(pieces[1::3], pieces[2::3], strict=True))
     if any(max(map(len, pair)) > MOST_DIGITS for pair in bounds):

@@ -110,15 +110,15 @@ def uncut_note(file: str, columns: Collection[str], are_fields: bool = True) -> 
     Args:
         are_fields: the samples keep them as fields.
     """
-    *others, last = columns
-    if others:
-        named = f"columns {', '.join(others)} and {last}"
-        fate = "are fields of the samples and cut" if are_fields else "cut"
+    *first_columns, last = columns
+    if first_columns:
+        subject = f"columns {', '.join(first_columns)} and {last}"
+        verb = "are fields of the samples and cut" if are_fields else "cut"
     else:
-        named = f"column {last}"
-        fate = "is a field of the samples and cuts" if are_fields else "cuts"
+        subject = f"column {last}"
+        verb = "is a field of the samples and cuts" if are_fields else "cuts"
 
-    return f"{file}: the {named} {fate} nothing: the audio of a row is taken whole"
+    return f"{file}: the {subject} {verb} nothing: the audio of a row is taken whole"
 
 
 def _is_time(value: Any) -> bool:
@@ -199,11 +199,9 @@ def _folders_of(path: str) -> list[str]:
     """Return the folders of a relative path. Those of an absolute path or a URI tell nothing about
     the utterance.
     """
-    return (
-        []
-        if path.startswith("/") or "://" in path
-        else [part for part in path.split("/")[:-1] if part != "."]
-    )
+    if path.startswith("/") or "://" in path:
+        return []
+    return [folder for folder in path.split("/")[:-1] if folder != "."]
 
 
 def _key_of_path(path: str) -> str:

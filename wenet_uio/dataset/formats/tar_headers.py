@@ -212,6 +212,7 @@ def parse_header(block: bytes) -> Header:
 
 
 def _values(block: bytes) -> Header:
+    """Return the values of a block that is taken to be a header; see `struct posix_header` of tar."""
     name = block[:100].partition(b"\0")[0]
     if block[MAGIC_AT : MAGIC_AT + 6] == b"ustar\0" and block[345]:
         name = block[345:500].partition(b"\0")[0] + b"/" + name

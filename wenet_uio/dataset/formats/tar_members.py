@@ -170,9 +170,10 @@ def _damage_behind(data: mmap.mmap, end: int) -> str:
     for start in range(end, len(data), PIECE):
         piece = data[start : start + PIECE].lstrip(b"\0")
         if piece:
-            other = min(start + PIECE, len(data)) - len(piece)
+            damage = min(start + PIECE, len(data)) - len(piece)
             return (
-                f"damaged at byte {other} (no header of a member, behind an end mark at byte {end})"
+                f"damaged at byte {damage} (no header of a member, behind an end mark at byte "
+                f"{end})"
             )
 
     zeros, records = len(data) - end, [RECORD_BYTES]

@@ -36,7 +36,11 @@ def cut(units: np.ndarray, count: int, bound: int) -> list[Run]:
     if count <= 0:
         raise ValueError(f"{len(values)} samples cannot be cut into {count} batches")
 
-    low, high = max(values[-1], sum(values) // count) - 1, values[-1] * -(-len(values) // count)
+    # Bisect the largest cost of a run: `low` is too little for `count` runs, `high` is enough. A run
+    # costs at least its last sample, and the runs together at least all samples. Runs of equally
+    # many samples, each as dear as the last, cost no more than `high`.
+    low = max(values[-1], sum(values) // count) - 1
+    high = values[-1] * -(-len(values) // count)
     best = _runs(values, high)
     if low < bound < high:
         runs = _runs(values, bound, at_most=count)

@@ -89,6 +89,7 @@ class EntryPolicy(Policy):
         return self._by_entry(lengths, "buckets")
 
     def _by_entry(self, lengths: Lengths, name: str) -> np.ndarray:
+        """Call the method `name` of each policy with the samples of its entry -> (samples,) int64."""
         assert lengths.entries is not None
         values = np.zeros(len(lengths.frames), np.int64)
         for number in np.unique(lengths.entries).tolist():

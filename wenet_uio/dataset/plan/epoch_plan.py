@@ -2,10 +2,11 @@
 epoch).
 
     order    the shards, permuted by a key
-    lanes    L cuts of that stream, of equal cost; all lanes have the same number of rows by definition
+    lanes    L cuts of that order, of equal cost; all lanes get the same number of rows
     groups   runs of shards within a lane, with their share of the rows of the lane
-    batches  the samples of a group, dealt into random blocks, sorted by length, cut into one batch
-    for each row batch t  row t div L of lane t mod L
+    batches  the samples of a group, dealt into random blocks; each block is sorted by length
+             and cut into batches, one batch for each row of the group
+    batch t  the batch in row t div L of lane t mod L
 
 To find a batch, only its group is planned: every t is reached at once, and memory does not grow
 with the corpus. A corpus of up to WHOLE_CORPUS utterances is one lane with one group: all its

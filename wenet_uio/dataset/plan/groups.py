@@ -187,11 +187,11 @@ class GroupPlanner:
         is_semi_sorted = self.measure.noise is not None
         num_blocks = 1 if is_semi_sorted else max(1, round(expected / BLOCK_BATCHES))
         places = self._places(samples, uniform(key_of(self.key, PLACE), key_hashes), expected)
-        dealt = np.argsort(draw(key_of(self.key, BLOCK), key_hashes), kind="stable")
+        shuffled = np.argsort(draw(key_of(self.key, BLOCK), key_hashes), kind="stable")
 
         blocks = []
         for number in range(num_blocks):
-            block = dealt[number::num_blocks]
+            block = shuffled[number::num_blocks]
             by_length = block[np.argsort(places[block], kind="stable")]
             share = None
             if count is not None:  # the shares of all blocks add up to it
@@ -234,9 +234,9 @@ class GroupPlanner:
         pieces.
         """
         if self._sources.are_joined:
-            return self._joined(block, count)
+            return self._cut_and_join(block, count)
         if self._sources.take_turns and count is None and (parts := self._by_entry(block)):
-            return [batch for batches in self._in_equal_numbers(parts) for batch in batches]
+            return [batch for batches in self._cut_equally(parts) for batch in batches]
         return self._cut_any(block, count)
 
     def _cut_any(self, block: Piece, count: int | None) -> list[Pieces]:
@@ -258,18 +258,18 @@ class GroupPlanner:
         runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound)
         return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
 
-    def _in_equal_numbers(self, parts: list[Piece]) -> list[list[Pieces]]:
-        """Return the batches of every part: equally many, none of them empty."""
-        # As many as the part that needs most batches, unless another part has fewer samples: each
-        # batch needs one.
-        count = min(max(len(self._cut_any(part, None)) for part in parts), min(map(len, parts)))
+    def _cut_equally(self, parts: list[Piece]) -> list[list[Pieces]]:
+        """Cut every part into the same number of batches, none of them empty."""
+        most_needed = max(len(self._cut_any(part, None)) for part in parts)
+        fewest_samples = min(map(len, parts))  # each batch needs one
+        count = min(most_needed, fewest_samples)
         return [self._cut_any(part, count) for part in parts]
 
-    def _joined(self, block: Piece, count: int | None) -> list[Pieces]:
+    def _cut_and_join(self, block: Piece, count: int | None) -> list[Pieces]:
         """Return batches with samples of every entry, each entry in pieces of its own."""
         parts = self._by_entry(block) or [block]
         if count is None:
-            cut_parts = self._in_equal_numbers(parts) if len(block) else []
+            cut_parts = self._cut_equally(parts) if len(block) else []
         else:
             cut_parts = [self._cut_any(part, count) for part in parts]
 
@@ -319,12 +319,13 @@ def _turns_by_batch(sources: np.ndarray) -> np.ndarray:
     Args:
         sources: (batches,) the source of each batch.
     """
-    turn = np.zeros(len(sources))
+    # When a batch is due: n batches of a source are due at 0.5 / n, 1.5 / n, … of the group.
+    due = np.zeros(len(sources))
     for source in np.unique(sources):
         of_source = np.flatnonzero(sources == source)
-        turn[of_source] = (np.arange(len(of_source)) + 0.5) / len(of_source)
+        due[of_source] = (np.arange(len(of_source)) + 0.5) / len(of_source)
 
-    return np.lexsort((sources, turn))
+    return np.lexsort((sources, due))
 
 
 def _turns_by_step(sources: np.ndarray, sizes: np.ndarray) -> np.ndarray:

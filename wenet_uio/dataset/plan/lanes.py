@@ -221,17 +221,16 @@ class Lanes:
     def _sample_at(self, position: int, cost: int) -> int:
         """Return the sample of the shard at `position` at which the summed cost reaches `cost`; 0
         if earlier shards reach it.
+
+        The cost of a shard is spread over its samples by their seconds.
         """
         before, after = (self._stream.cost_before(edge) for edge in (position, position + 1))
         if cost <= before:
             return 0
 
+        share = (cost - before) / (after - before)
         seconds = np.cumsum(self.corpus.rows(self._stream.shard_at(position)).seconds)
-        return int(
-            np.searchsorted(
-                seconds, seconds[-1] * ((cost - before) / (after - before)), side="left"
-            )
-        )
+        return int(np.searchsorted(seconds, seconds[-1] * share, side="left"))
 
 
 def shards_of_a_group(corpus: Corpus) -> int:

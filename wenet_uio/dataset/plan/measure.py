@@ -119,13 +119,13 @@ class Measure:
             rows: the samples.
             entries: entry of each sample in its mixture; only needed if `needs_entries`.
         """
-        kept = np.ones(len(rows.num_samples), bool)
+        is_kept = np.ones(len(rows.num_samples), bool)
         reasons: Counter[str] = Counter()
-        for reason, bad in self._filters(rows, entries):
-            reasons[reason] += int(np.count_nonzero(kept & bad))
-            kept &= ~bad
+        for reason, is_out in self._filters(rows, entries):
+            reasons[reason] += int(np.count_nonzero(is_kept & is_out))
+            is_kept &= ~is_out
 
-        return kept, +reasons
+        return is_kept, +reasons  # the plus drops reasons without a sample
 
     def lengths(
         self,
@@ -256,39 +256,46 @@ class Measure:
         shortest_text: np.ndarray,
         longest_text: np.ndarray,
     ) -> np.ndarray:
+        """Tell for each shard whether the filters leave out one of its extremes: seconds of audio,
+        and characters or tokens of text.
+        """
         rate = np.full(len(shortest), NOMINAL_RATE)
-        lengths = np.floor(shortest * NOMINAL_RATE), np.ceil(longest * NOMINAL_RATE)
-        corners = (
-            Stored(length.astype(np.int64), rate, text)
-            for length in lengths
-            for text in (shortest_text, longest_text)
+        extreme_samples = np.floor(shortest * NOMINAL_RATE), np.ceil(longest * NOMINAL_RATE)
+        extremes = (
+            Stored(num_samples.astype(np.int64), rate, text_length)
+            for num_samples in extreme_samples
+            for text_length in (shortest_text, longest_text)
         )
-        return np.logical_or.reduce([~self.keep(corner)[0] for corner in corners])
+        return np.logical_or.reduce([~self.keep(extreme)[0] for extreme in extremes])
 
     def _filters(
         self, rows: Rows | Stored, entries: np.ndarray | None
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield (reason, bool for each row that this filter leaves out). A row counts for the first
-        reason, so their order is part of the accounts.
+        """Yield (reason, (rows,) whether this filter leaves each row out). A row counts for the
+        first reason, so their order is part of the accounts.
         """
         if self.entry_filters and entries is not None:
             for number, conf in enumerate(self.entry_filters):
                 of_entry = replace(self, filter=conf, entry_filters=())
-                for reason, bad in of_entry._filters(rows, entries):
-                    yield reason, bad & (entries == number)
+                for reason, is_out in of_entry._filters(rows, entries):
+                    yield reason, is_out & (entries == number)
         elif self.filter is not None:
             yield from self._filters_of(self.filter, rows, entries)
 
     def _filters_of(
         self, conf: FilterConf, rows: Rows | Stored, entries: np.ndarray | None
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield (reason, whether it leaves each sample out) of one `filter_conf`."""
+        """Yield (reason, (rows,) whether it leaves each row out) of one `filter_conf`.
+
+        Bounds on length are those of the stored audio. A sample must have a frame, and fit into a
+        batch, at every speed.
+        """
         has_audio = rows.sample_rate != TEXT_ONLY
         seconds = rows.num_samples / np.maximum(rows.sample_rate, 1)
         frames = seconds * FILTER_FRAMES_PER_SECOND
         yield "max_length", frames > conf.max_length
-        no_frame = self.lengths(rows, max(self.speeds)).frames < 1
-        yield "min_length", ((frames < conf.min_length) | no_frame) & has_audio
+        has_no_frame = self.lengths(rows, max(self.speeds)).frames < 1
+        yield "min_length", ((frames < conf.min_length) | has_no_frame) & has_audio
         yield "min_duration", (seconds < conf.min_duration) & has_audio
         if conf.max_duration is not None:
             yield "max_duration", seconds > conf.max_duration
@@ -296,11 +303,11 @@ class Measure:
         if self.text_length_is_tokens:
             tokens = rows.text_length.astype(np.int64)
             yield from token_count_filters(conf, tokens, ~has_audio)
-            for reason, bad in token_rate_filters(conf, tokens, frames):
-                yield reason, bad & has_audio
+            for reason, is_out in token_rate_filters(conf, tokens, frames):
+                yield reason, is_out & has_audio
 
-        slowest = self.policy.units(self.lengths(rows, min(self.speeds), entries))
-        yield "fits_no_batch", slowest > self.policy.bound
+        most_units = self.policy.units(self.lengths(rows, min(self.speeds), entries))
+        yield "fits_no_batch", most_units > self.policy.bound
 
 
 def needs_token_counts(
@@ -316,11 +323,11 @@ def needs_token_counts(
         by_entry: see `measure_of`.
         entry_filters: see `measure_of`.
     """
-    tps = any(
+    filters_need_tokens = any(
         filters.max_tps is not None or filters.min_tps > 0
         for filters in entry_filters or (conf.filter_conf,)
     )
-    return tps or any(
+    return filters_need_tokens or any(
         policy_of(batch_conf).needs_tokens for batch_conf in by_entry or (conf.batch_conf,)
     )
 

@@ -12,17 +12,22 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Piece:
-    """Samples that the model processes together, sorted by length; one row per sample."""
+    """Samples that the model processes together, sorted by length. All arrays are (samples,)."""
 
     shards: np.ndarray
+    """int32: shard of each sample in the corpus of the pass."""
     rows: np.ndarray
+    """int32: row of each sample in its shard."""
     speeds: np.ndarray
+    """float32: 1.1 is 10 % faster."""
     frames: np.ndarray
+    """int32: frames of features at that speed."""
     units: np.ndarray
+    """int64: units of the batch policy."""
     buckets: np.ndarray
-    """Samples of different buckets share no piece; NO_BUCKET may share a piece with all."""
+    """int32. Samples of different buckets share no piece; NO_BUCKET may share a piece with all."""
     seeds: np.ndarray
-    """Seed of all random draws for each sample while it is read."""
+    """uint64: seed of all random draws for a sample while it is read."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,12 +66,14 @@ class Batches:
 
     def __init__(self, batches: Sequence[Pieces]) -> None:
         pieces = [piece for batch in batches for piece in batch]
-        columns = [[getattr(piece, column.name) for piece in pieces] for column in fields(Piece)]
+        columns = [[getattr(piece, field.name) for piece in pieces] for field in fields(Piece)]
         self._samples = Piece(
             *(np.concatenate(column) if column else np.empty(0, int) for column in columns)
         )
         self._samples_before = np.cumsum([0, *map(len, pieces)])
+        """(pieces + 1,) number of samples before each piece; the last counts all."""
         self._pieces_before = np.cumsum([0, *map(len, batches)])
+        """(batches + 1,) number of pieces before each batch; the last counts all."""
 
     def __len__(self) -> int:
         return len(self._pieces_before) - 1
@@ -74,13 +81,14 @@ class Batches:
     def __getitem__(self, number: int) -> Pieces:
         if not 0 <= number < len(self):
             raise IndexError(number)
-        first, last = self._pieces_before[number : number + 2]
-        bounds = self._samples_before[first : last + 1].tolist()
-        return tuple(self._samples[slice(*edge)] for edge in itertools.pairwise(bounds))
+        first_piece, end = self._pieces_before[number : number + 2]
+        edges = self._samples_before[first_piece : end + 1].tolist()
+        return tuple(self._samples[first:last] for first, last in itertools.pairwise(edges))
 
     def shards_from(self, number: int) -> np.ndarray:
         """Return the shard of each sample in batch `number` and all later batches."""
-        return self._samples.shards[self._samples_before[self._pieces_before[number]] :]
+        first_piece = self._pieces_before[number]
+        return self._samples.shards[self._samples_before[first_piece] :]
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,8 @@ def share_out(pieces: list[Piece], count: int) -> list[Pieces]:
 
     while len(batches) > count:
         insort(batches, batches.pop(), key=_cheapness)
-        batches[-2:] = [batches[-2] + batches[-1]]  # the two cheapest
+        second, cheapest = batches[-2:]
+        batches[-2:] = [second + cheapest]
 
     if len(batches) < count:
         batches.sort(key=_size)
@@ -139,4 +148,5 @@ def _cheapness(batch: Pieces) -> int:
 
 
 def _size(batch: Pieces) -> int:
+    """Return the samples of a batch of one piece: batches are halved only if none was merged."""
     return len(batch[0])

@@ -57,9 +57,11 @@ class ShardStream:
         return min(number * CHUNK + inside, len(self))
 
     def _order_of(self, first: int) -> np.ndarray:
+        """Return the shards of the chunk that begins at position `first`."""
         return self._permutation(np.arange(first, min(first + CHUNK, len(self))))
 
     def _costs_of(self, first: int) -> np.ndarray:
+        """Return the costs of the shards of the chunk that begins at position `first`."""
         return self._costs[self._order_of(first)].astype(np.int64)
 
     def _chunk(self, number: int) -> tuple[np.ndarray, np.ndarray]:

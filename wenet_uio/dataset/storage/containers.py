@@ -128,10 +128,9 @@ def _members(row: Row) -> Iterator[tuple[str, bytes]]:
     values: dict[str, Any] = {}
     for column, value in row.items():
         if isinstance(value, dict) and "bytes" in value:
-            value, values[column] = (
-                value["bytes"],
-                {name: part for name, part in value.items() if name != "bytes"},
-            )
+            # A column of audio: its bytes are a member, the rest is a value of the JSON.
+            values[column] = {name: field for name, field in value.items() if name != "bytes"}
+            value = value["bytes"]
         if isinstance(value, bytes):
             yield re.sub(r"[^\w-]", "_", column), value
         elif column not in values:

@@ -158,7 +158,7 @@ def make_copy(
             of `make`.
     """
     part, parts = Path(f"{path}.{size or 0}.part"), parts or PartFiles()
-    others = _Progress(part, uri)
+    progress_of_other = _Progress(part, uri)
     while True:
         if copy := open_copy(path, uri, size, whole=True):
             return copy
@@ -166,8 +166,8 @@ def make_copy(
         with _full_disk_is_full_cache(path):
             file = parts.begin(part)
 
-        if file is None:
-            others.wait()
+        if file is None:  # another process makes the copy
+            progress_of_other.wait()
             continue
 
         with file:

@@ -61,8 +61,8 @@ def read_chunks(
     uri: str, start: int, end: int | None, version: Version
 ) -> Generator[bytes, None, None]:
     """Yield bytes `start` up to `end` (None: to the end) of an object of the given version."""
-    part = start > 0 or (end is not None and end != version.size)
-    headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if part else {}
+    is_range = start > 0 or (end is not None and end != version.size)
+    headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if is_range else {}
     with closing(_request("GET", uri, headers)) as response:
         _raise_for_status(response, uri)
         check_version(_version_from(response), version, uri)
@@ -155,9 +155,12 @@ def _url(uri: str, method: str) -> str:
 
 
 def _version_from(response: requests.Response) -> Version:
+    """Return the version of an object that the headers of a response state: size, tag and MD5."""
     headers = response.headers
-    whole = headers.get("Content-Range", "").rpartition("/")[2]
-    size = whole if response.status_code in (206, 416) else headers.get("Content-Length", "")
+    # In an answer to a range, Content-Length is that of the range.
+    size_in_range = headers.get("Content-Range", "").rpartition("/")[2]
+    is_of_range = response.status_code in (206, 416)
+    size = size_in_range if is_of_range else headers.get("Content-Length", "")
     md5 = ""
     if response.status_code == 200 and "Content-MD5" in headers:
         md5 = base64.b64decode(headers["Content-MD5"]).hex()

@@ -65,6 +65,11 @@ def rows_of(
 
 
 def _offsets(file: BinaryIO) -> tuple[int, ...]:
+    """Return the offset of each item of a chunk, and the end of the last item.
+
+    Raises:
+        ValueError: they do not fit the file.
+    """
     (count,) = struct.unpack("<I", _read(file, 0, 4))
     offsets = struct.unpack(f"<{count + 1}I", _read(file, 4, 4 * (count + 1)))
     if (
@@ -105,14 +110,20 @@ def _names(spec: Mapping[str, Any], name: str = "") -> list[str]:
 
 
 def _row(data: bytes, names: Sequence[str], formats: Sequence[str]) -> dict[str, Any]:
-    sizes = struct.unpack_from(f"<{len(names)}I", data)
-    place, row = 4 * len(names), {}
-    for name, kind, size in zip(names, formats, sizes, strict=True):
-        if (value := _value(kind, data[place : place + size])) is not None:
-            row[name] = value
-        place += size
+    """Return the values of an item that can be used: their sizes are stored first, then they are.
 
-    if place != len(data):
+    Raises:
+        ValueError: the item is damaged.
+    """
+    sizes = struct.unpack_from(f"<{len(names)}I", data)
+    start, row = 4 * len(names), {}
+    for name, value_format, size in zip(names, formats, sizes, strict=True):
+        value = _value(value_format, data[start : start + size])
+        if value is not None:
+            row[name] = value
+        start += size
+
+    if start != len(data):
         raise ValueError("an item of another size than its values")
 
     return row

@@ -81,17 +81,25 @@ def _read(file: BinaryIO, start: int, size: int) -> bytes:
 
 
 def _row(data: bytes, columns: list[Column]) -> dict[str, Any]:
-    sized = sum(1 for _, _, size in columns if not size)
-    sizes = iter(struct.unpack_from(f"<{sized}I", data))
-    place, row = 4 * sized, {}
+    """Return the values of a sample that can be used.
 
-    for name, encoding, fixed in columns:
-        size = fixed or next(sizes)
-        if (value := _value(encoding, data[place : place + size])) is not None:
+    The sizes of the columns without a fixed size are stored first, then the values of all columns.
+
+    Raises:
+        ValueError: the sample is damaged.
+    """
+    num_sizes = sum(1 for _, _, fixed_size in columns if not fixed_size)
+    sizes = iter(struct.unpack_from(f"<{num_sizes}I", data))
+    start, row = 4 * num_sizes, {}
+
+    for name, encoding, fixed_size in columns:
+        size = fixed_size or next(sizes)
+        value = _value(encoding, data[start : start + size])
+        if value is not None:
             row[name] = value
-        place += size
+        start += size
 
-    if place != len(data):
+    if start != len(data):
         raise ValueError("a sample of another size than its columns")
 
     return row

@@ -96,6 +96,7 @@ class Prefetch:
             process.wait()
 
     def _send(self, line: str) -> None:
+        """Send an order to the process; a new process gets all orders that count."""
         if self._process is not None and self._process.poll() is not None:
             _orders_of(self._process).close()
             self._process = None  # the process was killed: start another one

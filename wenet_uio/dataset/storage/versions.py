@@ -65,5 +65,7 @@ def check_version(current: Version, wanted: Version, uri: str) -> None:
         )
 
     if wanted.size is not None and current.size is not None and wanted.size != current.size:
-        what = f"{wanted.size} bytes when indexed, {current.size} now"
-        raise ConnectionError(what) if same_tag else ChangedError(f"{shown(uri)}: changed: {what}")
+        sizes = f"{wanted.size} bytes when indexed, {current.size} now"
+        if same_tag:
+            raise ConnectionError(sizes)
+        raise ChangedError(f"{shown(uri)}: changed: {sizes}")

@@ -124,6 +124,10 @@ def _tokens(turn: Turn, path: str, seconds_of_token: float) -> int:
 
 
 def _entries(path: str, seconds_of_token: float, bad: list[Problem]) -> Iterator[Entry]:
+    """Yield the entry of each conversation of a file; those that cannot be used are added to `bad`.
+
+    The length of a conversation is its characters and the tokens of its audio.
+    """
     for number, (offset, line) in enumerate(lines_of(path), 1):
         if not line.strip():
             continue

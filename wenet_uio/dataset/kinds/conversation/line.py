@@ -77,11 +77,11 @@ def _turn(number: int, turn: Any) -> Turn:
     if not isinstance(turn, dict) or not isinstance(turn.get("value"), str):
         raise ListError(f"turn {number}: needs a string under value, found {turn!r}")
 
-    role, kind = str(turn.get("from", "")), turn.get("type", "text")
-    if kind == "text":
+    role, turn_type = str(turn.get("from", "")), turn.get("type", "text")
+    if turn_type == "text":
         return Turn(role, without_mark(turn["value"]).strip())
-    if kind != "audio":
-        raise ListError(f"turn {number}: type is text or audio, found {kind!r}")
+    if turn_type != "audio":
+        raise ListError(f"turn {number}: type is text or audio, found {turn_type!r}")
 
     return Turn(role, None, turn["value"], *_times(number, turn))
 

@@ -37,9 +37,9 @@ def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None
     corpora = (
         [source.corpus for source in corpus.sources] if isinstance(corpus, Mixture) else [corpus]
     )
-    for part in corpora:
-        if part.has_features:
-            _check_width(part, conf)
+    for list_corpus in corpora:
+        if list_corpus.has_features:
+            _check_width(list_corpus, conf)
 
     if names := ", ".join(_left_out(conf, training=training)):
         warn_once(
@@ -58,6 +58,7 @@ def _left_out(conf: DatasetConf, *, training: bool) -> list[str]:
 
 
 def _check_width(corpus: Corpus, conf: DatasetConf) -> None:
+    """Raise ListError if the first features of a corpus have not the width that `conf` states."""
     try:
         first = corpus.read(SampleRef(0, 0))
         info = audio_info(first.audio) if isinstance(first, AudioUtterance) else None

@@ -154,6 +154,7 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
 
 
 def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
+    """Index the lines of a file of texts, or those of a pair of files; blank lines are no samples."""
     name = Path(path).name
     entries: list[Entry] = []
     bad: list[Problem] = []
@@ -191,8 +192,9 @@ def _pairs(
 
     for number, (line, source) in enumerate(zip_longest(lines_of(path), lines_of(source_path)), 1):
         if line is None or source is None:
-            ended, other = (path, source_path) if line is None else (source_path, path)
+            shorter, longer = (path, source_path) if line is None else (source_path, path)
             raise ListError(
-                f"{ended}: ends before line {number} of {other}; a pair has equal numbers of lines"
+                f"{shorter}: ends before line {number} of {longer}; a pair has equal numbers of "
+                "lines"
             )
         yield number, line, source

@@ -120,6 +120,10 @@ def speakers_of(paths: Sequence[str]) -> tuple[str, ...]:
 def _entries(
     path: str, manifest: bool, seconds_per_character: float, bad: list[Problem]
 ) -> Iterator[Entry]:
+    """Yield the entry of each sentence of a file; those that cannot be used are added to `bad`.
+
+    A sentence that states no duration has one by the number of its characters.
+    """
     name = Path(path).name
     for number, (offset, line) in enumerate(lines_of(path), 1):
         if not line.strip():
@@ -127,9 +131,8 @@ def _entries(
 
         try:
             sentence = parse_tts_text(line, manifest=manifest)
-            seconds = sentence.seconds or SECONDS_OF_TEXT + seconds_per_character * len(
-                sentence.to_speak
-            )
+            estimate = SECONDS_OF_TEXT + seconds_per_character * len(sentence.to_speak)
+            seconds = sentence.seconds or estimate
             milliseconds = math.ceil(PLANNED_RATE * seconds)
             if milliseconds > MOST_SAMPLES:
                 raise ListError(
