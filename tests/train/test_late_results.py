@@ -30,8 +30,8 @@ from wenet_uio.train.trainer import Trainer
 
 def late_trainer(*arguments: Any, **keys: Any) -> Trainer:
     trainer = make_trainer(*arguments, **keys)
-    assert trainer.late == 0  # on a CPU
-    trainer.late = 1
+    assert trainer.most_unread == 0  # on a CPU
+    trainer.most_unread = 1
     return trainer
 
 

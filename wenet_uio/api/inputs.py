@@ -90,6 +90,7 @@ class Input:
         self._opened = None
 
     def _read(self) -> Source:
+        """Return what decoders read: a local path, the bytes of anything else, or samples."""
         audio: Any = self._audio
         if hasattr(audio, "read"):
             audio = audio.read()
@@ -124,8 +125,9 @@ def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[I
 
     recordings = audio if samples is None else samples
     several = isinstance(recordings, (list, tuple))
-    one_by_one = recordings if several else [recordings]
-    return [Input(one, number, sample_rate) for number, one in enumerate(one_by_one)], several
+    in_a_list = recordings if several else [recordings]
+    inputs = [Input(source, number, sample_rate) for number, source in enumerate(in_a_list)]
+    return inputs, several
 
 
 def samples_of(samples: Any, sample_rate: int) -> Samples:
@@ -159,10 +161,10 @@ def _silence(source: Source, tracks: Tracks) -> str:
     numbers = _numbers(tracks)
     if not numbers or not all(is_silent_channel[number] for number in numbers):
         return ""
-    others = [number for number, silent in enumerate(is_silent_channel) if not silent]
+    with_sound = [number for number, silent in enumerate(is_silent_channel) if not silent]
     return (
         f"channel {_listed(numbers)} is silent (below {SILENT:g} dBFS); channels with sound: "
-        f"{_listed(others)}; {ADVICE}"
+        f"{_listed(with_sound)}; {ADVICE}"
     )
 
 

@@ -202,6 +202,9 @@ def _run_of(export: Path) -> Path:
 
 
 def _load_export(export: Path, folder: Path, trust_code: bool) -> Recogniser:
+    """Load an exported model, with config and tokenizer of its run; the name of the file, or of the
+    files in the folder, says which format it has.
+    """
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
     runnable: RunnableExport | RunnableSherpa
     if export.is_file():
@@ -227,11 +230,11 @@ def _content_for_sherpa(export: Path, run: Path) -> bytes:
     """
     path = next(export / name for name in OTHER_MODELS if (export / name).is_file())
     content = path.read_bytes()
-    kind = OnnxModel(content).metadata.get("model_type", "unknown")
-    if kind != CTC_FOR_SHERPA:
+    model_type = OnnxModel(content).metadata.get("model_type", "unknown")
+    if model_type != CTC_FOR_SHERPA:
         raise ValueError(
-            f"{path}: sherpa-onnx runs models of this type ({kind}), this package does not; load "
-            f"the run: {run}"
+            f"{path}: sherpa-onnx runs models of this type ({model_type}), this package does not; "
+            f"load the run: {run}"
         )
 
     return content

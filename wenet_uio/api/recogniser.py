@@ -255,6 +255,7 @@ class SpeechRecogniser:
         return cutting
 
     def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
+        """Return what transcribes with some options; None: with the search that they name."""
         if options.one_pass and self._exported:
             raise ValueError(
                 "one_pass: exported models encode each segment alone; load the checkpoint of the "
@@ -312,6 +313,7 @@ class SpeechRecogniser:
         )
 
     def _with_dtype(self, options: DecodeOptions, device: torch.device) -> DecodeOptions:
+        """Return the options with the arithmetic of the model, unless they state one."""
         if not self._exported:
             return with_dtype(options, self.recogniser.config, device)
 

@@ -191,7 +191,8 @@ class KaldiMatrix(NamedTuple):
     def parse(cls, head: bytes, room: int) -> KaldiMatrix:
         """Parse the first KALDI_HEAD bytes of a matrix.
 
-        `room` are the bytes from the start of the matrix to the end of the file.
+        `room` is the number of bytes from the start of the matrix to the end of the file. The
+        numbers of the header have their size before them, 4, but not in compressed matrices.
 
         Raises:
             AudioError: no matrix, or cut short.

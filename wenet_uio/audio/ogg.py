@@ -74,10 +74,11 @@ def links_of(data: bytes) -> list[Link]:
 
 
 def _link_of(data: bytes, pages: list[Page]) -> Link:
+    """Return the link of its pages, the first of which names the codec."""
     start, end = pages[0].start, pages[-1].end
     is_vorbis = VORBIS in data[start : pages[0].end]
-    before = [page.position for page in pages[:-1] if page.position >= 0]
-    return Link(start, end, before[-1] if is_vorbis and before else None)
+    earlier_positions = [page.position for page in pages[:-1] if page.position >= 0]
+    return Link(start, end, earlier_positions[-1] if is_vorbis and earlier_positions else None)
 
 
 def _pages(data: bytes) -> Iterator[Page]:

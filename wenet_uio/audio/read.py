@@ -538,8 +538,9 @@ def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDec
             return decoder
 
         if name == b"fmt " and offset + 16 <= len(head):
-            kind, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", head, offset)
-            is_pcm = (kind, frame, bits) == (WAVE_FORMAT_PCM, 2 * channels, 16)
+            # Bytes a second (not needed), and bytes of a sample of all channels
+            encoding, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", head, offset)
+            is_pcm = (encoding, frame, bits) == (WAVE_FORMAT_PCM, 2 * channels, 16)
             if not is_pcm or channels > MOST_CHANNELS:
                 return None
 

@@ -209,11 +209,17 @@ def _check_layout(
         raise AudioError(f"claims {count} values and stores {stored}; store tensor.contiguous()")
 
 
-def _widened(tensor: np.ndarray, kind: str) -> np.ndarray:
-    """Return half precision as float32. numpy has no bfloat16, and soundfile writes no float16."""
-    if kind == "BFloat16Storage":
-        return (tensor.astype(np.uint32) << 16).view(np.float32)
-    return tensor.astype(np.float32) if kind == "HalfStorage" else tensor
+def _widened(values: np.ndarray, storage_class: str) -> np.ndarray:
+    """Return half precision as float32: soundfile writes no float16, and numpy has no bfloat16.
+
+    Args:
+        values: as stored; those of bfloat16 are uint16.
+        storage_class: name of the class of torch that stored them.
+    """
+    if storage_class == "BFloat16Storage":
+        # bfloat16 is the upper half of float32.
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32) if storage_class == "HalfStorage" else values
 
 
 MEANINGS: dict[tuple[str, str], Any] = {

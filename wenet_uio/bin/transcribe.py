@@ -106,8 +106,8 @@ def main() -> int:
     ]
     failed = 0
 
-    found = with_progress(recogniser.iterate(inputs, options), inputs)
-    for number, segments in by_input(found, len(inputs)):
+    recognised = with_progress(recogniser.iterate(inputs, options), inputs)
+    for number, segments in by_input(recognised, len(inputs)):
         lines = written(segments, args.audio[number], args)
         failed += not transcribed(lines, args.audio[number], outputs[number])
 

@@ -59,10 +59,10 @@ def open_for(
     conf, data = config.dataset_conf, _parsed(data)
     by_entry, filters = _of_entries(data, conf)
     counting = training and needs_token_counts(conf, by_entry, filters)
-    if counting and tokenizer is None:
-        tokenizer = build_tokenizer(config)
+    if counting:
+        tokenizer = build_tokenizer(config) if tokenizer is None else tokenizer
+        _require_fixed_counts(tokenizer)
 
-    _check_counting(tokenizer if counting else None)
     # The index has the characters of all texts of a sample. They are what the filters bound if each
     # is a token, and if the filters bound all texts.
     characters_are_tokens = (
@@ -93,16 +93,18 @@ def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple
     measure of its batches.
     """
     counting = needs_token_counts(conf)
-    _check_counting(tokenizer if counting else None)
+    if counting:
+        _require_fixed_counts(tokenizer)
+
     measure = measure_of(
         conf, training=True, text_length_is_tokens=counting or tokenizer.exact_length
     )
     return _counted(corpus, tokenizer if counting else None), measure
 
 
-def _check_counting(tokenizer: AnyTokenizer | None) -> None:
-    """Raise ListError if tokens are to be counted, but their number differs between epochs."""
-    if tokenizer is not None and tokenizer.samples:
+def _require_fixed_counts(tokenizer: AnyTokenizer) -> None:
+    """Raise ListError if the number of tokens of a text differs between epochs."""
+    if tokenizer.samples:
         raise ListError(
             "tokenizer_conf.sample_alpha changes the number of tokens in each epoch, but "
             "batch_tokens, max_tps and min_tps of dataset_conf need it before planning: remove "

@@ -47,12 +47,16 @@ def has_odd_texts(report: Report) -> bool:
     return any(report.counts[kind] for kind in CHARACTERS)
 
 
-def mended_line(line: bytes, text_field: str | None, after: str) -> bytes:
-    """Return a line of a raw list with another text, and all its other values."""
+def mended_line(line: bytes, text_field: str | None, mended: str) -> bytes:
+    """Return a line of a raw list with another text, and all its other values.
+
+    Args:
+        text_field: names of the text, the preferred one first; None: the usual ones.
+    """
     values = values_of(line)
-    names = tuple(text_field.split(";")) if text_field else TEXT
-    name = next(name for name in names if name in values)
-    return json.dumps({**values, name: after}, ensure_ascii=False).encode()
+    candidates = tuple(text_field.split(";")) if text_field else TEXT
+    field = next(name for name in candidates if name in values)
+    return json.dumps({**values, field: mended}, ensure_ascii=False).encode()
 
 
 def mended_member(data: bytes, text: OddText) -> bytes | None:

@@ -96,13 +96,12 @@ class Agreement:
     @property
     def token_errors(self) -> float:
         """Substituted, deleted and inserted tokens, in % of the checkpoint's tokens."""
-        pairs = (
-            (map(str, difference.checkpoint), map(str, difference.exported))
-            for difference in self.differences
-        )
-        errors = sum(
-            Counts.of(align(list(tokens), list(others))).errors for tokens, others in pairs
-        )
+        errors = 0
+        for difference in self.differences:
+            expected = list(map(str, difference.checkpoint))
+            exported = list(map(str, difference.exported))
+            errors += Counts.of(align(expected, exported)).errors
+
         return 100.0 * errors / max(1, self.tokens)
 
 

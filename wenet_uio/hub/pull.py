@@ -144,6 +144,7 @@ def _explained(wanted: HubAddress, offline: bool, endpoint: str, error: Exceptio
 
 
 def _licence(folder: Path) -> str | None:
+    """Return the licence that the model card in a folder states; None if it states none."""
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     block = FRONT_MATTER.match(text)

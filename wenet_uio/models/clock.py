@@ -31,14 +31,16 @@ class Schedule:
     def __call__(self) -> float:
         """The value at the step of the clock."""
         now = self.clock.step * self.clock.speed
-        before = self.points[0]
-        for after in self.points:
-            if now < after[0]:
-                share = (now - before[0]) / (after[0] - before[0]) if after[0] > before[0] else 0.0
-                return before[1] + share * (after[1] - before[1])
-            before = after
+        last_step, last_value = self.points[0]
+        for next_step, next_value in self.points:
+            if now < next_step:
+                # The first point alone is its own predecessor: before it, its value holds.
+                distance = next_step - last_step
+                share = (now - last_step) / distance if distance > 0 else 0.0
+                return last_value + share * (next_value - last_value)
+            last_step, last_value = next_step, next_value
 
-        return before[1]
+        return last_value
 
 
 class Clocked(nn.Module):

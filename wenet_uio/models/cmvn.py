@@ -48,13 +48,13 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
     try:
         sums, squares, count = _from_json(text) if is_json else _from_kaldi(text)
     except (ValueError, KeyError, TypeError) as error:
-        kind = (
+        expected = (
             "JSON with mean_stat, var_stat, frame_num"
             if is_json
             else "a Kaldi text matrix `[ sums count / squares 0 ]`"
         )
         raise ValueError(
-            f"cmvn_file {path}: expected {kind} (is_json_cmvn: {str(is_json).lower()}), got "
+            f"cmvn_file {path}: expected {expected} (is_json_cmvn: {str(is_json).lower()}), got "
             f"{error!r}"
         ) from None
 

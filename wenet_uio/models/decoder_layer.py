@@ -80,6 +80,7 @@ class DecoderLayer(nn.Module):
     def _after_source(
         self, x: torch.Tensor, key: torch.Tensor, value: torch.Tensor, memory_bias: torch.Tensor
     ) -> torch.Tensor:
+        """Attend to the encoder, and run the feed-forward module: (B, U, D) -> (B, U, D)."""
         attended = self.src_attn.attend_memory(
             self.norm2(x) if self.normalize_before else x, key, value, memory_bias
         )

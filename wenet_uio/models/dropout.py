@@ -79,6 +79,7 @@ def _attended_in_training(
     rate: float,
     scale: float,
 ) -> torch.Tensor:
+    """Attention with dropout, and with a gradient of the bias; shapes as in `attended`."""
     if query.device.type != "cpu" or torch.compiler.is_compiling():
         return scaled_dot_product_attention(
             query, key, value, attn_mask=bias, dropout_p=rate, scale=scale

@@ -126,16 +126,21 @@ class RecordingEncoder:
         return torch.cat(outputs, dim=1)
 
     def _encode(self, feats: torch.Tensor, start: int, frames: int) -> torch.Tensor:
-        """Pass `frames` frames of the input layer from `start` on to the layers."""
-        encoder = self._encoder
-        rate = encoder.embed.subsampling_rate
-        piece = feats[
-            :, start * rate : (start + frames - 1) * rate + encoder.embed.right_context + 1
-        ]
+        """Encode a piece of features (1, T, F) -> (1, T', D).
+
+        Args:
+            start: first frame of the input layer, in its frames: every `subsampling_rate` features.
+            frames: number of frames of the input layer.
+        """
+        encoder, embed = self._encoder, self._encoder.embed
+        # A frame of the input layer is computed from its feature and `right_context` more.
+        first_feature = start * embed.subsampling_rate
+        last_feature = (start + frames - 1) * embed.subsampling_rate + embed.right_context
+        piece = feats[:, first_feature : last_feature + 1]
         if encoder.global_cmvn is not None:
             piece = encoder.global_cmvn(piece)
 
-        x, _ = encoder.embed(piece, self._offset)
+        x, _ = embed(piece, self._offset)
         self._offset += frames
         return self._through_layers(x, last=False)
 

@@ -86,22 +86,30 @@ def _times(root: Element) -> dict[str, float]:
 
 
 def _spans(root: Element, times: Mapping[str, float]) -> dict[str, Span]:
-    """Return start and end of each annotation, by its id; those of the annotation it refers to."""
+    """Return start and end of each annotation in seconds, by its id.
+
+    An annotation without times has those of the annotation that it refers to.
+
+    Raises:
+        KeyError: an annotation refers to none that has times.
+    """
     spans = {}
     parent_of = {}
     for annotation in root.iterfind("TIER/ANNOTATION/*"):
         name = annotation.attrib["ANNOTATION_ID"]
         if annotation.tag == "ALIGNABLE_ANNOTATION":
-            start, end = (annotation.attrib[f"TIME_SLOT_REF{side}"] for side in (1, 2))
-            spans[name] = (times[start], times[end])
+            start = times[annotation.attrib["TIME_SLOT_REF1"]]
+            end = times[annotation.attrib["TIME_SLOT_REF2"]]
+            spans[name] = (start, end)
         else:
             parent_of[name] = annotation.attrib["ANNOTATION_REF"]
 
-    for name, parent in parent_of.items():
+    for name, ancestor in parent_of.items():
+        # More steps than there are annotations: they refer to each other in a circle.
         steps = 0
-        while parent not in spans and steps <= len(parent_of):
-            parent, steps = parent_of[parent], steps + 1
-        spans[name] = spans[parent]
+        while ancestor not in spans and steps <= len(parent_of):
+            ancestor, steps = parent_of[ancestor], steps + 1
+        spans[name] = spans[ancestor]
 
     return spans
 

@@ -133,14 +133,14 @@ def choose(
         ValueError: a bound needs confidences or a second model, and there are none.
     """
     _check(labels, limits, others)
-    times = Counter(utterance.key for utterance in utterances)
+    count_of_key = Counter(utterance.key for utterance in utterances)
     texts: dict[str, str] = {}
     left_out: dict[str, LeftOut] = {}
 
     for speech in utterances:
         key, label = speech.key, labels.get(speech.key)
-        if times[key] > 1:
-            left_out[key] = LeftOut("key_twice", f"{times[key]} utterances have this key")
+        if count_of_key[key] > 1:
+            left_out[key] = LeftOut("key_twice", f"{count_of_key[key]} utterances have this key")
             continue
 
         if label is None:

@@ -119,13 +119,13 @@ class Engine:
         ]
 
     def step(
-        self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]
+        self, micro_batches: Sequence[Batch], number: int, extra_sums: Mapping[str, float]
     ) -> StepOutcome:
         """Run optimizer step `number` (from 1), and wait for its result; see `launch`."""
-        return self.launch(micro_batches, number, also).outcome()
+        return self.launch(micro_batches, number, extra_sums).outcome()
 
     def launch(
-        self, micro_batches: Sequence[Batch], number: int, also: Mapping[str, float]
+        self, micro_batches: Sequence[Batch], number: int, extra_sums: Mapping[str, float]
     ) -> LaunchedStep:
         """Start optimizer step `number` (from 1).
 
@@ -133,7 +133,7 @@ class Engine:
 
         Args:
             micro_batches: those of this rank.
-            also: numbers to sum over the ranks, for StepOutcome.sums.
+            extra_sums: numbers to sum over the ranks, for StepOutcome.sums.
 
         Raises:
             StartAgainError: a rank ran out of memory and the engine cannot repeat the step.
@@ -142,7 +142,7 @@ class Engine:
         if self.cold and not self.in_step:
             self._warm_up(micro_batches)
 
-        counts = {**count(micro_batches), **also}
+        counts = {**count(micro_batches), **extra_sums}
         sums_over_ranks = self.world.sum(self.vector(list(counts.values())))
         totals = dict(zip(counts, sums_over_ranks, strict=True))
 

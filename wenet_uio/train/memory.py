@@ -198,8 +198,8 @@ class SizeLimit:
         elif len(batches) > 1:
             key = "join_micro_batches"
         else:
-            count = frame_count(self.conf)
-            seconds = frames * count.shift / count.sample_rate
+            features = frame_count(self.conf)
+            seconds = frames * features.shift / features.sample_rate
             key = f"batch_conf.{limiting_key(batch_conf, frames, seconds)}"
 
         return f"{utterances} utterances of up to {frames} frames and {tokens} tokens: lower {key}"

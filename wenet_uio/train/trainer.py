@@ -85,10 +85,10 @@ class Trainer:
         self.average = RunningAverage(config.model_avg) if config.model_avg else None
         self.launched: deque[tuple[LaunchedStep, list[Batch]]] = deque()
         """Steps that are not accounted for, with their micro-batches."""
-        self.late = int(self.world.device.type != "cpu")
-        """How many of them there may be: an accelerator still computes a step when the next one is
-        launched."""
-        self.written: dict[str, Any] | None = None
+        self.most_unread = int(self.world.device.type != "cpu")
+        """Most steps whose results may be unread when the next one is launched: an accelerator still
+        computes one then."""
+        self.tensorboard_mark: dict[str, Any] | None = None
         """Mark of the TensorBoard files in the loaded state; None in a new run."""
 
     def run(self) -> bool:
@@ -171,7 +171,7 @@ class Trainer:
 
         baseline = Baseline.of(self.folder.path)
         self.compared = baseline and baseline.compared
-        self.written = state["tensorboard"]
+        self.tensorboard_mark = state["tensorboard"]
         log.info("resuming after step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
     @cached_property
@@ -211,7 +211,7 @@ class Trainer:
 
         self.watchdog.start()
         self.engine.connect()
-        resumed = self.written is not None
+        resumed = self.tensorboard_mark is not None
 
         if self.world.rank == 0:
             self.folder.open(self.config, resumed=resumed)
@@ -219,7 +219,7 @@ class Trainer:
             start = environment(self.world, self.progress.step + 1)
             source = self.started_from or {}
             self.folder.note_start({**start, **self._lists, **seconds, **source})
-            self.reporter.open(self.progress.step + 1, self.written)
+            self.reporter.open(self.progress.step + 1, self.tensorboard_mark)
 
         self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
         if not resumed:
@@ -297,7 +297,7 @@ class Trainer:
             # The results of the last steps are read later, so that no step waits for the device. A
             # state and the end of an epoch need all of them.
             save = config.save_interval and progress.step % config.save_interval == 0
-            stop = self._read_results(may_wait=0 if save or progress.trained else self.late)
+            stop = self._read_results(may_wait=0 if save or progress.trained else self.most_unread)
             self._average_weights()
             if stop or save:
                 self._read_results(may_wait=0)
@@ -312,9 +312,9 @@ class Trainer:
         progress.trained = True  # also if the data ended before the steps
         return True
 
-    def _launch(self, micro_batches: list[Batch], also: dict[str, float]) -> None:
-        """Start the next step; `also` are numbers to sum over the ranks."""
-        launched = self.engine.launch(micro_batches, self.progress.step + 1, also)
+    def _launch(self, micro_batches: list[Batch], extra_sums: dict[str, float]) -> None:
+        """Start the next step; `extra_sums` are numbers to sum over the ranks."""
+        launched = self.engine.launch(micro_batches, self.progress.step + 1, extra_sums)
         self.launched.append((launched, micro_batches))
         self.progress.count(micro_batches)
 

@@ -135,7 +135,7 @@ def test_babble_of_remote_audio_is_refused_in_one_line(lists, monkeypatch):
         with pytest.raises(
             ConfigError, match=r"^dataset_conf\.(noise|overlap)_conf[^\n]* is remote; [^\n]*$"
         ):
-            waveform_augmentations(DatasetConf(**section), corpus, training=True)
+            waveform_augmentations(DatasetConf.model_validate(section), corpus, training=True)
 
 
 def test_texts_without_audio_are_no_babble(lists, tmp_path):

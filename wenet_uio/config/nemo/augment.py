@@ -90,27 +90,33 @@ def _noise(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _impulse(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the keys for reverberation by recorded impulse responses."""
     path = _path(conf.get("manifest_path"), f"{where}.manifest_path")
     return {"reverb_conf": {"data_list": path, "prob": conf.get("prob", 1.0)}}
 
 
 def _speed(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return speeds of which one is drawn: the first one, 1.0, as often as NeMo changes nothing."""
+    """Return the keys for changes of speed.
+
+    NeMo changes a share `prob` of the utterances, by one of `num_rates` speeds. Here one of a list
+    of speeds is drawn for each utterance, so the list has 1.0 as often as that gives the same
+    share.
+    """
     slowest, fastest = conf.get("min_speed_rate", 0.9), conf.get("max_speed_rate", 1.1)
-    count, share = conf.get("num_rates", RATES), conf.get("prob", 1.0)
-    plain = count * (1 - share) / share if share > 0 else -1
-    if count < 1 or plain < 0 or abs(plain - round(plain)) > 1e-6:
+    count, prob = conf.get("num_rates", RATES), conf.get("prob", 1.0)
+
+    # The share of the other speeds is count / (count + unchanged).
+    unchanged = count * (1 - prob) / prob if prob > 0 else -1
+    if count < 1 or unchanged < 0 or abs(unchanged - round(unchanged)) > 1e-6:
         raise ConfigError(
-            f"{where}: prob {share} with num_rates {count} has no equal here; write "
+            f"{where}: prob {prob} with num_rates {count} has no equal here; write "
             "dataset_conf.speed_perturb: true and speed_perturb_conf: {speeds: [0.9, 1.0, 1.1]}"
         )
 
     step = (fastest - slowest) / max(1, count - 1)
     rates = [round(slowest + number * step, 6) for number in range(count)]
-    return {
-        "speed_perturb": True,
-        "speed_perturb_conf": {"speeds": [1.0] * round(plain) + rates},
-    }
+    speeds = [1.0] * round(unchanged) + rates
+    return {"speed_perturb": True, "speed_perturb_conf": {"speeds": speeds}}
 
 
 def _gain(conf: Mapping[str, Any], where: str) -> dict[str, Any]:

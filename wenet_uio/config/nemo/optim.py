@@ -195,7 +195,7 @@ def _cosine(
             f"{where}.constant_steps: has no equal here; write max_steps without the constant part"
         )
 
-    steps = _known(steps, where)
+    steps = _required(steps, where)
     return {
         "scheduler": "WarmupCosine",
         "scheduler_conf": {
@@ -213,7 +213,7 @@ def _noam_hold(
     where: str,
     notes: list[str],
 ) -> dict[str, Any]:
-    scheduler_conf: dict[str, Any] = {"max_steps": _known(steps, where)}
+    scheduler_conf: dict[str, Any] = {"max_steps": _required(steps, where)}
     for key in ("warmup_steps", "hold_steps"):
         if key in values:
             scheduler_conf[key] = int(values[key])
@@ -231,11 +231,14 @@ def _warmup(values: Mapping[str, Any], steps: int | None, where: str) -> int:
     if "warmup_steps" in values:
         raise ConfigError(f"{where}: give warmup_steps or warmup_ratio, not both")
 
-    return int(values["warmup_ratio"] * _known(steps, where))
+    return int(values["warmup_ratio"] * _required(steps, where))
 
 
-def _known(steps: int | None, where: str) -> int:
-    """Return the length of the run; NeMo computes it from its loader."""
+def _required(steps: int | None, where: str) -> int:
+    """Return the length of the run in optimizer steps; ConfigError if the config does not state it.
+
+    NeMo computes it from its loader.
+    """
     if steps is None:
         raise ConfigError(
             f"{where}.max_steps: the schedule needs the length of the run in optimizer steps; write "

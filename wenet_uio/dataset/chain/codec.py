@@ -40,17 +40,23 @@ class LossyCodec:
 
 
 def _at_rate(waveform: torch.Tensor, rate: int, lower: int, codec: Lossy | None) -> torch.Tensor:
-    """Return the waveform after resampling to a rate that is not higher, the codec if there is one,
-    and resampling back.
+    """Return what is left of a waveform at a lower rate and after a codec: at its rate, and as long
+    as before.
+
+    Args:
+        lower: Hz; a rate that is not lower changes nothing.
+        codec: None: no codec.
     """
-    changed = resample(waveform, rate, lower) if lower < rate else waveform
+    is_resampled = lower < rate
+    changed = resample(waveform, rate, lower) if is_resampled else waveform
     if codec is not None:
         encoded = encode_audio(changed.numpy()[:, None], min(lower, rate), codec)
         changed = torch.from_numpy(read_audio(encoded)[0])
-    if lower < rate:
+    if is_resampled:
         changed = resample(changed, lower, rate)
 
+    # Filters and codecs change the number of samples a little.
     missing = len(waveform) - len(changed)
-    return (
-        torch.nn.functional.pad(changed, (0, missing)) if missing > 0 else changed[: len(waveform)]
-    )
+    if missing > 0:
+        return torch.nn.functional.pad(changed, (0, missing))
+    return changed[: len(waveform)]

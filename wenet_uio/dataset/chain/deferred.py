@@ -125,6 +125,7 @@ class Defer:
         return replace(example, deferred=ExampleDraws(self.settings, frames, view_draws, warps))
 
     def _view(self, seed: int, frames: int) -> ViewDraws:
+        """Draw the augmentation of one view of an utterance."""
         spec_aug, spec_sub, _ = self.augment
         times, bands = spec_aug.draw(seed, frames, self.settings.dim) if spec_aug else ((), ())
         return ViewDraws(times, bands, spec_sub.draw(seed, frames) if spec_sub else ())

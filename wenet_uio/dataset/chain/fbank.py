@@ -314,6 +314,7 @@ def _spectrum(windowed: torch.Tensor) -> torch.Tensor:
 
 @lru_cache(maxsize=16)
 def _tables(sample_rate: int, conf: FbankConf, device: torch.device) -> _Tables:
+    """Compute what does not depend on the waveform, in float64; the tables are float32."""
     size, shift = window_and_shift(sample_rate, conf)
     fft_size = 1 << (size - 1).bit_length()
     window = _window(conf.window_type, size)

@@ -154,11 +154,11 @@ class Overlap:
             len(waveform) - start, random, other_than=example.key
         )
         first_power, second_power = power(waveform), 0.0 if second is None else power(second)
+        # Silence has no ratio to anything.
         if second is not None and first_power and second_power:
             waveform = waveform.to(torch.float32, copy=True)
-            waveform[start : start + len(second)].add_(
-                second, alpha=_factor(first_power, second_power, ratio)
-            )
+            overlapped = waveform[start : start + len(second)]
+            overlapped.add_(second, alpha=_factor(first_power, second_power, ratio))
 
         return replace(example, waveform=waveform, unreadable=example.unreadable + unreadable)
 

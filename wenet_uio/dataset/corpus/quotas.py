@@ -20,15 +20,16 @@ def exact_quotas(shares: Sequence[float], total: int, owed: np.ndarray | None = 
     if missing >= 0:
         quotas[np.argsort(quotas - wanted, kind="stable")[:missing]] += 1
 
-    # Where nobody gives back what he got too much before, those with the least claim get less.
+    # A share that got more before than it gets now has 0, not less: the others make up for it. The
+    # quota that is farthest above what is wanted is lowered.
     for _ in range(-missing):
-        claim = np.where(quotas > 0, wanted - quotas, np.inf)
-        quotas[int(np.argmin(claim))] -= 1
+        too_little = np.where(quotas > 0, wanted - quotas, np.inf)
+        quotas[int(np.argmin(too_little))] -= 1
 
     return quotas.tolist()
 
 
 def wanted_of(shares: Sequence[float], total: int, owed: np.ndarray | None) -> np.ndarray:
-    """Return the share of each of `total`, and what it is owed."""
-    exact = np.asarray(shares) / sum(shares) * total
-    return exact if owed is None else exact + owed
+    """Return (shares,) the part of `total` for each share, plus what the share is owed."""
+    parts = np.asarray(shares) / sum(shares) * total
+    return parts if owed is None else parts + owed

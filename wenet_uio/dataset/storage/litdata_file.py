@@ -91,22 +91,25 @@ def _read(file: BinaryIO, start: int, size: int) -> bytes:
 
 
 def _names(spec: Mapping[str, Any], name: str = "") -> list[str]:
-    """Return names of the values of an item, from the tree that torch's pytree wrote: keys of
-    dicts, numbers of sequences.
+    """Return the names of the values of an item: `answer.0` is the first of the list at `answer`.
+
+    Args:
+        spec: a tree that torch's pytree wrote. A leaf has no type. The context of a dict is the
+            list of its keys, as JSON or plain; sequences have no keys.
+        name: of the tree in a larger one.
     """
     if spec["type"] is None:
         return [name]
 
-    children = spec["children_spec"]
-    context = spec["context"]
+    children, context = spec["children_spec"], spec["context"]
     keys = json.loads(context) if isinstance(context, str) else context
-    keys = keys if isinstance(keys, list) and len(keys) == len(children) else range(len(children))
+    if not isinstance(keys, list) or len(keys) != len(children):
+        keys = range(len(children))
 
-    return [
-        leaf
-        for key, child in zip(keys, children, strict=True)
-        for leaf in _names(child, f"{name}.{key}" if name else str(key))
-    ]
+    names = []
+    for key, child in zip(keys, children, strict=True):
+        names += _names(child, f"{name}.{key}" if name else str(key))
+    return names
 
 
 def _row(data: bytes, names: Sequence[str], formats: Sequence[str]) -> dict[str, Any]:

@@ -156,18 +156,19 @@ class CtlModel(ASRModel):
             similar = chunk_frames @ full_frames.transpose(1, 2)  # (B, T', T')
 
             # The choices of each frame: itself, then its negatives.
-            others = negatives.view(len(negatives), size, -1)
+            other_frames = negatives.view(len(negatives), size, -1)  # (B, T', negatives)
             itself = similar.diagonal(dim1=1, dim2=2).unsqueeze(2)
-            logits = torch.cat((itself, similar.gather(2, others)), dim=2) / self.temperature
+            logits = torch.cat((itself, similar.gather(2, other_frames)), dim=2) / self.temperature
 
             # A negative that is the frame itself is no choice: an utterance of one frame has no
             # other.
             place = torch.arange(size, device=similar.device).view(1, -1, 1)
-            not_itself = torch.zeros_like(others[:, :, :1], dtype=torch.bool)
-            logits = logits.masked_fill(torch.cat((not_itself, others == place), dim=2), -torch.inf)
+            no_mask = torch.zeros_like(other_frames[:, :, :1], dtype=torch.bool)
+            is_itself = torch.cat((no_mask, other_frames == place), dim=2)
+            logits = logits.masked_fill(is_itself, -torch.inf)
 
             valid = length_mask(lengths, size)
-            right_choices = others.new_zeros(valid.numel())
+            right_choices = other_frames.new_zeros(valid.numel())
             losses = cross_entropy(logits.flatten(0, 1), right_choices, reduction="none")
             return (losses * valid.flatten()).sum() / valid.sum().clamp(min=1)
 

@@ -260,6 +260,8 @@ class _BranchEncoder(LayeredEncoder):
             [part for part in layer.modules() if isinstance(part, DepthwiseConv)]
             for layer in layers
         ]
+        # Numbers that the convolutions of a layer keep between chunks. The cache of a layer has
+        # them as frames of the width of the encoder.
         remembered = max(
             sum(conv.channels * conv.left_frames for conv in of_layer) for of_layer in convolutions
         )
