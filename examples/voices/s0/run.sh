@@ -19,7 +19,7 @@ stop_stage=6
 data=                     # folder of an existing copy; default: data/corpus, which stage -1 downloads
 data_type=raw             # raw: audio files; shard: tar archives
 num_utts_per_shard=500    # utterances of a tar archive
-config=conf/train_transducer.yaml
+config=conf/train_transducer_noise.yaml
 override=                 # config keys to change: "max_epoch=3 dataset_conf.spec_aug=false"
 dir=                      # experiment folder; default: exp/<name of config>
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
