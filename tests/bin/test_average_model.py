@@ -39,6 +39,18 @@ def numbers(epochs) -> list[int]:
     return [epoch.number for epoch in epochs]
 
 
+def test_weights_that_are_one_tensor_stay_one_in_the_file(tmp_path):
+    for number in (1.0, 3.0):
+        table = torch.full((100, 10), number)
+        weights = {"embed": table, "output": table, "other": torch.full((100, 10), number)}
+        torch.save(weights, tmp_path / f"epoch_{number:.0f}.pt")
+
+    mean = average_weights([tmp_path / "epoch_1.pt", tmp_path / "epoch_3.pt"])
+    assert list(mean) == ["embed", "output", "other"]
+    assert all(bool((value == 2).all()) for value in mean.values())
+    assert mean["embed"].data_ptr() == mean["output"].data_ptr() != mean["other"].data_ptr()
+
+
 def test_newest_epochs_by_number(run_folder):
     torch.save({}, run_folder / "epoch_10.pt")
     assert numbers(choose_epochs(run_folder, 2, val_best=False)) == [10, 4]

@@ -100,3 +100,40 @@ def test_merged_weights_are_recognized_transcribed_aligned_and_exported_as_the_w
         "avg.pt has no low-rank weights (LoRA): they are merged, or were never trained"
         in caplog.text
     )
+
+
+def test_low_rank_weights_alone_and_the_weights_below_them_recognise_as_both_in_one_file(
+    exp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = ("--dst_model", "exp/lora.pt", "--src_path", "exp", "--num", "1", "--only_lora")
+    call(monkeypatch, average_model, *base)
+    both = torch.load(exp / "epoch_0.pt", weights_only=True)
+    low = torch.load(exp / "lora.pt", weights_only=True)
+    assert low.keys() == {name for name in both if is_lora(name)}
+    torch.save({name: both[name] for name in both.keys() - low.keys()}, exp / "base.pt")
+
+    texts = []
+    for weights in (
+        ["exp/epoch_0.pt"],
+        ["exp/base.pt", "--lora_ckpt_path", "exp/lora.pt"],
+        ["exp/base.pt"],
+    ):
+        call(
+            monkeypatch, recognize, "--config", "exp/train.yaml", "--checkpoint", *weights,
+            "--data_type", "raw", "--test_data", "raw.list", "--device", "cpu",
+            "--result_dir", "out", "--modes", "attention_rescoring",
+        )  # fmt: skip
+        texts.append(Path("out", "attention_rescoring", "text").read_text())
+
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_file_with_other_weights_is_no_file_of_low_rank_weights(
+    exp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match=r"epoch_0.pt: expected low-rank weights .* alone, found"):
+        call(
+            monkeypatch, recognize, "--config", "exp/train.yaml", "--checkpoint", "exp/epoch_0.pt",
+            "--lora_ckpt_path", "exp/epoch_0.pt", "--data_type", "raw", "--test_data", "raw.list",
+            "--device", "cpu", "--result_dir", "out", "--modes", "attention_rescoring",
+        )  # fmt: skip

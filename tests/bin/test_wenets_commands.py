@@ -110,10 +110,6 @@ def test_recognize_of_2021_writes_the_result_file(
             "--modes attention ctc_greedy_search --result_file x",
             "--result_file holds the text of one mode, found 2",
         ),
-        (
-            "--modes attention --result_dir x --lora_ckpt_path y",
-            "--lora_ckpt_path: give one file with all weights",
-        ),
     ],
 )
 def test_recognize_says_what_is_wrong_with(

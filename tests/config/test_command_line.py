@@ -14,7 +14,6 @@ from wenet_uio.config.command_line import (
     change_nothing,
     config_overrides,
     device_of,
-    refuse,
 )
 
 
@@ -25,7 +24,6 @@ def parser() -> argparse.ArgumentParser:
     add_lora_options(made, training=True)
     add_gpu_option(made)
     change_nothing(made, {"--jit": "no tracing", "--deepspeed.save_states": "always all"})
-    refuse(made, {"--old": "use --new"})
     return made
 
 
@@ -150,9 +148,3 @@ def test_options_without_effect_are_not_in_the_help_and_others_are_silent(capsys
     assert "--jit" not in parser().format_help()
     parser().parse_args(["--gpu", "2"])
     assert capsys.readouterr().err == ""
-
-
-def test_an_option_that_cannot_be_followed_says_what_to_do(capsys):
-    with pytest.raises(SystemExit):
-        parser().parse_args(["--old", "x"])
-    assert capsys.readouterr().err.endswith("error: --old: use --new\n")

@@ -67,6 +67,12 @@ def _parser() -> argparse.ArgumentParser:
         help="merge low-rank weights (LoRA) into those beside them; every command takes the output "
         "like other weights",
     )
+    parser.add_argument(
+        "--only_lora",
+        action="store_true",
+        help="write the low-rank weights (LoRA) alone: a small file, which --lora_ckpt_path adds to the "
+        "weights that the training started from",
+    )
     of_epochs = "weights are saved at the end of epochs; use --min_epoch and --max_epoch"
     change_nothing(parser, dict.fromkeys(("--mode", "--min_step", "--max_step"), of_epochs))
 
@@ -85,6 +91,9 @@ def main() -> None:
             "argument --running: a running average has the epochs in order; leave out --val_best"
         )
 
+    if arguments.merge_lora and arguments.only_lora:
+        parser.error("argument --only_lora: --merge_lora leaves no low-rank weights")
+
     (_take_running if arguments.running else _average_epochs)(arguments)
 
 
@@ -92,7 +101,10 @@ def _take_running(arguments: argparse.Namespace) -> None:
     last = newest_running(arguments.src_path, arguments.min_epoch, arguments.max_epoch)
     num = arguments.num or usual_range(arguments.src_path, last)
     save_average(
-        running_weights(arguments.src_path, last, num), arguments.dst_model, _lora(arguments)
+        running_weights(arguments.src_path, last, num),
+        arguments.dst_model,
+        _lora(arguments),
+        only_lora=arguments.only_lora,
     )
     of = "" if num is None else f", of the last {num} epochs"
     print(f"{arguments.dst_model}: running average at the end of epoch {last}{of}")
@@ -113,7 +125,9 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
             file=sys.stderr,
         )
 
-    average_checkpoints(epochs, arguments.dst_model, _lora(arguments))
+    average_checkpoints(
+        epochs, arguments.dst_model, _lora(arguments), only_lora=arguments.only_lora
+    )
     for epoch in epochs:
         name = "before fine-tuning" if epoch.number == BEFORE else f"epoch {epoch.number}"
         print(name + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))

@@ -254,7 +254,7 @@ def recognize_share(
     scorers = build_scorers(
         scorer_options(args), args.modes, tokenizer, world.device, warn=rank == 0
     )
-    model = build_trained(config, args.checkpoint)
+    model = build_trained(config, args.checkpoint, args.lora_ckpt_path)
     options = with_dtype(options, config, world.device)
     if rank == 0 and options.dtype != "fp32":
         print(f"dtype {options.dtype} on this {world.device.type}", file=sys.stderr)

@@ -312,7 +312,7 @@ def load_first_weights(
         inherit(model, config, start.read_weights(), start.config, str(start.path))
         log.info("weights from %s", start.weights)
     if args.checkpoint:
-        load_weights(model, args.checkpoint, new_lora=config.use_lora)
+        load_weights(model, args.checkpoint, new_lora=config.use_lora, lora=args.lora_ckpt_path)
         log.info("weights from %s", args.checkpoint)
     if args.enc_init:
         count = load_parts(model, args.enc_init, args.enc_init_mods)

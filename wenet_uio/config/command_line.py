@@ -76,7 +76,12 @@ def add_lora_options(parser: argparse.ArgumentParser, *, training: bool) -> None
         metavar="BOOL",
         help="the model has low-rank weights (default: the config's)",
     )
-    refuse(group, {"--lora_ckpt_path": "give one file with all weights as --checkpoint"})
+    group.add_argument(
+        "--lora_ckpt_path",
+        metavar="FILE",
+        help="low-rank weights alone, which belong to those of --checkpoint (average_model.py "
+        "--only_lora)",
+    )
     if not training:
         return
 
@@ -165,14 +170,6 @@ def change_nothing(parser: argparse._ActionsContainer, reasons: Mapping[str, str
         parser.add_argument(option, action=_ChangesNothing, reason=reason)
 
 
-def refuse(parser: argparse._ActionsContainer, reasons: Mapping[str, str]) -> None:
-    """End the command if one of these options of WeNet is given; `reasons` is {option: what to do
-    instead}.
-    """
-    for option, reason in reasons.items():
-        parser.add_argument(option, action=_Refused, reason=reason)
-
-
 class _ChangesNothing(argparse.Action):
     """An option with or without a value, which is not kept."""
 
@@ -189,19 +186,6 @@ class _ChangesNothing(argparse.Action):
         option: str | None = None,
     ) -> None:
         print(f"{option} changes nothing here: {self.reason}", file=sys.stderr)
-
-
-class _Refused(_ChangesNothing):
-    """An option that cannot be followed."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option: str | None = None,
-    ) -> None:
-        parser.error(f"{option}: {self.reason}")
 
 
 def _lora_value(name: str, text: str) -> str:

@@ -20,7 +20,7 @@ from wenet_uio.models.padding import see_padding
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.vocabulary import Vocabulary
-from wenet_uio.models.weights import fill, read_weights
+from wenet_uio.models.weights import fill, read_lora, read_weights
 
 
 def build_model(config: Config) -> SpeechModel:
@@ -77,8 +77,11 @@ def _add_inter_ctc(model: TrainableModel, config: Config) -> None:
     encoder.use_inter_ctc(InterCtc(config.interctc_layer_idx or (), model.ctc, conditioning))
 
 
-def build_trained(config: Config, checkpoint: str | Path) -> SpeechModel:
-    """Build the model of a config with trained weights.
+def build_trained(
+    config: Config, checkpoint: str | Path, lora: str | Path | None = None
+) -> SpeechModel:
+    """Build the model of a config with trained weights, and with the low-rank weights (LoRA) of the
+    file `lora`.
 
     A file without low-rank weights (LoRA), as `average_model.py --merge_lora` writes it, is that of
     a model without them, whatever `use_lora` says.
@@ -88,7 +91,7 @@ def build_trained(config: Config, checkpoint: str | Path) -> SpeechModel:
         ValueError: values of the config contradict each other, or the weights are those of another
             model.
     """
-    weights = read_weights(checkpoint)
+    weights = read_weights(checkpoint) | (read_lora(lora) if lora else {})
     if config.use_lora and not any(map(is_lora, weights)):
         warn_once(
             f"{checkpoint} has no low-rank weights (LoRA): they are merged, or were never trained"

@@ -31,12 +31,19 @@ TEXT_HEAD = 1024
 """Characters that tell whether a file is a text."""
 
 
-def load_weights(model: torch.nn.Module, path: str | Path, *, new_lora: bool = False) -> None:
+def load_weights(
+    model: torch.nn.Module,
+    path: str | Path,
+    *,
+    new_lora: bool = False,
+    lora: str | Path | None = None,
+) -> None:
     """Copy all weights of a state dict into `model`.
 
     Args:
         model: the model, changed in place.
         path: file of weights, such as epoch_N.pt.
+        lora: file of low-rank weights (LoRA) that belong to those of `path`.
         new_lora: accept a file without low-rank (LoRA) weights; those of the model stay as they
             are.
 
@@ -44,7 +51,7 @@ def load_weights(model: torch.nn.Module, path: str | Path, *, new_lora: bool = F
         OSError: the file cannot be read.
         ValueError: the file is not a state dict, or has weights of another model.
     """
-    weights = read_weights(path)
+    weights = read_weights(path) | (read_lora(lora) if lora else {})
     if new_lora and not any(map(is_lora, weights)):
         weights |= {name: value for name, value in model.state_dict().items() if is_lora(name)}
     fill(model, weights, str(path))
@@ -79,6 +86,23 @@ def load_parts(model: torch.nn.Module, path: str | Path, modules: Sequence[str])
         wanted = model.state_dict()
 
     return sum(name.startswith(tuple(f"{module}." for module in modules)) for name in wanted)
+
+
+def read_lora(path: str | Path) -> dict[str, torch.Tensor]:
+    """Read a file of low-rank weights (LoRA) alone, as `average_model.py --only_lora` writes it.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file is not a state dict, or has other weights.
+    """
+    weights = read_weights(path)
+    others = [name for name in weights if not is_lora(name)]
+    if others or not weights:
+        raise ValueError(
+            f"{path}: expected low-rank weights (LoRA) alone, found {others[0] if others else 'none'}; "
+            "average_model.py --only_lora writes such a file"
+        )
+    return weights
 
 
 def read_weights(path: str | Path) -> dict[str, torch.Tensor]:

@@ -17,7 +17,7 @@ import torch
 from wenet_uio.config.train import LoraConf
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import written_aside
-from wenet_uio.models.lora import merge_lora
+from wenet_uio.models.lora import is_lora, merge_lora
 from wenet_uio.models.weights import read_weights
 from wenet_uio.run_files import INIT, RUNNING
 from wenet_uio.train.baseline import BEFORE, Baseline
@@ -155,7 +155,8 @@ def _validation_loss(weights: Path) -> float:
 def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     """Return the mean of state dicts, in the types of the first.
 
-    Integer buffers are copied from the first. Sums are float64.
+    Integer buffers are copied from the first. Sums are float64. Weights that are one tensor in the
+    first, such as a decoder's embedding that is its output layer, stay one tensor, also in a file.
 
     Raises:
         OSError, ValueError: a file cannot be read, is not a state dict, or is of another model than
@@ -163,7 +164,10 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     """
     first = read_weights(paths[0])
     shapes = {name: value.shape for name, value in first.items()}
-    sums = {name: value.double() for name, value in first.items() if value.is_floating_point()}
+    tensors = {(value.data_ptr(), value.shape): name for name, value in first.items()}
+    sums = {
+        name: first[name].double() for name in tensors.values() if first[name].is_floating_point()
+    }
     for path in paths[1:]:
         weights = read_weights(path)
         if {name: value.shape for name, value in weights.items()} != shapes:
@@ -176,7 +180,8 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
             total += weights[name]
 
     means = {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
-    return {**first, **means}
+    averaged = {**first, **means}
+    return {name: averaged[tensors[value.data_ptr(), value.shape]] for name, value in first.items()}
 
 
 def usual_range(folder: str | Path, last: int) -> int | None:
@@ -282,17 +287,34 @@ def newest_running(folder: str | Path, min_epoch: int = 0, max_epoch: int | None
 
 
 def average_checkpoints(
-    epochs: Sequence[Epoch], destination: str | Path, lora: LoraConf | None = None
+    epochs: Sequence[Epoch],
+    destination: str | Path,
+    lora: LoraConf | None = None,
+    *,
+    only_lora: bool = False,
 ) -> None:
     """Write the mean of the weights of the epochs; see `average_weights` and `save_average`."""
-    save_average(average_weights([epoch.weights for epoch in epochs]), destination, lora)
+    weights = average_weights([epoch.weights for epoch in epochs])
+    save_average(weights, destination, lora, only_lora=only_lora)
 
 
 def save_average(
-    weights: dict[str, torch.Tensor], destination: str | Path, lora: LoraConf | None = None
+    weights: dict[str, torch.Tensor],
+    destination: str | Path,
+    lora: LoraConf | None = None,
+    *,
+    only_lora: bool = False,
 ) -> None:
-    """Write weights; with `lora`, low-rank weights are merged."""
+    """Write weights; with `lora`, low-rank weights are merged; with `only_lora` they are written alone.
+
+    Raises:
+        ValueError: there are no low-rank weights.
+    """
     if lora is not None:
         weights = merge_lora(weights, lora)
+    if only_lora:
+        weights = {name: value for name, value in weights.items() if is_lora(name)}
+        if not weights:
+            raise ValueError("no low-rank weights: the model was trained without use_lora")
     with written_aside(destination) as file:
         torch.save(weights, file)
