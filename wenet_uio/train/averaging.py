@@ -164,10 +164,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     """
     first = read_weights(paths[0])
     shapes = {name: value.shape for name, value in first.items()}
-    tensors = {(value.data_ptr(), value.shape): name for name, value in first.items()}
-    sums = {
-        name: first[name].double() for name in tensors.values() if first[name].is_floating_point()
-    }
+    sums = {name: value.double() for name, value in first.items() if value.is_floating_point()}
     for path in paths[1:]:
         weights = read_weights(path)
         if {name: value.shape for name, value in weights.items()} != shapes:
@@ -180,8 +177,15 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
             total += weights[name]
 
     means = {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
-    averaged = {**first, **means}
-    return {name: averaged[tensors[value.data_ptr(), value.shape]] for name, value in first.items()}
+    return _tied({**first, **means}, first)
+
+
+def _tied(
+    weights: dict[str, torch.Tensor], like: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return the weights; those that are one tensor in `like` are one tensor."""
+    names = {(value.data_ptr(), value.shape): name for name, value in like.items()}
+    return {name: weights[names[value.data_ptr(), value.shape]] for name, value in like.items()}
 
 
 def usual_range(folder: str | Path, last: int) -> int | None:
