@@ -184,8 +184,9 @@ def _tied(
     weights: dict[str, torch.Tensor], like: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """Return the weights; those that are one tensor in `like` are one tensor."""
-    names = {(value.data_ptr(), value.shape): name for name, value in like.items()}
-    return {name: weights[names[value.data_ptr(), value.shape]] for name, value in like.items()}
+    places = {name: (value.data_ptr(), value.shape, value.stride()) for name, value in like.items()}
+    names = {place: name for name, place in places.items()}
+    return {name: weights[names[place]] for name, place in places.items()}
 
 
 def usual_range(folder: str | Path, last: int) -> int | None:
