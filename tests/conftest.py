@@ -37,6 +37,7 @@ LONG_FILES = (
     "bin/test_train.py",
     "bin/test_launch.py",
     "examples/test_large.py",
+    "matrix/test_starts.py",
     "benchmark/test_benchmarks.py",
     "tools/test_data_tools.py",
     "train/test_kills.py",
