@@ -42,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
         began = time.monotonic() + self.latency
         path = self.folder / self.path.lstrip("/")
         if not path.is_file():
+            self._log(is_range=False, sent=0)
+            time.sleep(self.latency)
             self.send_error(404)
             return
 
@@ -50,15 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         first = int(wanted[1]) if wanted else 0
         last = min(size, int(wanted[2]) + 1) if wanted and wanted[2] else size
 
-        if self.log is not None:
-            line = {
-                "time": time.time(),
-                "path": self.path,
-                "range": bool(wanted),
-                "bytes": last - first,
-            }
-            append_line(self.log, line)
-
+        self._log(is_range=bool(wanted), sent=last - first if with_body else 0)
         time.sleep(self.latency)
         self.send_response(206 if wanted else 200)
         self.send_header("Content-Length", str(last - first))
@@ -71,6 +65,11 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             with path.open("rb") as file:
                 self._send(file, began, first, last)
+
+    def _log(self, is_range: bool, sent: int) -> None:
+        if self.log is not None:
+            line = {"time": time.time(), "path": self.path, "range": is_range, "bytes": sent}
+            append_line(self.log, line)
 
     def _send(self, file: BinaryIO, began: float, first: int, last: int) -> None:
         piece = PIECE if self.bandwidth else max(1, last - first)
