@@ -17,6 +17,8 @@ import shutil
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -131,6 +133,38 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@contextmanager
+def served(folder: Path, args: argparse.Namespace, log: Path) -> Iterator[str]:
+    """Serve a folder by a process that lasts as long as the context; gives the address."""
+    context = multiprocessing.get_context("spawn")
+    port = context.Queue()
+    arguments = (folder, port, args.latency, parse_bytes(args.bandwidth), log)
+    server = context.Process(target=serve, args=arguments, daemon=True)
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{port.get()}"
+    finally:
+        server.terminate()
+        server.join()
+
+
+def write_tars(folder: Path, args: argparse.Namespace) -> dict[str, str]:
+    """Write the tars of both kinds; returns their names as a line of a list has them."""
+    first = folder / "small_0.tar"
+    write_tar(first, args.utterances, WAV_HEADER + 2 * 2 * RATE)
+    for number in range(1, args.tars):
+        (folder / f"small_{number}.tar").hardlink_to(first)
+
+    lists = {"small": f"small_{{0..{args.tars - 1}}}.tar"}
+    for seconds in args.seconds:
+        sample_bytes = WAV_HEADER + int(2 * RATE * seconds)
+        count = max(1, parse_bytes(args.large) // sample_bytes)
+        lists[f"large_{seconds:g}"] = f"large_{seconds:g}.tar"
+        write_tar(folder / f"large_{seconds:g}.tar", count, sample_bytes)
+
+    return lists
+
+
 def main() -> None:
     """Index lists of many small tars and of one large tar."""
     args = parse_arguments()
@@ -138,35 +172,16 @@ def main() -> None:
         folder = Path(name)
         os.environ["WENET_UIO_CACHE"] = str(folder / "cache")
         (folder / "tars").mkdir()
-        first = folder / "tars" / "small_0.tar"
-        write_tar(first, args.utterances, WAV_HEADER + 2 * 2 * RATE)
-        for number in range(1, args.tars):
-            (folder / "tars" / f"small_{number}.tar").hardlink_to(first)
-
-        lists = {"small": f"small_{{0..{args.tars - 1}}}.tar"}
-        for seconds in args.seconds:
-            sample_bytes = WAV_HEADER + int(2 * RATE * seconds)
-            count = max(1, parse_bytes(args.large) // sample_bytes)
-            lists[f"large_{seconds:g}"] = f"large_{seconds:g}.tar"
-            write_tar(folder / "tars" / f"large_{seconds:g}.tar", count, sample_bytes)
-
-        context = multiprocessing.get_context("spawn")
-        port, log = context.Queue(), folder / "requests"
-        arguments = (folder / "tars", port, args.latency, parse_bytes(args.bandwidth), log)
-        server = context.Process(target=serve, args=arguments, daemon=True)
-        server.start()
-        url = f"http://127.0.0.1:{port.get()}"
+        lists = write_tars(folder / "tars", args)
         results: dict[str, list[dict[str, float]]] = {kind: [] for kind in lists}
 
-        for repeat in range(args.repeats):
-            for kind, tars in lists.items():
-                shutil.rmtree(folder / "cache", ignore_errors=True)
-                data_list = folder / f"{kind}_{repeat}.list"
-                data_list.write_text(f"{url}/{tars}\n")
-                results[kind].append(measure(data_list, log))
-
-        server.terminate()
-        server.join()
+        with served(folder / "tars", args, folder / "requests") as url:
+            for repeat in range(args.repeats):
+                for kind, tars in lists.items():
+                    shutil.rmtree(folder / "cache", ignore_errors=True)
+                    data_list = folder / f"{kind}_{repeat}.list"
+                    data_list.write_text(f"{url}/{tars}\n")
+                    results[kind].append(measure(data_list, folder / "requests"))
 
     figures = {
         kind: {name: round(median(result[name] for result in rounds), 3) for name in rounds[0]}

@@ -28,6 +28,11 @@ def be_careful() -> None:
     _is_careful = True
 
 
+def is_careful() -> bool:
+    """Tell whether `rehearse` forks in this process."""
+    return _is_careful
+
+
 @contextmanager
 def careful() -> Iterator[None]:
     """Make this process careful in a block."""

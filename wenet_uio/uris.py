@@ -83,6 +83,12 @@ def shown_values(value: Any) -> Any:
     return value
 
 
+def server_of(uri: str) -> str:
+    """Return the scheme and server, or bucket, of a URI, without passwords."""
+    scheme, _, rest = shown(uri).partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
 def is_shown_form(uri: str) -> bool:
     """Tell whether `shown` has removed a secret from this URI, so that it cannot be read."""
     return f"://{HIDDEN}@" in uri or uri.endswith(f"?{HIDDEN}")

@@ -7,12 +7,13 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Literal, NamedTuple, Protocol
+from typing import BinaryIO, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 import soundfile
 
 from wenet_uio.audio.interruption import check_interruption
+from wenet_uio.audio.partial_file import Encoded, PartialFile, in_memory
 
 INT16_SCALE = 32768.0
 """Factor from the scale of libsndfile, -1 to 1, to that of int16, which Kaldi's features expect."""
@@ -197,7 +198,7 @@ class WavDecoder:
 
     def __init__(
         self,
-        encoded: memoryview | BinaryIO,
+        encoded: Encoded,
         sample_rate: int,
         channels: int,
         offset: int,
@@ -216,13 +217,14 @@ class WavDecoder:
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
         """Return the waveform (samples,) of a segment."""
+        encoded = in_memory(self._encoded)
         first, last = excerpt.samples(self.sample_rate, self._num_samples)
         offset, count = self._offset + 2 * self._channels * first, self._channels * (last - first)
-        if isinstance(self._encoded, memoryview):
-            samples = np.frombuffer(self._encoded, "<i2", count, offset)
+        if isinstance(encoded, memoryview):
+            samples = np.frombuffer(encoded, "<i2", count, offset)
         else:
-            self._encoded.seek(offset)
-            samples = np.fromfile(self._encoded, "<i2", count)
+            encoded.seek(offset)
+            samples = np.fromfile(encoded, "<i2", count)
 
         return excerpt.of(samples.reshape(-1, self._channels))
 
@@ -244,14 +246,15 @@ class SndfileDecoder:
     is_whole = True
     """As in WavDecoder."""
 
-    def __init__(self, stream: BinaryIO, size: int, lead: int = 0) -> None:
+    def __init__(self, stream: BinaryIO | PartialFile, size: int, lead: int = 0) -> None:
         """Open audio of `size` bytes.
 
         Args:
             lead: samples before a segment that must be decoded for its first samples to be right.
         """
         # With a file descriptor, libsndfile does not call Python for each block.
-        file = stream if isinstance(stream, io.BytesIO) else stream.fileno()
+        is_local = not isinstance(stream, (io.BytesIO, PartialFile))
+        file = stream.fileno() if is_local else cast(BinaryIO, stream)
         self._file = soundfile.SoundFile(file, closefd=False)
         self._stream = stream  # stays open as long as libsndfile reads it
         self._lead = lead
@@ -360,7 +363,7 @@ class AvDecoder:
 
     keeps_samples = False
 
-    def __init__(self, stream: BinaryIO, container: str, is_whole: bool) -> None:
+    def __init__(self, stream: BinaryIO | PartialFile, container: str, is_whole: bool) -> None:
         """Open audio, and decode its first frame.
 
         Args:

@@ -21,6 +21,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from wenet_uio.audio.decoders import FRAME_RATE, AudioError, AudioInfo, Excerpt
+from wenet_uio.audio.partial_file import Encoded, PartialFile
 
 KALDI = b"\0B"
 """First bytes of a Kaldi object in binary form."""
@@ -263,7 +264,7 @@ def _tables(quantiles: np.ndarray) -> np.ndarray:
     return np.where(byte <= 64, lower, np.where(byte <= 192, middle, upper))
 
 
-def kaldi_features(encoded: memoryview | BinaryIO, start: int, end: int) -> FeatureDecoder:
+def kaldi_features(encoded: Encoded, start: int, end: int) -> FeatureDecoder:
     """Return features of the Kaldi matrix in bytes `start` up to `end` of opened bytes.
 
     Raises:
@@ -278,7 +279,7 @@ def kaldi_features(encoded: memoryview | BinaryIO, start: int, end: int) -> Feat
     return FeatureDecoder(matrix.frames, matrix.dim, load)
 
 
-def extent_in_archive(encoded: memoryview | BinaryIO, offset: int, size: int) -> tuple[int, int]:
+def extent_in_archive(encoded: Encoded, offset: int, size: int) -> tuple[int, int]:
     """Return the first byte of an object of a Kaldi archive, and the byte after it.
 
     The object is a matrix, a wav, or an encoded file behind a mark of kaldiio and its length.
@@ -339,12 +340,14 @@ def _extent(file: BinaryIO, offset: int) -> tuple[int, int]:
     return extent_in_archive(file, offset, os.fstat(file.fileno()).st_size)
 
 
-def bytes_between(encoded: memoryview | BinaryIO, start: int, end: int) -> bytes:
+def bytes_between(encoded: Encoded, start: int, end: int) -> bytes:
     """Return bytes `start` up to `end` of opened bytes. The position of a file stays: a decoder may
     be reading it.
     """
     if isinstance(encoded, memoryview):
         return bytes(whole_of(encoded)[start:end])
+    if isinstance(encoded, PartialFile):
+        return encoded.between(start, end)
 
     pieces: list[bytes] = []
     while start < end and (piece := os.pread(encoded.fileno(), end - start, start)):

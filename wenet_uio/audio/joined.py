@@ -18,6 +18,7 @@ import numpy as np
 from wenet_uio.audio import flac, mpeg, ogg
 from wenet_uio.audio.decoders import AudioError, AudioInfo, Excerpt, Known, SndfileDecoder
 from wenet_uio.audio.features import bytes_between, whole_of
+from wenet_uio.audio.partial_file import Encoded, PartialFile, in_memory
 
 LEAD = 16 * 1152
 """Samples of mp3 before a segment: a frame may have its data in the frames before it, up to 511
@@ -108,7 +109,7 @@ class JoinableDecoder:
 
     def __init__(
         self,
-        encoded: memoryview | BinaryIO,
+        encoded: Encoded,
         size: int,
         joinable: Joinable[Any],
         stated: AudioInfo | None = None,
@@ -119,7 +120,8 @@ class JoinableDecoder:
             stated: what the header says, if it is a proof; libsndfile then opens the file when it
                 is read. None: libsndfile opens it now.
         """
-        self._encoded, self._size = encoded, size
+        # Without a proof all of the file is read.
+        self._encoded, self._size = in_memory(encoded) if stated is None else encoded, size
         self._joinable, self._stated = joinable, stated
         self._opened: SndfileDecoder | PartsDecoder | None = None
         self.is_believable = True
@@ -174,7 +176,7 @@ class JoinableDecoder:
     def _spans(self) -> Sequence[Any]:
         """Return where the parts are; remembered for files, whose segments are read one by one."""
         key = None
-        if not isinstance(self._encoded, memoryview):
+        if not isinstance(self._encoded, (memoryview, PartialFile)):
             status = os.fstat(self._encoded.fileno())
             key = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -188,7 +190,7 @@ class JoinableDecoder:
         return spans
 
 
-def open_mp3(encoded: memoryview | BinaryIO, size: int, head: bytes, start: int) -> JoinableDecoder:
+def open_mp3(encoded: Encoded, size: int, head: bytes, start: int) -> JoinableDecoder:
     """Return a decoder of an mp3 that begins with `head`, and whose first frame is at byte
     `start`.
     """
@@ -197,12 +199,12 @@ def open_mp3(encoded: memoryview | BinaryIO, size: int, head: bytes, start: int)
     return JoinableDecoder(encoded, size, MP3, mpeg.stated_length(head, size - start))
 
 
-def open_ogg(encoded: memoryview | BinaryIO, size: int) -> JoinableDecoder:
+def open_ogg(encoded: Encoded, size: int) -> JoinableDecoder:
     """Return a decoder of an Ogg."""
     return JoinableDecoder(encoded, size, OGG)
 
 
-def open_flac(encoded: memoryview | BinaryIO, size: int, head: bytes) -> JoinableDecoder:
+def open_flac(encoded: Encoded, size: int, head: bytes) -> JoinableDecoder:
     """Return a decoder of a FLAC that begins with `head`."""
     stated = None
     info = flac.stream_info(head)
@@ -247,7 +249,7 @@ MOST_FILES = 256
 _spans_of_files: dict[tuple[int, int, int, int] | None, Sequence[Any]] = {}
 
 
-def stream_of(encoded: memoryview | BinaryIO) -> BinaryIO:
+def stream_of(encoded: Encoded) -> BinaryIO | PartialFile:
     """Return encoded audio as a file."""
     if not isinstance(encoded, memoryview):
         return encoded

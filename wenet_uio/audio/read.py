@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial, wraps
-from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import soundfile
@@ -54,12 +54,13 @@ from wenet_uio.audio.joined import JoinableDecoder, open_flac, open_mp3, open_og
 from wenet_uio.audio.mpeg import ID3, ID3_HEADER, end_of_id3, frame_of
 from wenet_uio.audio.ogg import MARK as OGG
 from wenet_uio.audio.ogg import links_of
+from wenet_uio.audio.partial_file import Encoded, PartialFile, in_memory
 from wenet_uio.audio.tensors import is_features, is_tensor, load_array, samples_of_array
 from wenet_uio.crashes import rehearse
 
-Source = bytes | memoryview | str | Samples
-"""Encoded audio, or the path of an audio file, or samples; or the place of a matrix in a Kaldi
-archive: `feats.ark:1234[0:99]`."""
+Source = bytes | memoryview | str | Samples | PartialFile
+"""Encoded audio, or the path of an audio file, or samples, or a file in a store; or the place of a
+matrix in a Kaldi archive: `feats.ark:1234[0:99]`."""
 SourceT = TypeVar("SourceT", bound=Source)
 Options = ParamSpec("Options")
 Result = TypeVar("Result")
@@ -104,6 +105,8 @@ AV_CONTAINERS = (
 )
 """Offset and bytes that identify a format, and the FFmpeg demuxer for it. No other demuxer is ever
 used: some of them open further files and URLs."""
+TOLD_BY_HEADER = ("wav", "flac")
+"""Demuxers of formats whose header may tell the length. All of the others is read."""
 
 
 def decodes(
@@ -316,6 +319,8 @@ def _decoder(source: Source) -> Iterator[Decoder]:
             if not stat.S_ISREG(os.stat(place.path).st_mode):  # noqa: PTH116 - runs for every file that is read
                 raise AudioError("not a file")
             opened = open(place.path, "rb", buffering=0)  # noqa: SIM115 - closed below
+        elif isinstance(source, PartialFile):
+            place, opened = WHOLE, nullcontext(source)
         else:
             place, opened = WHOLE, nullcontext(memoryview(source))
 
@@ -339,7 +344,7 @@ def _check_rate(rate: int) -> None:
         )
 
 
-def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
+def _open_at(encoded: Encoded, place: Place) -> Decoder:
     """Return a decoder for opened bytes, or for the object at a place in a Kaldi archive."""
     decoder = _open(encoded) if place.offset is None else _open_in_archive(encoded, place.offset)
     if place.is_whole:
@@ -353,7 +358,7 @@ def _open_at(encoded: memoryview | BinaryIO, place: Place) -> Decoder:
     return decoder.of(place)
 
 
-def _open_in_archive(encoded: memoryview | BinaryIO, offset: int) -> Decoder:
+def _open_in_archive(encoded: Encoded, offset: int) -> Decoder:
     """Return a decoder for the object of a Kaldi archive at byte `offset`, a matrix or a wav."""
     size, _ = _size_and_head(encoded)
     first, end = extent_in_archive(encoded, offset, size)
@@ -367,7 +372,7 @@ def is_array(encoded: bytes) -> bool:
     return is_tensor(encoded[:HEAD])
 
 
-def _open(encoded: memoryview | BinaryIO) -> Decoder:
+def _open(encoded: Encoded) -> Decoder:
     """Return a decoder for the format that the first bytes show."""
     size, head = _size_and_head(encoded)
     if head.startswith(KALDI):
@@ -385,11 +390,13 @@ def _open(encoded: memoryview | BinaryIO) -> Decoder:
     return _open_audio(encoded, size, head)
 
 
-def _open_audio(encoded: memoryview | BinaryIO, size: int, head: bytes) -> Decoder:
+def _open_audio(encoded: Encoded, size: int, head: bytes) -> Decoder:
     """Return a decoder for audio of `size` bytes that begins with `head`."""
     wav = _plain_wav(encoded, head, size)
     if wav is not None:
         return wav
+    if _container_of(head) not in (None, *TOLD_BY_HEADER):
+        encoded = in_memory(encoded)
 
     try:
         decoder = _sndfile_decoder(encoded, head, size)
@@ -406,7 +413,7 @@ def _open_audio(encoded: memoryview | BinaryIO, size: int, head: bytes) -> Decod
     return _open_by_pyav(encoded, head, size, reason)
 
 
-def _end_of_tags(encoded: memoryview | BinaryIO) -> tuple[int, int]:
+def _end_of_tags(encoded: Encoded) -> tuple[int, int]:
     """Return the first byte after the ID3 tags at the start, and their number.
 
     Raises:
@@ -424,7 +431,7 @@ def _end_of_tags(encoded: memoryview | BinaryIO) -> tuple[int, int]:
     return start, MOST_TAGS
 
 
-def _open_by_pyav(encoded: memoryview | BinaryIO, head: bytes, size: int, reason: str) -> AvDecoder:
+def _open_by_pyav(encoded: Encoded, head: bytes, size: int, reason: str) -> AvDecoder:
     """Return a decoder for a format of FFmpeg.
 
     Args:
@@ -453,9 +460,7 @@ def _container_of(head: bytes) -> str | None:
     return None
 
 
-def _sndfile_decoder(
-    encoded: memoryview | BinaryIO, head: bytes, size: int
-) -> SndfileDecoder | JoinableDecoder:
+def _sndfile_decoder(encoded: Encoded, head: bytes, size: int) -> SndfileDecoder | JoinableDecoder:
     """Return a decoder for a format of libsndfile."""
     if head.startswith(OGG):
         return open_ogg(encoded, size)
@@ -466,10 +471,10 @@ def _sndfile_decoder(
     first = head[start : start + 4] or bytes_between(encoded, start, start + 4)
     if frame_of(first) is not None:
         return open_mp3(encoded, size, head, start)
-    if head.startswith(W64) and isinstance(encoded, memoryview):
+    if head.startswith(W64) and isinstance(encoded, (memoryview, PartialFile)):
         # libsndfile reads W64 of other programs from files alone.
         file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the decoder
-        file.write(encoded)
+        file.write(bytes_between(encoded, 0, size))
         file.seek(0)
         return SndfileDecoder(file, size)
 
@@ -482,14 +487,15 @@ def _open_array(array: np.ndarray) -> Decoder:
     return ArrayDecoder(samples_of_array(array))
 
 
-def _size_and_head(encoded: memoryview | BinaryIO) -> tuple[int, bytes]:
+def _size_and_head(encoded: Encoded) -> tuple[int, bytes]:
     """Return the number of bytes of encoded audio, and the first HEAD of them.
 
     Raises:
         AudioError: there are none.
     """
-    if isinstance(encoded, memoryview):
-        size, head = len(encoded), encoded[:HEAD].tobytes()
+    if isinstance(encoded, (memoryview, PartialFile)):
+        size = encoded.size if isinstance(encoded, PartialFile) else len(encoded)
+        head = bytes_between(encoded, 0, HEAD)
     else:
         file = encoded.fileno()
         size, head = os.fstat(file).st_size, os.pread(file, HEAD, 0)
@@ -515,7 +521,7 @@ def _with_advice(reason: str, head: bytes) -> str:
     return reason
 
 
-def _plain_wav(encoded: memoryview | BinaryIO, head: bytes, size: int) -> WavDecoder | None:
+def _plain_wav(encoded: Encoded, head: bytes, size: int) -> WavDecoder | None:
     """Return a decoder for 16-bit PCM with a short and valid header.
 
     None leaves the audio to libsndfile.

@@ -5,20 +5,26 @@ Valid indexes of earlier runs are kept.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Summary
 from wenet_uio.dataset.corpus.indexing import (
+    any_remote,
     check_shard_files,
     ensure_index,
     entries_outside,
-    index_shard,
+    index_shards,
 )
 from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.sources.lists import SourceList
 from wenet_uio.executor import Executor
+
+REMOTE_SHARDS_PER_JOB = 256
+"""A worker waits for the store with many of them at a time."""
 
 
 class IndexedList(NamedTuple):
@@ -44,13 +50,34 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
         check_shard_files(data_list, shards)
         # Reads a manifest of many tars once, so that forked processes inherit its entries.
         entries_outside(shards)
-        jobs = [(shard, data_list, layout) for shard in shards]
-        for _ in executor.map(_index, jobs, data_list, len(jobs), unit="shard"):
+        per_job = REMOTE_SHARDS_PER_JOB if any_remote(shards) else 1
+        jobs = _jobs(shards, data_list, layout, per_job)
+        for _ in executor.map(_index, jobs, data_list, len(shards), _count, unit="shard"):
             pass
 
     _, meta = read_columns(ensure_index(data_list, data_type, layout))
     return IndexedList(data_list, Summary(**meta["summary"]), [tuple(item) for item in meta["bad"]])
 
 
-def _index(job: tuple[str, str, Layout]) -> None:
-    index_shard(*job)
+class _Job(NamedTuple):
+    """Shards of a list that one worker indexes."""
+
+    shards: Sequence[str]
+    data_list: str
+    layout: Layout
+    is_remote: bool
+
+
+def _jobs(shards: Sequence[str], data_list: str, layout: Layout, per_job: int) -> Iterator[_Job]:
+    shards_left = iter(shards)
+    while some := list(itertools.islice(shards_left, per_job)):
+        yield _Job(some, data_list, layout, any_remote(some))
+
+
+def _count(job: _Job) -> int:
+    return len(job.shards)
+
+
+def _index(job: _Job) -> None:
+    for _ in index_shards(job.shards, job.data_list, job.layout, is_remote=job.is_remote):
+        pass

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import contextmanager
+from functools import lru_cache
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,6 +45,7 @@ class FaultyServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def process_request(self, request, client_address):
+        assert isinstance(request, socket.socket)
         self.open.add(request)
         super().process_request(request, client_address)
 
@@ -54,6 +56,12 @@ class FaultyServer(ThreadingHTTPServer):
         """Break every connection."""
         for connection in list(self.open):
             reset(connection)
+
+
+@lru_cache(64)
+def md5_of(path: Path, size: int, mtime_ns: int) -> str:
+    """The MD5 of a file of this size and time."""
+    return md5(path.read_bytes()).hexdigest()
 
 
 def reset(connection: socket.socket) -> None:
@@ -67,6 +75,7 @@ def reset(connection: socket.socket) -> None:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    server: FaultyServer  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -101,14 +110,17 @@ class _Handler(BaseHTTPRequestHandler):
             reset(self.connection)
             self.close_connection = True
             return
-        data = path.read_bytes()
-        tag = f'"{md5(data).hexdigest()}"'
-        first, last = 0, len(data)
+        status = path.stat()
+        size = status.st_size
+        tag = f'"{md5_of(path, size, status.st_mtime_ns)}"'
+        first, last = 0, size
         wanted = self.headers.get("Range") if server.with_ranges else None
         if wanted:
             start, _, end = wanted.removeprefix("bytes=").partition("-")
-            first, last = int(start), min(len(data), int(end) + 1) if end else len(data)
-        part = data[first:last]
+            first, last = int(start), min(size, int(end) + 1) if end else size
+        with path.open("rb") as file:
+            file.seek(first)
+            part = file.read(last - first)
         self.send_response(206 if wanted else 200)
         self.send_header("ETag", tag)
         length = (
@@ -116,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         self.send_header("Content-Length", str(length))
         if wanted:
-            self.send_header("Content-Range", f"bytes {first}-{last - 1}/{len(data)}")
+            self.send_header("Content-Range", f"bytes {first}-{last - 1}/{size}")
         self.end_headers()
         if not body:
             return

@@ -80,7 +80,7 @@ class Rows:
     key_start: int = 0
     """Start of the first key of these rows in `keys`."""
     tar_pages: str = ""
-    """Digest of some pages of the tar (`digest_of_pages`); empty in indexes of earlier versions."""
+    """Digest of some pages of the tar (`pages_of`); empty in indexes of earlier versions."""
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, np.ndarray], tar_pages: str = "") -> Rows:

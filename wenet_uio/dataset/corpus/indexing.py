@@ -46,8 +46,8 @@ from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.executor import Executor
 from wenet_uio.files import digest_of, locked
 
-REMOTE_THREADS = 16
-"""Remote objects that are indexed at the same time."""
+REMOTE_REQUESTS = 64
+"""Requests to stores at the same time, while remote shards are indexed."""
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
 """Default executor that reads the headers of audio files."""
 
@@ -135,24 +135,21 @@ def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Probl
     """
     data_list = lines.path
     shards, bad = shards_of(data_list, (line for _, line in lines.lines()))
-    is_remote = _any_remote(shards)
+    is_remote = any_remote(shards)
     check_shard_files(data_list, shards)
     bad.extend(entries_outside(shards))
     used: list[bytes] = []
     lengths = GrowingColumns({name: COLUMNS[name] for name in Stored._fields})
 
     def rows() -> Iterator[Rows]:
-        with ThreadPoolExecutor(
-            REMOTE_THREADS if is_remote else min(8, os.cpu_count() or 1)
-        ) as pool:
-            indexed = pool.map(lambda shard: index_shard(shard, data_list, layout), shards)
-            bar = tqdm(indexed, "index", len(shards), unit="shard", disable=None, leave=False)
-            for shard, (shard_lengths, problems) in zip(shards, bar, strict=True):
-                bad.extend(problems)
-                if len(shard_lengths):
-                    used.append(shard.encode())
-                    lengths.append(shard_lengths)
-                    yield shard_lengths
+        indexed = index_shards(shards, data_list, layout, is_remote=is_remote)
+        bar = tqdm(indexed, "index", len(shards), unit="shard", disable=None, leave=False)
+        for shard, (shard_lengths, problems) in zip(shards, bar, strict=True):
+            bad.extend(problems)
+            if len(shard_lengths):
+                used.append(shard.encode())
+                lengths.append(shard_lengths)
+                yield shard_lengths
 
     table = shard_table(rows())
     table["paths"] = np.frombuffer(b"".join(used), dtype=np.uint8)
@@ -163,19 +160,41 @@ def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Probl
     return table, bad, is_remote
 
 
+def index_shards(
+    shards: Sequence[str], data_list: str, layout: Layout, *, is_remote: bool
+) -> Iterator[Indexed]:
+    """Yield the index of each shard, as `index_shard` does for one; several are made at a time.
+
+    Args:
+        is_remote: whether any of the shards is in a remote store. Fewer shards than REMOTE_REQUESTS
+            are then read by several requests each.
+    """
+    workers = REMOTE_REQUESTS if is_remote else min(8, os.cpu_count() or 1)
+    requests = max(1, workers // max(1, len(shards)))
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(
+            lambda shard: index_shard(shard, data_list, layout, requests=requests), shards
+        )
+
+
 def index_shard(
-    shard: str, data_list: str, layout: Layout, compare: Comparison = "pages"
+    shard: str,
+    data_list: str,
+    layout: Layout,
+    compare: Comparison = "pages",
+    requests: int = 1,
 ) -> Indexed:
     """Return the index of one shard of a list; made and kept if it is missing or out of date.
 
     Args:
         compare: "all" scans the shard and compares; a tar whose index was up to date and wrong is a
             problem (`STALE`).
+        requests: most requests at a time for byte ranges of a remote shard.
     """
     files = ShardFiles.parse(shard)
     if files.is_plain:
         return shard_index(shard, kept_folder(data_list), layout, compare)
-    return update_kept_index(files, layout, kept_folder(data_list), compare)
+    return update_kept_index(files, layout, kept_folder(data_list), compare, requests)
 
 
 def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
@@ -204,7 +223,8 @@ def entries_outside(shards: Sequence[str]) -> list[Problem]:
     ]
 
 
-def _any_remote(shards: Iterable[str]) -> bool:
+def any_remote(shards: Iterable[str]) -> bool:
+    """Tell whether the tar of any shard is in a remote store."""
     return any(objects.is_remote(ShardFiles.parse(shard).tar) for shard in shards)
 
 

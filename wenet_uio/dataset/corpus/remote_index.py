@@ -4,7 +4,7 @@ nothing evicts them.
 `data.list.idx.d/` holds one index for each such shard, with the version of the indexed tar. If the
 folder of the list cannot be written, these indexes are in the cache, which does not evict them. If
 an index lies beside a remote tar (`x.tar.idx`) and states the size of the tar, it is copied.
-Otherwise the tar is fetched and scanned.
+Otherwise the tar is scanned: by byte ranges, or, where that costs more, after it was fetched.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
+from wenet_uio.crashes import is_careful
 from wenet_uio.dataset.corpus.index import (
     Indexed,
     Rows,
@@ -22,6 +23,7 @@ from wenet_uio.dataset.corpus.index import (
     read_index,
     write_index,
 )
+from wenet_uio.dataset.corpus.range_scan import scan_by_range
 from wenet_uio.dataset.corpus.shard_index import Comparison, kept_path, lost_since, stale
 from wenet_uio.dataset.corpus.shard_scan import scan_shard
 from wenet_uio.dataset.formats.data_list import ShardFiles
@@ -29,7 +31,14 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of
-from wenet_uio.dataset.storage.versions import Version
+from wenet_uio.dataset.storage.versions import NoRangesError, Version
+from wenet_uio.messages import warn_once
+from wenet_uio.uris import server_of
+
+SMALL = 1 << 20
+"""Bytes; a tar of up to this size is fetched as a whole."""
+_without_ranges: set[str] = set()
+"""Servers that send whole objects only, or ranges at a high price."""
 
 
 def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, Version]:
@@ -51,13 +60,18 @@ def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, V
 
 
 def update_kept_index(
-    files: ShardFiles, layout: Layout, folder: Path, compare: Comparison = "pages"
+    files: ShardFiles,
+    layout: Layout,
+    folder: Path,
+    compare: Comparison = "pages",
+    requests: int = 1,
 ) -> Indexed:
     """Index a remote or compressed shard, unless `folder` has an index of its current
     version.
 
     Args:
         compare: "all" fetches and scans the shard in any case.
+        requests: most requests for byte ranges at a time.
 
     Raises:
         OSError: the shard cannot be fetched.
@@ -75,12 +89,21 @@ def update_kept_index(
             return stored.rows, stored.bad
         former = stored
 
-    sidecar = None if compare == "all" else _from_sidecar(files, layout, version)
-    rows, bad = sidecar or _scanned(files, layout, version)
+    indexed = None if compare == "all" else _without_fetching(files, layout, version, requests)
+    rows, bad = indexed or _scanned(files, layout, version)
     bad += lost_since(former, rows, bad, files.tar)
     write_index(places_of(path), rows, bad, {"version": astuple(version), "manifest": manifest})
 
     return rows, bad + stale(former if is_current else None, rows, files.tar, compare)
+
+
+def _without_fetching(
+    files: ShardFiles, layout: Layout, version: Version, requests: int
+) -> Indexed | None:
+    """Index a shard without fetching all of it; None if that is not possible, or costs more."""
+    return _from_sidecar(files, layout, version) or _scanned_by_range(
+        files, layout, version, requests
+    )
 
 
 def _is_of(meta: Mapping[str, Any], version: Version, manifest: tuple | None) -> bool:
@@ -104,6 +127,34 @@ def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexe
 
     rows, bad, meta = index
     return (rows, bad) if meta["tar_bytes"] == version.size else None
+
+
+def _scanned_by_range(
+    files: ShardFiles, layout: Layout, version: Version, requests: int
+) -> Indexed | None:
+    """Scan a remote tar by byte ranges; None if that is not possible, or costs more than to fetch
+    the tar.
+    """
+    is_in_store = objects.is_remote(files.tar) and not objects.is_packed(files.tar)
+    # A careful process forks before it decodes, and a forked process must not use connections.
+    if not is_in_store or (version.size or 0) <= SMALL or is_careful():
+        return None
+
+    copy = objects.open_present(files.tar, version)
+    if copy is not None:
+        with copy:
+            return scan_shard(files, layout, copy.name)
+
+    server = server_of(files.tar)
+    if server in _without_ranges:
+        return None
+
+    try:
+        return scan_by_range(files, layout, version, requests)
+    except NoRangesError as error:
+        _without_ranges.add(server)
+        warn_once(f"{error}; its tars are fetched whole to be indexed")
+        return None
 
 
 def _scanned(files: ShardFiles, layout: Layout, version: Version) -> Indexed:

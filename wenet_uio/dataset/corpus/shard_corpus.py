@@ -20,7 +20,7 @@ from wenet_uio.dataset.corpus.indexing import kept_folder
 from wenet_uio.dataset.corpus.recent import OPEN_SHARDS, Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
 from wenet_uio.dataset.corpus.shard_index import shard_index
-from wenet_uio.dataset.corpus.shard_scan import digest_of_pages
+from wenet_uio.dataset.corpus.shard_scan import pages_of
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout, is_member_of, keys_of
@@ -283,7 +283,7 @@ class ShardCorpus(StoredCorpus):
         with file:
             if shard not in self._compared:
                 indexed_pages = self.rows(shard).tar_pages  # empty in indexes of earlier versions
-                if indexed_pages and indexed_pages != digest_of_pages(file):
+                if indexed_pages and indexed_pages != pages_of(file):
                     raise ListError(
                         f"{path}: changed since it was indexed; delete the indexes of tar and list "
                         "to redo them"

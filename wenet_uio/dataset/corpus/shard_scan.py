@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,7 +23,8 @@ from wenet_uio.dataset.formats.lhotse_cuts import find_cuts, is_cuts
 from wenet_uio.dataset.formats.nemo_tarred import find_entries
 from wenet_uio.dataset.formats.rows import find_rows
 from wenet_uio.dataset.formats.sample_layout import FoundSample, Layout, find_samples
-from wenet_uio.dataset.formats.tar_members import Member, read_members
+from wenet_uio.dataset.formats.tar_headers import TarBytes
+from wenet_uio.dataset.formats.tar_members import Member, mapped, members_of
 from wenet_uio.dataset.storage import objects
 
 PAGE, PAGES = 4096, 4
@@ -43,8 +42,26 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
         the rows, and (key, reason) of each sample without audio, without text, or with audio that
         cannot be read, and of each damaged place of the tar.
     """
-    tar_pages = pages_of(tar)  # before the scan, so that a change during the scan is noticed later
-    members, problems_in_tar = read_members(tar, files.tar)
+    with mapped(tar) as data:
+        return scan(
+            files,
+            layout,
+            data,
+            lambda member: audio_info(data[member.offset : member.offset + member.size]),
+        )
+
+
+def scan(
+    files: ShardFiles, layout: Layout, data: TarBytes, info_of: Callable[[Member], AudioInfo]
+) -> Indexed:
+    """As `scan_shard`, of a tar that is open.
+
+    Args:
+        info_of: reads the headers of the audio in a member; raises an AudioError if it cannot.
+    """
+    # Before the scan, so that a change during the scan is noticed later.
+    tar_pages = digest_of_pages(lambda start: data[start : start + PAGE], len(data))
+    members, problems_in_tar = members_of(data, files.tar)
     if files.manifest:
         names = Counter(member.name for member in members)
         problems_in_tar += [
@@ -57,27 +74,20 @@ def scan_shard(files: ShardFiles, layout: Layout, tar: str) -> Indexed:
     if not members and not files.manifest:
         return replace(rows_of([]), tar_pages=tar_pages), bad
 
-    with _mapped(tar) as data:
+    def read(member: Member) -> bytes:
+        return data[member.offset : member.offset + member.size]
 
-        def read(member: Member) -> bytes:
-            return data[member.offset : member.offset + member.size]
+    info_of = cache(info_of)  # several segments may be in one member
+    if files.manifest is None:
+        samples, problems = _finder(files.tar)(members, layout, read)
+    elif is_cuts(files.manifest):
+        samples, problems = find_cuts(members, files.manifest, info_of)
+    else:
+        samples, problems = find_entries(members, files.manifest, files.shard_id, layout, info_of)
 
-        @cache  # several segments may be in one member
-        def info_of(member: Member) -> AudioInfo:
-            return audio_info(read(member))
-
-        if files.manifest is None:
-            samples, problems = _finder(files.tar)(members, layout, read)
-        elif is_cuts(files.manifest):
-            samples, problems = find_cuts(members, files.manifest, info_of)
-        else:
-            samples, problems = find_entries(
-                members, files.manifest, files.shard_id, layout, info_of
-            )
-
-        rows = _rows_of_samples(samples, info_of, problems)
-        bad += problems if files.manifest else in_tar(problems, files.tar)
-        return replace(rows, tar_pages=tar_pages), bad
+    rows = _rows_of_samples(samples, info_of, problems)
+    bad += problems if files.manifest else in_tar(problems, files.tar)
+    return replace(rows, tar_pages=tar_pages), bad
 
 
 def _finder(tar: str) -> Callable:
@@ -91,32 +101,28 @@ def in_tar(bad: Sequence[Problem], tar: str) -> list[Problem]:
     return [(key, reason if key == tar else f"{reason} (in {name})") for key, reason in bad]
 
 
-@contextmanager
-def _mapped(path: str) -> Iterator[mmap.mmap | bytes]:
-    """Map a file; an empty file cannot be mapped, and is no bytes."""
-    with open(path, "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            yield b""
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data
-
-
-def digest_of_pages(file: BinaryIO) -> str:
+def digest_of_pages(read_page: Callable[[int], bytes], size: int) -> str:
     """Return the digest of pages at the start and at each quarter of a tar: a tar with other data
     differs in almost any page.
+
+    Args:
+        read_page: reads PAGE bytes, or up to the end of the tar, from a byte on.
+        size: bytes of the tar.
     """
-    size = os.fstat(file.fileno()).st_size
     digest = hashlib.blake2b(digest_size=8)
     for number in range(PAGES):
-        digest.update(os.pread(file.fileno(), PAGE, size * number // PAGES))
+        digest.update(read_page(size * number // PAGES))
     return digest.hexdigest()
 
 
-def pages_of(tar: str | Path) -> str:
+def pages_of(tar: str | Path | BinaryIO) -> str:
     """Return `digest_of_pages` of a file."""
-    with open(tar, "rb") as file:
-        return digest_of_pages(file)
+    if isinstance(tar, (str, Path)):
+        with open(tar, "rb") as file:
+            return pages_of(file)
+
+    number = tar.fileno()
+    return digest_of_pages(lambda start: os.pread(number, PAGE, start), os.fstat(number).st_size)
 
 
 def _rows_of_samples(

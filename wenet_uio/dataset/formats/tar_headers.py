@@ -9,9 +9,8 @@ ustar, GNU and pax headers are read, and headers from before 1988.
 
 from __future__ import annotations
 
-import mmap
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 BLOCK = 512
 """Bytes. Every header starts at a multiple of this, and the data of a member is padded to a
@@ -44,6 +43,18 @@ OCTAL = re.compile(rb"[ \0]*[0-7]")
 """Start of a checksum."""
 
 
+class TarBytes(Protocol):
+    """The bytes of a tar: a mapped file, or an object in a store."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: slice, /) -> bytes: ...
+
+    def find(self, mark: bytes, start: int, end: int, /) -> int:
+        """Return the first place of `mark` in bytes `start` up to `end`; -1 if there is none."""
+        ...
+
+
 class HeaderError(ValueError):
     """A block is not the header of a member; the message says why."""
 
@@ -66,14 +77,14 @@ class Header(NamedTuple):
 
 
 class HeaderReader:
-    """Reads the headers of a mapped tar in order.
+    """Reads the headers of a tar in order.
 
     `position` is the place of the next header. It is beyond the end of the tar after a member that
     is cut short, if no header follows it.
     """
 
-    def __init__(self, data: mmap.mmap) -> None:
-        self.position = 0
+    def __init__(self, data: TarBytes, position: int = 0) -> None:
+        self.position = position
         self._data = data
         self._common: dict[str, bytes] = {}
         self._problem = ""
@@ -106,11 +117,11 @@ class HeaderReader:
 
         return self._placed(_described(header, self._common | of_member))
 
-    def resume(self) -> int | None:
-        """Move to the next header behind `position`; returns its place, or None if there is
-        none.
+    def resume(self, limit: int | None = None) -> int | None:
+        """Move to the next header behind `position`; returns its place, or None if there is none
+        before byte `limit` (None: the end of the tar).
         """
-        position = self._next_header(self.position + 1)
+        position = self._next_header(self.position + 1, limit)
         if position is not None:
             self.position = position
         return position
@@ -169,14 +180,16 @@ class HeaderReader:
         """Skip the blocks with the rest of the map of a sparse member, in GNU's old format."""
         has_more = header[482]  # isextended
         while has_more and self.position + BLOCK <= len(self._data):
-            has_more = self._data[self.position + 504]  # isextended of a block of the map
+            # isextended of a block of the map
+            has_more = any(self._data[self.position + 504 : self.position + 505])
             self.position += BLOCK
 
-    def _next_header(self, start: int) -> int | None:
+    def _next_header(self, start: int, limit: int | None = None) -> int | None:
         """Return the place of the first header with a mark at or behind `start`; None if there is
-        none.
+        none before `limit`.
         """
-        at = self._data.find(MAGIC, start + MAGIC_AT)
+        end = len(self._data) if limit is None else limit
+        at = self._data.find(MAGIC, start + MAGIC_AT, end)
         while at >= 0:
             block = self._data[at - MAGIC_AT : at - MAGIC_AT + BLOCK]
             if OCTAL.match(block, 148, 156):
@@ -186,7 +199,7 @@ class HeaderReader:
                 except HeaderError:
                     pass
 
-            at = self._data.find(MAGIC, at + 1)
+            at = self._data.find(MAGIC, at + 1, end)
 
         return None
 

@@ -9,8 +9,10 @@ because it may be cut short or downloaded in part.
 from __future__ import annotations
 
 import mmap
+import os
 import posixpath
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from wenet_uio.dataset.formats.tar_headers import (
@@ -22,6 +24,7 @@ from wenet_uio.dataset.formats.tar_headers import (
     Header,
     HeaderError,
     HeaderReader,
+    TarBytes,
 )
 
 GZIP = b"\x1f\x8b"
@@ -64,22 +67,37 @@ def read_members(path: str, name: str | None = None) -> tuple[list[Member], list
         the members, and (name, reason) of each member that cannot be used and of each damaged place
         of the tar.
     """
-    name = name or path
-    if not Path(path).stat().st_size:
+    with mapped(path) as data:
+        return members_of(data, name or path)
+
+
+@contextmanager
+def mapped(path: str) -> Iterator[TarBytes]:
+    """Map a file; an empty file cannot be mapped, and is no bytes."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+
+
+def members_of(data: TarBytes, name: str) -> tuple[list[Member], list[tuple[str, str]]]:
+    """As `read_members`, of a tar that is open."""
+    if not len(data):
         return [], [(name, "an empty file")]
 
     members: list[Member | Header] = []
     bad: list[tuple[str, str]] = []
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        _scan(data, name, members, bad)
-        if not members and data[: len(GZIP)] == GZIP:
-            return [], [(name, "compressed with gzip; name it .tar.gz, or unpack it")]
+    _scan(data, name, members, bad)
+    if not members and data[: len(GZIP)] == GZIP:
+        return [], [(name, "compressed with gzip; name it .tar.gz, or unpack it")]
 
     return _without_links(members, bad), bad
 
 
 def _scan(
-    data: mmap.mmap, name: str, members: list[Member | Header], bad: list[tuple[str, str]]
+    data: TarBytes, name: str, members: list[Member | Header], bad: list[tuple[str, str]]
 ) -> None:
     """Add files and links to `members`; members that cannot be used, and damaged places of the tar,
     to `bad`.
@@ -139,7 +157,7 @@ def _problem(header: Header) -> str:
     )
 
 
-def _damage(data: mmap.mmap, stopped: int, error: str, next_header: int | None) -> str:
+def _damage(data: TarBytes, stopped: int, error: str, next_header: int | None) -> str:
     """Return the description of the damage where a scan stopped; empty at a proper end of the tar."""
     lost = (
         ""
@@ -160,7 +178,7 @@ def _damage(data: mmap.mmap, stopped: int, error: str, next_header: int | None) 
     return _damage_behind(data, stopped)
 
 
-def _damage_behind(data: mmap.mmap, end: int) -> str:
+def _damage_behind(data: TarBytes, end: int) -> str:
     """Return the description of what follows the last member of a tar, if that is more than an end
     mark and its padding.
 

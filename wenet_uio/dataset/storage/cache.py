@@ -28,7 +28,13 @@ from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles, SpaceWriter, make_copy, open_copy
 from wenet_uio.dataset.storage.settings import cache_folder, deadline
 from wenet_uio.dataset.storage.transfer import transfer, version_of
-from wenet_uio.dataset.storage.versions import NO_ROOM, ChangedError, StorageError, Version
+from wenet_uio.dataset.storage.versions import (
+    NO_ROOM,
+    ChangedError,
+    NoRangesError,
+    StorageError,
+    Version,
+)
 from wenet_uio.files import digest_of, written_aside
 from wenet_uio.uris import shown
 
@@ -161,7 +167,7 @@ def remembering(uri: str, read: Callable[[], Result]) -> Result:
 
     try:
         return read()
-    except (CacheFullError, ChangedError):
+    except (CacheFullError, ChangedError, NoRangesError):
         raise
     except (StorageError, FileNotFoundError, PermissionError) as error:
         _write_note(path, (run, shown(error)))

@@ -80,13 +80,19 @@ def version_of_info(info: Mapping[str, Any]) -> Version:
 
 
 def read_chunks(
-    uri: str, start: int, end: int | None, version: Version
+    uri: str, start: int, end: int | None, version: Version, one_of_many: bool = False
 ) -> Generator[bytes, None, None]:
-    """Yield bytes `start` up to `end` (None: to the end) of an object of the given version."""
+    """Yield bytes `start` up to `end` (None: to the end) of an object of the given version.
+
+    The version is asked for before the bytes, since answers do not state it; not if the range is
+    one of many.
+    """
     filesystem, path = driver(uri)
-    current = find_version(uri)
-    check_version(current, version, uri)
-    end = current.size if end is None else end
+    if not one_of_many:
+        current = find_version(uri)
+        check_version(current, version, uri)
+        end = current.size if end is None else end
+
     while end is None or start < end:
         last = start + BLOCK if end is None else min(end, start + BLOCK)
         block = _call(filesystem.cat_file, path, start=start, end=last)

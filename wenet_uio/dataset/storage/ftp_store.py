@@ -14,8 +14,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from wenet_uio.dataset.storage.settings import stall
-from wenet_uio.dataset.storage.versions import RefusedError, Version, check_version
-from wenet_uio.uris import shown
+from wenet_uio.dataset.storage.versions import NoRangesError, RefusedError, Version, check_version
+from wenet_uio.uris import server_of, shown
 
 CHUNK = 1 << 16
 """Bytes that are received at a time."""
@@ -33,9 +33,16 @@ def find_version(uri: str) -> Version:
 
 
 def read_chunks(
-    uri: str, start: int, end: int | None, version: Version
+    uri: str, start: int, end: int | None, version: Version, one_of_many: bool = False
 ) -> Generator[bytes, None, None]:
-    """Yield bytes `start` up to `end` (None: to the end) of an object of the given version."""
+    """Yield bytes `start` up to `end` (None: to the end) of an object of the given version.
+
+    Raises:
+        NoRangesError: the range is one of many; each would need a connection and a login.
+    """
+    if one_of_many and (start or end != version.size):
+        raise NoRangesError(f"{server_of(uri)}: each byte range needs a connection of its own")
+
     ftp, path = _connect(uri)
     with closing(ftp):
         check_version(_stat(ftp, path, uri), version, uri)

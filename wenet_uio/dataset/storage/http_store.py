@@ -18,15 +18,16 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from wenet_uio.dataset.storage.oss_store import signed_url
-from wenet_uio.dataset.storage.settings import ais_endpoint, stall
+from wenet_uio.dataset.storage.settings import ais_endpoint, has_http_settings, stall
 from wenet_uio.dataset.storage.versions import (
     BusyError,
     DriverError,
+    NoRangesError,
     RefusedError,
     Version,
     check_version,
 )
-from wenet_uio.uris import shown
+from wenet_uio.uris import server_of, shown
 
 if TYPE_CHECKING:  # imported at the first request: local data needs no HTTP
     import requests
@@ -58,7 +59,7 @@ def find_version(uri: str) -> Version:
 
 
 def read_chunks(
-    uri: str, start: int, end: int | None, version: Version
+    uri: str, start: int, end: int | None, version: Version, one_of_many: bool = False
 ) -> Generator[bytes, None, None]:
     """Yield bytes `start` up to `end` (None: to the end) of an object of the given version."""
     is_range = start > 0 or (end is not None and end != version.size)
@@ -70,6 +71,8 @@ def read_chunks(
         if response.status_code == 206:
             _check_range(response, start, end)
             skip = 0
+        elif one_of_many and is_range:
+            raise NoRangesError(f"{server_of(uri)} sends no byte ranges")
 
         yield from _within(response, skip, None if end is None else end - start)
 
@@ -130,6 +133,7 @@ def _request(method: str, uri: str, headers: dict[str, str]) -> requests.Respons
     from requests import TooManyRedirects
 
     session, url, headers = _sessions().get(), _url(uri, method), ALWAYS | headers
+    session.trust_env = has_http_settings()
     try:
         return session.request(
             method, url, headers=headers, stream=True, timeout=stall(), allow_redirects=True

@@ -88,7 +88,7 @@ def is_remote(uri: str | Path) -> bool:
 
 def is_plain(uri: str | Path) -> bool:
     """Tell whether `uri` is a local file that is read in place: neither remote nor packed."""
-    return not is_remote(uri) and not _is_packed(str(uri))
+    return not is_remote(uri) and not is_packed(str(uri))
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
     else:
         packed = open(stored, "rb")  # noqa: SIM115 - closed below, or by the caller
 
-    if not _is_packed(path):
+    if not is_packed(path):
         return packed
 
     with packed:
@@ -177,7 +177,7 @@ def open_whole(
     path = without_scheme(uri)
     if is_plain(path):
         return open(path, "rb")
-    if not _is_packed(path):
+    if not is_packed(path):
         return cache.fetch(path, version, parts)
 
     current, stored = version or current_version(path), file_of(path)
@@ -218,7 +218,7 @@ def open_present(uri: str, version: Version) -> BinaryIO | None:
     """
     return (
         cache.copy_of(uri, version)
-        if is_remote(uri) and not _is_packed(uri)
+        if is_remote(uri) and not is_packed(uri)
         else open_whole(uri, version)
     )
 
@@ -233,15 +233,24 @@ def read_bytes(uri: str | Path) -> bytes:
         return file.read()
 
 
-def read_range(uri: str, start: int, end: int | None, version: Version) -> bytes:
+def read_range(
+    uri: str, start: int, end: int | None, version: Version, *, one_of_many: bool = False
+) -> bytes:
     """Return bytes `start` up to `end` (None: to the end) of a remote object, read from the store
     without the cache.
+
+    Args:
+        one_of_many: as in `transfer`.
 
     Raises:
         OSError: the object cannot be read, or has another version.
     """
     data = bytearray()
-    cache.remembering(uri, lambda: transfer(uri, data.extend, start, end, version))
+
+    def read() -> None:
+        transfer(uri, data.extend, start, end, version, one_of_many=one_of_many)
+
+    cache.remembering(uri, read)
     return bytes(data)
 
 
@@ -346,6 +355,7 @@ def without_scheme(uri: str | Path) -> str:
     return unquote(text.removeprefix("file://")) if text.startswith("file://") else text
 
 
-def _is_packed(uri: str) -> bool:
+def is_packed(uri: str) -> bool:
+    """Tell whether a file is unpacked into the cache before it is read."""
     name = uri.partition("?")[0] if is_remote(uri) else uri
     return name.endswith(PACKED) or containers.part_of(name) is not None

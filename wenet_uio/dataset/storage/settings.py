@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,17 @@ STORE_VARIABLES = {
 }
 """Scheme -> variables with the endpoint and credentials of the store. Drivers may use files and
 services as well."""
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+HTTP_VARIABLES = (
+    *PROXIES,
+    *map(str.upper, PROXIES),
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "NETRC",
+)
+NETRC = ("~/.netrc", "~/_netrc")
+"""Variables and files that requests reads."""
 
 
 class SettingError(ValueError):
@@ -112,6 +124,18 @@ def ais_endpoint() -> str | None:
     set.
     """
     return os.environ.get("AIS_ENDPOINT") or None
+
+
+def has_http_settings() -> bool:
+    """Tell whether the environment has anything that requests looks for: proxies, certificates,
+    or a file of passwords. Without them, no request needs to search it, which takes half a
+    millisecond. Other systems than Linux have settings of proxies elsewhere.
+    """
+    return (
+        sys.platform != "linux"
+        or any(name in os.environ for name in HTTP_VARIABLES)
+        or any(os.path.exists(os.path.expanduser(name)) for name in NETRC)  # noqa: PTH110, PTH111 - runs for every request
+    )
 
 
 class OssSettings(NamedTuple):

@@ -18,7 +18,7 @@ from wenet_uio.dataset.storage.versions import (
     StorageError,
     Version,
 )
-from wenet_uio.uris import shown
+from wenet_uio.uris import server_of, shown
 
 log = logging.getLogger(__name__)
 
@@ -63,30 +63,42 @@ def version_of(uri: str, seconds: float | None = None) -> Version:
 
 
 def transfer(
-    uri: str, write: Callable[[bytes], Any], start: int, end: int | None, version: Version
+    uri: str,
+    write: Callable[[bytes], Any],
+    start: int,
+    end: int | None,
+    version: Version,
+    *,
+    one_of_many: bool = False,
 ) -> None:
     """Pass the bytes of an object from `start` up to `end` (None: to the end of the object) to
     `write`.
 
     After a short answer or a broken connection the transfer continues at the byte where it stopped.
 
+    Args:
+        one_of_many: the range is one of many, which are read only if each costs one request. They
+            may be of another version (`Transport.states_version`).
+
     Raises:
+        NoRangesError: each of many ranges would cost more.
         FileNotFoundError, PermissionError, StorageError: no such object, no access, another
             version, or no progress until the deadline.
     """
-    with closing(_chunks(uri, start, end, version)) as chunks:
+    with closing(_chunks(uri, start, end, version, one_of_many)) as chunks:
         for chunk in chunks:
             write(chunk)
 
 
 def _chunks(
-    uri: str, start: int, end: int | None, version: Version
+    uri: str, start: int, end: int | None, version: Version, one_of_many: bool
 ) -> Generator[bytes, None, None]:
     """Yield the bytes of an object, over as many connections as needed."""
     patience, position = _Patience(uri), start
     while end is None or position < end:
         try:
-            with closing(transport(uri).chunks(uri, position, end, version)) as connection:
+            read_chunks = transport(uri).chunks
+            with closing(read_chunks(uri, position, end, version, one_of_many)) as connection:
                 for chunk in connection:
                     patience.count_bytes(len(chunk))
                     position += len(chunk)
@@ -104,12 +116,6 @@ def _chunks(
             patience.pause(error)
 
     patience.note_answer()
-
-
-def _server_of(uri: str) -> str:
-    """Return the scheme and server, or bucket, of a URI."""
-    scheme, _, rest = shown(uri).partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}"
 
 
 class _Patience:
@@ -138,7 +144,7 @@ class _Patience:
     def note_answer(self) -> None:
         """Note that the server answers, so that its next silence is told too."""
         self._failures, self._has_warned = 0, False
-        _warned_of.discard(_server_of(self._uri))
+        _warned_of.discard(server_of(self._uri))
 
     def pause(self, error: Exception) -> None:
         """Sleep before the next attempt, at least as long as a busy store asks for.
@@ -176,7 +182,7 @@ class _Patience:
     def _warn(self, reason: str) -> None:
         """Log what is waited for, once for each silence of a server."""
         self._has_warned = True
-        server = _server_of(self._uri)
+        server = server_of(self._uri)
         if server in _warned_of:
             return
 

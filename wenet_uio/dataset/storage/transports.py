@@ -26,18 +26,23 @@ class Transport(NamedTuple):
         FileNotFoundError, PermissionError, RefusedError, DriverError: another attempt would not
         help.
     """
-    chunks: Callable[[str, int, int | None, Version], Generator[bytes, None, None]]
+    chunks: Callable[[str, int, int | None, Version, bool], Generator[bytes, None, None]]
     """Bytes of the object of a URI, from one offset up to another (None: the end), chunk by chunk.
+    The last argument tells that the range is one of many.
 
     Raises:
-        ChangedError: the object has another version than the one given; and the errors of
-            `version`.
+        ChangedError: the object has another version than the one given.
+        NoRangesError: the range is one of many, and reading it costs much more than a request.
+        Otherwise the errors of `version`.
     """
+    states_version: bool
+    """Whether a range of many is compared with the version. Otherwise the caller asks for the
+    version once more after the last one."""
 
 
-HTTP = Transport(http_store.find_version, http_store.read_chunks)
-FTP = Transport(ftp_store.find_version, ftp_store.read_chunks)
-DRIVER = Transport(driver_store.find_version, driver_store.read_chunks)
+HTTP = Transport(http_store.find_version, http_store.read_chunks, True)
+FTP = Transport(ftp_store.find_version, ftp_store.read_chunks, True)
+DRIVER = Transport(driver_store.find_version, driver_store.read_chunks, False)
 TRANSPORTS = {"http": HTTP, "https": HTTP, "ais": HTTP, "oss": HTTP, "ftp": FTP}
 """Scheme -> transport. Every other scheme is read through its fsspec driver.
 

@@ -25,6 +25,10 @@ class RefusedError(StorageError):
     """The store refused a request; another attempt would get the same answer."""
 
 
+class NoRangesError(RefusedError):
+    """The store sends whole objects only."""
+
+
 class BusyError(ConnectionError):
     """The store is there and asks to be tried again later."""
 
