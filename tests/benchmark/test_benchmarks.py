@@ -246,6 +246,29 @@ def test_make_shards_compares_packing_with_plain_tar():
     assert min(report["ratio_to_tar"].values()) > 0
 
 
+def test_index_remote_fetches_less_than_the_tars_of_long_recordings():
+    size = ("--tars", 3, "--large", "3M", "--seconds", 30, "--latency", 0.01, "--repeats", 1)
+    done = benchmark("index_remote.py", *size, "--json")
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout.splitlines()[-1])["results"]
+    small, large = results
+    assert (small["list"], large["list"]) == ("small", "large_30")
+    assert small["requests"] == 12
+    assert 0 < large["mb"] < 1
+
+
+@pytest.mark.skipif(find_spec("sherpa_onnx") is None, reason="sherpa-onnx is not installed")
+def test_sherpa_compares_both_engines_at_every_number_of_streams(corpora):
+    size = ("--blocks", 1, "--width", 32, "--streams", 1, 2, "--seconds", 2)
+    done = benchmark("sherpa.py", corpora / "fsdd", *size, "--json")
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout.splitlines()[-1])["results"]
+    assert [(row["streams"], row["engine"]) for row in results] == [
+        (count, engine) for count in (1, 2) for engine in ("ours", "sherpa", "sherpa int8")
+    ]
+    assert min(min(row["speed"], row["p95_s"]) for row in results) > 0
+
+
 def test_simulated_gpus_wait_for_data_only_if_the_store_is_too_slow():
     size = ("--gpus", 4, "--simulated", 4, "--hours", 100, "--steps", 20, "--shard_utterances", 100)
     found = {}
