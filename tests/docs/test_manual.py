@@ -112,6 +112,7 @@ def test_every_chinese_word_is_found_by_its_characters_in_the_search_index(site)
 def test_the_search_finds_a_chinese_word_and_keeps_english_ones(site):
     with chromium() as browser:
         page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
         for words, expected in {
             "断点续训": "zh/tutorials/first-recogniser.html#repeat-a-stage",
             "对象存储": "zh/how-to/shards.html#put-them-into-a-store",
@@ -124,8 +125,7 @@ def test_the_search_finds_a_chinese_word_and_keeps_english_ones(site):
             page.goto((site / "zh/index.html").as_uri())
             page.fill("input.md-search__input", words)
             page.wait_for_function(
-                "() => /结果/.test(document.querySelector('.md-search-result__meta').innerText)",
-                timeout=PATIENCE,
+                "() => /结果/.test(document.querySelector('.md-search-result__meta').innerText)"
             )
             links = page.eval_on_selector_all(
                 ".md-search-result__link", "links => links.map((link) => link.href)"
