@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from wenet_uio.prepare.pseudo_labels import Label, Limits, Speech, choose, read_labels
+from wenet_uio.prepare.pseudo_labels import (
+    Label,
+    Limits,
+    Speech,
+    Spelling,
+    choose,
+    read_labels,
+    repetition,
+)
 
 SPEECH = [Speech("a", 1.0), Speech("b", 2.0), Speech("c", 10.0)]
 LABELS = {"a": Label("one two", 0.9), "b": Label("three", 0.5), "c": Label("four", 0.8)}
@@ -73,6 +81,7 @@ def test_an_utterance_of_no_length_is_too_fast():
         {"max_cer": -1},
         {"min_seconds": float("nan")},
         {"min_rate": 3, "max_rate": 2},
+        {"max_repeats": 0},
     ],
 )
 def test_limits_that_make_no_sense_are_refused(values):
@@ -108,3 +117,71 @@ def test_results_are_read_from_nbest_or_else_from_text(tmp_path):
         read_labels(tmp_path)
     with pytest.raises(OSError, match="text"):
         read_labels(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("part", ["no", "thank you", "Women and children.", "哈", "ha", "ไม่"])
+@pytest.mark.parametrize("before", ["", "He said: "])
+@pytest.mark.parametrize("between", [" ", ", ", "! "])
+def test_a_part_that_stands_in_a_row_too_often_is_found_whatever_stands_between(
+    part, before, between
+):
+    for times in range(2, 9):
+        text = before + between.join([part] * times)
+        found = repetition(text, 4)
+        assert (found is not None) == (times > 4), text
+        if found:
+            assert found[1] == times
+            assert found[0] in part.lower()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "   ", "committee", "one one two two one one two two", "2648 2648", "a b c d e f g"],
+)
+def test_usual_texts_have_no_repetition(text):
+    assert repetition(text, 4) is None
+
+
+def test_texts_that_repeat_themselves_are_left_out_and_the_detail_says_what():
+    labels = LABELS | {"b": Label("and so on " * 30)}
+    left_out = choose(SPEECH, labels, Limits(max_repeats=4)).left_out
+    assert {key: tuple(why) for key, why in left_out.items()} == {
+        "b": ("repeats", "'and so on' 30 times in a row")
+    }
+    assert reasons(Limits(), labels) == {}
+
+
+def test_labels_are_written_for_the_student_and_texts_with_other_digits_are_left_out():
+    labels = {
+        "a": Label("It's the 2nd dog, No. 5!"),
+        "b": Label("In 1990."),
+        "c": Label("YES"),
+    }
+    texts = {
+        "keep": {"a": "IT'S THE 2ND DOG NO 5", "b": "IN 1990", "c": "YES"},
+        "leave_out": {"c": "YES"},
+        "words": {"a": "IT'S THE SECOND DOG NO FIVE", "c": "YES"},
+    }
+    for digits, expected in texts.items():
+        choice = choose(SPEECH, labels, Limits(), spelling=Spelling("english", digits))
+        assert choice.texts == expected
+        assert choice.changed == len(expected) - 1
+        assert {why.reason for why in choice.left_out.values()} <= {"digits"}
+
+
+def test_a_text_of_punctuation_alone_is_empty_for_the_student():
+    labels = {key: Label("...", 0.9) for key in LABELS}
+    choice = choose(SPEECH, labels, Limits(), spelling=Spelling("english"))
+    assert {why.reason for why in choice.left_out.values()} == {"empty"}
+
+
+def test_both_teachers_are_compared_as_the_student_writes():
+    others = {key: Label(label.text.upper() + ".") for key, label in LABELS.items()}
+    spelling = Spelling("english")
+    assert choose(SPEECH, LABELS, Limits(max_cer=0), others, spelling).left_out == {}
+
+
+@pytest.mark.parametrize("values", [{"text": "klingon"}, {"digits": "roman"}])
+def test_an_unknown_spelling_is_refused_with_the_known_ones(values):
+    with pytest.raises(ValueError, match=f"{next(iter(values))}: expected (none|keep), "):
+        Spelling(**values)

@@ -2,6 +2,7 @@
 
 import json
 import tarfile
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.open import open_corpus
-from wenet_uio.dataset.types import SampleRef
+from wenet_uio.dataset.types import AudioUtterance, SampleRef
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.pseudo_labels import Limits
 from wenet_uio.prepare.pseudo_lists import write_labelled, write_mixture, write_unlabelled
@@ -70,7 +71,8 @@ def test_labels_replace_the_texts_of_raw_lists_and_of_shards(folder, data_type):
     found = samples("more/data.list", data_type)
     assert {key: each.text for key, each in found.items()} == {"u3": "text u3", "u2": "text u2"}
     assert counts == json.loads(Path("more/data.list.json").read_text())
-    assert counts["kept"] == {"utterances": 2, "seconds": 4.0, "characters": 14}
+    kept = {"utterances": 2, "seconds": 4.0, "characters": 14, "changed_texts": 0}
+    assert counts["kept"] == kept
     assert counts["left_out"] == {"confidence": {"utterances": 1, "seconds": 2.0}}
     assert counts["utterances"] == 3
     assert counts["limits"]["min_confidence"] == 0.5
@@ -129,7 +131,8 @@ def test_segments_of_a_manifest_stay_segments(folder):
     )
     write_labelled("unlabelled.list", "shard", "out", Limits(), "data.list")
     found = samples("data.list", "shard").values()
-    assert [(each.text, each.start, each.end) for each in found] == [
+    excerpts = [each for each in found if isinstance(each, AudioUtterance)]
+    assert [(each.text, each.start, each.end) for each in excerpts] == [
         (keys[0], 0.0, 1.0),
         (keys[1], 1.5, 2.5),
     ]
@@ -181,3 +184,33 @@ def test_a_mixture_weighs_transcribed_and_labelled_utterances(folder):
         write_mixture("raw.list", "data.list", "raw", "mixture.yaml", 1)
     with pytest.raises(FileNotFoundError, match="no such data list"):
         write_mixture("missing.list", "data.list", "raw", "mixture.yaml")
+
+
+@pytest.mark.parametrize("data_type", ["raw", "shard"])
+def test_the_parts_have_each_line_of_the_list_once_whatever_was_there(folder, data_type):
+    for lines in (1, 2, 5, 0, 2):
+        write_unlabelled(f"{data_type}.list", data_type, "un.list", lines)
+        whole = Path("un.list").read_text().splitlines()
+        parts = [
+            path.read_text().splitlines() for path in sorted(Path(".").glob("un.list.parts/*"))
+        ]
+        if lines:
+            assert sorted(chain(*parts)) == sorted(whole)
+            assert max(map(len, parts)) <= lines
+        else:
+            assert parts == []
+
+    with pytest.raises(ValueError, match="part_lines: expected 0 or more, found -1"):
+        write_unlabelled(f"{data_type}.list", data_type, "un.list", -1)
+
+
+def test_a_line_without_usable_audio_is_in_no_part_and_is_counted(folder):
+    Path("bad.wav").write_bytes(b"no audio")
+    with Path("raw.list").open("a") as file:
+        file.write(json.dumps({"key": "bad", "wav": "bad.wav"}) + "\n")
+    write_unlabelled("raw.list", "raw", "un.list", 1)
+    parts = [path.read_text() for path in sorted(Path("un.list.parts").iterdir())]
+    assert [json.loads(part)["key"] for part in parts] == KEYS
+    counts = write_labelled("un.list", "raw", "out", Limits(), "data.list")
+    assert counts["left_out"]["not_indexed"]["utterances"] == 1
+    assert counts["utterances"] == 4

@@ -1,7 +1,9 @@
 """All decode modes on whole models: equal to WeNet's hypotheses, and properties of all modes."""
 
+import math
 from dataclasses import replace
 from itertools import chain
+from typing import cast
 
 import pytest
 import torch
@@ -144,6 +146,28 @@ def test_attention_search_with_beam_one_follows_the_best_token(stored):
                 tokens.append(step.argmax().item())
             assert nbest[0].tokens == tuple(token for token in tokens[1:] if token != model.eos)
             assert nbest[0].score == pytest.approx(score, abs=1e-3)
+            steps = len(tokens) - 1
+            assert nbest[0].decoder_confidence == pytest.approx(math.exp(score / steps), rel=1e-4)
+
+
+@pytest.mark.parametrize("stored", ["conformer"], indirect=True)
+def test_the_confidence_of_the_decoder_does_not_depend_on_the_length_penalty(stored):
+    model, outputs = stored
+    inputs = (outputs["feats"], outputs["feats_lengths"])
+    nbests = [
+        decode(model, *inputs, ["attention"], DecodeOptions(length_penalty=penalty))["attention"]
+        for penalty in (0.0, 1.0)
+    ]
+    confidences = [
+        {best.tokens: best.decoder_confidence for best in chain(*nbest)} for nbest in nbests
+    ]
+    both = confidences[0].keys() & confidences[1].keys()
+    assert len(both) > 3
+    for tokens in both:
+        confidence = confidences[0][tokens]
+        assert confidence == pytest.approx(confidences[1][tokens], rel=1e-4)
+        assert confidence is not None
+        assert 0 < confidence <= 1
 
 
 @pytest.mark.parametrize("stored", KINDS, indirect=True)
@@ -170,6 +194,8 @@ def test_token_times_has_a_time_for_each_token(stored):
     timed = decode(model, feats, lengths, [mode], replace(options, token_times=True))[mode]
     for before, after in zip(chain(*plain), chain(*timed), strict=True):
         assert before.frames is None
+        assert after.frames is not None
+        assert after.confidences is not None
         assert replace(after, frames=None, confidences=None) == before
         assert all(0 < confidence <= 1 for confidence in after.confidences)
         assert len(after.frames) == len(after.tokens)
@@ -187,12 +213,13 @@ def test_reverse_weight_needs_a_right_to_left_decoder(stored):
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)
 def test_an_unknown_mode_is_refused_before_any_work_with_the_known_modes(stored):
     model, _ = stored
+    nothing = cast("torch.Tensor", None)
     with pytest.raises(
         ValueError, match="unknown decode mode greedy; known: attention, attention_resc"
     ):
-        decode(model, None, None, ["attention", "greedy"], DecodeOptions())
+        decode(model, nothing, nothing, ["attention", "greedy"], DecodeOptions())
     with pytest.raises(ValueError, match="none given"):
-        decode(model, None, None, [], DecodeOptions())
+        decode(model, nothing, nothing, [], DecodeOptions())
 
 
 @pytest.mark.parametrize(

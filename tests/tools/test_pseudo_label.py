@@ -7,12 +7,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.bin.conftest import folder  # noqa: F401 - a fixture
-from tests.tools.test_recipe_verbs import call
+from tests.support import preloaded
+from tests.support.models.small_whisper import write_openai
+from tests.support.models.whisper_layouts import write_full_vocabulary
+from tests.tools.test_recipe_verbs import ROOT, call
+from wenet_uio.text.normalize import english
 
 RECIPE = """#!/usr/bin/env bash
 set -euo pipefail
@@ -55,7 +63,7 @@ def recipe(folder):  # noqa: F811
 
 
 def label(recipe, *options):
-    return call("pseudo_label.sh", *OPTIONS, "--model", "one", *options, cwd=recipe)
+    return call("pseudo_label.sh", *OPTIONS, "--teacher", "one", *options, cwd=recipe)
 
 
 def stamps(where):
@@ -100,7 +108,9 @@ def test_iterations_label_and_train_and_a_second_call_repeats_no_step(recipe):
     first = [f"exp/pseudo/iter_1/{name}" for name in ("data.list.json", "model/avg.pt")]
     second = [
         f"exp/pseudo/iter_2/{name}"
-        for name in ("first/skipped", "data.list.json", "mixture.yaml", "model/avg.pt")
+        for name in (
+            *("first/parts/0000/skipped", "data.list.json", "mixture.yaml", "model/avg.pt"),
+        )
     ]
     assert steps[:-1] == [*first, *second]
     unchanged = [path for path in before if not path.name.startswith("data.list")]
@@ -186,7 +196,7 @@ def test_other_limits_choose_again_without_decoding_until_a_model_is_trained(rec
         (("--iterations", "0"), "--iterations 0: expected a number of at least 1"),
         (("--max_cer", "5"), "--max_cer and --second_mode need --second"),
         (("--unlabelled", "missing.list"), "missing.list is missing"),
-        (("--model", "three"), "three/train.yaml is missing"),
+        (("--teacher", "three"), "three is missing"),
     ],
 )
 def test_wrong_options_are_one_line(recipe, options, message):
@@ -202,3 +212,77 @@ def test_help_lists_the_options(recipe):
     assert shown.returncode == 0
     assert "--min_confidence" in shown.stdout
     assert os.linesep + "  --share" in shown.stdout
+
+
+def test_a_whisper_labels_for_a_student_and_a_killed_labelling_goes_on_with_its_part(recipe):
+    teacher = str(write_openai(recipe / "sources/whisper.pt"))
+    write_full_vocabulary(recipe / "sources/multilingual.tiktoken")
+    options = ("--teacher", teacher, "--unlabelled", "raw.list", "--labelled", "none")
+    options += ("--part", "2", "--text", "english", "--max_repeats", "")
+    options += ("--decode_options", "--beam_size 1 --language en")
+    killed = start("pseudo_label.sh", *options, "--dir", "exp/killed", cwd=recipe)
+    wait_for(Path("exp/killed/iter_1/first/parts/0000/skipped"), killed)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert not Path("exp/killed/iter_1/first/skipped").exists()
+    before = stamps("exp/killed")
+
+    runs = {}
+    for run in ("killed", "whole"):
+        runs[run] = call("pseudo_label.sh", *options, "--dir", f"exp/{run}", cwd=recipe)
+        assert runs[run].returncode == 0, runs[run].stderr
+    after = stamps("exp/killed")
+    kept = [path for path in before if path.parts[-2] == "teacher" or "0000" in path.parts]
+    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
+    for name in ("first/attention/nbest.jsonl", "first/skipped", "data.list", "data.list.json"):
+        contents = [Path(f"exp/{run}/iter_1/{name}").read_bytes() for run in runs]
+        assert contents[0] == contents[1], name
+
+    counts = json.loads(Path("exp/whole/iter_1/data.list.json").read_text())
+    left_out = sum(reason["utterances"] for reason in counts["left_out"].values())
+    assert counts["kept"]["utterances"] + left_out == counts["utterances"] == 5
+    assert f"{counts['kept']['utterances']} of 5 utterances get a label" in runs["whole"].stdout
+    for line in Path("exp/whole/iter_1/data.list").read_text().splitlines():
+        text = json.loads(line)["txt"]
+        assert text == english(text)
+    nbests = Path("exp/whole/iter_1/first/attention/nbest.jsonl").read_text().splitlines()
+    confidences = [json.loads(line)["hypotheses"][0]["confidence"] for line in nbests]
+    assert all(0 <= confidence <= 1 for confidence in confidences)
+    assert not Path("exp/whole/iter_1/mixture.yaml").exists()
+
+
+def test_a_teacher_that_was_changed_is_converted_again_and_its_old_results_are_refused(recipe):
+    teacher = recipe / "sources/whisper.pt"
+    write_openai(teacher)
+    write_full_vocabulary(recipe / "sources/multilingual.tiktoken")
+    found = [call_teacher(teacher) for _ in range(2)]
+    assert found[0] == found[1] == ["exp/t/train.yaml", "exp/t/final.pt", "attention"]
+    made = Path("exp/t/final.pt").stat().st_mtime_ns
+
+    checkpoint = torch.load(teacher, weights_only=True)
+    checkpoint["model_state_dict"]["decoder.ln.bias"] += 1
+    torch.save(checkpoint, teacher)
+    call_teacher(teacher)
+    assert Path("exp/t/final.pt").stat().st_mtime_ns > made
+    assert call_teacher(recipe / "one") == ["one/train.yaml", "one/avg.pt", "attention_rescoring"]
+
+
+def call_teacher(model):
+    done = call("pseudo_lists.py", "teacher", os.path.relpath(model), "exp/t", cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def start(*command, cwd):
+    """Start a shell script in a process group of its own."""
+    environment = preloaded.on_path()
+    environment |= {"PATH": f"{ROOT / 'tools'}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment, start_new_session=True, stderr=subprocess.DEVNULL
+    )
+
+
+def wait_for(path, process):
+    while not path.exists():
+        assert process.poll() is None, f"{path} was not written"
+        time.sleep(0.05)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_uio.prepare.texts import TEXTS
 from wenet_uio.scoring.wer import Counts, align
 from wenet_uio.scoring.words import WordRules
+from wenet_uio.text.numbers import with_spoken_numbers
 from wenet_uio.text.table import read_table
 
+DIGITS = ("keep", "leave_out", "words")
+"""What may happen to texts with digits."""
 _CHARACTERS = WordRules("char")
 
 
@@ -55,6 +61,9 @@ class Limits:
     min_rate: float | None = None
     """Characters per second, without spaces."""
     max_rate: float | None = None
+    max_repeats: int | None = None
+    """How often a part of a text may stand in a row: a character, a word, a sentence. Decoders with
+    attention may repeat themselves until their longest text."""
     max_cer: float | None = None
     """Largest character error rate in % between the texts of two models; the text that becomes the
     label is the reference."""
@@ -62,8 +71,9 @@ class Limits:
     def __post_init__(self) -> None:
         bounds = {name: bound for name, bound in vars(self).items() if bound is not None}
         for name, bound in bounds.items():
-            if not 0 <= bound < math.inf:
-                raise ValueError(f"{name}: expected a number of at least 0, found {bound}")
+            least = int(name == "max_repeats")
+            if not least <= bound < math.inf:
+                raise ValueError(f"{name}: expected a number of at least {least}, found {bound}")
 
         if bounds.get("min_confidence", 0) > 1:
             raise ValueError(
@@ -78,12 +88,44 @@ class Limits:
                 )
 
 
+@dataclass(frozen=True)
+class Spelling:
+    """How recognised texts are written as labels.
+
+    Raises:
+        ValueError: a value is unknown.
+    """
+
+    text: str = "none"
+    """Normalisation, a key of TEXTS."""
+    digits: str = "keep"
+    """keep; leave_out: texts with digits become no labels; words: English numbers with one reading
+    are written as words, and texts with other digits become no labels."""
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("text", self.text, TEXTS), ("digits", self.digits, DIGITS)):
+            if value not in known:
+                raise ValueError(f"{name}: expected {', '.join(known)}, found {value!r}")
+
+    def __call__(self, text: str) -> str:
+        """Return a text as it is written in a label."""
+        return TEXTS[self.text](with_spoken_numbers(text) if self.digits == "words" else text)
+
+    def reason(self, text: str) -> LeftOut | None:
+        """Say why a text, as it is written in a label, cannot be one; None if it can."""
+        if self.digits != "keep" and any(map(str.isdigit, text)):
+            return LeftOut("digits", text)
+        return None
+
+
 class Choice(NamedTuple):
     """The labels of a list, and the utterances without one."""
 
     texts: dict[str, str]
     """{key: text}, in the order of the list."""
     left_out: dict[str, LeftOut]
+    changed: int
+    """Number of texts that are not written as they were recognised."""
 
 
 def read_labels(results: str | Path) -> dict[str, Label]:
@@ -120,20 +162,24 @@ def choose(
     labels: Mapping[str, Label],
     limits: Limits,
     others: Mapping[str, Label] | None = None,
+    spelling: Spelling = Spelling(),
 ) -> Choice:
     """Choose the utterances that get their recognised text as label.
 
     Args:
         utterances: all utterances of the list.
         labels: of the model whose texts become the labels, by key.
-        limits: the bounds.
+        limits: the bounds; those on texts hold for texts as they are written in labels.
         others: of a second model. `limits.max_cer` bounds the difference.
+        spelling: how the texts are written.
 
     Raises:
         ValueError: a bound needs confidences or a second model, and there are none.
     """
     _check(labels, limits, others)
     count_of_key = Counter(utterance.key for utterance in utterances)
+    recognised, labels = labels, _spelled(labels, spelling)
+    others = None if others is None else _spelled(others, spelling)
     texts: dict[str, str] = {}
     left_out: dict[str, LeftOut] = {}
 
@@ -148,13 +194,37 @@ def choose(
             left_out[key] = LeftOut("not_recognised", detail)
             continue
 
-        reason = _reason(speech, label, limits) or _disagreement(key, label, limits, others)
+        reason = (
+            _unusable(label.text, limits, spelling)
+            or _out_of_bounds(speech, label, limits)
+            or _disagreement(key, label, limits, others)
+        )
         if reason:
             left_out[key] = reason
         else:
             texts[key] = label.text
 
-    return Choice(texts, left_out)
+    changed = sum(text != recognised[key].text for key, text in texts.items())
+    return Choice(texts, left_out, changed)
+
+
+def _spelled(labels: Mapping[str, Label], spelling: Spelling) -> dict[str, Label]:
+    return {key: label._replace(text=spelling(label.text)) for key, label in labels.items()}
+
+
+def repetition(text: str, most: int) -> tuple[str, int] | None:
+    """Return the first part of a text that stands more than `most` times in a row, and how often;
+    None if there is none.
+
+    Letter case, punctuation and spaces do not count.
+    """
+    letters = "".join(
+        char if unicodedata.category(char)[0] in "LMN" else " " for char in text.lower()
+    )
+    words = f"{' '.join(letters.split())} "
+    longest = max(1, len(words) // (most + 1))
+    found = re.search(rf"(.{{1,{longest}}}?)\1{{{most},}}", words)
+    return None if found is None else (found[1].strip(), len(found[0]) // len(found[1]))
 
 
 def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Label] | None) -> None:
@@ -169,16 +239,26 @@ def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Lab
     if limits.min_confidence is not None and no_confidences:
         raise ValueError(
             "min_confidence: the results have no confidences; decode with --token_times in a mode "
-            "that has them (ctc_greedy_search, attention_rescoring), or leave min_confidence out"
+            "that has them (ctc_greedy_search, attention_rescoring, attention), or leave "
+            "min_confidence out"
         )
 
 
-def _reason(speech: Speech, label: Label, limits: Limits) -> LeftOut | None:
+def _unusable(text: str, limits: Limits, spelling: Spelling) -> LeftOut | None:
+    """Say why a text is no label, whatever the speech; None if it can be one."""
+    if not text.strip():
+        return LeftOut("empty", "nothing was recognised")
+    if limits.max_repeats is not None:
+        repeated = repetition(text, limits.max_repeats)
+        if repeated is not None:
+            return LeftOut("repeats", f"{repeated[0]!r} {repeated[1]} times in a row")
+
+    return spelling.reason(text)
+
+
+def _out_of_bounds(speech: Speech, label: Label, limits: Limits) -> LeftOut | None:
     """Say why a label is out of the bounds on one model; None if it is inside."""
     characters = sum(not char.isspace() for char in label.text)
-    if not characters:
-        return LeftOut("empty", "nothing was recognised")
-
     rate = characters / speech.seconds if speech.seconds else math.inf
     bounds = (
         ("short", speech.seconds, limits.min_seconds, None, "s"),

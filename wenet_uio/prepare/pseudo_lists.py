@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,28 +37,79 @@ from wenet_uio.dataset.formats.sample_layout import is_audio, split_name
 from wenet_uio.dataset.formats.tar_members import read_members
 from wenet_uio.dataset.storage import objects
 from wenet_uio.files import written_aside
-from wenet_uio.prepare.pseudo_labels import Choice, Limits, Speech, choose, read_labels
+from wenet_uio.prepare.pseudo_labels import (
+    Choice,
+    Limits,
+    Speech,
+    Spelling,
+    choose,
+    read_labels,
+)
 
 _NO_LABEL = "pseudo label: "
 """Begins the reason of `_skipme` in the manifest of a tar."""
 
 
-def write_unlabelled(data_list: str, data_type: DataType, out: str) -> None:
+def write_unlabelled(data_list: str, data_type: DataType, out: str, part_lines: int = 0) -> None:
     """Write a copy of a list in which every utterance has an empty text.
 
     Texts that a raw list or the tars of a shard list have are not copied. A tar with a manifest
     stays as it is. Of a tar without one, each member that is audio is an utterance; its key ends at
     the last dot of its name.
 
+    Args:
+        data_list: the list; its texts, if it has any, are not used.
+        data_type: type of both lists.
+        out: the list to write.
+        part_lines: write `out.parts/0000.list` and so on too, lists of at most this many lines,
+            that together have each line once; 0: no parts. Lines of a raw list without usable audio
+            are in no part.
+
     Raises:
         ListError, OSError: the list cannot be read.
+        ValueError: `part_lines` is negative.
     """
+    if part_lines < 0:
+        raise ValueError(f"part_lines: expected 0 or more, found {part_lines}")
+
     write = {"raw": _raw_without_texts, "shard": _shards_without_texts}[data_type]
     lines = list(write(data_list, out))
     if not lines:
         raise ListError(f"{data_list}: the list is empty")
 
-    with written_aside(out, "w") as file:
+    parts, aside = Path(f"{out}.parts"), Path(f"{out}.parts.tmp")
+    for folder in (parts, aside):
+        if folder.exists():
+            shutil.rmtree(folder)
+
+    _write_lines(out, lines)
+    if not part_lines:
+        return
+
+    if data_type == "raw":
+        corpus = open_list(out, data_type)
+        assert isinstance(corpus, RawCorpus)
+        lines = list(_usable_lines(corpus))
+
+    count = -(-len(lines) // part_lines)
+    for part in range(count):
+        # Every count-th line: all parts take about equally long, also of a list sorted by length.
+        _write_lines(aside / f"{part:04d}.list", lines[part::count])
+
+    aside.replace(parts)
+
+
+def _usable_lines(corpus: RawCorpus) -> Iterator[str]:
+    """Yield the lines of the utterances in the index."""
+    with Path(corpus.data_list).open("rb") as lines:
+        for rows in map(corpus.rows, range(corpus.num_shards)):
+            for row in range(len(rows)):
+                lines.seek(int(rows.audio_offset[row]))
+                yield lines.read(int(rows.audio_size[row])).decode().strip()
+
+
+def _write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    with written_aside(path, "w") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
@@ -123,6 +175,7 @@ def write_labelled(
     out: str,
     *,
     second: str | Path | None = None,
+    spelling: Spelling = Spelling(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Write the list `out` of the utterances whose recognised text is inside the limits.
 
@@ -133,6 +186,7 @@ def write_labelled(
         data_list: written by `write_unlabelled`, and recognised.
         results: folder of one decode mode of the recognition.
         second: folder of one decode mode of a second model.
+        spelling: how the texts are written.
 
     Returns:
         the counts, as in `out.json`.
@@ -144,8 +198,8 @@ def write_labelled(
     corpus = open_list(data_list, data_type)
     labels = read_labels(results)
     second_labels = None if second is None else read_labels(second)
-    choice = choose(_speech(corpus), labels, limits, second_labels)
-    counts = _counts(corpus, choice) | {"limits": asdict(limits)}
+    choice = choose(_speech(corpus), labels, limits, second_labels, spelling)
+    counts = _counts(corpus, choice) | {"limits": asdict(limits), "spelling": asdict(spelling)}
     _write_left_out(corpus, choice, f"{out}.left_out.jsonl")
 
     if not choice.texts:
@@ -159,10 +213,8 @@ def write_labelled(
 
     is_raw = isinstance(corpus, RawCorpus)
     lines = _raw_lines(corpus, choice) if is_raw else _shard_lines(corpus, choice, out)
-    with written_aside(out, "w") as file:
-        file.writelines(f"{line}\n" for line in lines)
-    with written_aside(f"{out}.json", "w") as file:
-        file.write(json.dumps(counts, ensure_ascii=False, indent=2) + "\n")
+    _write_lines(out, lines)
+    _write_lines(f"{out}.json", [json.dumps(counts, ensure_ascii=False, indent=2)])
 
     return counts
 
@@ -196,6 +248,7 @@ def _counts(corpus: Corpus, choice: Choice) -> dict[str, Any]:
             "utterances": len(choice.texts),
             "seconds": round(kept_seconds, 3),
             "characters": sum(map(len, choice.texts.values())),
+            "changed_texts": choice.changed,
         },
         "left_out": {
             reason: {"utterances": count, "seconds": round(left_out_seconds[reason], 3)}

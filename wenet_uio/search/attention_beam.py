@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import torch
 
 from wenet_uio.models.asr_model import ASRModel
@@ -88,7 +91,8 @@ def attention_beam_search(
         if bool(ended.all()):
             break
 
-    return _ranked(history, scores, model.eos, options.length_penalty)
+    nbests = _ranked(history, scores, model.eos, options.length_penalty)
+    return _with_confidences(nbests, limits, options.length_penalty, of_decoder=ctc is None)
 
 
 def _settled(
@@ -170,3 +174,31 @@ def _ranked(
         nbests.append(nbest)
 
     return nbests
+
+
+def _with_confidences(
+    nbests: list[NBest], limits: torch.Tensor, length_penalty: float, *, of_decoder: bool
+) -> list[NBest]:
+    """Add `decoder_confidence` to hypotheses, if their scores are those `of_decoder` alone.
+
+    Args:
+        nbests: of each utterance.
+        limits: (B,) tokens of the longest hypothesis of each utterance, which has no eos.
+        length_penalty: that of the scores.
+        of_decoder: whether the scores have no part of CTC.
+    """
+    if not of_decoder:
+        return nbests
+
+    def with_confidence(hypothesis: Hypothesis, most: int) -> Hypothesis:
+        count = len(hypothesis.tokens)
+        if not count:
+            return hypothesis
+
+        log_prob = hypothesis.score * count**length_penalty
+        return replace(hypothesis, decoder_confidence=math.exp(log_prob / min(count + 1, most)))
+
+    return [
+        [with_confidence(hypothesis, most) for hypothesis in nbest]
+        for nbest, most in zip(nbests, limits.tolist(), strict=True)
+    ]

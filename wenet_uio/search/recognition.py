@@ -130,8 +130,9 @@ def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> 
 
     The object has `text` and `score`. If the hypothesis has token times, the object also has
     `confidence` (absent without tokens) and `tokens`, each with `token`, `time` in seconds and
-    `confidence`. From a decoder with a prompt come `language`, and with timestamps `segments`,
-    each with `start` and `end` in seconds (null: the end of the utterance) and `text`.
+    `confidence`. Without token times, the mode attention has the `confidence` of the decoder. From a
+    decoder with a prompt come `language`, and with timestamps `segments`, each with `start` and
+    `end` in seconds (null: the end of the utterance) and `text`.
     """
     values: dict[str, Any] = {
         "text": tokenizer.detokenize(hypothesis.tokens),
@@ -150,10 +151,14 @@ def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> 
             for span in hypothesis.spans
         ]
 
+    confidence = hypothesis.confidence
+    if hypothesis.frames is None:
+        confidence = hypothesis.decoder_confidence
+    if confidence is not None:
+        values["confidence"] = round(confidence, 4)
+
     if hypothesis.frames is not None:
         assert hypothesis.confidences is not None, "frames and confidences come together"
-        if hypothesis.confidence is not None:
-            values["confidence"] = round(hypothesis.confidence, 4)
         tokens = zip(hypothesis.tokens, hypothesis.frames, hypothesis.confidences, strict=True)
         values["tokens"] = [
             {

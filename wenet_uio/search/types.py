@@ -45,6 +45,9 @@ class Hypothesis:
     """Where the decoder places its text; None without `timestamps`."""
     language: str | None = None
     """Language of the prompt; None without a prompt, and in modes without the decoder."""
+    decoder_confidence: float | None = None
+    """Geometric mean of the probabilities that the attention decoder gives the tokens and eos; None
+    in modes other than attention, and without tokens."""
 
     @property
     def confidence(self) -> float | None:
