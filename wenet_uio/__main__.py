@@ -73,6 +73,7 @@ GROUPS = {
     },
     "models": {
         "pull": SubCommand("bin.pull", "download a model of a hub"),
+        "push": SubCommand("bin.push", "publish a model on a hub"),
         "convert": SubCommand("bin.convert_checkpoint", "convert a model of another package"),
         "export jit": SubCommand("bin.export_jit", "TorchScript model for WeNet's C++ runtime"),
         "export onnx": SubCommand("bin.export_onnx", "ONNX models for WeNet and sherpa-onnx"),

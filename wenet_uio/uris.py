@@ -7,6 +7,8 @@ Data lists, indexes and the names of cached copies keep the true URI, because th
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 from wenet_uio.printable import PrintableStream
@@ -71,14 +73,20 @@ def _without_values(match: re.Match[str]) -> str:
     return before_query + HIDDEN + punctuation
 
 
-def shown_values(value: Any) -> Any:
-    """Copy a tree of dictionaries and lists, with every text that has a URI passed to `shown`."""
+def _without_secret(text: str) -> str:
+    return shown(text) if "://" in text else text
+
+
+def shown_values(value: Any, show: Callable[[str], str] = _without_secret) -> Any:
+    """Copy a tree of dictionaries and lists, with every text passed to `show`; default: `shown`, if
+    the text has a URI.
+    """
     if isinstance(value, str):
-        return shown(value) if "://" in value else value
+        return show(value)
     if isinstance(value, dict):
-        return {shown_values(name): shown_values(item) for name, item in value.items()}
+        return {shown_values(name, show): shown_values(item, show) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [shown_values(item) for item in value]
+        return [shown_values(item, show) for item in value]
 
     return value
 
@@ -87,6 +95,18 @@ def server_of(uri: str) -> str:
     """Return the scheme and server, or bucket, of a URI, without passwords."""
     scheme, _, rest = shown(uri).partition("://")
     return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def published(text: str) -> str:
+    """Return a URI as it is `shown`, and only the name of an absolute path: folders of a machine are
+    of no use elsewhere.
+    """
+    if "://" in text and not text.startswith("file://"):
+        return shown(text)
+
+    path = PurePath(text.removeprefix("file://"))
+    of_machine = path.parts[:1] == ("~",) or (path.is_absolute() and len(path.parts) > 2)
+    return path.name if of_machine else text
 
 
 def is_shown_form(uri: str) -> bool:

@@ -12,7 +12,9 @@ import torch
 import yaml
 
 from docs.generator.commands import ROOT, command_files, main_of
+from tests.support import preloaded
 from tests.support.docs.blocks import blocks_of, commands_in, pages
+from tests.support.hub.server import WRITER, running_hub
 from wenet_uio.config import load_config, parse_config
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.models import build_model
@@ -83,7 +85,7 @@ def run_command(words, monkeypatch):
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in pages("how-to") if page.stem not in ("index", "errors")],
+    [page for page in pages("how-to") if page.stem not in ("index", "errors", "hub")],
     ids=lambda page: page.stem,
 )
 def test_the_blocks_of_a_page_run(page, folder, monkeypatch):
@@ -106,6 +108,39 @@ def test_the_blocks_of_a_page_run(page, folder, monkeypatch):
             load_mixture(block.file) if "sources" in values else parse_config(values, page.name)
         else:
             assert block.file, block.text
+
+
+def test_the_blocks_of_the_page_about_models_of_a_hub_run(folder):
+    """In processes of their own: huggingface_hub reads its variables when it is imported."""
+    pytest.importorskip("huggingface_hub")
+    page = next(page for page in pages("how-to") if page.stem == "hub")
+    files = {name: Path("exp/run", name).read_bytes() for name in ("train.yaml", "avg.pt")}
+    files["units.txt"] = Path("data/dict/units.txt").read_bytes()
+    files["README.md"] = b"---\nlicense: mit\ntags: [wenet_uio]\n---\n"
+    shutil.copy(Path("data/dev/wav.scp").read_text().split()[1], "talk.wav")
+
+    outputs = []
+    with running_hub() as hub:
+        for branch in ("main", "v1.0"):
+            hub.put("org/name", files, branch=branch)
+        environment = hub.environment(folder / "cache", HF_TOKEN=WRITER)
+
+        for block in blocks_of(page):
+            if block.kind == "python":
+                Path("block.py").write_text(block.text)
+                commands = [["block.py"]]
+            else:
+                commands = [
+                    words[1:] if words[0] == "python" else [COMMANDS[words[0]], *words[1:]]
+                    for words in commands_in(block.text)
+                ]
+            for command in commands:
+                done = preloaded.run(command, cwd=folder, env=environment)
+                assert done.returncode == 0, done.stderr
+                outputs.append(done.stdout)
+
+        assert "avg.pt" in hub.models["org/mine"].files("main")
+    assert outputs[0] == "org/name\n"
 
 
 def test_a_check_of_a_damaged_shard_ends_with_status_1(folder, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,20 +54,52 @@ def load_model(
         ValueError: the config is wrong or names operators that are not trusted, the weights are
             those of another model, or the folders of an export are of different models.
     """
-    path = Path(path)
-    if checkpoint is None:
-        if export := _export_at(path):
-            folder = _run_of(export)
-            return SpeechRecogniser(
-                _load_export(export, folder, trust_code), folder, "cpu", exported=True
-            )
-        if path.is_file() and path.suffix == ".pt":
-            path, checkpoint = path.parent, path
+    found = model_files(Path(path), checkpoint)
+    run = found.run
+    if found.export is not None:
+        recogniser = _load_export(found.export, run, trust_code)
+        return SpeechRecogniser(recogniser, run, "cpu", exported=True)
 
-    if not (path / TRAIN_CONFIG).is_file():
-        raise FileNotFoundError(f"{path}: {_what_is_missing(path)}")
+    return SpeechRecogniser(load_recogniser(run, found.weights, trust_code=trust_code), run, device)
 
-    return SpeechRecogniser(load_recogniser(path, checkpoint, trust_code=trust_code), path, device)
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Where the parts of a model are: its weights, or its export."""
+
+    run: Path
+    """Folder with the train.yaml."""
+    weights: Path | None = None
+    """None: those of the folder."""
+    export: Path | None = None
+
+
+def model_files(path: Path, checkpoint: str | Path | None = None) -> ModelFiles:
+    """Find the parts of what load_model takes; see there.
+
+    Raises:
+        FileNotFoundError: there is no model.
+        ValueError: the folders of an export are of different models.
+    """
+    if checkpoint is not None:
+        return ModelFiles(_with_config(path), weights=Path(checkpoint))
+    if export := _export_at(path):
+        return ModelFiles(_run_of(export), export=export)
+    if path.is_file() and path.suffix == ".pt":
+        return ModelFiles(_with_config(path.parent), weights=path)
+
+    return ModelFiles(_with_config(path))
+
+
+def _with_config(folder: Path) -> Path:
+    """Return the folder of a run.
+
+    Raises:
+        FileNotFoundError: it has no train.yaml.
+    """
+    if not (folder / TRAIN_CONFIG).is_file():
+        raise FileNotFoundError(f"{folder}: {_what_is_missing(folder)}")
+    return folder
 
 
 class InPlaceOfTrained:
@@ -170,10 +203,10 @@ def _onnx_folder_at(path: Path) -> Path | None:
     Raises:
         ValueError: it contains several, of different models.
     """
-    if _has_onnx(path):
+    if has_onnx(path):
         return path
 
-    folders = [path / name for name in FOLDERS if _has_onnx(path / name)]
+    folders = [path / name for name in FOLDERS if has_onnx(path / name)]
     if not folders:
         return None
 
@@ -181,7 +214,8 @@ def _onnx_folder_at(path: Path) -> Path | None:
     return folders[0]
 
 
-def _has_onnx(folder: Path) -> bool:
+def has_onnx(folder: Path) -> bool:
+    """Tell whether a folder is one of an ONNX export."""
     return any((folder / name).is_file() for name in (WenetOnnx.NAMES[0], *OTHER_MODELS))
 
 
@@ -191,7 +225,8 @@ def _run_of(export: Path) -> Path:
     Raises:
         FileNotFoundError: there is none.
     """
-    above = [export, *export.resolve().parents][:4]
+    # The cache of a hub has links to files in another folder, and a user may link an export.
+    above = [export, *export.absolute().parents[:3], *export.resolve().parents[:3]]
     folder = next((folder for folder in above if (folder / TRAIN_CONFIG).is_file()), None)
     if folder is None:
         raise FileNotFoundError(

@@ -26,7 +26,7 @@ from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, 
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.messages import warn_once
-from wenet_uio.uris import shown_values
+from wenet_uio.uris import published, shown_values
 
 
 def parse_config(values: dict[str, Any], where: str) -> Config:
@@ -147,14 +147,26 @@ def keys_of(config: Config) -> Mapping[str, Any]:
     return from_wenet(to_wenet(config), config.model)
 
 
-def save_config(config: Config, path: str | Path) -> None:
+OF_THE_MACHINE = ("data", "cv_data", "model_dir", "save_states", "init_infos")
+"""Keys that a published config does not have."""
+
+
+def save_config(config: Config, path: str | Path, *, publish: bool = False) -> None:
     """Write the config with all defaults, in the form that WeNet reads; `load_config` restores an
     equal config.
 
     URIs are shown without passwords and signatures, because the file is passed on with the model.
     Decoding does not need the data; the next start of the run reads the true URIs from the config
     of its command line.
+
+    Args:
+        publish: leave out the training data, and the folders of absolute paths.
     """
-    text = yaml.safe_dump(shown_values(to_wenet(config)), sort_keys=False, allow_unicode=True)
+    if publish:
+        config = config.model_copy(update=dict.fromkeys(OF_THE_MACHINE))
+
+    content = to_wenet(config)
+    values = shown_values(content, published) if publish else shown_values(content)
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     with written_aside(path, "w") as file:
         file.write(text)

@@ -26,6 +26,11 @@ class HubAddress:
         return f"{SCHEME}{self.name}" + (f"@{self.revision}" if self.revision else "")
 
     @property
+    def in_python(self) -> str:
+        """What from_pretrained takes: org/name, or org/name@revision."""
+        return str(self).removeprefix(SCHEME)
+
+    @property
     def is_commit(self) -> bool:
         """Whether the revision is a commit, whose files never change."""
         return self.revision is not None and COMMIT.fullmatch(self.revision) is not None

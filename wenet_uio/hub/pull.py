@@ -18,6 +18,7 @@ import yaml
 from wenet_uio.extras import need_extra
 from wenet_uio.hub.address import HubAddress, hub_address
 from wenet_uio.hub.digests import check_digests
+from wenet_uio.run_files import MODEL_CARD
 
 WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".zip", ".onnx")
 """Endings of files that can have weights."""
@@ -74,11 +75,13 @@ def pull(
     aside = folder.parents[2].parent / "wenet_uio" / wanted.name.replace("/", "--")
     check_digests(files, aside / "checked.json", compare_all=compare_all)
 
+    card = folder / MODEL_CARD
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     return Pulled(
         wanted.name,
         folder,
         folder.name,
-        _licence(folder),
+        licence_of(text),
         f"{constants.ENDPOINT}/{wanted.name}",
         aside,
     )
@@ -143,11 +146,9 @@ def _explained(wanted: HubAddress, offline: bool, endpoint: str, error: Exceptio
     return f"{name}: the download from {endpoint} failed ({reason}); run the same command again"
 
 
-def _licence(folder: Path) -> str | None:
-    """Return the licence that the model card in a folder states; None if it states none."""
-    card = folder / "README.md"
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    block = FRONT_MATTER.match(text)
+def licence_of(card: str) -> str | None:
+    """Return the licence that the text of a model card states; None if it states none."""
+    block = FRONT_MATTER.match(card)
     try:
         values: Any = yaml.safe_load(block[1]) if block else None
     except yaml.YAMLError:

@@ -100,16 +100,26 @@ def load_recogniser(
     """
     folder = Path(folder)
     if checkpoint is None:
-        candidates = [folder / name for name in CHECKPOINTS if (folder / name).is_file()]
-        if not candidates:
-            raise FileNotFoundError(
-                f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint"
-            )
-        checkpoint = candidates[0]
+        checkpoint = weights_in(folder)
 
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
     tokenizer = build_tokenizer(config)
     return Recogniser(config, tokenizer, build_trained(config, checkpoint))
+
+
+def weights_in(folder: Path) -> Path:
+    """Return the weights in the folder of a run.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    for name in CHECKPOINTS:
+        if (folder / name).is_file():
+            return folder / name
+
+    raise FileNotFoundError(
+        f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint"
+    )
 
 
 def with_dtype(options: DecodeOptions, config: Config, device: torch.device) -> DecodeOptions:

@@ -11,7 +11,7 @@ import logging
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +29,7 @@ from wenet_uio.search.streaming import obstacle_of
 from wenet_uio.train.checkpoint import numbered
 from wenet_uio.train.environment import PACKAGES
 from wenet_uio.train.run_report import error_rates
-from wenet_uio.uris import shown
+from wenet_uio.uris import published, shown
 
 MARKER = "<!-- report_run.py of wenet_uio writes this file anew. Remove this line to keep changes of the text. -->"
 FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
@@ -47,6 +47,12 @@ class CardFacts(NamedTuple):
     """ISO 639-1 codes."""
     metric: str | None = None
     """wer or cer: what the error rates are."""
+    licence: str | None = None
+    """Identifier of a licence, such as apache-2.0."""
+    address: str | None = None
+    """org/name, or org/name@revision, of the model on a hub; None: it is a folder."""
+    base: str | None = None
+    """org/name of the model that it was trained from."""
 
 
 NOTHING_MORE = CardFacts()
@@ -61,20 +67,33 @@ def write_model_card(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> Pat
     Raises:
         ConfigError: the train.yaml is wrong.
     """
+    text = model_card_text(folder, facts)
+    if text is None:
+        return None
+
+    path = Path(folder, MODEL_CARD)
+    with written_aside(path, "w") as file:
+        file.write(text)
+
+    return path
+
+
+def model_card_text(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> str | None:
+    """Return the text of a model card; see write_model_card.
+
+    Raises:
+        ConfigError: the train.yaml is wrong.
+    """
     folder = Path(folder)
-    path = folder / MODEL_CARD
     try:
-        kept = _front_matter_of(path)
+        kept = _front_matter_of(folder / MODEL_CARD)
     except ValueError as error:
         log.warning("%s; the model card is not written. Move the file away to get it", error)
         return None
 
     config = load_config(folder / TRAIN_CONFIG, of_model=True)
-    card = _Card(folder, config, _front_matter(config, kept, facts))
-    with written_aside(path, "w") as file:
-        file.write(card.text())
-
-    return path
+    front = _front_matter(config, kept, facts)
+    return _Card(folder, config, front, facts.address).text()
 
 
 def _front_matter_of(path: Path) -> dict[str, Any]:
@@ -106,6 +125,10 @@ def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> 
         known["language"] = list(facts.languages) if several else facts.languages[0]
     if facts.metric:
         known["metrics"] = [facts.metric]
+    if facts.licence:
+        known["license"] = facts.licence
+    if facts.base:
+        known["base_model"] = facts.base
 
     always = {
         "library_name": "wenet_uio",
@@ -118,9 +141,13 @@ def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> 
 class _Card:
     """The text of a model card."""
 
-    def __init__(self, folder: Path, config: Config, front: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, config: Config, front: Mapping[str, Any], address: str | None
+    ) -> None:
         self.folder, self.config, self.front = folder, config, front
-        self.name = " ".join(folder.resolve().name.split())
+        self.address = address
+        name = folder.resolve().name if address is None else address.partition("@")[0]
+        self.name = " ".join(name.split())
         self.model = untrained(config)
         self.starts = read_starts(folder)
         self.start: dict[str, Any] = self.starts[-1] if self.starts else {}
@@ -158,16 +185,25 @@ class _Card:
         )
 
     def _use(self) -> str:
-        name, quoted = json.dumps(self.name, ensure_ascii=False), shlex.quote(self.name)
+        model = self.name if self.address is None else self.address
+        quoted = shlex.quote(model if self.address is None else f"hf://{model}")
+        load = "load_model" if self.address is None else "from_pretrained"
+        how = (
+            "`pip install .` in the repository of wenet_uio installs the package. The commands run "
+        )
+        if self.address is None:
+            how += "beside this folder."
+        else:
+            how = how.replace("pip install .", "pip install '.[hub]'") + "anywhere."
+
         lines = [
             "## Use",
             "",
-            "`pip install .` in the repository of wenet_uio installs the package. The commands run "
-            "beside this folder.",
+            how,
             "",
             "```python",
             "import wenet_uio",
-            f"recogniser = wenet_uio.load_model({name})",
+            f"recogniser = wenet_uio.{load}({json.dumps(model, ensure_ascii=False)})",
             'print(recogniser.transcribe("talk.mp3").text)',
             "```",
             "",
@@ -194,7 +230,7 @@ class _Card:
             record = self.start.get(key)
             if record:
                 utterances, hours = f"{record['utterances']}", f"{record['hours']:.4g}"
-                rows.append([title, _public(record["list"]), utterances, hours])
+                rows.append([title, published(record["list"]), utterances, hours])
 
         paragraphs = [_table(("set", "data list", "utterances", "hours"), rows)] if rows else []
         seconds = self.start.get("utterance_seconds")
@@ -251,6 +287,7 @@ class _Card:
         commit = start.get("commit")
         versions = [f"{name} {start[name]}" for name in ("python", *PACKAGES) if name in start]
         rows = [
+            *self._source(),
             ("epochs", str(self.epochs or "")),
             ("optimizer steps", str(self.last_epoch.get("step", ""))),
             ("optimizer", optimizer),
@@ -263,6 +300,12 @@ class _Card:
             ("packages", ", ".join(versions)),
         ]
         return "## Training\n\n" + _table(("", ""), [row for row in rows if row[1]])
+
+    def _source(self) -> list[tuple[str, str]]:
+        """Return rows about the model that the run started from."""
+        source, commit = self.start.get("from"), self.start.get("from_commit")
+        rows = [("trained from", published(source))] if source else []
+        return [*rows, ("its commit", str(commit))] if commit else rows
 
     def _limits(self) -> str:
         rate = self.config.dataset_conf.resample_conf.resample_rate
@@ -306,14 +349,6 @@ def untrained(config: Config) -> SpeechModel:
 def _parameters(model: SpeechModel) -> str:
     count = sum(weight.numel() for weight in model.parameters())
     return f"{count / 1e6:.1f} million" if count >= 1e6 else str(count)
-
-
-def _public(data_list: str) -> str:
-    """Return a data list without its secrets and without the folders of this machine."""
-    if "://" in data_list and not data_list.startswith("file://"):
-        return shown(data_list)
-    path = PurePath(data_list.removeprefix("file://"))
-    return path.name if path.is_absolute() or path.parts[:1] == ("~",) else str(path)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

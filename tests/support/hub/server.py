@@ -212,7 +212,8 @@ class _Answer(BaseHTTPRequestHandler):
         if self.token != WRITER:
             self.error(403 if self.token == READER else 401, f"no right to create {name}")
         elif name in self.server.models:
-            self.error(409, "You already created this model repo")
+            url = f"{self.server.endpoint}/{name}"
+            self.answer(409, {"error": "You already created this model repo", "url": url})
         else:
             self.server.models[name] = Repository(wanted.get("visibility") == "private")
             self.server.models[name].put(MAIN, {".gitattributes": b"*.pt filter=lfs\n"})

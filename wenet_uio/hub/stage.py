@@ -1,0 +1,129 @@
+"""Copy the files of a model into a folder as they are published: config, units, CMVN, weights or an
+export, and the model card.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wenet_uio.api.load import TORCHSCRIPT, has_onnx, load_model, model_files
+from wenet_uio.config import save_config
+from wenet_uio.config.named_files import copy_files
+from wenet_uio.export.folder import FOLDERS, NAMES, TOKENS
+from wenet_uio.hub.address import HubAddress, hub_address, is_hub_address
+from wenet_uio.hub.pull import licence_of
+from wenet_uio.run_files import FINAL_WEIGHTS, MODEL_CARD, TRAIN_CONFIG, read_starts
+from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config, weights_in
+from wenet_uio.train.model_card import CardFacts, model_card_text
+
+ONNX = NAMES - {TOKENS}
+LOADED = {
+    *CHECKPOINTS,
+    TORCHSCRIPT,
+    *ONNX,
+    *(f"{folder}/{name}" for folder in FOLDERS for name in ONNX),
+}
+"""Files of which load_model takes the first: a model must not have those of another."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A model that is ready to be published."""
+
+    folder: Path
+    files: tuple[str, ...]
+    """Names in the folder and on the hub."""
+    licence: str
+    base: str | None
+    """The model of a hub that it was trained from."""
+
+
+def stage_model(
+    model: str | Path,
+    into: Path,
+    address: HubAddress,
+    *,
+    licence: str | None = None,
+    trust_code: bool = False,
+) -> Staged:
+    """Write the files of a model into an empty folder, and load the model from there.
+
+    The folder of the model is only read. Weights and exports become links.
+
+    Args:
+        model: what load_model takes.
+        address: where it will be published; the model card says so.
+        licence: identifier of a licence; default: that of the model card.
+        trust_code: see load_model.
+
+    Raises:
+        OSError: a file is missing or cannot be read.
+        ValueError: the licence is not known, or the model cannot be loaded from its files.
+    """
+    found = model_files(Path(model))
+    if found.export is not None:
+        _link_export(Path(model), found.export, into)
+    else:
+        weights = found.weights or weights_in(found.run)
+        name = weights.name if weights.name in CHECKPOINTS else FINAL_WEIGHTS
+        _link(weights, into / name)
+
+    config = load_model_config(found.run / TRAIN_CONFIG, trust_code=trust_code)
+    save_config(copy_files(config, into), into / TRAIN_CONFIG, publish=True)
+    base = _base_of(found.run)
+    card = _card(found.run, CardFacts(licence=licence, address=address.in_python, base=base))
+    (into / MODEL_CARD).write_text(card, encoding="utf-8")
+    load_model(into, device="cpu", trust_code=trust_code)
+
+    files = sorted(path for path in into.rglob("*") if path.is_file())
+    stated = licence_of(card)
+    assert stated is not None
+    return Staged(into, tuple(str(path.relative_to(into)) for path in files), stated, base)
+
+
+def _link(file: Path, link: Path) -> None:
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(file.resolve())
+
+
+def _link_export(named: Path, export: Path, into: Path) -> None:
+    if export.is_file():
+        _link(export, into / TORCHSCRIPT)
+        return
+
+    beside = [named / name for name in FOLDERS if has_onnx(named / name)]
+    for folder in [export] if export == named else beside:
+        place = into / folder.name if folder.name in FOLDERS else into
+        for file in sorted(folder.iterdir()):
+            if file.name in NAMES:
+                _link(file, place / file.name)
+
+
+def _base_of(run: Path) -> str | None:
+    starts = read_starts(run)
+    source = str(starts[0].get("from")) if starts else ""
+    return hub_address(source).name if is_hub_address(source) else None
+
+
+def _card(run: Path, facts: CardFacts) -> str:
+    """Return the text of the model card: a new one, or that of a person.
+
+    Raises:
+        ValueError: it has no licence, or another one than `facts`.
+    """
+    path = run / MODEL_CARD
+    card = model_card_text(run, facts)
+    if card is None:
+        card = path.read_text(encoding="utf-8")
+
+    stated = licence_of(card)
+    if stated is None:
+        raise ValueError(
+            f"{run}: the licence of the model is not known: --license names it, such as apache-2.0 or "
+            f"cc-by-4.0, or `license:` in the front matter of {path}"
+        )
+    if facts.licence not in (None, stated):
+        raise ValueError(f"{path}: licence {stated}, and --license {facts.licence}; change one")
+
+    return card
