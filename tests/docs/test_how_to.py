@@ -105,7 +105,11 @@ def test_the_blocks_of_a_page_run(page, folder, monkeypatch):
             exec(compile(block.text, str(page), "exec"), names)
         elif block.kind == "yaml":
             values = yaml.safe_load(block.text)
-            load_mixture(block.file) if "sources" in values else parse_config(values, page.name)
+            if "sources" in values:
+                assert block.file
+                load_mixture(block.file)
+            else:
+                parse_config(values, page.name)
         else:
             assert block.file, block.text
 
@@ -139,7 +143,9 @@ def test_the_blocks_of_the_page_about_models_of_a_hub_run(folder):
                 assert done.returncode == 0, done.stderr
                 outputs.append(done.stdout)
 
-        assert "avg.pt" in hub.models["org/mine"].files("main")
+        published = hub.models["org/mine"].files("main")
+        assert published is not None
+        assert "avg.pt" in published
     assert outputs[0] == "org/name\n"
 
 
