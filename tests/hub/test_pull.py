@@ -1,5 +1,9 @@
 """Models from a hub on loopback, by real processes."""
 
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -82,6 +86,32 @@ def test_a_download_that_was_cut_is_resumed_where_it_stopped(pull, hub):
     assert hub.ranges == [0, 10 << 20]
     folder = done.stdout.splitlines()[2]
     assert Path(folder, "avg.pt").read_bytes() == weights
+
+
+def test_a_killed_pull_keeps_its_complete_files_and_begins_the_others_again(pull, hub, tmp_path):
+    weights = WEIGHTS * 16
+    hub.put("org/name", FILES | {"avg.pt": weights})
+    hub.cut_after, hub.held = 12 << 20, threading.Event()
+    command = [sys.executable, "-m", "wenet_uio.bin.pull", "org/name"]
+    with subprocess.Popen(command, env=hub.environment(tmp_path / "cache")) as process:
+        assert hub.held.wait(60)
+        blobs = tmp_path / "cache/hub/models--org--name/blobs"
+        until(lambda: len([path for path in blobs.iterdir() if len(path.name) == 40]) == 2)
+        process.kill()
+
+    hub.requests.clear()
+    done = pull("org/name")
+    assert done.returncode == 0, done.stderr
+    assert hub.ranges == [0, 0]
+    assert Path(done.stdout.splitlines()[2], "avg.pt").read_bytes() == weights
+    assert [request for request in hub.requests if request.endswith("train.yaml")] == []
+
+
+def until(condition):
+    give_up = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_an_upload_that_fails_publishes_nothing_and_the_next_one_sends_the_rest(
         environment = hub.environment(tmp_path / "cache", HF_TOKEN=WRITER)
         return preloaded.run(["script.py"], env=environment, cwd=tmp_path)
 
-    hub.refused_uploads = 1
+    hub.full_at = 2
     done = run()
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: org/new: the upload to ")
@@ -123,6 +123,7 @@ def test_an_upload_that_fails_publishes_nothing_and_the_next_one_sends_the_rest(
     assert files_of(hub, "org/new") == {}
     assert len(hub.stored) == 2
 
+    hub.full_at = None
     hub.requests.clear()
     done = run()
     assert done.returncode == 0, done.stderr

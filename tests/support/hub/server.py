@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,12 +64,15 @@ class Hub(ThreadingHTTPServer):
         """{file: what is sent in its place}."""
         self.cut_after: int | None = None
         """Bytes after which the next download of weights is cut."""
+        self.held: threading.Event | None = None
+        """Set when the cut download waits for its end, instead of being closed."""
         self.ranges: list[int] = []
         """First byte of each download of weights."""
         self.ignored: set[str] = set()
         """Files that the .gitignore of the models excludes."""
-        self.refused_uploads = 0
-        """Number of uploads that fail from now on."""
+        self.full_at: int | None = None
+        """Number of large files for which there is room."""
+        self.storing = threading.Lock()
 
     @property
     def endpoint(self) -> str:
@@ -279,12 +283,12 @@ class _Answer(BaseHTTPRequestHandler):
 
     def store(self, digest: str) -> None:
         content = self.body()
-        if self.server.refused_uploads:
-            self.server.refused_uploads -= 1
-            self.error(400, "the store is full")
-            return
         assert large_digest(content) == digest
-        self.server.stored[digest] = content
+        with self.server.storing:
+            if self.server.full_at == len(self.server.stored):
+                self.error(400, "the store is full")
+                return
+            self.server.stored[digest] = content
         self.answer(200)
 
     def commit(self, name: str, branch: str) -> None:
@@ -372,3 +376,6 @@ class _Answer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body[:count])
         self.close_connection = True
+        if self.server.held is not None:
+            self.server.held.set()
+            self.rfile.read(1)  # until the other side ends
