@@ -1,8 +1,8 @@
 """Publish a model on a hub: train.yaml, units, CMVN, weights or an export, and the model card.
 
-    wenet-uio push exp/conformer org/name --license apache-2.0 --dry_run
-    wenet-uio push exp/conformer org/name --license apache-2.0 --private
-    wenet-uio push exp/conformer/onnx org/name --revision onnx
+    %(prog)s exp/conformer org/name --license apache-2.0 --dry_run
+    %(prog)s exp/conformer org/name --license apache-2.0 --private
+    %(prog)s exp/conformer/onnx org/name --revision onnx
 
 The model is loaded before it is uploaded. HF_TOKEN is the token, or `hf auth login` stores one;
 HF_ENDPOINT names another hub. `report_run.py --language en --char 0` adds language and kind of
@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wenet_uio.cli import run
+from wenet_uio.cli import command_parser, run
 from wenet_uio.hub.address import hub_address
 from wenet_uio.hub.push import push
 from wenet_uio.hub.stage import Staged, stage_model
@@ -24,9 +24,7 @@ from wenet_uio.search.recogniser import add_trust_code
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "model",
         metavar="MODEL",
