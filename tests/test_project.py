@@ -122,6 +122,8 @@ def test_the_requirements_files_of_the_package_exist():
         "parquet",
         "serve",
         "vad",
+        "wandb",
+        "mlflow",
         "docs",
     ]
     assert [name for name, _ in named] == [

@@ -60,7 +60,7 @@ parse_options() {
       *) die "unexpected argument '$ARGUMENT'; options are --name value, --help lists them" ;;
     esac
     NAME=${NAME#--}
-    [[ $NAMES == *" $NAME "* ]] || die "unknown option --$NAME; known:${NAMES// / --}help"
+    [[ $NAMES == *" $NAME "* ]] || die "unknown option --$NAME; $(_nearest "$NAME" "$NAMES")"
     [[ $ARGUMENT == --*=* ]] || shift
     [[ $SWITCHES != *" $NAME "* || $VALUE =~ ^(true|false)$ ]] || die "--$NAME $VALUE: expected true or false"
     printf -v "$NAME" %s "$VALUE"
@@ -72,6 +72,33 @@ parse_options() {
   if [[ -n ${from-} && $NAMES == *" stage "* ]]; then _start_from; fi
   [[ ! ${data_type-raw} =~ ^(raw|shard)$ ]] && die "--data_type $data_type: expected raw or shard"
   return 0
+}
+
+# Prints which of the names $2 the user may have meant by $1: the one with the fewest edits, at most one for 3
+# letters, or that begins so.
+_nearest() {
+  awk -v wrong="$1" -v names="$2" '
+    function least(a, b) { return a < b ? a : b }
+    function edits(from, to,  i, j, table) {
+      for (i = 0; i <= length(from); i++) table[i, 0] = i
+      for (j = 0; j <= length(to); j++) table[0, j] = j
+      for (i = 1; i <= length(from); i++)
+        for (j = 1; j <= length(to); j++)
+          table[i, j] = least(least(table[i - 1, j], table[i, j - 1]) + 1,
+            table[i - 1, j - 1] + (substr(from, i, 1) != substr(to, j, 1)))
+      return table[length(from), length(to)]
+    }
+    BEGIN {
+      gsub("-", "_", wrong)
+      best = length(wrong) / 3 + 1
+      count = split(names, known, " ")
+      for (k = 1; k <= count; k++) {
+        distance = index(known[k], wrong) == 1 ? 1 : edits(wrong, known[k])
+        if (distance < best) { best = distance; nearest = known[k] }
+      }
+      if (nearest) print "did you mean --" nearest "? --help lists the options"
+      else { gsub(" ", " --", names); print "known:" names "help" }
+    }'
 }
 
 # Sets the defaults of a recipe that fine-tunes a model: its config, and an experiment folder with the name of the model.

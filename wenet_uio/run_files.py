@@ -14,6 +14,7 @@ environment.yaml      for each start of the run: versions, hardware, commit, len
 bad_samples.jsonl     every bad sample with the reason
 too_large.jsonl       batches that did not fit in memory, and the step from which such batches are split
 tensorboard/          curves and pictures
+trackers.json         runs of other trackers, and what they have; wandb/, mlflow.db and mlflow/ hold such runs
 running.lock          locked while a run writes here; it says who holds the lock
 report.html           all of this on one page; written when the run is complete
 README.md             model card: data, config, error rates, use; written with report.html

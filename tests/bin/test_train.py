@@ -172,8 +172,8 @@ def test_two_ranks_take_the_same_number_of_steps_and_measure_the_validation_set_
             "encoder.pt: no weights of 'ctc'; the file has",
         ),
         (["--freeze_modules", "encodr"], "no module 'encodr'; did you mean 'encoder'"),
-        (["--override_config", "max_epoch=many"], "max_epoch: Input should be a valid integer"),
-        (["--override_config", "use_amp=Flase"], "use_amp: Input should be a valid boolean"),
+        (["--override_config", "max_epoch=many"], "max_epoch: expected an integer"),
+        (["--override_config", "use_amp=Flase"], "use_amp: expected a boolean"),
         (["--override_config", "max_epoch"], "expected key.subkey=value"),
         (
             ["--train_engine", "deepspeed", "--deepspeed_config", "ds.json"],

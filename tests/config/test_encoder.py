@@ -1,4 +1,5 @@
 """Saved configs of encoders have exactly the keys that WeNet's classes accept."""
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportArgumentType=false
 
 from __future__ import annotations
 
@@ -110,7 +111,7 @@ ROPE = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_
         ({"att_context_size": [128]}, "att_context_size.1: required key is missing"),
         (
             {"att_context_size": [-2, 3]},
-            "att_context_size.0: Input should be greater than or equal to -1, found -2",
+            "att_context_size.0: expected a number greater than or equal to -1, found -2",
         ),
         (
             {"att_context_size": [9, 9], "use_dynamic_chunk": True},
@@ -126,9 +127,9 @@ ROPE = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_
         ),
         (
             {"input_layer": "dwconv2d8", "subsampling_conv_channels": 0},
-            "subsampling_conv_channels: Input should be",
+            "subsampling_conv_channels: expected",
         ),
-        ({"input_layer": "conv2d3"}, "input_layer: Input should be 'conv2d'"),
+        ({"input_layer": "conv2d3"}, "input_layer: expected 'conv2d'"),
     ],
 )
 def test_attention_and_experts_that_cannot_be_built_are_refused(conf, message):

@@ -34,7 +34,7 @@ from wenet_uio.config import ConfigError, parse_config
         ({"decoder": None}, "decoder: None: model paraformer needs decoder: sanm_decoder"),
         (
             {"predictor_conf": {"threshold": 2}},
-            r"predictor_conf.threshold: Input should be less than or equal to 1",
+            r"predictor_conf.threshold: expected a number less than or equal to 1",
         ),
     ],
 )

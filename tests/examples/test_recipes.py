@@ -68,7 +68,9 @@ class TestRecipe:
     def test_an_unknown_option_is_one_clear_line(self, recipe, tmp_path):
         result = call("bash", recipe / "run.sh", "--stgae", "3", cwd=tmp_path)
         assert result.returncode == 1
-        assert re.fullmatch(r"error: unknown option --stgae; known: .*--stage .*\n", result.stderr)
+        assert result.stderr == (
+            "error: unknown option --stgae; did you mean --stage? --help lists the options\n"
+        )
 
     def test_its_default_config_is_there(self, recipe):
         script = (recipe / "run.sh").read_text()

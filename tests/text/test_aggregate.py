@@ -146,7 +146,7 @@ def test_a_context_phrase_is_spelled_in_every_language_that_has_its_units(files)
         ({"en/us": {"model_path": "x"}}, "String should match pattern"),
         (
             {"en": {"tokenizer": "whisper"}},
-            "Input should be 'char', 'bpe', 'huggingface' or 'sentencepiece'",
+            "expected 'char', 'bpe', 'huggingface' or 'sentencepiece'",
         ),
         (
             {"en": {}},

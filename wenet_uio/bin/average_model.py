@@ -121,7 +121,7 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
     )
     if len(epochs) < num:
         print(
-            f"warning: --num {num}, but only {len(epochs)} epochs found; averaging these",
+            f"warning: --num {num}, but only {len(epochs)} of them found; averaging what is there",
             file=sys.stderr,
         )
 

@@ -66,9 +66,11 @@ from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
 from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.stop import StopRequest
+from wenet_uio.train.trackers import Trackers, check_trackers
 from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.used_units import use_units_of
 from wenet_uio.train.watchdog import Watchdog
+from wenet_uio.uris import shown_values
 
 log = logging.getLogger("wenet_uio.train")
 
@@ -265,8 +267,10 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = args.tensorboard_dir or folder.path / "tensorboard"
+    check_trackers(config.tracker)
+    trackers = Trackers(config.tracker, folder.path, shown_values(config.model_dump(mode="json")))
     reporter = Reporter(
-        world.rank == 0, board, config.max_epoch, config.max_steps, tokenizer.detokenize
+        world.rank == 0, board, config.max_epoch, config.max_steps, tokenizer.detokenize, trackers
     )
     watchdog = Watchdog(world, args.watchdog)
     trainer = Trainer(

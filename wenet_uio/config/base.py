@@ -5,12 +5,31 @@ reported at once.
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
+
+TYPE_NAME = re.compile(
+    r"(int|float|str|bool|none|dict|tuple|list|set|nullable|literal|function-\w+|constrained-\w+"
+    r"|[A-Z]\w*)(\[.*\])?"
+)
+"""Names of types in pydantic's paths; keys of the yaml have others."""
+
+
+WORDS = (
+    ("Value error, ", ""),
+    ("Input should be ", "expected "),
+    (" or expected ", " or "),
+    (r"a valid (\w+)(, unable [^,]*? (input|string as an? \w+))?", r"a \1"),
+    (r"\ba integer", "an integer"),
+    (r"\ba tuple", "a list"),
+    ("expected (greater|less) than", r"expected a number \1 than"),
+)
+"""(pattern of pydantic's messages, our words)."""
 
 
 class ConfigError(ValueError):
@@ -49,18 +68,75 @@ def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
     causes = [
         cause for cause in errors if cause["type"] != "too_short" or cause["loc"] not in inside
     ]
-    problems = [_describe(section, problem) for problem in causes]
+    problems = [_describe(section, problem) for problem in _without_branches(causes, values)]
     if len(problems) == 1:
         raise ConfigError(f"{where}: {problems[0]}")
 
     raise ConfigError("\n  ".join([f"{where}: {len(problems)} problems", *problems]))
 
 
+def _without_branches(problems: list[ErrorDetails], values: Any) -> list[ErrorDetails]:
+    """Return one problem for each value, with paths of the yaml.
+
+    A value that may have several types has a problem for each of them, and pydantic's name of the
+    type in its path. The types that fit best say all.
+    """
+    of_value: dict[tuple[Any, ...], list[ErrorDetails]] = {}
+    for problem in problems:
+        branch, path = _path_in_yaml(problem["loc"], values)
+        of_value.setdefault(path if branch is None else branch, []).append({**problem, "loc": path})
+
+    return [problem for group in of_value.values() for problem in _best(group)]
+
+
+def _path_in_yaml(loc: tuple[Any, ...], values: Any) -> tuple[tuple[Any, ...] | None, tuple]:
+    """Return the path of the value that has several types, if any, and the path of the problem."""
+    branch, path = None, []
+    for part in loc:
+        is_here = isinstance(values, dict) and part in values
+        if not is_here and isinstance(part, str) and TYPE_NAME.fullmatch(part):
+            branch = branch or tuple(path)
+            continue
+
+        path.append(part)
+        values = values[part] if is_here or _is_item(values, part) else None
+
+    return branch, tuple(path)
+
+
+def _is_item(values: Any, part: Any) -> bool:
+    return isinstance(values, (list, tuple)) and isinstance(part, int) and part < len(values)
+
+
+def _best(problems: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Return the problems that are deepest in the value; those of one path as one."""
+    depth = max(len(problem["loc"]) for problem in problems)
+    of_path: dict[tuple[Any, ...], list[ErrorDetails]] = {}
+    for problem in problems:
+        if len(problem["loc"]) == depth:
+            of_path.setdefault(problem["loc"], []).append(problem)
+
+    return [
+        {**same[0], "msg": " or ".join(dict.fromkeys(each["msg"] for each in same))}
+        for same in of_path.values()
+    ]
+
+
+def _in_our_words(message: str) -> str:
+    """Return a message of pydantic in the words of the yaml."""
+    for pattern, words in WORDS:
+        message = re.sub(pattern, words, message)
+    return message
+
+
 def _describe(section: type[Section], problem: ErrorDetails) -> str:
     path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
-        return f"{path}: unknown key; {_hint(key, _sections_at(section, problem['loc'][:-1]))}"
+        sections = _sections_at(section, problem["loc"][:-1])
+        if key in section.model_fields and section not in sections:
+            return f"{path}: unknown key; it belongs to the top level"
+        return f"{path}: unknown key; {_hint(key, sections)}"
     if problem["type"] == "missing":
         return f"{path}: required key is missing"
 
@@ -69,7 +145,13 @@ def _describe(section: type[Section], problem: ErrorDetails) -> str:
         if not isinstance(problem["input"], dict)
         else ""
     )
-    return f"{path}: {problem['msg']}{ending}" if path else f"{problem['msg']}{ending}"
+    message = _in_our_words(problem["msg"]) + ending
+    if problem["type"] == "literal_error":
+        values = re.findall("'([^']*)'", problem["msg"])
+        nearest = difflib.get_close_matches(str(problem["input"]), values, n=1)
+        message += f"; did you mean {nearest[0]!r}?" if nearest else ""
+
+    return f"{path}: {message}" if path else message
 
 
 def _hint(key: str, sections: list[type[Section]]) -> str:

@@ -227,6 +227,9 @@ class TrainKeys(RegularisationKeys):
     one pass over the data."""
     log_interval: Positive = 10
     """Optimizer steps between two points in TensorBoard and two lines in the log."""
+    tracker: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ("tensorboard",)
+    """Where curves, pictures, texts and audio go; TensorBoard's files are always written, since
+    report.html is made of them. See wenet_uio/train/README.md."""
     observe_interval: NotNegative = 1
     """Epochs between two plots of attention and CTC for one utterance of the validation set; 0: no
     plots."""

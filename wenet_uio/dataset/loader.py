@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
+from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.cursor import Cursor, Work, works
 from wenet_uio.dataset.filled_batches import AllBatches, FilledBatches
 from wenet_uio.dataset.formats.errors import ListError
@@ -21,7 +23,7 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.measure import utterance_seconds
 from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.storage.prefetch import Prefetch
-from wenet_uio.dataset.types import Batch, CollatedBatch, SampleRef
+from wenet_uio.dataset.types import AudioUtterance, Batch, CollatedBatch, SampleRef
 from wenet_uio.dataset.workers import Workers
 from wenet_uio.messages import warn_once
 
@@ -234,6 +236,20 @@ class Loader:
         utterances, in seconds.
         """
         return utterance_seconds(self.corpus)
+
+    def audio_of(self, key: str) -> tuple[np.ndarray, int] | None:
+        """Read the samples (T,) and the rate of an utterance; None for a key without audio."""
+        corpus = self.corpus
+        refs = (
+            SampleRef(shard, row)
+            for shard in range(corpus.num_shards)
+            for row in range(corpus.samples[shard])
+        )
+        ref = next((ref for ref in refs if corpus.key(ref) == key), None)
+        utterance = None if ref is None else corpus.read(ref)
+        if not isinstance(utterance, AudioUtterance):
+            return None
+        return read_audio(utterance.audio, utterance.start, utterance.end)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, valid for any world size and number of workers; see

@@ -134,7 +134,7 @@ def _groups(lines: Sequence[RawLine]) -> dict[str, str]:
         return group_of
 
     print(
-        f"only {speakers} speakers: utterances are divided, and speakers occur in several parts",
+        f"only {speakers} speaker{'s'[: speakers != 1]}: utterances are divided, and speakers occur in several parts",
         file=sys.stderr,
     )
     return {key: key for key in group_of}

@@ -10,6 +10,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from wenet_uio.dataset.types import Batch, PairBatch
@@ -42,6 +43,10 @@ class Loader(SizedBatches, Protocol):
 
     def data_record(self) -> dict[str, Any]:
         """Return the data list, the number of its utterances, their hours, and digests."""
+        ...
+
+    def audio_of(self, key: str) -> tuple[np.ndarray, int] | None:
+        """Read the samples (T,) and the rate of an utterance; None for a key without audio."""
         ...
 
     def utterance_seconds(self) -> dict[str, float]:

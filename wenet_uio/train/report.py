@@ -1,4 +1,6 @@
-"""Report the progress of a run: progress bar or log lines, epoch summaries, TensorBoard."""
+"""Report the progress of a run: progress bar or log lines, epoch summaries, TensorBoard and other
+trackers.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,11 @@ from wenet_uio.config.train import ENDLESS
 from wenet_uio.dataset.ledger import Account
 from wenet_uio.train.observation import Observation
 from wenet_uio.train.pictures import pictures
+from wenet_uio.train.tracker_entry import Entry
+from wenet_uio.train.trackers import Trackers
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch.utils.tensorboard import SummaryWriter
 
 log = logging.getLogger(__name__)
@@ -34,12 +39,14 @@ class Reporter:
         max_epoch: int,
         max_steps: int | None = None,
         detokenize: Callable[[Sequence[int]], str] = str,
+        trackers: Trackers | None = None,
     ) -> None:
         self.enabled = enabled
         self.tensorboard_dir = Path(tensorboard_dir)
         self.max_epoch = max_epoch
         self.max_steps = max_steps or sys.maxsize
         self.detokenize = detokenize
+        self._trackers = trackers or Trackers((), Path(), {})
         self._run = f"{time.time_ns():x}"
         """Suffix of the TensorBoard files of this run; the folder may have files of other runs."""
         self._bar: tqdm | None = None
@@ -67,6 +74,8 @@ class Reporter:
 
         folder = str(self.tensorboard_dir)
         self._board = SummaryWriter(folder, purge_step=first_step, filename_suffix=f".{self._run}")
+        if self._trackers:
+            self._trackers.open(None if mark is None else self._curves())
 
     def mark(self) -> dict[str, Any]:
         """Return suffix and lengths of the TensorBoard files so far; part of the state of a run."""
@@ -79,6 +88,19 @@ class Reporter:
 
     def _files(self) -> list[Path]:
         return sorted(self.tensorboard_dir.glob(f"events.out.tfevents.*.{self._run}"))
+
+    def _curves(self) -> dict[str, list[tuple[int, float]]]:
+        """Read the points (step, value) of all curves of this run from TensorBoard's files."""
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        curves: dict[str, list[tuple[int, float]]] = {}
+        for path in self._files():
+            events = EventAccumulator(str(path), size_guidance={"scalars": 0}).Reload()
+            for name in events.Tags()["scalars"]:
+                points = [(point.step, point.value) for point in events.Scalars(name)]
+                curves.setdefault(name, []).extend(points)
+
+        return curves
 
     def begin_epoch(self, epoch: int, step: int, done: int, steps: int) -> None:
         """Start the progress bar of an epoch.
@@ -157,14 +179,27 @@ class Reporter:
         log.info("%s: %s, %s", self._title(), _brief(train), _validation(cv))
         log.info("%s: %s", self._title(), account)
 
-    def observed(self, step: int, observation: Observation | None) -> None:
-        """Write pictures and texts of an observation as dev/*."""
+    def observed(
+        self,
+        step: int,
+        observation: Observation | None,
+        audio: tuple[np.ndarray, int] | None = None,
+    ) -> None:
+        """Write pictures and texts of an observation as dev/*.
+
+        Args:
+            audio: samples and rate of the utterance, once in a run.
+        """
         if not self.enabled or observation is None:
             return
 
         assert self._board is not None, "open() comes first"
-        for name, picture in pictures(observation).items():
-            self._board.add_image(f"dev/{name}", picture, step, dataformats="HWC")
+        drawn = {f"dev/{name}": picture for name, picture in pictures(observation).items()}
+        texts: dict[str, str] = {}
+        for name, picture in drawn.items():
+            self._board.add_image(name, picture, step, dataformats="HWC")
+        if audio is not None:
+            self._board.add_audio("dev/audio", audio[0][None], step, sample_rate=audio[1])
 
         if observation.posteriors is not None:
             try:
@@ -172,9 +207,12 @@ class Reporter:
             except ValueError:  # an untrained model may give a label without a symbol
                 recognised = str(observation.recognised)
             text = f"{observation.key}\n\nreference: {observation.text}\n\nheard: {recognised}"
+            texts["dev/text"] = text
             self._board.add_text("dev/text", text, step)
 
         self._board.flush()
+        heard = {} if audio is None else {"dev/audio": audio}
+        self._trackers.write(Entry(step, {}, drawn, texts, heard))
 
     def _write_costs(self, costs: Mapping[int, int], step: int) -> None:
         """Write a histogram of padded frames from counts by `metrics.cost_bin`."""
@@ -192,18 +230,26 @@ class Reporter:
             "data/padded_frames", ends[0], ends[-1], sum(counts), total, squares, ends, counts, step
         )
 
-    def close(self) -> None:
-        """Close the progress bar and TensorBoard's file."""
+    def close(self, *, complete: bool = True) -> None:
+        """Close the progress bar, TensorBoard's file and the trackers.
+
+        Args:
+            complete: whether the run has reached its end.
+        """
         if self._bar is not None:
             self._bar.close()
         if self._board is not None:
             self._board.close()
+        self._trackers.close(complete=complete)
 
     def _write(self, part: str, scalars: Mapping[str, float], step: int) -> None:
         assert self._board is not None, "open() comes first"
         for name, value in scalars.items():
             self._board.add_scalar(f"{part}/{name}", value, step)
         self._board.flush()
+        self._trackers.write(
+            Entry(step, {f"{part}/{each}": value for each, value in scalars.items()})
+        )
 
     def _title(self) -> str:
         if self.max_epoch >= ENDLESS:

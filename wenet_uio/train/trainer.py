@@ -197,7 +197,7 @@ class Trainer:
         finally:
             self.folder.settle()
             self.watchdog.stop()
-            self.reporter.close()
+            self.reporter.close(complete=bool(self.progress.end(self.config)))
             self.engine.disconnect()
 
     def _begin(self) -> None:
@@ -402,7 +402,11 @@ class Trainer:
         if self.config.observe_interval and progress.epoch % self.config.observe_interval == 0:
             self.watchdog.beat(f"pictures after step {progress.step}")
             assert cv.batch is not None, "a loader without batches is refused before training"
-            self.reporter.observed(progress.step, observe(self.engine, cv.batch))
+            observation = observe(self.engine, cv.batch)
+            audio = None
+            if observation is not None and progress.epoch == 0:
+                audio = self.cv.audio_of(observation.key)
+            self.reporter.observed(progress.step, observation, audio)
 
         self._warn_if_worse(validation.losses())
         loss = validation.losses()["loss"]

@@ -1,3 +1,4 @@
+# pyright: reportArgumentType=false, reportOperatorIssue=false
 import json
 from dataclasses import dataclass, replace
 
@@ -136,7 +137,7 @@ def test_an_operator_that_cannot_be_loaded_is_named(operator, message):
     ("operator", "message"),
     [
         ({"use": "Gain", "after": "resample"}, "operators.0.use: String should match"),
-        ({"use": "a:b", "after": "resampel"}, "operators.0.after: Input should be 'decode'"),
+        ({"use": "a:b", "after": "resampel"}, "operators.0.after: expected 'decode'"),
         ({"use": "a:b"}, "operators.0.after: required key is missing"),
         ({"use": "a:b", "after": "resample", "config": {}}, "did you mean 'conf'"),
     ],

@@ -175,6 +175,9 @@ class ListLoader:
             "contents": "0",
         }
 
+    def audio_of(self, key: str) -> None:
+        return None
+
     def utterance_seconds(self) -> dict[str, float]:
         return {"median": 1.0, "most": 2.0, "longest": 3.0}
 

@@ -1,0 +1,69 @@
+"""A run of MLflow, on its server or in a data base in the folder of the run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import soundfile
+import yaml
+
+from wenet_uio.train.tracker_entry import Entry
+
+
+class MlflowBoard:
+    """Writes to a run; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME choose where.
+
+    Without the first one, the run is written to mlflow.db and mlflow/ of the folder of the run.
+    """
+
+    def __init__(self, folder: Path, run: str | None, config: Mapping[str, Any]) -> None:
+        self._mlflow = import_module("mlflow")
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        artifacts = None if uri else (folder.absolute() / "mlflow").as_uri()
+        self._client = self._mlflow.MlflowClient(uri or f"sqlite:///{folder.absolute()}/mlflow.db")
+        self.run = run or self._new_run(folder.name, artifacts, config)
+        if run is not None:
+            self._client.update_run(run, status="RUNNING")
+
+    def _new_run(self, name: str, artifacts: str | None, config: Mapping[str, Any]) -> str:
+        run = self._client.create_run(self._experiment(artifacts), run_name=name).info.run_id
+        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        self._client.log_text(run, text, "train.yaml")
+        return run
+
+    def _experiment(self, artifacts: str | None) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "wenet_uio")
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is not None:
+            return experiment.experiment_id
+        return self._client.create_experiment(name, artifact_location=artifacts)
+
+    def write(self, entry: Entry) -> None:
+        """Send an entry: metrics with their step; pictures, texts and audio as files."""
+        make = self._mlflow.entities.Metric
+        now = int(time.time() * 1000)
+        metrics = [make(name, value, now, entry.step) for name, value in entry.scalars.items()]
+        if metrics:
+            self._client.log_batch(self.run, metrics=metrics)
+        for name, picture in entry.pictures.items():
+            self._client.log_image(self.run, picture, f"{name}/{entry.step}.png")
+        for name, text in entry.texts.items():
+            self._client.log_text(self.run, text, f"{name}/{entry.step}.txt")
+        for name, (samples, rate) in entry.audio.items():
+            self._log_audio(name, samples, rate, entry.step)
+
+    def _log_audio(self, name: str, samples: Any, rate: int, step: int) -> None:
+        with TemporaryDirectory() as folder:
+            path = Path(folder, f"{step}.wav")
+            soundfile.write(path, samples, rate)
+            self._client.log_artifact(self.run, str(path), name)
+
+    def close(self, *, complete: bool) -> None:
+        """End this part of the run."""
+        self._client.set_terminated(self.run, "FINISHED" if complete else "KILLED")

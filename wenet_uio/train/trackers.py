@@ -1,0 +1,243 @@
+"""Experiment trackers beside TensorBoard: curves, pictures, texts and audio of a run.
+
+Each tracker gets them from a thread of its own, so that training waits for no server, and a tracker
+that fails stops nothing: curves are sent again with the next entry. A resumed run continues its run
+of the tracker: `trackers.json` has the number of the run there and the newest step of each curve
+that was sent. Points that are missing there are sent from TensorBoard's files, which are exact.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from wenet_uio.extras import need_extra
+from wenet_uio.files import written_aside
+from wenet_uio.train.tracker_entry import Entry
+
+log = logging.getLogger(__name__)
+
+RECORD = "trackers.json"
+MOST_WAITING = 10_000
+"""Items that may wait for a tracker; later ones are dropped and counted."""
+PATIENCE = 300.0
+"""Seconds at the end of a run in which a tracker may send what waits."""
+
+
+class Board(Protocol):
+    """A run of a tracker."""
+
+    run: str
+    """Its number; a resumed run opens the same one."""
+
+    def write(self, entry: Entry) -> None:
+        """Send an entry."""
+        ...
+
+    def close(self, *, complete: bool) -> None:
+        """End the run, or this part of it."""
+        ...
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """Make sure that the packages of trackers are installed.
+
+    Raises:
+        ValueError: one is not; the message says how to install it.
+    """
+    for name in names:
+        if name != "tensorboard":
+            need_extra(name, (name,))
+
+
+def open_board(name: str, folder: Path, run: str | None, config: Mapping[str, Any]) -> Board:
+    """Open the run of a tracker: a new one, or `run`."""
+    # Their packages take seconds to import; only rank 0 needs them.
+    if name == "wandb":
+        from wenet_uio.train.board_wandb import WandbBoard
+
+        return WandbBoard(folder, run, config)
+
+    from wenet_uio.train.board_mlflow import MlflowBoard
+
+    return MlflowBoard(folder, run, config)
+
+
+class Trackers:
+    """The trackers of a run, on rank 0."""
+
+    def __init__(self, names: Iterable[str], folder: Path, config: Mapping[str, Any]) -> None:
+        self._names = [name for name in names if name != "tensorboard"]
+        self._folder, self._config = folder, config
+        self._senders: list[_Sender] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def open(self, written: Mapping[str, list[tuple[int, float]]] | None) -> None:
+        """Start the threads.
+
+        Args:
+            written: of a resumed run, {curve: points (step, value) so far}; None in a new run.
+        """
+        path = self._folder / RECORD
+        records = json.loads(path.read_text()) if written is not None and path.exists() else {}
+        record = _Record(path, records)
+        self._senders = [_Sender(name, self._folder, self._config, record) for name in self._names]
+        for sender in self._senders:
+            sender.catch_up(_entries(written or {}))
+
+    def write(self, entry: Entry) -> None:
+        """Send an entry to all trackers, without waiting for them."""
+        for sender in self._senders:
+            sender.put(entry)
+
+    def close(self, *, complete: bool) -> None:
+        """Send what waits, for at most PATIENCE seconds, and say what could not be sent."""
+        for sender in self._senders:
+            sender.end(complete=complete)
+        for sender in self._senders:
+            sender.join()
+
+
+class _Record:
+    """The file `trackers.json`: {tracker: {"run": number, "sent": {curve: newest step}}}."""
+
+    def __init__(self, path: Path, of_trackers: dict[str, Any]) -> None:
+        self._path, self._of_trackers = path, of_trackers
+        self._lock = threading.Lock()
+
+    def run_of(self, name: str) -> str | None:
+        return self._of_trackers.get(name, {}).get("run")
+
+    def sent_by(self, name: str) -> dict[str, int]:
+        return dict(self._of_trackers.get(name, {}).get("sent", {}))
+
+    def keep(self, name: str, run: str, sent: Mapping[str, int]) -> None:
+        with self._lock:
+            self._of_trackers[name] = {"run": run, "sent": dict(sent)}
+            with written_aside(str(self._path), "w") as file:
+                json.dump(self._of_trackers, file)
+
+
+class _Sender:
+    """The thread of a tracker."""
+
+    def __init__(self, name: str, folder: Path, config: Mapping[str, Any], record: _Record) -> None:
+        self._name, self._folder, self._config, self._record = name, folder, config, record
+        self._given: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self._waiting: deque[Entry] = deque()
+        """Taken from `_given` by the thread, and not sent."""
+        self._board: Board | None = None
+        self._sent = record.sent_by(name)
+        self._complete = False
+        self._failures = self._lost = 0
+        self._thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
+        self._thread.start()
+
+    def catch_up(self, entries: Iterable[Entry]) -> None:
+        """Send points of earlier starts of the run that the tracker lacks."""
+        sent = dict(self._sent)
+        for entry in entries:
+            if new := _without_sent(entry, sent):
+                self._given.put(new)
+
+    def put(self, entry: Entry) -> None:
+        if self._number_waiting() < MOST_WAITING:
+            self._given.put(entry)
+        else:
+            self._lost += 1
+
+    def end(self, *, complete: bool) -> None:
+        self._complete = complete
+        self._given.put(None)
+
+    def join(self) -> None:
+        self._thread.join(PATIENCE)
+        unsent = self._number_waiting()
+        if self._lost or unsent or self._thread.is_alive():
+            log.warning(
+                "%s: %d entries are lost there and %d not sent; TensorBoard's files have them",
+                self._name,
+                self._lost,
+                unsent,
+            )
+
+    def _number_waiting(self) -> int:
+        return self._given.qsize() + len(self._waiting)
+
+    def _run(self) -> None:
+        """Send entries in their order until None comes."""
+        while (entry := self._given.get()) is not None:
+            self._waiting.append(entry)
+            self._send_waiting()
+
+        self._send_waiting()
+        if self._board is not None:
+            try:
+                self._board.close(complete=self._complete)
+            except Exception as error:
+                self._failed(error)
+
+    def _send_waiting(self) -> None:
+        """Send what waits, up to a failure: then curves wait for the next attempt, other things are
+        lost.
+        """
+        while self._waiting:
+            entry = self._waiting[0]
+            try:
+                self._send(entry)
+            except Exception as error:  # whatever a tracker raises, training goes on
+                self._failed(error)
+                if entry.names() == set(entry.scalars):
+                    return
+                self._lost += 1
+
+            self._waiting.popleft()
+
+    def _send(self, entry: Entry) -> None:
+        if self._board is None:
+            run = self._record.run_of(self._name)
+            self._board = open_board(self._name, self._folder, run, self._config)
+            self._record.keep(self._name, self._board.run, self._sent)
+
+        if new := _without_sent(entry, self._sent):
+            self._board.write(new)
+            self._sent |= dict.fromkeys(new.names(), new.step)
+            self._record.keep(self._name, self._board.run, self._sent)
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            reason = f"{type(error).__name__}: {error}"
+            log.warning("%s does not answer as it should, training goes on: %s", self._name, reason)
+
+
+def _without_sent(entry: Entry, sent: Mapping[str, int]) -> Entry | None:
+    """Return the part of an entry that the tracker lacks; None if it has everything."""
+    names = {name for name in entry.names() if entry.step > sent.get(name, -1)}
+
+    def new(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name in names}
+
+    if not names:
+        return None
+    return Entry(
+        entry.step, new(entry.scalars), new(entry.pictures), new(entry.texts), new(entry.audio)
+    )
+
+
+def _entries(written: Mapping[str, list[tuple[int, float]]]) -> list[Entry]:
+    """Return the points of curves in the order of their steps."""
+    of_step: dict[int, dict[str, float]] = {}
+    for name, points in written.items():
+        for step, value in points:
+            of_step.setdefault(step, {})[name] = value
+
+    return [Entry(step, of_step[step]) for step in sorted(of_step)]
