@@ -77,7 +77,7 @@ LENGTHS = (16000, 1, 399, 400, 559, 560, 161 * 400, 23456, 600_000, 0, 8000)
 @pytest.mark.parametrize("snip_edges", [True, False])
 @pytest.mark.parametrize("bins", [23, 80])
 def test_features_of_several_waveforms_are_those_of_each(bins, snip_edges):
-    waveforms = [speech_like(samples, seed=samples) for samples in LENGTHS if samples or snip_edges]
+    waveforms = [speech_like(samples, seed=samples) for samples in LENGTHS]
     conf = FbankConf(num_mel_bins=bins, snip_edges=snip_edges)
     for order in (waveforms, waveforms[::-1], waveforms[3:4] * 3):
         for waveform, found in zip(order, fbanks(order, 16000, conf), strict=True):

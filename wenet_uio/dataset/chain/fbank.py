@@ -381,12 +381,13 @@ def _mirror_edges(
     places = torch.cat([before_start.expand(len(lengths), margin_before), behind_end], dim=1)
 
     # A waveform that is mirrored at both edges again and again has this period: a margin may be
-    # longer than the waveform.
-    period = 2 * ends if repeat else (2 * ends - 2).clamp(min=1)
+    # longer than the waveform. The margins of an empty one stay 0.
+    period = (2 * ends if repeat else 2 * ends - 2).clamp(min=1)
     sources = places.remainder(period)
     sources = torch.minimum(sources, period - 1 - sources if repeat else period - sources)
 
-    return extended.scatter_(1, places + margin_before, waveforms.gather(1, sources))
+    mirrored = extended.gather(1, sources + margin_before)
+    return extended.scatter_(1, places + margin_before, mirrored)
 
 
 @lru_cache(maxsize=16)
