@@ -82,6 +82,7 @@ opened() {
 }
 
 mkdir -p "$dir"
+first_model=() second_model=() # set by `opened`
 opened first_model "$teacher" "$decode_mode" "$dir/teacher"
 files=("$unlabelled" "${first_model[@]:0:2}")
 if [[ -n $second ]]; then
