@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.docs.blocks import BLOCK, DOCS, blocks_of, commands_in
-from wenet_uio.__main__ import COMMANDS
+from tests.support.docs.blocks import BLOCK, DOCS, blocks_of
 
 ROOT = DOCS.parent
 CHINESE = DOCS / "zh"
-INSTALL = CHINESE / "install.md"
-"""Follows no English page: its facts are those of CONTRIBUTING.md, setup_env.sh and pyproject.toml."""
-PAGES = sorted(path.relative_to(CHINESE) for path in CHINESE.glob("**/*.md") if path != INSTALL)
+PAGES = sorted(path.relative_to(CHINESE) for path in CHINESE.glob("**/*.md"))
 INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n|\n(?= {4}))+")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -130,34 +127,6 @@ def test_a_change_of_any_heading_block_row_or_item_of_an_english_page_is_noticed
             checked += 1
 
     assert checked > 3
-
-
-def test_the_extras_commands_and_files_that_the_page_of_installation_names_exist():
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    extras = set(re.findall(r"^optional-dependencies\.(\w+)", project, re.MULTILINE))
-    text = INSTALL.read_text(encoding="utf-8")
-    table = [row.split("|")[1] for row in text.splitlines() if row.startswith("| `")]
-    named = set(re.findall(r"`(\w+)`", "".join(table)))
-    assert len(named) > 15
-    assert named <= extras
-    verbs = re.findall(r"`wenet-uio (\w[\w ]*)`", text)
-    assert len(verbs) > 3
-    assert set(verbs) <= COMMANDS.keys()
-
-    setup = (ROOT / "tools" / "setup_env.sh").read_text(encoding="utf-8")
-    assert all(
-        fact in setup for fact in ("WENET_UIO_VENV", ".venv", "(3, 10)", "apt install python3-venv")
-    )
-    for block in blocks_of(INSTALL):
-        assert block.kind == "bash"
-        assert block.why_not_run
-        for words in commands_in(block.text):
-            if words[0] == "pip":
-                assert set(re.findall(r"\w+", re.sub(r".*\[|\]|\.", "", words[-1]))) <= extras
-            else:
-                assert (ROOT / words[1]).is_file()
-    for path in re.findall(r"tests/[\w/]+\.py", text):
-        assert (ROOT / path).is_file()
 
 
 def test_the_chinese_readme_says_nothing_that_the_english_one_does_not():
