@@ -266,7 +266,8 @@ def test_sherpa_compares_both_engines_at_every_number_of_streams(corpora):
     assert [(row["streams"], row["engine"]) for row in results] == [
         (count, engine) for count in (1, 2) for engine in ("ours", "sherpa", "sherpa int8")
     ]
-    assert min(min(row["speed"], row["p95_s"]) for row in results) > 0
+    assert min(row["speed"] for row in results) > 0
+    assert min(row["p95_s"] for row in results) >= 0  # so small a model is faster than the digits
 
 
 def test_simulated_gpus_wait_for_data_only_if_the_store_is_too_slow():

@@ -132,7 +132,7 @@ def test_command_writes_the_mean(run_folder):
 def test_fewer_epochs_than_num_is_a_warning(run_folder):
     done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--num", 9)
     assert done.returncode == 0
-    assert done.stderr == "warning: --num 9, but only 5 epochs found; averaging these\n"
+    assert done.stderr == ("warning: --num 9, but only 5 of them found; averaging what is there\n")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint"])

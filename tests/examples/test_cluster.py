@@ -91,7 +91,7 @@ def wait_for(text: str, log: Path, process: subprocess.Popen[bytes]) -> None:
     """Wait until a running process has logged a text."""
     while text not in log.read_text():
         assert process.poll() is None, log.read_text()
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 def test_a_job_of_slurm_that_is_stopped_goes_back_to_the_queue_and_completes_the_run(
@@ -100,7 +100,7 @@ def test_a_job_of_slurm_that_is_stopped_goes_back_to_the_queue_and_completes_the
     large = recipe("large")
     monkeypatch.setenv("RECIPE", str(large))
     sources = make_sources(tmp_path / "corpora")
-    override = f"{TINY} max_epoch=12"
+    override = f"{TINY} max_epoch=40"
     prepared = call(
         "bash", large / "run.sh", "--sources", sources, "--nj", "1", "--num_utts_per_shard", "4",
         "--stop_stage", "3", cwd=tmp_path,
@@ -112,7 +112,7 @@ def test_a_job_of_slurm_that_is_stopped_goes_back_to_the_queue_and_completes_the
         return submit(CLUSTER / "train.sbatch", *arguments, cwd=slurm, log=log)
 
     first = start(tmp_path / "first.log")
-    wait_for("epoch 1/11", tmp_path / "first.log", first)
+    wait_for("epoch 1/39", tmp_path / "first.log", first)
     first.send_signal(signal.SIGTERM)
     assert first.wait(120) == 75, (tmp_path / "first.log").read_text()
     assert (slurm / "requeued").read_text() == f"{os.environ['SLURM_JOB_ID']}\n"
@@ -125,8 +125,8 @@ def test_a_job_of_slurm_that_is_stopped_goes_back_to_the_queue_and_completes_the
 
     # One run: each epoch ended once, with every utterance.
     logs = "".join((tmp_path / name).read_text() for name in ("first.log", "second.log"))
-    ended = re.findall(r"epoch (\d+)/11: 18 utterances: 18 read, 0 filtered, 0 bad", logs)
-    assert sorted(map(int, ended)) == list(range(12))
+    ended = re.findall(r"epoch (\d+)/39: 18 utterances: 18 read, 0 filtered, 0 bad", logs)
+    assert sorted(map(int, ended)) == list(range(40))
 
 
 def test_shares_of_a_part_have_every_utterance_once(recipe, tmp_path):

@@ -357,17 +357,16 @@ def test_environment_variables_do_not_set_options_of_a_tool(calling, monkeypatch
 
 SAVING = """\
 #!/usr/bin/env python3
-import signal, time
-def end(number, frame):
-    time.sleep(0.3)
-    raise SystemExit(print("saved", flush=True))
-signal.signal(signal.SIGTERM, end)
-print("ready", flush=True)
-try:
-    time.sleep(30)
-except KeyboardInterrupt:
-    time.sleep(0.3)
-    print("interrupted", flush=True)
+import os, signal, time
+ignores = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+last_words = []
+signal.signal(signal.SIGTERM, lambda *_: last_words.append("saved"))
+signal.signal(signal.SIGINT, lambda *_: last_words.append("interrupted"))
+os.write(1, b"would ignore Ctrl-C\\n" if ignores else b"ready\\n")
+while not last_words:
+    time.sleep(0.01)
+time.sleep(0.3)
+print(last_words[0])
 """
 
 
