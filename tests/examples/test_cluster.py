@@ -84,6 +84,8 @@ def submit(script: Path, *arguments: str, cwd: Path, log: Path) -> subprocess.Po
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
+            # A shell cannot trap what it was started to ignore, as a training in this process leaves it.
+            preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),
         )
 
 

@@ -383,7 +383,13 @@ def test_a_signal_ends_the_recipe_after_its_tool_has_saved(
     (tmp_path / "run.sh").write_text(lines("with_options save.py; echo next stage"))
 
     ran = subprocess.Popen(
-        ["bash", "run.sh"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ["bash", "run.sh"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell cannot trap what it was started to ignore, as other tests may leave it.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     assert ran.stdout is not None
     assert ran.stdout.readline() == "ready\n"
