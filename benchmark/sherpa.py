@@ -133,7 +133,7 @@ def delays(engine: Engine, talks: Sequence[np.ndarray]) -> list[float]:
         for number, talk in enumerate(talks)
         for place in range(0, len(talk) - size + 1, size)
     )
-    now, newest, found = 0.0, [0.0] * len(talks), []
+    now, newest, delays = 0.0, [0.0] * len(talks), []
     while arrivals:
         now = max(now, arrivals[0][0])
         while arrivals and arrivals[0][0] <= now:
@@ -144,9 +144,9 @@ def delays(engine: Engine, talks: Sequence[np.ndarray]) -> list[float]:
         began = time.process_time()
         decoded = engine.step()
         now += time.process_time() - began
-        found += [now - newest[number] for number in decoded]
+        delays += [now - newest[number] for number in decoded]
 
-    return found
+    return delays
 
 
 def export(folder: Path, talk: np.ndarray) -> Path:

@@ -171,10 +171,10 @@ def objects(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["train.jobset.yaml", "pack.job.yaml", "prepare.rayjob.yaml"])
 def test_objects_of_kubernetes_have_its_schema(name):
-    found = objects(name)
-    assert found
-    for each in found:
-        kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
+    checkable = objects(name)
+    assert checkable
+    for content in checkable:
+        kubernetes_validate.validate(content, kubernetes_validate.latest_version(), strict=True)
 
 
 def test_the_jobset_has_the_schema_of_jobsets():

@@ -7,6 +7,7 @@ files, such as `data/{a,b}/feats.scp` or `data/*/text`.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -127,6 +128,31 @@ def read_audio_lines(
         raise ListError(f"{segments}: {listed(lost, NAMED)} without a recording in {wav_scp}")
 
     return [span.of(key, wavs[span.recording]) for key, span in spans.items()]
+
+
+def add_table_options(parser: argparse.ArgumentParser) -> None:
+    """Add `wav_scp`, `text` and the options of the other tables, which `utterances_of` reads."""
+    parser.add_argument(
+        "wav_scp",
+        help="lines `key path`, or Kaldi's feats.scp; several files as a pattern in quotes: "
+        "'data/{a,b}/feats.scp'",
+    )
+    parser.add_argument(
+        "text", help="lines `key transcript`; several files as a pattern: 'data/{a,b}/text'"
+    )
+    parser.add_argument(
+        "--segments",
+        help="lines `key recording start end [channel]` in seconds; the keys of wav.scp are then "
+        "recordings",
+    )
+    parser.add_argument(
+        "--utt2lang", help="lines `key language`; the utterances get the field `language`"
+    )
+
+
+def utterances_of(args: argparse.Namespace) -> list[RawLine]:
+    """Read the tables that the options of `add_table_options` name; see `read_utterances`."""
+    return read_utterances(args.wav_scp, args.text, args.segments, args.utt2lang)
 
 
 def read_utterances(

@@ -10,7 +10,7 @@ from wenet_uio.cli import command_parser
 from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.executor import add_executor_options, executor_of
-from wenet_uio.prepare.kaldi_tables import read_utterances
+from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
 from wenet_uio.prepare.list_making import make_raw_list, tell_outcome
 
 
@@ -21,23 +21,8 @@ def main() -> int:
         the exit status: 1 if there are any and --allow_bad is not given.
     """
     parser = command_parser(__doc__)
-    parser.add_argument(
-        "wav_scp",
-        help="lines `key path`, or Kaldi's feats.scp; several files as a pattern in quotes: "
-        "'data/{a,b}/feats.scp'",
-    )
-    parser.add_argument(
-        "text", help="lines `key transcript`; several files as a pattern: 'data/{a,b}/text'"
-    )
+    add_table_options(parser)
     parser.add_argument("data_list", help="list to write; the index is written as data_list.idx")
-    parser.add_argument(
-        "--segments",
-        help="lines `key recording start end [channel]` in seconds; the keys of wav.scp are then "
-        "recordings",
-    )
-    parser.add_argument(
-        "--utt2lang", help="lines `key language`; the utterances get the field `language`"
-    )
     parser.add_argument(
         "--num_utts_per_shard",
         type=int,
@@ -53,7 +38,7 @@ def main() -> int:
     if args.num_utts_per_shard < 1:
         raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
 
-    utterances = read_utterances(args.wav_scp, args.text, args.segments, args.utt2lang)
+    utterances = utterances_of(args)
     bad = make_raw_list(
         utterances, args.data_list, args.num_utts_per_shard, executor_of(args, otherwise=THREADS)
     )

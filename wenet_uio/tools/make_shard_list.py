@@ -14,7 +14,7 @@ import argparse
 from wenet_uio.cli import command_parser
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.executor import add_executor_options, executor_of
-from wenet_uio.prepare.kaldi_tables import read_utterances
+from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
 from wenet_uio.prepare.list_making import make_shard_list, tell_outcome
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import PER_SECOND, ShardOptions, parse_group, parse_size
@@ -23,24 +23,9 @@ from wenet_uio.prepare.sharding import PER_SECOND, ShardOptions, parse_group, pa
 def parse_options() -> argparse.Namespace:
     """Parse and check the command line."""
     parser = command_parser(__doc__)
-    parser.add_argument(
-        "wav_scp",
-        help="lines `key path`, or Kaldi's feats.scp; several files as a pattern in quotes: "
-        "'data/{a,b}/feats.scp'",
-    )
-    parser.add_argument(
-        "text", help="lines `key transcript`; several files as a pattern: 'data/{a,b}/text'"
-    )
+    add_table_options(parser)
     parser.add_argument("shards_dir", help="folder for the shards")
     parser.add_argument("shards_list", help="list to write, one shard per line")
-    parser.add_argument(
-        "--segments",
-        help="lines `key recording start end [channel]` in seconds; the keys of wav.scp are then "
-        "recordings",
-    )
-    parser.add_argument(
-        "--utt2lang", help="lines `key language`; the utterances get the field `language`"
-    )
     parser.add_argument(
         "--prefix",
         default="shards",
@@ -130,7 +115,7 @@ def main() -> int:
         seed=args.seed if args.shuffle else None,
         storing=Storing(args.audio_format, args.resample),
     )
-    utterances = read_utterances(args.wav_scp, args.text, args.segments, args.utt2lang)
+    utterances = utterances_of(args)
     bad = make_shard_list(
         utterances, args.shards_dir, args.shards_list, options, executor, overwrite=args.overwrite
     )
