@@ -69,13 +69,29 @@ decode() {
   done
 }
 
+# unchanged MARK CALL FILE…: whether MARK holds CALL and is newer than each file
+unchanged() {
+  local mark=$1 call=$2 file
+  shift 2
+  [[ -e $mark && $(<"$mark") == "$call" ]] || return 1
+  for file in "$@"; do [[ $mark -nt $file ]] || return 1; done
+}
+
 results=${result_dir:-$dir}
 if [[ $before == true && -e $dir/init.yaml ]]; then # validation before the first step writes it
-  log "before fine-tuning ($results/before)"
   # A model of another package decodes as it was converted: Whisper with padding to 30 s, for example.
   source=$dir/from/train.yaml weights=$dir/from/final.pt
   [[ -e $source ]] || source=$config weights=$dir/init.pt
-  decode "$source" "$weights" "$results/before"
+  mark=$results/before/decoded
+  lists=("${parts[@]/#/data/}")
+  call=$(printf '%q ' "${parts[@]}" "${modes[@]}" "$data_type" "$char" "$ignored_words" "${more[@]}")
+  if unchanged "$mark" "$call" "$source" "$weights" "${lists[@]/%//data.list}"; then
+    log "before fine-tuning: decoded already ($results/before)"
+  else
+    log "before fine-tuning ($results/before)"
+    decode "$source" "$weights" "$results/before"
+    printf '%s\n' "$call" >"$mark"
+  fi
   log "after fine-tuning ($results)"
 fi
 decode "$config" "$dir/avg.pt" "$results"

@@ -69,3 +69,13 @@ def test_all_stages_of_a_recipe_start_from_a_model_and_compare_it_with_the_resul
     assert f"before/{mode}" in report
     assert (run / "final.zip").is_file()
     assert digest(model) == before
+
+    # Stage 5 again: the model before fine-tuning is decoded anew for other data or options alone.
+    again = (*command[:2], "--stage", "5", "--stop_stage", "5", *command[4:])
+    text = run / "before" / mode / "text"
+    known = text.read_text()
+    text.write_text("kept\n")
+    assert call(*again, cwd=home).returncode == 0
+    assert text.read_text() == "kept\n"
+    assert call(*again, "--decode_options", "--beam_size 3", cwd=home).returncode == 0
+    assert text.read_text() == known

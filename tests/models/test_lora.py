@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.models.tiny_paraformer import tiny_paraformer
 from wenet_uio.config import parse_config
 from wenet_uio.config.train import LoraConf
 from wenet_uio.models import ASRModel, build_model
@@ -119,3 +120,9 @@ def test_projections_without_bias_are_adapted_as_in_whisper() -> None:
     layer = model.get_submodule("encoder.encoders.0.self_attn.linear_k")
     assert isinstance(layer, LoraLinear)
     assert layer.bias is None
+
+
+def test_a_model_without_such_attention_refuses_low_rank_weights() -> None:
+    config = parse_config(tiny_paraformer(use_lora=True), "a.yaml")
+    with pytest.raises(ValueError, match=r"use_lora: Paraformer has no attention"):
+        build_model(config)

@@ -56,7 +56,7 @@ def fine_tuned(recipe: Mapping[str, Any], model: Mapping[str, Any], where: str) 
     if "encoder" in recipe:
         _leave_out_model(recipe, where)
 
-    dataset, stated = (each.get("dataset_conf") or {} for each in (model, recipe))
+    dataset, stated = (values.get("dataset_conf") or {} for values in (model, recipe))
     inherited = (*FEATURES, *(name for name in LIMITS if name not in stated))
     values = _picked(model, OF_MODEL) | {"dataset_conf": _picked(dataset, inherited)}
     name = values.get("model")
@@ -76,12 +76,16 @@ def _leave_out_model(recipe: dict[str, Any], where: str) -> None:
     log.info("%s: left out, because the model has its own: %s", where, ", ".join(left_out))
 
 
+def _tokenizer_conf(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return values.get("tokenizer_conf") or {}
+
+
 def forget_units(values: dict[str, Any], model: Mapping[str, Any]) -> None:
     """Remove what follows from the units of the model, in place, if `values` name other units.
 
     An override may state such a key for its own units; what equals the model's is the model's.
     """
-    conf, of_model = (each.get("tokenizer_conf") or {} for each in (values, model))
+    conf, of_model = _tokenizer_conf(values), _tokenizer_conf(model)
     if values.get("tokenizer") != model.get("tokenizer"):
         forgotten = tuple(of_model)
     elif _picked(conf, UNITS_FILES) != _picked(of_model, UNITS_FILES):
@@ -96,9 +100,8 @@ def forget_units(values: dict[str, Any], model: Mapping[str, Any]) -> None:
 
 def refuse_units_file(values: Mapping[str, Any], model: Mapping[str, Any], where: str) -> None:
     """Raise a ConfigError if a units file is named for a tokenizer that has its own units."""
-    path, of_model = (
-        (each.get("tokenizer_conf") or {}).get("symbol_table_path") for each in (values, model)
-    )
+    path = _tokenizer_conf(values).get("symbol_table_path")
+    of_model = _tokenizer_conf(model).get("symbol_table_path")
     kind = TOKENIZERS.get(str(values.get("tokenizer")))
     if kind is not None and kind.own_units and path != of_model:
         raise ConfigError(

@@ -82,8 +82,18 @@ def _refuse_lacking(weights: Mapping[str, torch.Tensor], layers: Iterable[str]) 
 
 
 def add_lora(model: nn.Module, conf: LoraConf) -> None:
-    """Replace, in place, the projections `conf.lora_list` of every attention module in `model`."""
-    for module in model.modules():
-        if isinstance(module, MultiHeadedAttention):
-            for name in conf.lora_list:
-                setattr(module, name, LoraLinear(getattr(module, name), conf))
+    """Replace, in place, the projections `conf.lora_list` of every attention module in `model`.
+
+    Raises:
+        ValueError: the model has no such attention, as a Paraformer.
+    """
+    attentions = [module for module in model.modules() if isinstance(module, MultiHeadedAttention)]
+    if not attentions:
+        raise ValueError(
+            f"use_lora: {type(model).__name__} has no attention that takes low-rank weights; "
+            "train all weights, or keep parts with --freeze_modules"
+        )
+
+    for attention in attentions:
+        for name in conf.lora_list:
+            setattr(attention, name, LoraLinear(getattr(attention, name), conf))
