@@ -4,24 +4,18 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-from docs.generator.commands import parser_of
 from wenet_uio import __main__, __version__
 from wenet_uio.cli import value_name
+from wenet_uio.commands import COMMANDS, parser_of_command
 
 ROOT = Path(__file__).resolve().parents[1]
-OWN = [name for name in __main__.COMMANDS if name != "launch"]
+OWN = [name for name in COMMANDS if name != "launch"]
 """Commands whose options are ours, not those of torchrun."""
-
-
-def parser(name: str) -> argparse.ArgumentParser:
-    main = import_module(f"wenet_uio.{__main__.COMMANDS[name].module}").main
-    return parser_of(main, f"wenet-uio {name}")
 
 
 def options_with_values(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
@@ -41,23 +35,23 @@ def call(monkeypatch, *arguments):
     return end.value.code
 
 
-@pytest.mark.parametrize("name", __main__.COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_sub_command_explains_its_options(name, monkeypatch, capsys):
     assert call(monkeypatch, *name.split(), "--help") == 0
     assert f"usage: wenet-uio {name}" in capsys.readouterr().out or name == "launch"
 
 
-@pytest.mark.parametrize("name", __main__.COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_help_has_at_most_80_columns_and_an_example(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    text = parser(name).format_help()
+    text = parser_of_command(name).format_help()
     assert name not in OWN or [line for line in text.splitlines() if len(line) > 80] == []
     assert f"\n    wenet-uio {name}" in text
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_every_option_says_what_it_is_its_default_and_its_unit_in_one_form(name):
-    made = parser(name)
+    made = parser_of_command(name)
     style = made._get_formatter()
     for action in options_with_values(made):
         text, option = style._get_help_string(action), action.option_strings[0]
@@ -83,7 +77,7 @@ def test_the_table_of_the_tools_has_every_command_and_its_script():
         (ROOT / "wenet_uio/tools/README.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
-    tools = {name: each for name, each in __main__.COMMANDS.items() if "tools." in each.module}
+    tools = {name: each for name, each in COMMANDS.items() if "tools." in each.module}
     assert {name: purpose for name, _, purpose in rows} == {
         name: each.purpose for name, each in tools.items()
     }
@@ -117,7 +111,7 @@ def test_without_a_sub_command_the_sub_commands_are_listed(monkeypatch, capsys):
     ):
         assert call(monkeypatch, *arguments) == status
         said = capsys.readouterr().out
-        assert [name for name in __main__.COMMANDS if f"  {name} " not in said] == []
+        assert [name for name in COMMANDS if f"  {name} " not in said] == []
 
 
 @pytest.mark.parametrize(

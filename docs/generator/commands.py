@@ -9,7 +9,6 @@ import inspect
 import os
 import re
 import runpy
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,8 +17,8 @@ from unittest.mock import patch
 
 from docs.generator.glossary import OPTIONS
 from docs.generator.markdown import code, escaped, paragraphs, table
-from wenet_uio.__main__ import COMMANDS
 from wenet_uio.cli import value_name
+from wenet_uio.commands import COMMANDS, parser_of
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_WENET = "Options of WeNet that are accepted"
@@ -67,10 +66,6 @@ class _Cores(int):
     __str__ = __repr__
 
 
-class _FoundError(Exception):
-    """Ends a command where it would read its command line."""
-
-
 def command_files() -> list[Path]:
     """List the files of all commands: wenet_uio/bin, tools/ and the recipes.
 
@@ -92,27 +87,6 @@ def commands() -> list[Command]:
     ]
 
 
-def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
-    """Return the parser that `main` makes when the command `name` reads its command line."""
-
-    def found(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        raise _FoundError(parser)
-
-    # parse_args calls it
-    commands = patch.object(argparse.ArgumentParser, "parse_known_args", found)
-    with (
-        commands,
-        patch.object(sys, "argv", [name]),
-        patch.object(os, "cpu_count", lambda: _Cores(1)),
-    ):
-        try:
-            main()
-        except _FoundError as end:
-            return end.args[0]
-
-    raise ValueError(f"{name} reads no command line")
-
-
 def main_of(path: Path) -> Callable[[], object]:
     """Return the function `main` of a command."""
     if path.parent.name == "bin":
@@ -123,7 +97,8 @@ def main_of(path: Path) -> Callable[[], object]:
 def _python_command(path: Path) -> Command:
     parent = path.parent.name
     name = f"python -m wenet_uio.bin.{path.stem}" if parent == "bin" else path.name
-    parser = parser_of(main_of(path), name)
+    with patch.object(os, "cpu_count", lambda: _Cores(1)):
+        parser = parser_of(main_of(path), name)
     groups = _groups_of(parser)
     if OF_WENET in groups:
         groups[OF_WENET] = groups.pop(OF_WENET)  # as the last

@@ -3,7 +3,7 @@
 import re
 
 from tests.support.docs.blocks import DOCS
-from wenet_uio.__main__ import COMMANDS
+from wenet_uio.commands import COMMANDS
 
 PAGE = (DOCS / "install.md").read_text(encoding="utf-8")
 PROJECT = (DOCS.parent / "pyproject.toml").read_text(encoding="utf-8")
