@@ -1,6 +1,7 @@
 """Print the script that completes wenet-uio in a shell: commands, options, choices and files.
 
-    %(prog)s bash > ~/.local/share/bash-completion/completions/wenet-uio
+    %(prog)s bash \\
+        > ~/.local/share/bash-completion/completions/wenet-uio
     %(prog)s zsh > ~/.zfunc/_wenet-uio    # a folder of fpath
     %(prog)s fish > ~/.config/fish/completions/wenet-uio.fish
 
