@@ -75,7 +75,7 @@ def measure(data_list: Path, log: Path) -> dict[str, float]:
     """Index a list; return wall and CPU seconds, and requests and MB that the server sent."""
     log.write_text("")
     began, cpu_began = time.perf_counter(), cpu_seconds()
-    _, bad = build_index(str(data_list), "shard")
+    bad = build_index(str(data_list), "shard").bad
     seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu_began
     if bad:
         raise ValueError(f"{bad[0]}: the benchmark expects no bad sample")

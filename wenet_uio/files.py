@@ -235,9 +235,18 @@ def locked(path: str | Path, *, create: bool = False) -> Iterator[None]:
     Args:
         create: create the file if it is missing.
     """
-    with open(path, "ab" if create else "rb") as file:
-        lock(file)
+    with open(path, "ab" if create else "rb") as file, holding_lock(file):
         yield
+
+
+@contextmanager
+def holding_lock(file: IO) -> Iterator[None]:
+    """Hold an exclusive lock on an open file, waiting for it; the file stays open after the block."""
+    lock(file)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def lock(file: IO, *, shared: bool = False, wait: bool = True) -> bool:

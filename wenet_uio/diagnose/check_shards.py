@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Problem, find_index
 from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_shard
 from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
@@ -192,10 +191,10 @@ def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> No
         return
 
     # ensure_index compares the type and content of the list only; here its shards are compared.
-    columns, meta = read_columns(ensure_index(data_list, "shard", layout))
+    index = ensure_index(data_list, "shard", layout)
     digests = [shard.digest for shard in checked if shard.digest is not None]
-    known_bad = {(key, reason) for key, reason in meta["bad"]}
+    known_bad = set(index.bad)
     bad = {problem for shard in checked for problem in shard.bad}
-    if columns["digest"].tolist() != digests or bad - known_bad:
+    if index.columns["digest"].tolist() != digests or bad - known_bad:
         with locked(data_list):
             build_index(data_list, "shard", layout=layout)

@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.index import Summary
 from wenet_uio.dataset.corpus.indexing import (
     any_remote,
@@ -55,8 +54,8 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
         for _ in executor.map(_index, jobs, data_list, len(shards), _count, unit="shard"):
             pass
 
-    _, meta = read_columns(ensure_index(data_list, data_type, layout))
-    return IndexedList(data_list, Summary(**meta["summary"]), [tuple(item) for item in meta["bad"]])
+    index = ensure_index(data_list, data_type, layout)
+    return IndexedList(data_list, index.summary, index.bad)
 
 
 class _Job(NamedTuple):

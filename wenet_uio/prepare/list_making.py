@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.indexing import THREADS, build_index
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
@@ -51,9 +50,8 @@ def make_raw_list(
     with written_aside(data_list, "w") as file:
         file.writelines(utterance.to_json() + "\n" for utterance in utterances)
 
-    index, bad = build_index(data_list, "raw", per_run, executor)
-    _, meta = read_columns(index)
-    summary = meta["summary"]
+    index = build_index(data_list, "raw", per_run, executor)
+    summary, bad = index.meta["summary"], index.bad
     totals = {
         "utterances": summary["samples"],
         "seconds": round(summary["seconds"], 3),

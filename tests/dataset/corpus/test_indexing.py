@@ -64,7 +64,7 @@ def test_lists_in_a_read_only_folder_are_indexed_into_the_cache_once(shared, mon
     with unprivileged():
         found = {kind: everything(open_list(path, kind)) for kind, path in lists.items()}
         with monkeypatch.context() as patch:
-            patch.setattr(indexing, "build_index", None)  # calling it again would fail
+            patch.setattr(indexing, "index_lines_of", None)  # calling it again would fail
             patch.setattr(shard_index, "scan_shard", None)
             again = {kind: everything(open_list(path, kind)) for kind, path in lists.items()}
     assert {kind: [u.key for u in utterances] for kind, utterances in again.items()} == {
@@ -180,17 +180,17 @@ def test_without_any_folder_to_write_the_error_names_the_places(shared, monkeypa
 
 
 def _rank(shards, log, barrier, results):
-    build = indexing.build_index
+    build = indexing.index_lines_of
 
     def counted(*args, **keywords):
         append_line(log, {"pid": os.getpid()})
         return build(*args, **keywords)
 
-    indexing.build_index = counted
+    indexing.index_lines_of = counted
     with unprivileged():
         barrier.wait(60)
         corpus = open_list(shards, "shard")
-        results.put((str(corpus._index), corpus.digest, len(everything(corpus))))
+        results.put((str(corpus._index.path), corpus.digest, len(everything(corpus))))
 
 
 def test_ranks_that_start_at_the_same_time_agree_on_one_index_of_a_read_only_list(shared):

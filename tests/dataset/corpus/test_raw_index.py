@@ -12,7 +12,7 @@ from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.raw_index import RATE_LINES, entry_of, nominal_rate_of
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.dataset.formats.list_file import DataList
+from wenet_uio.dataset.formats.list_file import DataList, LineFile
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 
 
@@ -65,7 +65,7 @@ def test_a_manifest_without_sampling_rate_has_the_digest_of_its_audio_at_any_rat
 
 def rate_of(path):
     """The nominal rate of a list."""
-    with DataList(str(path), "raw") as data_list:
+    with DataList(LineFile(str(path)), "raw") as data_list:
         return nominal_rate_of(str(path), data_list.first_lines(RATE_LINES), DEFAULT_LAYOUT)
 
 
@@ -117,6 +117,6 @@ def test_a_list_with_one_remote_file_is_remote(tmp_path):
     ]
     for more, expected in (([], False), (['{"wav": "s3://b/c.wav", "txt": ""}'], True)):
         (tmp_path / "x.list").write_text("\n".join([*lines, *more]))
-        with DataList(str(tmp_path / "x.list"), "raw") as data_list:
+        with DataList(LineFile(str(tmp_path / "x.list")), "raw") as data_list:
             _, _, is_remote = raw_index.raw_columns(data_list, 1000, THREADS, DEFAULT_LAYOUT)
         assert is_remote == expected

@@ -1,4 +1,6 @@
 import json
+import os
+import pickle
 import subprocess
 import sys
 
@@ -8,7 +10,7 @@ from tests.support.data.tars import wav, write_tar
 from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.formats.list_file import TYPE_LINES, DataList
+from wenet_uio.dataset.formats.list_file import TYPE_LINES, DataList, FileState, LineFile
 from wenet_uio.files import digest_of
 
 COUNT_READS = """
@@ -51,34 +53,34 @@ def raw_list(folder, lines=20_000):
 
 def test_the_type_digest_and_lines_of_a_list_come_from_one_reading(tmp_path):
     path = raw_list(tmp_path, 3 * TYPE_LINES)
-    with DataList(str(path), "raw") as data_list:
+    with DataList(LineFile(str(path)), "raw") as data_list:
         assert len(data_list.first_lines(5)) == 5
         content = b"".join(line for _, line in data_list.lines())
-        assert (content, data_list.digest()) == (path.read_bytes(), digest_of(path))
+        assert (content, data_list.state().digest) == (path.read_bytes(), digest_of(path))
 
 
 def test_the_digest_is_of_the_lines_that_were_read_if_the_list_is_replaced_meanwhile(tmp_path):
     path = raw_list(tmp_path, 3 * TYPE_LINES)
     digest = digest_of(path)
-    with DataList(str(path), "raw") as data_list:
+    with DataList(LineFile(str(path)), "raw") as data_list:
         (tmp_path / "new").write_text("{}\n")
         (tmp_path / "new").replace(path)
         lines = list(data_list.lines())
-        assert (len(lines), data_list.digest()) == (3 * TYPE_LINES, digest)
+        assert (len(lines), data_list.state().digest) == (3 * TYPE_LINES, digest)
 
 
 def test_a_digest_before_the_last_line_is_refused(tmp_path):
-    with DataList(str(raw_list(tmp_path)), "raw") as data_list:
+    with DataList(LineFile(str(raw_list(tmp_path))), "raw") as data_list:
         next(data_list.lines())
         with pytest.raises(RuntimeError, match="after the last line"):
-            data_list.digest()
+            data_list.state()
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf\n"])
 def test_a_list_without_content_is_refused(tmp_path, content):
     (tmp_path / "x.list").write_bytes(content)
     with pytest.raises(ListError, match="empty data list"):
-        DataList(str(tmp_path / "x.list"), "raw")
+        DataList(LineFile(str(tmp_path / "x.list")), "raw")
 
 
 @pytest.mark.parametrize("data_type", ["raw", "shard"])
@@ -93,8 +95,49 @@ def test_a_list_is_read_once_when_it_is_indexed(tmp_path, data_type):
     command = [sys.executable, "-c", COUNT_READS, str(path), data_type]
     opened, sizes = subprocess.check_output(command, text=True).split()
 
-    # The lock, the lines, and of a raw list the file that samples are read from.
-    assert int(opened) == {"raw": 3, "shard": 2}[data_type]
+    # The lock, the lines, and the samples of a raw list are those of one open file.
+    assert int(opened) == 1
     assert 1 <= float(sizes) < 1.5
     _, meta = read_columns(index_of(path))
     assert meta["digest"] == digest_of(path)
+
+
+def test_a_file_is_read_by_offset_and_refused_once_it_has_other_content(tmp_path):
+    path = tmp_path / "x.list"
+    path.write_bytes(b"one\ntwo\n")
+    indexed = FileState(8, path.stat().st_mtime_ns, digest_of(path))
+    lines = [LineFile(str(path)), LineFile(str(path), indexed)]
+    assert lines[0].holds(indexed)
+    lines += [pickle.loads(pickle.dumps(each)) for each in lines]
+    assert {each.read(4, 3) for each in lines} == {b"two"}
+
+    os.utime(path, (0, 0))  # touched, with the same content
+    assert {each.read(0, 3) for each in lines} == {b"one"}
+    assert LineFile(str(path)).holds(indexed)
+
+    path.write_bytes(b"one\ntw0\n")
+    for each in lines:
+        with pytest.raises(ListError, match=r"x\.list: changed since it was indexed; start again"):
+            each.read(4, 3)
+    assert not LineFile(str(path)).holds(indexed)
+
+
+def test_a_list_whose_name_another_file_takes_is_read_on_from_the_former_file(tmp_path):
+    path = raw_list(tmp_path, 3 * TYPE_LINES)
+    content = path.read_bytes()
+    opened = LineFile(str(path))
+    (tmp_path / "new").write_text("{}\n")
+    (tmp_path / "new").replace(path)
+    with DataList(opened, "raw") as data_list:
+        assert b"".join(line for _, line in data_list.lines()) == content
+    assert opened.read(0, len(content)) == content
+
+
+def test_a_list_that_grows_while_its_lock_is_awaited_is_indexed_whole(tmp_path):
+    path = raw_list(tmp_path, 3 * TYPE_LINES)
+    opened = LineFile(str(path))
+    with path.open("a") as file:
+        file.write("{}\n")
+    with opened.locked(), DataList(opened, "raw") as data_list:
+        assert len(list(data_list.lines())) == 3 * TYPE_LINES + 1
+        assert data_list.state() == (path.stat().st_size, path.stat().st_mtime_ns, digest_of(path))

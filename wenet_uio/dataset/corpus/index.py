@@ -5,7 +5,7 @@ reading audio.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -267,6 +267,45 @@ class Summary:
     seconds: float
     digest: str
     """Digest of all that a plan depends on; equal in raw and shard mode."""
+
+
+@dataclass(frozen=True)
+class ListIndex:
+    """The index of a data list, mapped from its file. It is pickled as the path of that file."""
+
+    path: Path
+    columns: dict[str, np.ndarray]
+    meta: dict[str, Any]
+    """Type, size, time and digest of the list; what `summary`, `bad` and the two properties after
+    them give."""
+
+    @classmethod
+    def read(cls, path: Path) -> ListIndex:
+        """Map an index. Raises ValueError if the file is no index, or is damaged."""
+        return cls(path, *read_columns(path))
+
+    @property
+    def summary(self) -> Summary:
+        """Totals of the list."""
+        return Summary(**self.meta["summary"])
+
+    @property
+    def bad(self) -> list[Problem]:
+        """(key, reason) of each sample that cannot be used."""
+        return [(key, reason) for key, reason in self.meta["bad"]]
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether any audio is in a remote store."""
+        return self.meta.get("remote", False)
+
+    @property
+    def has_features(self) -> bool:
+        """Whether samples are stored features."""
+        return self.meta.get("features", False)
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return ListIndex.read, (self.path,)
 
 
 def summary_of(table: Mapping[str, np.ndarray]) -> Summary:

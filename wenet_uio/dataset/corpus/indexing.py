@@ -11,6 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -23,6 +24,7 @@ from wenet_uio.dataset.corpus.columns import GrowingColumns, find_columns, write
 from wenet_uio.dataset.corpus.index import (
     COLUMNS,
     Indexed,
+    ListIndex,
     Problem,
     Rows,
     Stored,
@@ -38,13 +40,12 @@ from wenet_uio.dataset.corpus.remote_index import update_kept_index
 from wenet_uio.dataset.corpus.shard_index import Comparison, shard_index
 from wenet_uio.dataset.formats.data_list import DataType, ShardFiles, shards_of
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.formats.list_file import DataList, check_type
+from wenet_uio.dataset.formats.list_file import DataList, FileState, LineFile
 from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.executor import Executor
-from wenet_uio.files import digest_of, locked
 
 REMOTE_REQUESTS = 64
 """Requests to stores at the same time, while remote shards are indexed."""
@@ -64,13 +65,19 @@ def kept_folder(data_list: str | Path) -> Path:
     return Path(f"{data_list}.idx.d")
 
 
-def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> Path:
-    """Return the path of the index of a list, which is made first unless it is up to date. One
-    process works, the others wait.
+def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> ListIndex:
+    """Return the index of a list; arguments and errors are those of `open_list_file` and
+    `index_of_file`.
+    """
+    with closing(open_list_file(data_list, data_type)) as file:
+        return index_of_file(file, data_type, layout)
+
+
+def open_list_file(data_list: str, data_type: DataType) -> LineFile:
+    """Open the file of a list.
 
     Raises:
-        ListError: the list is missing, empty, or of the other type.
-        OSError: neither the folder of the list nor the cache can be written.
+        ListError: the list is missing, or there is no such type.
     """
     if data_type not in get_args(DataType):
         raise ListError(f"data_type {data_type!r}: expected {' or '.join(get_args(DataType))}")
@@ -79,14 +86,24 @@ def ensure_index(data_list: str, data_type: DataType, layout: Layout = DEFAULT_L
             f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them"
         )
 
-    index = _current_index(data_list, data_type, layout)
+    return LineFile(data_list)
+
+
+def index_of_file(file: LineFile, data_type: DataType, layout: Layout) -> ListIndex:
+    """Return the index of an open list, which is made first unless it is up to date. One process
+    works, the others wait.
+
+    Raises:
+        ListError: the list is empty, or of the other type.
+        OSError: neither the folder of the list nor the cache can be written.
+    """
+    index = _current_index(file, data_type, layout)
     if index is not None:
         return index
 
-    with locked(data_list):
-        return (
-            _current_index(data_list, data_type, layout)
-            or build_index(data_list, data_type, layout=layout)[0]
+    with file.locked():
+        return _current_index(file, data_type, layout) or index_lines_of(
+            file, data_type, layout=layout
         )
 
 
@@ -96,37 +113,50 @@ def build_index(
     per_run: int = UTTERANCES_PER_RUN,
     executor: Executor = THREADS,
     layout: Layout = DEFAULT_LAYOUT,
-) -> tuple[Path, list[Problem]]:
-    """Index a list from the headers of its audio.
+) -> ListIndex:
+    """Index a list whether it has an index or not; arguments and errors are those of
+    `index_lines_of`.
+    """
+    with closing(LineFile(data_list)) as file:
+        return index_lines_of(file, data_type, per_run, executor, layout)
+
+
+def index_lines_of(
+    file: LineFile,
+    data_type: DataType,
+    per_run: int = UTTERANCES_PER_RUN,
+    executor: Executor = THREADS,
+    layout: Layout = DEFAULT_LAYOUT,
+) -> ListIndex:
+    """Index an open list from the headers of its audio.
 
     Args:
         per_run: lines of a raw list that count as one shard.
         executor: reads the headers of a raw list.
 
-    Returns:
-        the path of the index, and (key, reason) of each sample that cannot be used.
-
     Raises:
         ListError: the list is empty or of the other type, or a file that it names is missing.
     """
-    with DataList(data_list, data_type) as lines:
+    with DataList(file, data_type) as lines:
         if data_type == "raw":
             columns, bad, is_remote = raw_columns(lines, per_run, executor, layout)
         else:
             columns, bad, is_remote = _shard_columns(lines, layout)
+        state = lines.state()
         meta = {
             "type": data_type,
             "bad": bad,
             "summary": asdict(summary_of(columns)),
-            "bytes": lines.size,
-            "mtime_ns": lines.mtime_ns,
-            "digest": lines.digest(),
+            "bytes": state.size,
+            "mtime_ns": state.mtime_ns,
+            "digest": state.digest,
             "remote": is_remote,
             "features": bool((columns["sample_rate"] == FRAME_RATE).any()),
         }
 
-    places = places_of(index_of(data_list, layout))
-    return write_kept(places, lambda file: write_columns(file, columns, meta)), bad
+    file.digest = state.digest
+    places = places_of(index_of(file.path, layout))
+    return ListIndex.read(write_kept(places, lambda index: write_columns(index, columns, meta)))
 
 
 def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Problem], bool]:
@@ -228,28 +258,22 @@ def any_remote(shards: Iterable[str]) -> bool:
     return any(objects.is_remote(ShardFiles.parse(shard).tar) for shard in shards)
 
 
-def _current_index(data_list: str, data_type: DataType, layout: Layout) -> Path | None:
-    """Return the path of an index of the current content of the list, if there is any."""
-    for place in places_of(index_of(data_list, layout)):
+def _current_index(file: LineFile, data_type: DataType, layout: Layout) -> ListIndex | None:
+    """Return the index of the current content of an open list, if there is any."""
+    for place in places_of(index_of(file.path, layout)):
         columns = find_columns(place)
-        if columns is not None and _is_current(columns[1], data_list, data_type):
-            return place
+        if columns is not None and _is_current(columns[1], file, data_type):
+            return ListIndex(place, *columns)
     return None
 
 
-def _is_current(meta: Mapping[str, Any], data_list: str, data_type: DataType) -> bool:
-    """Tell whether an index with this meta is of the current content of the list."""
+def _is_current(meta: Mapping[str, Any], file: LineFile, data_type: DataType) -> bool:
+    """Tell whether an index with this meta is of the current content of an open list.
+
+    Raises:
+        ListError: the list is of the other type.
+    """
     if meta.get("type") != data_type:  # an index beside a tar has no type
-        check_type(data_list, data_type)
-        return False
-
-    state = _fingerprint(data_list)
-    if state["bytes"] != meta["bytes"]:
-        return False
-
-    return state["mtime_ns"] == meta["mtime_ns"] or digest_of(data_list) == meta["digest"]
-
-
-def _fingerprint(data_list: str) -> dict[str, Any]:
-    status = Path(data_list).stat()
-    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+        with DataList(file, data_type):
+            return False
+    return file.holds(FileState(meta["bytes"], meta["mtime_ns"], meta["digest"]))

@@ -12,8 +12,8 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Entry, Problem, rows_of, summary_of
-from wenet_uio.dataset.corpus.line_file import LineFile
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
+from wenet_uio.dataset.formats.list_file import FileState, LineFile
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.files import digest_of, locked
 
@@ -37,7 +37,8 @@ def indexed_lines(
         status = Path(path).stat()
         file = [path, status.st_size, status.st_mtime_ns]
         columns, meta = _found(index, file) or _made(path, file, index, entries)
-    return LineFile(path, status.st_size, status.st_mtime_ns, meta["digest"]), columns, meta
+    indexed = FileState(status.st_size, status.st_mtime_ns, meta["digest"])
+    return LineFile(path, indexed), columns, meta
 
 
 def _found(index: str, file: list) -> tuple[Columns, dict] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.indexing import ensure_index
+from wenet_uio.dataset.corpus.indexing import index_of_file, open_list_file
 from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
 from wenet_uio.dataset.formats.data_list import DataType
@@ -25,12 +25,14 @@ def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYO
         ListError: the list is missing, of the other type, or holds no usable utterance.
         OSError, ValueError: audio is remote and the cache cannot be used.
     """
-    index = ensure_index(data_list, data_type, layout)
-    corpus = (
-        RawCorpus(data_list, index, layout)
-        if data_type == "raw"
-        else ShardCorpus(data_list, index, layout)
-    )
+    lines = open_list_file(data_list, data_type)
+    index = index_of_file(lines, data_type, layout)
+    if data_type == "raw":
+        corpus: Corpus = RawCorpus(lines, index, layout)
+    else:
+        lines.close()
+        corpus = ShardCorpus(data_list, index, layout)
+
     if corpus.is_remote:
         objects.check_cache()
     if not corpus.num_samples:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Kind, Numbers, RemoteObject, StoredCorpus, Texts
-from wenet_uio.dataset.corpus.columns import Visits, read_columns
-from wenet_uio.dataset.corpus.index import TABLE_COLUMNS, Rows, Stored, Summary, rows_of_shards
-from wenet_uio.dataset.corpus.line_file import LineFile
+from wenet_uio.dataset.corpus.columns import Visits
+from wenet_uio.dataset.corpus.index import (
+    TABLE_COLUMNS,
+    ListIndex,
+    Rows,
+    Stored,
+    Summary,
+    rows_of_shards,
+)
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line
+from wenet_uio.dataset.formats.list_file import LineFile
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.types import AudioUtterance, SampleRef
@@ -57,21 +63,18 @@ class LineCorpus(StoredCorpus):
 
 
 class RawCorpus(LineCorpus):
-    """A raw list. `index` is made by `ensure_index`."""
+    """A raw list."""
 
-    def __init__(self, data_list: str, index: Path, layout: Layout = DEFAULT_LAYOUT) -> None:
-        columns, meta = read_columns(index)
+    def __init__(self, lines: LineFile, index: ListIndex, layout: Layout = DEFAULT_LAYOUT) -> None:
+        """`index` is that of the open list `lines`, see `index_of_file`."""
         self._index, self._layout = index, layout
-        self._is_remote, self._has_features = meta.get("remote", False), meta.get("features", False)
         self._copies = objects.shared_paths()
-        super().__init__(
-            LineFile(data_list, meta["bytes"], meta["mtime_ns"], meta["digest"]), columns, meta
-        )
+        super().__init__(lines, dict(index.columns), index.meta)
 
     @property
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples: audio, or features in its place."""
-        return frozenset({"features" if self._has_features else "audio"})
+        return frozenset({"features" if self._index.has_features else "audio"})
 
     @property
     def text_field(self) -> str | None:
@@ -81,7 +84,7 @@ class RawCorpus(LineCorpus):
     @property
     def is_remote(self) -> bool:
         """Whether any audio file is in a remote store."""
-        return self._is_remote
+        return self._index.is_remote
 
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
         """Return the remote audio files of these samples; their versions are not known."""
@@ -122,4 +125,4 @@ class RawCorpus(LineCorpus):
         return parse_raw_line(text, self._layout.text_field)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return RawCorpus, (self.data_list, self._index, self._layout)
+        return RawCorpus, (self._lines, self._index, self._layout)

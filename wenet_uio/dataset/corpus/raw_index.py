@@ -195,9 +195,8 @@ def raw_columns(
     Every `per_run` lines count as one shard; a run without a usable line is left out. Lines are
     read and columns are written as indexing goes on: memory holds neither the list nor the index.
     """
-    answers = executor.map(
-        _index_lines, _jobs(data_list, layout), "index", data_list.size, _bytes_of, unit="B"
-    )
+    jobs, size = _jobs(data_list, layout), data_list.file.size
+    answers = executor.map(_index_lines, jobs, "index", size, _bytes_of, unit="B")
     is_remote = False
 
     def outcomes() -> Iterator[Entry | Problem]:
@@ -261,14 +260,14 @@ def _with_distinct_keys(rows: Rows, data_list: DataList, layout: Layout) -> Rows
         ListError: the list has changed since the first reading.
     """
     parsed: dict[int, tuple[str, Audio | None]] = {}
-    with DataList(data_list.path, "raw") as again:
+    with DataList(data_list.file, "raw") as again:
         for offset, text in again.lines():
             try:
                 line = parse_raw_line(text, layout.text_field)
                 parsed[offset] = line.key, line.audio_of_key
             except ListError:
                 continue  # blank, or already among the bad lines
-        if again.digest() != data_list.digest():
+        if again.state() != data_list.state():
             raise ListError(f"{data_list.path}: changed while it was indexed; start again")
 
     keys = distinct_keys(

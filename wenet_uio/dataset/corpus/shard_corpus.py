@@ -8,14 +8,12 @@ import os
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Kind, Numbers, RemoteObject, StoredCorpus
-from wenet_uio.dataset.corpus.columns import read_columns
-from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
+from wenet_uio.dataset.corpus.index import ListIndex, Rows, Stored, rows_of_shards
 from wenet_uio.dataset.corpus.indexing import kept_folder
 from wenet_uio.dataset.corpus.recent import OPEN_SHARDS, Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
@@ -66,23 +64,22 @@ more files."""
 
 
 class ShardCorpus(StoredCorpus):
-    """A shard list: samples are read from tars by offset. `index` is made by `ensure_index`."""
+    """A shard list: samples are read from tars by offset."""
 
-    def __init__(self, data_list: str, index: Path, layout: Layout = DEFAULT_LAYOUT) -> None:
-        columns, meta = read_columns(index)
+    def __init__(self, data_list: str, index: ListIndex, layout: Layout = DEFAULT_LAYOUT) -> None:
+        """`index` is that of the list, see `index_of_file`."""
+        columns = dict(index.columns)
         self._index, self._layout = index, layout
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
         # Indexes of earlier versions hold no lengths of samples
         self._first_row = columns.get("first_row")
         self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
-        self._is_remote, self._has_features = meta.get("remote", False), meta.get("features", False)
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
         self._owner = object()
         weakref.finalize(self, _open_tars.drop_all_of, self._owner)
         self._compared: set[int] = set()
-        bad = [(key, reason) for key, reason in meta["bad"]]
-        super().__init__(data_list, columns, bad, Summary(**meta["summary"]))
+        super().__init__(data_list, columns, index.bad, index.summary)
 
     @cached_property
     def contents(self) -> str:
@@ -134,12 +131,12 @@ class ShardCorpus(StoredCorpus):
     @property
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples: audio, or features in its place."""
-        return frozenset({"features" if self._has_features else "audio"})
+        return frozenset({"features" if self._index.has_features else "audio"})
 
     @property
     def is_remote(self) -> bool:
         """Whether any tar is in a remote store."""
-        return self._is_remote
+        return self._index.is_remote
 
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
         """Return the remote tars among these shards."""
@@ -244,8 +241,8 @@ class ShardCorpus(StoredCorpus):
 
         if rows.digest() != int(self._digest[shard]):
             raise ListError(
-                f"{files.tar}: not the shard that was indexed; delete {self._index} to redo it, or "
-                "copy the list to another folder"
+                f"{files.tar}: not the shard that was indexed; delete {self._index.path} to redo "
+                "it, or copy the list to another folder"
             )
 
         return rows

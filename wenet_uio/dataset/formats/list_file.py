@@ -1,4 +1,7 @@
-"""A data list as a file: read once from beginning to end, with a digest of the bytes read."""
+"""Files of lines: opened once, read from beginning to end with a digest, then line by line.
+
+`LineFile` is any file whose lines an index refers to. `DataList` reads a raw or shard list.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import io
 import itertools
 import os
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from wenet_uio.dataset.formats.data_list import DataType, shards_of
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.files import digest_of, holding_lock
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -25,33 +30,111 @@ BLOCK = 1 << 20
 """Bytes of a list that are read and hashed together."""
 
 
-class DataList:
-    """An open raw or shard list.
+class FileState(NamedTuple):
+    """What tells that a file has the content that was indexed."""
 
-        with DataList("data/train/data.list", "raw") as data_list:
-            for offset, line in data_list.lines():
-                ...
-            digest = data_list.digest()
+    size: int
+    """Bytes."""
+    mtime_ns: int
+    digest: str
+    """`digest_of` the file. It decides if size or time differ."""
 
-    The lines can be read once. Memory holds a block of the list, not the list.
+
+class LineFile:
+    """An open file of lines, which an index refers to by offset.
+
+    The file is read, not mapped: a process that touches a mapped page beyond the new end of a file
+    is killed (SIGBUS).
     """
 
-    def __init__(self, path: str, data_type: DataType) -> None:
-        """Open a list and check its type.
+    def __init__(self, path: str, indexed: FileState | None = None) -> None:
+        """Open a file.
+
+        Args:
+            indexed: its state when it was indexed; None if that is not known yet, see `holds`.
+        """
+        self.path = path
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - open as long as this object
+        self.size, self.mtime_ns, self.digest = indexed or (*self._size_and_time(), "")
+        self._checked, self._is_same = (self.size, self.mtime_ns), True
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._file.fileno()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold an exclusive lock on the file, waiting for it. Its size and time are then new."""
+        with holding_lock(self._file):
+            self.size, self.mtime_ns = self._checked = self._size_and_time()
+            yield
+
+    def holds(self, indexed: FileState) -> bool:
+        """Tell whether the file has the content that was indexed; `read` then reads it."""
+        if self.size != indexed.size:
+            return False
+        if self.mtime_ns != indexed.mtime_ns and digest_of(self.path) != indexed.digest:
+            return False
+
+        self.digest = indexed.digest
+        return True
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes `offset` up to `offset + size`.
+
+        Raises:
+            ListError: the file has changed since it was indexed.
+        """
+        state = self._size_and_time()
+        if state != self._checked:
+            self._is_same = digest_of(self.path) == self.digest
+            self._checked = state
+
+        if not self._is_same:
+            raise ListError(
+                f"{self.path}: changed since it was indexed; start again, so that it is indexed "
+                "again"
+            )
+
+        return os.pread(self.fileno(), size, offset)
+
+    def _size_and_time(self) -> tuple[int, int]:
+        """Return the bytes of the file, and when it was last written, in ns."""
+        status = os.fstat(self.fileno())
+        return status.st_size, status.st_mtime_ns
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return LineFile, (self.path, FileState(self.size, self.mtime_ns, self.digest))
+
+
+class DataList:
+    """Reads an open raw or shard list from its beginning.
+
+        with DataList(LineFile("data/train/data.list"), "raw") as data_list:
+            for offset, line in data_list.lines():
+                ...
+            state = data_list.state()
+
+    The lines can be read once. Memory holds a block of the list, not the list. The file stays open.
+    """
+
+    def __init__(self, file: LineFile, data_type: DataType) -> None:
+        """Check the type of a list.
 
         Raises:
             ListError: the list is empty, UTF-16, a shard, or of the other type; the message has the
                 fitting `data_type`.
         """
-        self.path = path
+        self.file, self.path = file, file.path
         self._digest: str | None = None
-        self._raw = _HashedFile(path)
+        self._raw = _HashedFile(file.fileno())
         self._file = io.BufferedReader(self._raw, BLOCK)
 
         try:
-            # The state is taken before the first read: a list that is written meanwhile differs.
-            status = os.fstat(self._raw.fileno())
-            self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
             self._refuse_shard()
             self._head = self._read_head()
             self._check_type(data_type)
@@ -85,13 +168,13 @@ class DataList:
         # Fixed here: a list that grows later has lines that were not given.
         self._digest = self._raw.state.hexdigest()
 
-    def digest(self) -> str:
-        """Return the SHA-256 of the bytes that `lines` gave, in hexadecimal; equals `digest_of` the
-        file.
+    def state(self) -> FileState:
+        """Return the state of the list before its first line was read, with the digest of the bytes
+        that `lines` gave: a list that is written meanwhile differs.
         """
         if self._digest is None:
             raise RuntimeError(f"{self.path}: the digest is known after the last line")
-        return self._digest
+        return FileState(self.file.size, self.file.mtime_ns, self._digest)
 
     def _read_head(self) -> list[bytes]:
         """Read the lines up to the TYPE_LINES-th that is not blank."""
@@ -142,10 +225,11 @@ class DataList:
 
 
 class _HashedFile(io.FileIO):
-    """A file whose bytes are hashed as they are read."""
+    """An open file whose bytes are hashed as they are read from its beginning."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, closefd=False)
+        self.seek(0)
         self.state = hashlib.sha256(usedforsecurity=False)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
@@ -161,11 +245,5 @@ def _stripped(line: bytes) -> bytes:
 
 def read_shards(path: str) -> tuple[list[str], list[tuple[str, str]]]:
     """Return shards of a list as of `split_shard_list`, after the check of its type by `DataList`."""
-    with DataList(path, "shard") as data_list:
+    with closing(LineFile(path)) as file, DataList(file, "shard") as data_list:
         return shards_of(path, (line for _, line in data_list.lines()))
-
-
-def check_type(path: str, data_type: DataType) -> None:
-    """Refuse a raw list opened as a shard list, and the reverse; errors as of `DataList`."""
-    with DataList(path, data_type):
-        return

@@ -19,7 +19,6 @@ import numpy as np
 from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
-from wenet_uio.dataset.corpus.line_file import LineFile
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
 from wenet_uio.dataset.corpus.raw_index import (
     BLANK,
@@ -29,6 +28,7 @@ from wenet_uio.dataset.corpus.raw_index import (
 )
 from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.formats.list_file import FileState, LineFile
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import PairUtterance, SampleRef, TextUtterance
 from wenet_uio.files import digest_of, locked
@@ -58,7 +58,7 @@ class TextCorpus(LineCorpus):
         columns, meta = _read_or_build(path, source_path)
         digests = meta["summary"]["digest"].split()[1:]
         files = [
-            LineFile(name, size, mtime_ns, digest)
+            LineFile(name, FileState(size, mtime_ns, digest))
             for (name, size, mtime_ns), digest in zip(meta["files"], digests, strict=True)
         ]
         self._source_lines = files[1] if source_path is not None else None
