@@ -12,7 +12,7 @@ from tests.support.data.tars import everything, wav
 from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.passes import Passes, sources_of
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.open import as_planned, open_corpus, open_filtered, open_for
@@ -57,7 +57,7 @@ def in_turns(mix):
     """Source of each batch of the first pass, in order."""
     corpus = Passes(mix).corpus_of(0)
     plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, division=Division(1))
-    sources = sources_of(corpus)
+    sources = corpus.shard_sources
     return [
         int(sources.numbers(batch.pieces[0].shards)[0])
         for batch in map(plan.batch, range(plan.num_batches))

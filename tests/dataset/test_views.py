@@ -16,8 +16,7 @@ from wenet_uio.dataset.plan.entry_policy import entry_policy_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.dataset.plan.policies import policy_of
-from wenet_uio.dataset.plan.policy import Lengths
+from wenet_uio.dataset.plan.policies import Lengths, policy_of
 
 TWO = ViewsConf(number=2, time_mask_ratio=2.5)
 VIEWS = {"views": TWO, "batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 800}}

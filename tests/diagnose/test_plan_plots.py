@@ -7,7 +7,7 @@ from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
-from wenet_uio.dataset.corpus.passes import Passes, sources_of
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
@@ -88,7 +88,7 @@ def test_the_mix_counts_each_source_in_consecutive_parts():
     ]
     shards = np.concatenate([piece.shards for index in first for piece in plan.batch(index).pieces])
     np.testing.assert_array_equal(
-        series.mix[0], np.bincount(sources_of(one_pass).numbers(shards), minlength=3)
+        series.mix[0], np.bincount(one_pass.shard_sources.numbers(shards), minlength=3)
     )
 
 

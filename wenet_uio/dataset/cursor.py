@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.passes import Passes, origin
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
@@ -338,7 +338,7 @@ def _division_of(state: dict[str, Any]) -> Division:
 def works(plan: EpochPlan, batch: PlannedBatch) -> Iterator[Work]:
     """Yield the micro-batches of a planned batch."""
     for number, piece in enumerate(batch.pieces, 1):
-        shards, rows = origin(plan.corpus, piece.shards, piece.rows)
+        shards, rows = plan.corpus.origin(piece.shards, piece.rows)
         yield Work(
             batch.index, number == len(batch.pieces), shards, rows, piece.speeds, piece.seeds
         )

@@ -91,7 +91,8 @@ def build_loader(
     corpus, measure = open_for(
         config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS
     )
-    require_speaker(corpus, conf.operators, training=training)
+    if corpus.has_tts_text:
+        require_speaker(corpus.data_list, conf.operators, training=training)
     if corpus.has_features:
         check_features(corpus, conf, training=training)
 

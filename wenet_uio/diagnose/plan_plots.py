@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.diagnose.plan_report import skew_of_steps
@@ -55,7 +54,7 @@ class PlanCollector:
     """
 
     def __init__(self, corpus: Corpus, measure: Measure, world_size: int) -> None:
-        self._sources = sources_of(corpus)
+        self._sources = corpus.shard_sources
         self._measure = measure
         self._world_size = world_size
         # Each starts with an empty array, so that an epoch without batches can be concatenated.

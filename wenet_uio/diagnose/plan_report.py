@@ -12,7 +12,7 @@ from operator import attrgetter
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.passes import Passes, sources_of
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import Piece, PlannedBatch, share_out
@@ -199,7 +199,7 @@ class _Account:
     def by_source(self) -> dict[str, int]:
         """Return planned utterances by source."""
         shards = np.repeat(np.arange(self._corpus.num_shards), self._corpus.samples)
-        sources = sources_of(self._corpus)
+        sources = self._corpus.shard_sources
         numbers = sources.numbers(shards[self.times_planned > 0])
         counts = np.bincount(numbers, minlength=len(sources.names))
         return dict(zip(sources.names, counts.tolist(), strict=True))

@@ -9,7 +9,7 @@ from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
-from wenet_uio.dataset.corpus.passes import Passes, sources_of
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.quotas import exact_quotas
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.options import LoaderOptions
@@ -106,7 +106,7 @@ def test_with_round_robin_all_sources_have_equally_many_batches_in_strict_turns(
     plan = EpochPlan(corpus, measure, seed=1, epoch=1, division=Division(1))
     batches = [plan.batch(t) for t in range(plan.num_batches)]
     of_batch = [
-        {int(n) for piece in b.pieces for n in sources_of(corpus).numbers(piece.shards)}
+        {int(n) for piece in b.pieces for n in corpus.shard_sources.numbers(piece.shards)}
         for b in batches
     ]
     assert all(len(found) == 1 for found in of_batch)

@@ -4,7 +4,7 @@ import pytest
 from tests.support.data.mixtures import mixture, taken
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
-from wenet_uio.dataset.corpus.passes import Passes, origin, sources_of
+from wenet_uio.dataset.corpus.passes import Passes
 
 
 def test_every_pass_of_a_plain_corpus_is_the_corpus_and_has_no_state():
@@ -18,8 +18,8 @@ def test_every_pass_of_a_plain_corpus_is_the_corpus_and_has_no_state():
 def test_samples_of_a_plain_corpus_are_their_own_origin_and_have_one_source():
     corpus = IndexOnlyCorpus([3, 2])
     shards, rows = np.array([0, 1, 1]), np.array([2, 0, 1])
-    assert [column.tolist() for column in origin(corpus, shards, rows)] == [[0, 1, 1], [2, 0, 1]]
-    sources = sources_of(corpus)
+    assert [column.tolist() for column in corpus.origin(shards, rows)] == [[0, 1, 1], [2, 0, 1]]
+    sources = corpus.shard_sources
     assert sources.names == ("synthetic",)
     assert sources.numbers(shards).tolist() == [0, 0, 0]
     assert not sources.take_turns
@@ -95,21 +95,20 @@ def test_weights_may_change_between_passes_and_every_source_resumes():
 def test_the_sources_of_a_pass_are_those_of_the_mixture():
     mix = mixture((0.5, 1e-9, 0.5))  # the second source has a quota of 0
     one_pass = Passes(mix).corpus_of(0)
-    sources = sources_of(one_pass)
+    sources = one_pass.shard_sources
     shards = np.arange(one_pass.num_shards)
     assert sources.names == ("source 0", "source 1", "source 2")
     assert (
         sources.numbers(shards).tolist()
-        == mix.source_of(origin(one_pass, shards, shards)[0]).tolist()
+        == mix.source_of(one_pass.origin(shards, shards)[0]).tolist()
     )
 
 
 def test_buckets_are_kept_apart_by_source_only_if_per_batch_is_set():
     shards, buckets = np.array([0, 1, 2, 3]), np.array([-1, 1, -1, 1])
     for per_batch, expected in ((False, 2), (True, 4), ("weighted", 4), ("round_robin", 4)):
-        sources = sources_of(
-            Passes(mixture((0.5, 0.5), ((20,) * 2, (20,) * 2), per_batch=per_batch)).corpus_of(0)
-        )
+        mix = mixture((0.5, 0.5), ((20,) * 2, (20,) * 2), per_batch=per_batch)
+        sources = Passes(mix).corpus_of(0).shard_sources
         assert len(set(sources.separate(shards, buckets).tolist())) == expected
         assert sources.take_turns == (per_batch == "round_robin")
 

@@ -10,7 +10,7 @@ from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
-from wenet_uio.dataset.corpus.passes import Passes, sources_of
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
@@ -63,7 +63,7 @@ def batches_by_source(confs, per_batch, by_entry, world_size):
         for rank in range(world_size):
             step = plan.step(number * world_size, world_size, rank)
             for piece in filter(len, step.pieces):
-                (source,) = set(sources_of(corpus).numbers(piece.shards).tolist())
+                (source,) = set(corpus.shard_sources.numbers(piece.shards).tolist())
                 steps[number, source] += 1
                 seen += len(piece)
     assert seen + sum(plan.filtered().values()) == corpus.num_samples

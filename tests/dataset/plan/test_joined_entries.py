@@ -12,7 +12,7 @@ from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, shard_table, summary_of
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
-from wenet_uio.dataset.corpus.passes import Passes, sources_of
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.entry_policy import entry_policy_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
@@ -90,7 +90,7 @@ def steps_of(plan, world_size):
 
 
 def entries_in(corpus, piece):
-    return set(sources_of(corpus).entries(piece.shards).tolist())
+    return set(corpus.shard_sources.entries(piece.shards).tolist())
 
 
 @given(

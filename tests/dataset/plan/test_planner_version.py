@@ -11,7 +11,7 @@ from tests.dataset.plan.test_epoch_plan import small_scales
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
-from wenet_uio.dataset.corpus.passes import Passes, origin
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan import groups
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import PLANNERS
@@ -98,7 +98,7 @@ def plans(corpus, conf, divided, seed=1):
         )
         for index in range(plan.num_batches):
             for piece in plan.batch(index).pieces:
-                shards, rows = origin(one_pass, piece.shards, piece.rows)
+                shards, rows = one_pass.origin(piece.shards, piece.rows)
                 samples = zip(shards, rows, (100 * piece.speeds).round(), piece.seeds, strict=True)
                 yield " ".join(
                     f"{shard}.{row}.{speed:.0f}.{seed % 1000}"

@@ -9,8 +9,7 @@ from wenet_uio.dataset.plan.entry_policy import entry_policy_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.dataset.plan.policies import policy_of
-from wenet_uio.dataset.plan.policy import Lengths
+from wenet_uio.dataset.plan.policies import Lengths, policy_of
 
 BINS = ((4.0, 20), (4.0, 40), (8.0, 30), (8.0, 60))
 SIZES = (16, 12, 8, 4)

@@ -10,7 +10,7 @@ from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
-from wenet_uio.dataset.corpus.passes import Passes, sources_of
+from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan import groups
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
@@ -144,7 +144,7 @@ def in_turns(sources, utterances, per_source=None):
 
     def of_batches(plan):
         firsts = [plan.batch(index).pieces[0].shards[:1] for index in range(plan.num_batches)]
-        return np.array([int(sources_of(corpus).entries(first)[0]) for first in firsts])
+        return np.array([int(corpus.shard_sources.entries(first)[0]) for first in firsts])
 
     return corpus, of_batches
 

@@ -6,7 +6,6 @@ from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
-from wenet_uio.dataset.corpus.passes import origin
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
@@ -34,7 +33,7 @@ def taken(passes, data_pass, measure=MEASURE):
     times, batches = Counter(), []
     for index in range(plan.num_batches):
         for piece in plan.batch(index).pieces:
-            shards, rows = origin(corpus, piece.shards, piece.rows)
+            shards, rows = corpus.origin(piece.shards, piece.rows)
             batches.append(shards)
             times.update(zip(shards.tolist(), rows.tolist(), strict=True))
     return times, batches

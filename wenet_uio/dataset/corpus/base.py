@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from wenet_uio.config.mixture import PerBatch
 from wenet_uio.dataset.corpus.index import Extremes, Problem, Rows, Stored, Summary
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
@@ -37,13 +39,77 @@ class Texts(NamedTuple):
     """Whether each text of a conversation is what a model writes; empty for other samples."""
 
 
+@dataclass(frozen=True)
+class ShardSources:
+    """The source of each shard, which the planner needs when a batch must hold samples of one source
+    only. The shards of one source are consecutive.
+
+    Sources may form entries of a mixture, such as the members of one group. Sources of one entry
+    share batches.
+    """
+
+    names: tuple[str, ...]
+    first_shard: np.ndarray
+    """(sources,) ascending; a source without shards has the first shard of the next source."""
+    per_batch: PerBatch = False
+    """How batches are shared; see `MixtureConf.per_batch`."""
+    entry_of: tuple[int, ...] | None = None
+    """(sources,) entry of each source; None: every source is an entry of its own."""
+
+    def numbers(self, shards: np.ndarray | int) -> np.ndarray:
+        """Return the number of the source of each shard, int64."""
+        return np.searchsorted(self.first_shard, shards, side="right") - 1
+
+    def entries(self, shards: np.ndarray | int) -> np.ndarray:
+        """Return the entry of each shard, int64."""
+        numbers = self.numbers(shards)
+        return numbers if self.entry_of is None else np.asarray(self.entry_of)[numbers]
+
+    @property
+    def take_turns(self) -> bool:
+        """Whether consecutive batches come from alternating entries."""
+        return self.per_batch == "round_robin"
+
+    @property
+    def joined(self) -> tuple[int | None, ...]:
+        """Entries of which every batch of the plan has samples; (None,) if a batch need not have
+        all.
+        """
+        if self.per_batch != "zip":
+            return (None,)
+        return (
+            tuple(range(len(self.names)))
+            if self.entry_of is None
+            else tuple(sorted(set(self.entry_of)))
+        )
+
+    @property
+    def are_joined(self) -> bool:
+        """Whether every batch of the plan has samples of every entry, in pieces of their own."""
+        return self.per_batch == "zip"
+
+    def separate(self, shards: np.ndarray, buckets: np.ndarray) -> np.ndarray:
+        """Split the length buckets of samples by entry, if a batch must hold samples of one source
+        only.
+
+        Args:
+            shards: (samples,) the shard of each sample.
+            buckets: (samples,) the length bucket of each sample; NO_BUCKET is -1.
+        """
+        if not self.per_batch or not len(shards):
+            return buckets
+        kinds = int(buckets.max()) + 2
+        return self.entries(shards) * kinds + buckets + 1
+
+
 class Corpus(ABC):
     """Shards of samples with their index. Arrays are mapped from disk: memory does not grow with
     the corpus.
 
     A sample is named by its shard and its row in that shard (`SampleRef`). What a corpus may hold
     has no default here: a corpus around another one (a mixture, a pass, token counts) must say it.
-    StoredCorpus has the defaults of lists.
+    StoredCorpus has the defaults of lists. A plan is of one source, unless it is of a pass over a
+    mixture.
     """
 
     def __init__(
@@ -72,6 +138,15 @@ class Corpus(ABC):
     def extremes(self, shards: slice | np.ndarray) -> Extremes:
         """Return the shortest and longest audio and text of some shards."""
         return Extremes(*(self._table[name][shards] for name in Extremes._fields))
+
+    @cached_property
+    def shard_sources(self) -> ShardSources:
+        """Sources of the shards, for the plan."""
+        return ShardSources((self.data_list,), np.zeros(1, np.int64))
+
+    def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return shards and rows in the opened corpus, for samples of the corpus of a pass."""
+        return shards, rows
 
     @property
     def identity(self) -> str:

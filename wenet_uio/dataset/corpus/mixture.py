@@ -19,10 +19,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from wenet_uio.config.mixture import PerBatch
-from wenet_uio.dataset.corpus.base import Corpus, Kind, Numbers, RemoteObject, Texts
+from wenet_uio.dataset.corpus.base import Corpus, Kind, Numbers, RemoteObject, ShardSources, Texts
 from wenet_uio.dataset.corpus.index import Extremes, Rows, Stored, Summary, shard_table
 from wenet_uio.dataset.corpus.quotas import exact_quotas
-from wenet_uio.dataset.corpus.shard_sources import ShardSources
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
 from wenet_uio.dataset.types import SampleRef, Utterance
 
@@ -333,7 +332,7 @@ class MixedPass(Corpus):
             np.concatenate, zip(*streams, strict=True)
         )
         first_run = np.cumsum([0, *(len(stream.shards) for stream in streams)])[:-1]
-        self.sources = ShardSources(
+        self.shard_sources = ShardSources(
             tuple(source.name for source in mixture.sources),
             first_run,
             mixture.per_batch,

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.mixture import MixedPass, Mixture
+from wenet_uio.dataset.corpus.mixture import Mixture
 from wenet_uio.dataset.corpus.quotas import exact_quotas, wanted_of
-from wenet_uio.dataset.corpus.shard_sources import ShardSources
 
 NOTHING = 1e-6
 """Utterances; smaller debts are rounding."""
@@ -108,15 +107,3 @@ def _quotas(mixture: Mixture, owed: np.ndarray) -> list[int]:
 
     shares = [source.share for source in mixture.sources]
     return exact_quotas(shares, sum(mixture.quotas), owed)
-
-
-def sources_of(corpus: Corpus) -> ShardSources:
-    """Return sources of the shards of a planned corpus; a plain corpus is one source."""
-    if isinstance(corpus, MixedPass):
-        return corpus.sources
-    return ShardSources((corpus.data_list,), np.zeros(1, np.int64))
-
-
-def origin(corpus: Corpus, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return shards and rows in the opened corpus, for samples of the corpus of a pass."""
-    return corpus.origin(shards, rows) if isinstance(corpus, MixedPass) else (shards, rows)

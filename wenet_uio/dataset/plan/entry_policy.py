@@ -10,8 +10,7 @@ import numpy as np
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.batch import BatchConf
-from wenet_uio.dataset.plan.policies import WHOLE, TextPolicy, policy_of
-from wenet_uio.dataset.plan.policy import Lengths, Policy
+from wenet_uio.dataset.plan.policies import WHOLE, Lengths, Policy, TextPolicy, policy_of
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.groups import GroupPlanner
 from wenet_uio.dataset.plan.lanes import (
     Division,
@@ -89,7 +88,7 @@ class EpochPlan:
         return other
 
     def _start(self, key: int) -> None:
-        entries = sources_of(self.corpus).joined
+        entries = self.corpus.shard_sources.joined
         self._streams = [
             Lanes(self._costs, key=key, division=self.division, entry=entry) for entry in entries
         ]
@@ -179,7 +178,7 @@ class EpochPlan:
         """Return the pieces whose samples the ranks of the last step share: all together, or those
         of each joined entry.
         """
-        sources = sources_of(self.corpus)
+        sources = self.corpus.shard_sources
         if not sources.are_joined:
             return [pieces]
 
@@ -240,7 +239,7 @@ def divide(corpus: Corpus, world_size: int) -> Division:
     With fewer lanes than ranks, sources take turns by step: turns by batch would give each rank the
     same sources again and again.
     """
-    take_turns = sources_of(corpus).take_turns
+    take_turns = corpus.shard_sources.take_turns
     if corpus.num_samples <= WHOLE_CORPUS:
         return Division(1, world_size, turns_by_step=take_turns and world_size > 1)
 

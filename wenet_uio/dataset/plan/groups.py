@@ -8,7 +8,6 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import Stored
-from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.cutting import cut, cut_to_target, fewest_batches
 from wenet_uio.dataset.plan.lanes import Division, Members
 from wenet_uio.dataset.plan.measure import Measure
@@ -41,7 +40,7 @@ class GroupPlanner:
     def __init__(self, corpus: Corpus, measure: Measure, *, key: int, division: Division) -> None:
         """Plan the groups of a division of the corpus with `key`."""
         self.corpus, self.measure, self.key, self._division = corpus, measure, key, division
-        self._sources = sources_of(corpus)
+        self._sources = corpus.shard_sources
         self._by_step = division.by_step and measure.length_order == "synced"
 
     def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> Batches:

@@ -11,7 +11,6 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
-from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.corpus.recent import OPEN_SHARDS
 from wenet_uio.dataset.plan.measure import SHARDS_AT_ONCE, Measure
 from wenet_uio.dataset.plan.shard_stream import ShardStream
@@ -111,7 +110,7 @@ class ShardCosts:
         """
         if entry is None:
             return self.array
-        entries = sources_of(self.corpus).entries(np.arange(self.corpus.num_shards))
+        entries = self.corpus.shard_sources.entries(np.arange(self.corpus.num_shards))
         return np.where(entries == entry, self.array, np.uint32(0))
 
 
@@ -125,7 +124,7 @@ class Lanes:
         self, costs: ShardCosts, *, key: int, division: Division, entry: int | None = None
     ) -> None:
         """Lanes of all shards, or of the shards of one entry of a mixture."""
-        self._entry, self._sources = entry, sources_of(costs.corpus)
+        self._entry, self._sources = entry, costs.corpus.shard_sources
         self.corpus, self.key, self.lanes = costs.corpus, key, division.lanes
         self._group_shards = max(division.group_shards, shards_of_a_group(costs.corpus))
         self._costs = costs

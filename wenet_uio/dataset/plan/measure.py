@@ -16,7 +16,6 @@ from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, TEXT_ONLY, Rows, Stored
-from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.filters import (
     FILTER_FRAMES_PER_SECOND,
     token_count_filters,
@@ -31,8 +30,13 @@ from wenet_uio.dataset.plan.identity import (
     first_digest_of,
     frames_identity,
 )
-from wenet_uio.dataset.plan.policies import DurationBucketPolicy, StaticPolicy, policy_of
-from wenet_uio.dataset.plan.policy import Lengths, Policy
+from wenet_uio.dataset.plan.policies import (
+    DurationBucketPolicy,
+    Lengths,
+    Policy,
+    StaticPolicy,
+    policy_of,
+)
 
 SHARDS_AT_ONCE = 1 << 18
 """Shards whose rows of the shard table are processed together; this bounds the memory."""
@@ -204,7 +208,7 @@ class Measure:
         """
         if not self.needs_entries:
             return None
-        return np.repeat(sources_of(corpus).entries(shards), corpus.samples[shards])
+        return np.repeat(corpus.shard_sources.entries(shards), corpus.samples[shards])
 
     def _lengths_needed(self, corpus: Corpus, part: slice) -> Iterator[tuple[np.ndarray, Stored]]:
         """Yield shards of a part whose lengths must be read, with the lengths, about

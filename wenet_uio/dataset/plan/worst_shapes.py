@@ -16,9 +16,9 @@ from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.policies import (
     ANY_TOKENS,
     DurationBucketPolicy,
+    Lengths,
     duration_bucket_policy_of,
 )
-from wenet_uio.dataset.plan.policy import Lengths
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from random import Random
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import OperatorConf
-from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.kinds.kind import Reading
 from wenet_uio.dataset.types import (
@@ -23,14 +22,14 @@ from wenet_uio.dataset.types import (
 )
 
 
-def require_speaker(corpus: Corpus, operators: Sequence[OperatorConf], *, training: bool) -> None:
-    """Raise ConfigError if the corpus has texts to speak, and no operator can speak them."""
-    if corpus.has_tts_text and not any(
+def require_speaker(data_list: str, operators: Sequence[OperatorConf], *, training: bool) -> None:
+    """Raise ConfigError if no operator can speak the texts of a data list."""
+    if not any(
         operator.after == "decode" and (training or operator.evaluation) for operator in operators
     ):
         also = "" if training else " and evaluation: true"
         raise ConfigError(
-            f"{corpus.data_list}: sources of type tts_text need an operator that speaks their "
+            f"{data_list}: sources of type tts_text need an operator that speaks their "
             f"texts: name it in dataset_conf.operators with after: decode{also}"
         )
 
