@@ -36,6 +36,29 @@ def test_raw_and_shard_and_any_number_of_workers_give_equal_batches(lists):
         assert all(same(*pair) for pair in zip(batches, expected, strict=True))
 
 
+@pytest.mark.parametrize("dither", [0.0, 1.0])
+@pytest.mark.parametrize("bins", [23, 40, 80])
+def test_features_of_an_utterance_have_the_same_bits_in_batches_of_any_size(lists, bins, dither):
+    def features(kind, batch_size):
+        conf = {
+            "speed_perturb": False,
+            "fbank_conf": {"num_mel_bins": bins, "dither": dither},
+            "batch_conf": {"batch_type": "static", "batch_size": batch_size},
+        }
+        return {
+            key: feats[:length]
+            for batch in loader(lists[kind], kind, conf=conf)
+            for key, feats, length in zip(batch.keys, batch.feats, batch.feats_lengths, strict=True)
+        }
+
+    alone = features("raw", 1)
+    assert len(alone) == COUNT
+    for kind, batch_size in (("raw", 3), ("shard", 7), ("shard", COUNT)):
+        found = features(kind, batch_size)
+        assert found.keys() == alone.keys()
+        assert all(torch.equal(feats, alone[key]) for key, feats in found.items())
+
+
 def test_deferred_features_equal_those_of_the_workers_for_any_data_type_and_number_of_workers(
     lists,
 ):

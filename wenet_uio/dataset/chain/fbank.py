@@ -17,14 +17,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
 
 from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.config.dataset import FbankConf, LogMelSpectrogramConf, MfccConf
-from wenet_uio.dataset.chain.mel import Mel, exact_products, mel_energies, mel_matrix, mel_weights
+from wenet_uio.dataset.chain.mel import (
+    Mel,
+    exact_products,
+    frames_per_product,
+    mel_energies,
+    mel_matrix,
+    mel_weights,
+)
+from wenet_uio.dataset.chain.scratch import scratch
 
 CHUNK_FRAMES = 512
 """Frames per chunk on a CPU: 1 MB of float32 at 16 kHz."""
@@ -95,16 +103,15 @@ def _energies_of_all(
     """
     shift = window_and_shift(sample_rate, conf)[1]
     shifts = [-(-len(waveform) // shift) for waveform in waveforms]
-    joined = waveforms[0].new_zeros(sum(shifts) * shift, dtype=torch.float32)
-    rows = joined.split([number * shift for number in shifts])
-    for row, waveform in zip(rows, waveforms, strict=True):
+    joined = scratch("joined", waveforms[0], sum(shifts) * shift)
+    places = [*pairwise([0, *accumulate(shifts)])]
+    for waveform, (first, last) in zip(waveforms, places, strict=True):
+        row = joined[first * shift : last * shift]
         row[: len(waveform)] = waveform
+        row[len(waveform) :] = 0
 
     energies = _energies(joined, sample_rate, conf)
-    return [
-        energies[last - number : last]
-        for number, last in zip(shifts, accumulate(shifts), strict=True)
-    ]
+    return [energies[first:last] for first, last in places]
 
 
 def _waveform_with_edges(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Tensor:
@@ -144,7 +151,7 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
     # Pre-emphasis of the whole waveform at once: x[n] - emphasis * x[n - 1]. The first sample is
     # replaced in its frame.
     emphasis = conf.preemphasis_coefficient
-    emphasised = torch.empty_like(waveform)
+    emphasised = scratch("emphasised", waveform, len(waveform))
     torch.sub(waveform[1:], waveform[:-1], alpha=emphasis, out=emphasised[1:])
 
     # Views of all frames, which copy nothing: with pre-emphasis, and as they were.
@@ -157,9 +164,9 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
     means = raw.mean(1) if conf.remove_dc_offset else None
 
     number = len(raw)
-    step = min(number, _chunk_frames(waveform))
+    step = min(number, _chunk_frames(waveform, tables.mel))
     energies = waveform.new_empty(number, conf.num_mel_bins)
-    buffer = waveform.new_empty(step, tables.fft_size)
+    buffer = scratch("windowed", waveform, step * tables.fft_size).view(step, tables.fft_size)
     windowed = buffer[:, :size]
     buffer[:, size:] = 0  # padding of the Fourier transform
 
@@ -254,7 +261,7 @@ def batch_log_mel_spectrogram(
     tables = _log_mel_tables(sample_rate, conf, waveforms.device)  # pyright: ignore[reportArgumentType] - hashable
     window, mel = tables
     energies = frames.new_empty(len(frames), conf.num_mel_bins)
-    step = _chunk_frames(waveforms)
+    step = _chunk_frames(waveforms, mel)
     for first in range(0, len(frames), step):
         chunk = slice(first, first + step)
         spectrum = _spectrum(frames[chunk] * window)
@@ -292,8 +299,10 @@ def _on_accelerator(x: torch.Tensor) -> bool:
     return x.device.type != "cpu"
 
 
-def _chunk_frames(waveforms: torch.Tensor) -> int:
-    return DEVICE_CHUNK_FRAMES if _on_accelerator(waveforms) else CHUNK_FRAMES
+def _chunk_frames(waveforms: torch.Tensor, mel: Mel) -> int:
+    if _on_accelerator(waveforms):
+        return DEVICE_CHUNK_FRAMES
+    return min(CHUNK_FRAMES, frames_per_product(mel))
 
 
 def _spectrum(windowed: torch.Tensor) -> torch.Tensor:

@@ -12,8 +12,13 @@ import torch
 
 from wenet_uio.config.dataset import FbankConf
 
-BAND_BINS = 8
-"""Mel bins per matrix product on a CPU: few zeros, and few products."""
+BAND_STEP, WIDEST_BAND = 4, 16
+"""Mel bins per matrix product on a CPU: a multiple of BAND_STEP."""
+BAND_WEIGHTS = 700
+"""Weights that a band of several steps has at most: few zeros, and few products."""
+SMALL_PRODUCT = 100**3
+"""Multiplications of a product up to which OpenBLAS computes every row alike, if there are at least
+two rows and a multiple of four columns. In others, bits of a row depend on the number of rows."""
 
 
 class MelBand(NamedTuple):
@@ -112,16 +117,40 @@ def mel_weights(matrix: torch.Tensor, device: torch.device) -> Mel:
     if device.type != "cpu":  # one product with all zeros is faster there
         return weights.to(device)
 
-    bands = []
-    for first in range(0, weights.size(1), BAND_BINS):
-        columns = slice(first, first + BAND_BINS)
-        band_weights = weights[:, columns]
-        # A band without weights keeps one row, so that its energies are zeros and not absent.
-        used_rows = band_weights.any(1).nonzero().flatten().tolist() or [0]
-        rows = slice(used_rows[0], used_rows[-1] + 1)
-        bands.append(MelBand(rows, columns, band_weights[rows].contiguous().numpy()))
+    bands: list[MelBand] = []
+    num_bins, end = weights.size(1), 0
+    while end < num_bins:
+        # The last band begins earlier if fewer bins than a step are left.
+        bands.append(_widest_band(weights, max(0, min(end, num_bins - BAND_STEP))))
+        end = bands[-1].bins.stop
 
     return tuple(bands)
+
+
+def frames_per_product(mel: Mel) -> int:
+    """Return how many frames `mel_energies` may get at once on a CPU, so that the energies of a
+    frame do not depend on the other frames.
+    """
+    bands = () if isinstance(mel, torch.Tensor) else mel
+    return min((max(2, SMALL_PRODUCT // band.weights.size) for band in bands), default=2)
+
+
+def _widest_band(weights: torch.Tensor, first: int) -> MelBand:
+    """Return the widest band from the mel bin `first` on that is small, or else one step."""
+    num_bins = weights.size(1)
+    ends = range(first + BAND_STEP, min(first + WIDEST_BAND, num_bins) + 1, BAND_STEP)
+    bands = [_band(weights, first, end) for end in ends or [num_bins]]
+    small = [band for band in bands if band.weights.size <= BAND_WEIGHTS]
+    return small[-1] if small else bands[0]
+
+
+def _band(weights: torch.Tensor, first: int, end: int) -> MelBand:
+    """Return the band of the mel bins from `first` up to `end`, without zeros around it."""
+    band_weights = weights[:, first:end]
+    # A band without weights keeps one row, so that its energies are zeros and not absent.
+    used_rows = band_weights.any(1).nonzero().flatten().tolist() or [0]
+    rows = slice(used_rows[0], used_rows[-1] + 1)
+    return MelBand(rows, slice(first, end), band_weights[rows].contiguous().numpy())
 
 
 def _mel(hertz: float) -> float:
