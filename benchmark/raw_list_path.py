@@ -3,10 +3,12 @@
 
     python benchmark/raw_list_path.py
 
-A function counts once, at its first call, as a reader meets it; comprehensions, lambdas,
-generated methods and the code of imports do not count. A stop is a series of functions of one
-module. A return is a stop in a module that was left before. The opens of the list file are counted
-as well.
+A function counts once, at its first call, as a reader meets it. Comprehensions, lambdas, generated
+methods and the code of imports do not count, nor does what runs at a read of an attribute
+(properties) or after the fields of a dataclass (`__post_init__`); a second line of totals counts
+these too. A stop is a series of functions of one module. A return is a stop in a module that was
+left before. It is a callback (marked `^`) if the module waits for the function that calls back. The
+opens of the list file are counted as well.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import numpy as np
 import soundfile
@@ -33,19 +36,35 @@ LINES = 4
 CONFIG = parse_config({"output_dim": 10, "dataset_conf": {}}, "raw_list_path")
 
 
+class Function(NamedTuple):
+    """A function on the way."""
+
+    module: str
+    name: str
+    is_attribute: bool
+    """A property, or `__post_init__`."""
+    is_callback: bool
+    """Called from another module, while a function of its own module waits for that call."""
+
+
 class CallTrace:
     """Functions of wenet_uio in the order of their first call, over all threads."""
 
     def __init__(self) -> None:
-        self.functions: dict[tuple[str, int, str], None] = {}
+        self.functions: dict[tuple[str, int], Function] = {}
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
         """Note a call; for `sys.setprofile`."""
-        module = frame.f_globals.get("__name__", "")
+        module = module_of(frame)
         code = frame.f_code
+        place = (module, code.co_firstlineno)
         is_generated = code.co_filename.startswith("<") or code.co_name.startswith("<")
-        if event == "call" and module.startswith("wenet_uio.") and not is_generated:
-            self.functions.setdefault((module, code.co_firstlineno, code.co_name))
+        if event != "call" or not module or is_generated or place in self.functions:
+            return
+
+        callers = [name for name in map(module_of, callers_of(frame)) if name]
+        is_callback = callers[:1] != [module] and module in callers
+        self.functions[place] = Function(module, code.co_name, is_attribute(frame), is_callback)
 
     @contextmanager
     def on(self) -> Iterator[None]:
@@ -58,10 +77,43 @@ class CallTrace:
             sys.setprofile(None)
             threading.setprofile(None)
 
-    def stops(self) -> list[tuple[str, list[str]]]:
-        """Series of functions of one module: (module, names of the functions)."""
-        grouped = groupby(self.functions, key=lambda function: function[0])
-        return [(module, [name for _, _, name in functions]) for module, functions in grouped]
+    def stops(self, *, attributes: bool) -> list[tuple[str, list[Function]]]:
+        """Return series of functions of one module, with or without those of attributes."""
+        functions = [
+            each for each in self.functions.values() if attributes or not each.is_attribute
+        ]
+        grouped = groupby(functions, key=lambda function: function.module)
+        return [(module, list(series)) for module, series in grouped]
+
+
+def module_of(frame: FrameType) -> str:
+    """Return the module of a frame; empty if it is not one of wenet_uio."""
+    module = frame.f_globals.get("__name__", "")
+    return module if module.startswith("wenet_uio.") else ""
+
+
+def callers_of(frame: FrameType) -> Iterator[FrameType]:
+    """Yield the frames that wait for this one, the nearest first."""
+    caller = frame.f_back
+    while caller:
+        yield caller
+        caller = caller.f_back
+
+
+def is_attribute(frame: FrameType) -> bool:
+    """Tell whether a frame runs a property, or `__post_init__`."""
+    code = frame.f_code
+    owner = type(frame.f_locals.get("self"))
+    return code.co_name == "__post_init__" or any(
+        code_of_property(vars(base).get(code.co_name)) is code for base in owner.__mro__
+    )
+
+
+def code_of_property(member: object) -> CodeType | None:
+    """Return the code of a property or a cached property; None of anything else."""
+    if isinstance(member, cached_property):
+        return member.func.__code__
+    return getattr(member.fget, "__code__", None) if isinstance(member, property) else None
 
 
 def write_list(folder: Path) -> Path:
@@ -87,10 +139,8 @@ def opens_of(path: Path) -> Iterator[list[str]]:
 
     def note(event: str, arguments: tuple) -> None:
         if is_on[0] and event == "open" and str(arguments[0]) == str(path):
-            frame = sys._getframe(1)
-            while frame.f_back and not frame.f_globals.get("__name__", "").startswith("wenet_uio."):
-                frame = frame.f_back
-            callers.append(f"{frame.f_globals['__name__']}.{frame.f_code.co_name}")
+            caller = next(each for each in callers_of(sys._getframe(0)) if module_of(each))
+            callers.append(f"{module_of(caller)}.{caller.f_code.co_name}")
 
     sys.addaudithook(note)
     try:
@@ -117,15 +167,25 @@ def main() -> None:
             first_batch(data_list)
 
     visited: set[str] = set()
-    returns = 0
-    for module, functions in trace.stops():
-        returns += module in visited
-        mark = "<" if module in visited else " "
+    stops = trace.stops(attributes=False)
+    for module, functions in stops:
+        is_return = module in visited
+        mark = "^" if functions[0].is_callback else "<" if is_return else " "
         visited.add(module)
-        print(f"{mark} {module.removeprefix('wenet_uio.'):<36} {' '.join(functions)}")
+        names = " ".join(function.name for function in functions)
+        print(f"{mark} {module.removeprefix('wenet_uio.'):<36} {names}")
 
-    print(f"{len(trace.stops())} stops in {len(visited)} modules, {returns} returns")
+    print(totals(stops))
+    print(f"with properties and __post_init__: {totals(trace.stops(attributes=True))}")
     print(f"list opened {len(callers)} times:", *callers, sep="\n  ")
+
+
+def totals(stops: list[tuple[str, list[Function]]]) -> str:
+    """Count stops, modules, returns and callbacks, in words."""
+    modules = {module for module, _ in stops}
+    callbacks = sum(functions[0].is_callback for _, functions in stops)
+    returns = len(stops) - len(modules)
+    return f"{len(stops)} stops in {len(modules)} modules, {returns} returns, {callbacks} callbacks"
 
 
 if __name__ == "__main__":

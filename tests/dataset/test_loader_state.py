@@ -11,8 +11,8 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan import epoch_plan
+from wenet_uio.dataset.plan.groups import PlannedBatch
 from wenet_uio.dataset.plan.identity import first_digest_of
-from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 

@@ -13,9 +13,9 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
+from wenet_uio.dataset.plan.groups import PlannedBatch
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.dataset.randomness import key_of
 
 STATE_KEYS = frozenset(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.plan.groups import PlannedBatch
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.diagnose.plan_report import skew_of_steps
 from wenet_uio.files import written_aside
 from wenet_uio.pages import data_uri, render

@@ -65,8 +65,8 @@ def test_a_manifest_without_sampling_rate_has_the_digest_of_its_audio_at_any_rat
 
 def rate_of(path):
     """The nominal rate of a list."""
-    with DataList(LineFile(str(path)), "raw") as data_list:
-        return nominal_rate_of(str(path), data_list.first_lines(RATE_LINES), DEFAULT_LAYOUT)
+    data_list = DataList(LineFile(str(path)), "raw")
+    return nominal_rate_of(str(path), data_list.head[:RATE_LINES], DEFAULT_LAYOUT)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,6 @@ def test_a_list_with_one_remote_file_is_remote(tmp_path):
     ]
     for more, expected in (([], False), (['{"wav": "s3://b/c.wav", "txt": ""}'], True)):
         (tmp_path / "x.list").write_text("\n".join([*lines, *more]))
-        with DataList(LineFile(str(tmp_path / "x.list")), "raw") as data_list:
-            _, _, is_remote = raw_index.raw_columns(data_list, 1000, THREADS, DEFAULT_LAYOUT)
+        data_list = DataList(LineFile(str(tmp_path / "x.list")), "raw")
+        _, _, is_remote = raw_index.raw_columns(data_list, 1000, THREADS, DEFAULT_LAYOUT)
         assert is_remote == expected

@@ -53,27 +53,27 @@ def raw_list(folder, lines=20_000):
 
 def test_the_type_digest_and_lines_of_a_list_come_from_one_reading(tmp_path):
     path = raw_list(tmp_path, 3 * TYPE_LINES)
-    with DataList(LineFile(str(path)), "raw") as data_list:
-        assert len(data_list.first_lines(5)) == 5
-        content = b"".join(line for _, line in data_list.lines())
-        assert (content, data_list.state().digest) == (path.read_bytes(), digest_of(path))
+    data_list = DataList(LineFile(str(path)), "raw")
+    assert len(data_list.head) == TYPE_LINES
+    content = b"".join(line for _, line in data_list.lines())
+    assert (content, data_list.state().digest) == (path.read_bytes(), digest_of(path))
 
 
 def test_the_digest_is_of_the_lines_that_were_read_if_the_list_is_replaced_meanwhile(tmp_path):
     path = raw_list(tmp_path, 3 * TYPE_LINES)
     digest = digest_of(path)
-    with DataList(LineFile(str(path)), "raw") as data_list:
-        (tmp_path / "new").write_text("{}\n")
-        (tmp_path / "new").replace(path)
-        lines = list(data_list.lines())
-        assert (len(lines), data_list.state().digest) == (3 * TYPE_LINES, digest)
+    data_list = DataList(LineFile(str(path)), "raw")
+    (tmp_path / "new").write_text("{}\n")
+    (tmp_path / "new").replace(path)
+    lines = list(data_list.lines())
+    assert (len(lines), data_list.state().digest) == (3 * TYPE_LINES, digest)
 
 
 def test_a_digest_before_the_last_line_is_refused(tmp_path):
-    with DataList(LineFile(str(raw_list(tmp_path))), "raw") as data_list:
-        next(data_list.lines())
-        with pytest.raises(RuntimeError, match="after the last line"):
-            data_list.state()
+    data_list = DataList(LineFile(str(raw_list(tmp_path))), "raw")
+    next(data_list.lines())
+    with pytest.raises(RuntimeError, match="after the last line"):
+        data_list.state()
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf\n"])
@@ -128,8 +128,8 @@ def test_a_list_whose_name_another_file_takes_is_read_on_from_the_former_file(tm
     opened = LineFile(str(path))
     (tmp_path / "new").write_text("{}\n")
     (tmp_path / "new").replace(path)
-    with DataList(opened, "raw") as data_list:
-        assert b"".join(line for _, line in data_list.lines()) == content
+    data_list = DataList(opened, "raw")
+    assert b"".join(line for _, line in data_list.lines()) == content
     assert opened.read(0, len(content)) == content
 
 
@@ -138,6 +138,7 @@ def test_a_list_that_grows_while_its_lock_is_awaited_is_indexed_whole(tmp_path):
     opened = LineFile(str(path))
     with path.open("a") as file:
         file.write("{}\n")
-    with opened.locked(), DataList(opened, "raw") as data_list:
+    with opened.locked():
+        data_list = DataList(opened, "raw")
         assert len(list(data_list.lines())) == 3 * TYPE_LINES + 1
         assert data_list.state() == (path.stat().st_size, path.stat().st_mtime_ns, digest_of(path))

@@ -137,23 +137,23 @@ def index_lines_of(
     Raises:
         ListError: the list is empty or of the other type, or a file that it names is missing.
     """
-    with DataList(file, data_type) as lines:
-        if data_type == "raw":
-            columns, bad, is_remote = raw_columns(lines, per_run, executor, layout)
-        else:
-            columns, bad, is_remote = _shard_columns(lines, layout)
-        state = lines.state()
-        meta = {
-            "type": data_type,
-            "bad": bad,
-            "summary": asdict(summary_of(columns)),
-            "bytes": state.size,
-            "mtime_ns": state.mtime_ns,
-            "digest": state.digest,
-            "remote": is_remote,
-            "features": bool((columns["sample_rate"] == FRAME_RATE).any()),
-        }
+    lines = DataList(file, data_type)
+    if data_type == "raw":
+        columns, bad, is_remote = raw_columns(lines, per_run, executor, layout)
+    else:
+        columns, bad, is_remote = _shard_columns(lines, layout)
 
+    summary, state = summary_of(columns), lines.state()
+    meta = {
+        "type": data_type,
+        "bad": bad,
+        "summary": asdict(summary),
+        "bytes": state.size,
+        "mtime_ns": state.mtime_ns,
+        "digest": state.digest,
+        "remote": is_remote,
+        "features": bool((columns["sample_rate"] == FRAME_RATE).any()),
+    }
     file.digest = state.digest
     places = places_of(index_of(file.path, layout))
     return ListIndex.read(write_kept(places, lambda index: write_columns(index, columns, meta)))
@@ -274,6 +274,6 @@ def _is_current(meta: Mapping[str, Any], file: LineFile, data_type: DataType) ->
         ListError: the list is of the other type.
     """
     if meta.get("type") != data_type:  # an index beside a tar has no type
-        with DataList(file, data_type):
-            return False
+        DataList(file, data_type)  # refuses the other type
+        return False
     return file.holds(FileState(meta["bytes"], meta["mtime_ns"], meta["digest"]))

@@ -260,15 +260,16 @@ def _with_distinct_keys(rows: Rows, data_list: DataList, layout: Layout) -> Rows
         ListError: the list has changed since the first reading.
     """
     parsed: dict[int, tuple[str, Audio | None]] = {}
-    with DataList(data_list.file, "raw") as again:
-        for offset, text in again.lines():
-            try:
-                line = parse_raw_line(text, layout.text_field)
-                parsed[offset] = line.key, line.audio_of_key
-            except ListError:
-                continue  # blank, or already among the bad lines
-        if again.state() != data_list.state():
-            raise ListError(f"{data_list.path}: changed while it was indexed; start again")
+    again = DataList(data_list.file, "raw")
+    for offset, text in again.lines():
+        try:
+            line = parse_raw_line(text, layout.text_field)
+            parsed[offset] = line.key, line.audio_of_key
+        except ListError:
+            continue  # blank, or already among the bad lines
+
+    if again.state() != data_list.state():
+        raise ListError(f"{data_list.path}: changed while it was indexed; start again")
 
     keys = distinct_keys(
         [key for key, _ in parsed.values()], [audio for _, audio in parsed.values()]
@@ -279,7 +280,7 @@ def _with_distinct_keys(rows: Rows, data_list: DataList, layout: Layout) -> Rows
 
 def _jobs(data_list: DataList, layout: Layout) -> Iterator[_Job]:
     """Yield the lines of a list that are not blank, LINES_PER_JOB at a time."""
-    rate = nominal_rate_of(data_list.path, data_list.first_lines(RATE_LINES), layout)
+    rate = nominal_rate_of(data_list.path, data_list.head[:RATE_LINES], layout)
     numbered = enumerate(data_list.lines(), 1)
     filled = (line for line in numbered if line[1][1].strip(BLANK))
     while lines := list(itertools.islice(filled, LINES_PER_JOB)):

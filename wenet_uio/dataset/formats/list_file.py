@@ -12,7 +12,6 @@ import os
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from wenet_uio.dataset.formats.data_list import DataType, shards_of
@@ -114,10 +113,10 @@ class LineFile:
 class DataList:
     """Reads an open raw or shard list from its beginning.
 
-        with DataList(LineFile("data/train/data.list"), "raw") as data_list:
-            for offset, line in data_list.lines():
-                ...
-            state = data_list.state()
+        data_list = DataList(LineFile("data/train/data.list"), "raw")
+        for offset, line in data_list.lines():
+            ...
+        state = data_list.state()
 
     The lines can be read once. Memory holds a block of the list, not the list. The file stays open.
     """
@@ -133,35 +132,15 @@ class DataList:
         self._digest: str | None = None
         self._raw = _HashedFile(file.fileno())
         self._file = io.BufferedReader(self._raw, BLOCK)
-
-        try:
-            self._refuse_shard()
-            self._head = self._read_head()
-            self._check_type(data_type)
-        except BaseException:
-            self._file.close()
-            raise
-
-    def __enter__(self) -> DataList:
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._file.close()
-
-    def first_lines(self, count: int) -> list[bytes]:
-        """At most `count` lines at the beginning of the list; at most TYPE_LINES."""
-        assert count <= TYPE_LINES
-        return self._head[:count]
+        self._refuse_shard()
+        self.head = self._read_head()
+        """The lines up to the TYPE_LINES-th that is not blank."""
+        self._check_type(data_type)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield the offset and bytes of each line; call this once."""
         offset = 0
-        for line in itertools.chain(self._head, self._file):
+        for line in itertools.chain(self.head, self._file):
             yield offset, line
             offset += len(line)
 
@@ -203,7 +182,7 @@ class DataList:
 
     def _check_type(self, data_type: DataType) -> None:
         """Raise ListError if the first lines are not of a list of this type, or there are none."""
-        lines = [line for line in map(_stripped, self._head) if line]
+        lines = [line for line in map(_stripped, self.head) if line]
         if not lines:
             raise ListError(f"{self.path}: empty data list")
         if lines[0].startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
@@ -245,5 +224,6 @@ def _stripped(line: bytes) -> bytes:
 
 def read_shards(path: str) -> tuple[list[str], list[tuple[str, str]]]:
     """Return shards of a list as of `split_shard_list`, after the check of its type by `DataList`."""
-    with closing(LineFile(path)) as file, DataList(file, "shard") as data_list:
+    with closing(LineFile(path)) as file:
+        data_list = DataList(file, "shard")
         return shards_of(path, (line for _, line in data_list.lines()))

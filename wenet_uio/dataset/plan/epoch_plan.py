@@ -23,7 +23,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.plan.groups import GroupPlanner
+from wenet_uio.dataset.plan.groups import (
+    Batches,
+    GroupPlanner,
+    Piece,
+    Pieces,
+    PlannedBatch,
+    share_out,
+    without_empty,
+)
 from wenet_uio.dataset.plan.lanes import (
     Division,
     Group,
@@ -33,14 +41,6 @@ from wenet_uio.dataset.plan.lanes import (
     shards_of_a_group,
 )
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.pieces import (
-    Batches,
-    Piece,
-    Pieces,
-    PlannedBatch,
-    share_out,
-    without_empty,
-)
 from wenet_uio.dataset.randomness import key_of
 
 WHOLE_CORPUS = 1 << 18

@@ -16,8 +16,9 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import DataType, ShardFiles
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.dataset.formats.sample_layout import KeyEnds, Layout
-from wenet_uio.dataset.storage import cache, objects
+from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
+from wenet_uio.dataset.storage.settings import cache_folder
 
 Patterns = str | Sequence["Patterns"]
 """A pattern of paths, a list of patterns, or NeMo's buckets (a list of lists)."""
@@ -90,7 +91,7 @@ def folder_beside(path: str) -> Path:
     one in the cache.
     """
     if objects.is_remote(path):
-        return cache.directory() / "lists"
+        return cache_folder() / "lists"
     return Path(objects.without_scheme(path)).parent
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from wenet_uio.dataset.formats.data_list import AUDIO, values_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import without_query
-from wenet_uio.dataset.storage import cache, objects
+from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.settings import cache_folder
 from wenet_uio.files import written_aside
 from wenet_uio.uris import shown
 
@@ -28,9 +29,7 @@ def local_manifest(path: str) -> str:
 
     digest = hashlib.blake2b(path.encode(), digest_size=8).hexdigest()
     copy = (
-        cache.directory()
-        / "lists"
-        / f"{digest}.{Path(without_query(path)).name.removesuffix('.gz')}"
+        cache_folder() / "lists" / f"{digest}.{Path(without_query(path)).name.removesuffix('.gz')}"
     )
     try:
         with (

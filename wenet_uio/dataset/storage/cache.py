@@ -45,11 +45,6 @@ SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,5}$")
 Result = TypeVar("Result")
 
 
-def directory() -> Path:
-    """Return the folder that belongs to the cache alone, inside the folder of the settings."""
-    return cache_folder() / "uio1"
-
-
 def copy_of(uri: str, version: Version) -> BinaryIO | None:
     """Open the copy of an object, which is not evicted while it is open; None if there is no
     complete copy.
@@ -99,7 +94,7 @@ def unpacked(
 
     def write(file: BinaryIO) -> None:
         file.truncate(0)
-        writer = SpaceWriter(file, directory(), 0)
+        writer = SpaceWriter(file, cache_folder(), 0)
         with packed() as source:
             unpack(source, writer.write)
 
@@ -201,7 +196,7 @@ def _download(uri: str, version: Version, file: BinaryIO) -> None:
         start = file.seek(0)
 
     file.truncate(start)
-    writer = SpaceWriter(file, directory(), 0 if version.size is None else version.size - start)
+    writer = SpaceWriter(file, cache_folder(), 0 if version.size is None else version.size - start)
     transfer(uri, writer.write, start, version.size, version)
 
     if version.md5:
@@ -251,7 +246,7 @@ def _write_note(path: Path, values: tuple) -> None:
 
 def _named(uri: str, suffix: str) -> Path:
     name = hashlib.blake2b(uri.encode(), digest_size=16).hexdigest()
-    return directory() / name[:2] / (name + suffix)
+    return cache_folder() / name[:2] / (name + suffix)
 
 
 def _path(uri: str, version: Version, suffix: str = "") -> Path:

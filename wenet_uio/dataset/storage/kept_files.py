@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from wenet_uio.dataset.storage import cache
+from wenet_uio.dataset.storage.settings import cache_folder
 from wenet_uio.files import written_aside
 
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -26,7 +26,7 @@ def places_of(*paths: str | Path) -> Iterator[Path]:
     """
     yield from map(Path, paths)
     try:
-        folder = cache.directory()
+        folder = cache_folder()
     except RuntimeError:  # the user has no home folder, and WENET_UIO_CACHE is not set
         return
 

@@ -22,7 +22,7 @@ from wenet_uio.dataset.storage import cache, cache_space, containers
 from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles
 from wenet_uio.dataset.storage.driver_store import driver
-from wenet_uio.dataset.storage.settings import deadline
+from wenet_uio.dataset.storage.settings import cache_folder, deadline
 from wenet_uio.dataset.storage.transfer import transfer, version_of
 from wenet_uio.dataset.storage.versions import NO_ROOM, DriverError, StorageError, Version
 from wenet_uio.uris import shown
@@ -262,7 +262,7 @@ def check_cache() -> None:
         ValueError: the maximum size is not a number of bytes, or the deadline is no time.
     """
     deadline()
-    root = cache.directory()
+    root = cache_folder()
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):

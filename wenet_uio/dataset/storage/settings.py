@@ -48,11 +48,14 @@ class SettingError(ValueError):
 
 
 def cache_folder() -> Path:
-    """Return the folder of the cache: WENET_UIO_CACHE, else NEMO_DATA_STORE_CACHE_DIR, else
-    ~/.cache/wenet_uio.
+    """Return the folder that belongs to the cache alone: `uio1` in WENET_UIO_CACHE, else in
+    NEMO_DATA_STORE_CACHE_DIR, else in ~/.cache/wenet_uio.
+
+    Raises:
+        RuntimeError: the user has no home folder, and no variable is set.
     """
     folder = os.environ.get("WENET_UIO_CACHE") or os.environ.get("NEMO_DATA_STORE_CACHE_DIR")
-    return Path(folder) if folder else Path.home() / ".cache" / "wenet_uio"
+    return (Path(folder) if folder else Path.home() / ".cache" / "wenet_uio") / "uio1"
 
 
 def cache_bytes() -> int | None:
