@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from docs.generator.commands import command_page, commands, index_page
 from docs.generator.keys import key_pages
 from docs.generator.python_api import api_pages
+from docs.generator.repository import notebooks, page_of, readmes, repository_pages, site_links
 
 COMMANDS = "reference/commands"
 KEYS = "reference/train_yaml"
 API = "reference/api"
 CHINESE = "zh/"
 """Folder of the Chinese pages: each has the path of the English page that it follows."""
+COMMAND_GROUPS = {
+    "bin": "Training and decoding",
+    "tools": "Data, checks and scoring",
+    "recipes": "Recipes",
+}
+"""{folder of command pages: its title in the navigation}."""
 
 
+@cache
 def pages() -> dict[str, str]:
     """Return {path below docs/: Markdown} of all generated pages."""
     all_commands = commands()
@@ -22,7 +31,49 @@ def pages() -> dict[str, str]:
     made |= {f"{COMMANDS}/{command.page}": command_page(command) for command in all_commands}
     made |= {f"{KEYS}/{name}": text for name, text in key_pages().items()}
 
-    return made | {f"{API}/{name}": text for name, text in api_pages().items()}
+    made |= {f"{API}/{name}": text for name, text in api_pages().items()}
+    return made | repository_pages()
+
+
+def navigation(written: list[Any]) -> list[Any]:
+    """Return the navigation of mkdocs.yml with the generated pages below the pages that list
+    them.
+    """
+    recipes = {page_of(path): path for path in readmes() if path.startswith("examples/")}
+    folders = [page_of(path) for path in readmes() if "/" in path and page_of(path) not in recipes]
+    below: dict[str, list[Any]] = {
+        f"{COMMANDS}/index.md": [
+            {title: [page for page in pages() if page.startswith(f"{COMMANDS}/{folder}/")]}
+            for folder, title in COMMAND_GROUPS.items()
+        ],
+        f"{KEYS}/index.md": [
+            page for page in pages() if page.startswith(KEYS) and page != f"{KEYS}/index.md"
+        ],
+        "reference/recipes.md": [{path.split("/")[1]: page} for page, path in recipes.items()],
+        "CONTRIBUTING.md": [{str(page).removesuffix(".md"): page} for page in folders],
+        "notebooks/index.md": [page_of(path) for path in notebooks()],
+    }
+
+    def with_pages_below(entry: Any) -> Any:
+        if isinstance(entry, str):
+            return entry
+        ((title, content),) = entry.items()
+        if isinstance(content, list):
+            return {title: [with_pages_below(child) for child in content]}
+        return {title: [content, *below[content]] if content in below else content}
+
+    return [with_pages_below(entry) for entry in written]
+
+
+def on_config(config: Any) -> Any:
+    """MkDocs calls this function with its configuration; the result has the whole navigation."""
+    config.nav = navigation(config.nav)
+    return config
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """MkDocs calls this function with the text of a page; its links then lead to pages."""
+    return site_links(markdown, page.file.src_uri)
 
 
 def on_files(files: Any, config: Any) -> Any:

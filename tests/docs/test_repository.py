@@ -1,0 +1,81 @@
+"""READMEs and notebooks are pages of the site, and their links lead to its pages."""
+
+import json
+import posixpath
+import re
+
+import pytest
+
+from docs.generator.pages import pages
+from docs.generator.repository import (
+    LINK,
+    file_of,
+    notebook_page,
+    notebooks,
+    page_of,
+    readmes,
+    site_links,
+)
+from tests.support.docs.blocks import DOCS
+
+ROOT = DOCS.parent
+ALL_PAGES = {path.relative_to(DOCS).as_posix() for path in DOCS.glob("**/*.md")} | pages().keys()
+
+
+def targets(text):
+    """The relative targets of the links outside of code."""
+    found = [match["target"] for match in LINK.finditer(text)]
+    return [target for target in found if target and not re.match(r"[a-z]+:|#", target)]
+
+
+def test_every_readme_for_users_and_every_notebook_is_a_page_of_its_own():
+    assert len(readmes()) > 50
+    for path in (*readmes(), *notebooks()):
+        assert page_of(path) in pages(), path
+    assert len({page_of(path) for path in readmes()}) == len(readmes())
+    for path in ROOT.glob("wenet_uio/**/README.md"):
+        assert path.relative_to(ROOT).as_posix() in readmes()
+
+
+@pytest.mark.parametrize("page", sorted(ALL_PAGES))
+def test_links_of_the_site_lead_to_pages_and_links_of_the_repository_to_files(page):
+    source = file_of(page)
+    written = (ROOT / source).is_file()
+    text = (ROOT / source).read_text(encoding="utf-8") if written else pages()[page]
+
+    for target in targets(site_links(text, page)):
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target.split("#")[0]))
+        assert path in ALL_PAGES or (DOCS / path).is_file(), target
+    for target in targets(text) if written else ():
+        path = (ROOT / source).parent / target.split("#")[0]
+        page_there = page_of(path.resolve().relative_to(ROOT).as_posix())
+        assert path.exists() or page_there in pages(), target
+
+
+@pytest.mark.parametrize(
+    ("text", "page", "expected"),
+    [
+        ("[a](../serve/README.md#b)", "wenet_uio/api.md", "[a](serve.md#b)"),
+        ("[`a`](b.py), [c](../../docs/install.md)", "wenet_uio/api.md", "`a`, [c](../install.md)"),
+        ("[a](../../examples/fsdd/s0)", "how-to/mix.md", "[a](../examples/fsdd/s0.md)"),
+        ("[a](docs/how-to/)", "overview.md", "[a](how-to/index.md)"),
+        ("[a](plan.ipynb)", "notebooks/index.md", "[a](plan.md)"),
+        ("![a](../assets/a.png)", "how-to/mix.md", "![a](../assets/a.png)"),
+        ("`[a](b.py)` [c](https://d.e)", "how-to/mix.md", "`[a](b.py)` [c](https://d.e)"),
+        ("```python\nx[a](b)\n```\n", "how-to/mix.md", "```python\nx[a](b)\n```\n"),
+    ],
+)
+def test_a_link_to_a_file_leads_to_its_page_and_code_stays_as_it_is(text, page, expected):
+    assert site_links(text, page) == expected
+
+
+@pytest.mark.parametrize("path", notebooks())
+def test_the_page_of_a_notebook_has_every_cell_in_order(path):
+    text = notebook_page(path)
+    place = 0
+    for cell in json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        place = text.index(source, place) + len(source)
+    assert text.count("```python") == len(
+        re.findall(r'"cell_type": "code"', (ROOT / path).read_text())
+    )
