@@ -39,20 +39,7 @@ def navigation(written: list[Any]) -> list[Any]:
     """Return the navigation of mkdocs.yml with the generated pages below the pages that list
     them.
     """
-    recipes = {page_of(path): path for path in readmes() if path.startswith("examples/")}
-    folders = [page_of(path) for path in readmes() if "/" in path and page_of(path) not in recipes]
-    below: dict[str, list[Any]] = {
-        f"{COMMANDS}/index.md": [
-            {title: [page for page in pages() if page.startswith(f"{COMMANDS}/{folder}/")]}
-            for folder, title in COMMAND_GROUPS.items()
-        ],
-        f"{KEYS}/index.md": [
-            page for page in pages() if page.startswith(KEYS) and page != f"{KEYS}/index.md"
-        ],
-        "reference/recipes.md": [{path.split("/")[1]: page} for page, path in recipes.items()],
-        "CONTRIBUTING.md": [{str(page).removesuffix(".md"): page} for page in folders],
-        "notebooks/index.md": [page_of(path) for path in notebooks()],
-    }
+    below = _pages_below()
 
     def with_pages_below(entry: Any) -> Any:
         if isinstance(entry, str):
@@ -63,6 +50,25 @@ def navigation(written: list[Any]) -> list[Any]:
         return {title: [content, *below[content]] if content in below else content}
 
     return [with_pages_below(entry) for entry in written]
+
+
+def _pages_below() -> dict[str, list[Any]]:
+    """Return {page: entries of the navigation below it}."""
+    recipes = [path for path in readmes() if path.startswith("examples/")]
+    folders = [path for path in readmes() if "/" in path and path not in recipes]
+    return {
+        f"{COMMANDS}/index.md": [
+            {title: _pages_in(f"{COMMANDS}/{folder}")} for folder, title in COMMAND_GROUPS.items()
+        ],
+        f"{KEYS}/index.md": [page for page in _pages_in(KEYS) if page != f"{KEYS}/index.md"],
+        "reference/recipes.md": [{path.split("/")[1]: page_of(path)} for path in recipes],
+        "CONTRIBUTING.md": [{path.removesuffix("/README.md"): page_of(path)} for path in folders],
+        "notebooks/index.md": [page_of(path) for path in notebooks()],
+    }
+
+
+def _pages_in(folder: str) -> list[str]:
+    return [page for page in pages() if page.startswith(f"{folder}/")]
 
 
 def on_config(config: Any) -> Any:
