@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -54,17 +55,21 @@ def navigation(written: list[Any]) -> list[Any]:
 
 def _pages_below() -> dict[str, list[Any]]:
     """Return {page: entries of the navigation below it}."""
-    recipes = [path for path in readmes() if path.startswith("examples/")]
-    folders = [path for path in readmes() if "/" in path and path not in recipes]
     return {
         f"{COMMANDS}/index.md": [
             {title: _pages_in(f"{COMMANDS}/{folder}")} for folder, title in COMMAND_GROUPS.items()
         ],
         f"{KEYS}/index.md": [page for page in _pages_in(KEYS) if page != f"{KEYS}/index.md"],
-        "reference/recipes.md": [{path.split("/")[1]: page_of(path)} for path in recipes],
-        "CONTRIBUTING.md": [{path.removesuffix("/README.md"): page_of(path)} for path in folders],
+        "reference/recipes.md": _readmes_in("examples"),
+        "CONTRIBUTING.md": _readmes_in("wenet_uio", "benchmark", "guarantees"),
         "notebooks/index.md": [page_of(path) for path in notebooks()],
     }
+
+
+def _readmes_in(*folders: str) -> list[dict[str, str | None]]:
+    """Return {folder: page} of each README, without the number of a recipe's setup, such as s0."""
+    files = [path for path in readmes() if path.split("/")[0] in folders]
+    return [{re.sub(r"/README\.md$|/s0/README\.md$", "", path): page_of(path)} for path in files]
 
 
 def _pages_in(folder: str) -> list[str]:
