@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from docs.generator.commands import command_page, commands, index_page
+from docs.generator.drawings import with_drawings
 from docs.generator.keys import key_pages
 from docs.generator.python_api import api_pages
 from docs.generator.repository import notebooks, page_of, readmes, repository_pages, site_links
@@ -96,6 +97,13 @@ def on_files(files: Any, config: Any) -> Any:
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """MkDocs calls this function with the HTML of a page; its drawings get the colours of the
+    page.
+    """
+    return with_drawings(html)
 
 
 def on_page_context(context: Any, page: Any, config: Any, nav: Any) -> Any:

@@ -137,7 +137,7 @@ def test_the_chinese_readme_says_nothing_that_the_english_one_does_not():
     assert LINK.findall(english)[0] == "README.zh.md"
 
     blocks = [skeleton(text)["indented blocks"] for text in (chinese, english)]
-    assert len(blocks[0]) > 3
+    assert len(blocks[0]) > 1
     assert [block for block in blocks[0] if block not in blocks[1]] == []
     assert numbers(chinese) - numbers(english) == set()
     assert code(chinese) - code(english) == set()

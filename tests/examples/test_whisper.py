@@ -1,4 +1,4 @@
-"""The five commands of the recipe custom lead from a Whisper of OpenAI to a scored test set."""
+"""The five commands of the page about Whisper lead from a Whisper of OpenAI to a scored test set."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.examples.test_corpora import call, recipe
 from tests.examples.test_new_recipe import DIGITS
+from tests.support.docs.blocks import blocks_of
 from tests.support.models.whisper_layouts import (
     random_whisper,
     save_openai,
@@ -16,7 +17,7 @@ from tests.support.models.whisper_layouts import (
 
 __all__ = ["recipe"]
 
-README = Path(__file__).parents[2] / "examples/custom/s0/README.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/whisper.md"
 TINY = [
     *(
         "encoder_conf.output_size=16",
@@ -39,12 +40,12 @@ TINY = [
 
 
 def commands() -> list[list[str]]:
-    """The commands of the section about Whisper."""
-    section = README.read_text(encoding="utf-8").split("\n## Whisper\n")[1].split("\n## ")[0]
-    return [shlex.split(line) for line in re.findall(r"^    (\S.*)$", section, re.MULTILINE)]
+    """The commands of the page that fine-tune Whisper with a config."""
+    (block,) = (block for block in blocks_of(PAGE) if "run.sh" in block.text)
+    return [shlex.split(line) for line in block.text.splitlines()]
 
 
-def test_each_of_the_five_commands_does_what_the_readme_says(recipe, corpora: Path) -> None:
+def test_each_of_the_five_commands_does_what_the_page_says(recipe, corpora: Path) -> None:
     home = recipe("custom").parents[2]
     save_openai(random_whisper(), home / "small.pt")
     # In the place of the package openai-whisper

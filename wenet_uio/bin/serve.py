@@ -8,7 +8,7 @@
 One port serves the page (/), WeNet's WebSocket protocol (any path), OpenAI's POST
 /v1/audio/transcriptions and /v1/audio/translations, /health and /metrics. Streams of all clients
 are encoded together. SIGTERM and Ctrl-C finish open utterances first. No audio is written to a
-disk. The protocol and the limits are described in wenet_uio/serve/README.md.
+disk. The protocol and the limits are described in docs/how-to/serve.md.
 """
 
 from __future__ import annotations
