@@ -10,7 +10,14 @@ from docs.generator.commands import command_page, commands, index_page
 from docs.generator.drawings import with_drawings
 from docs.generator.keys import key_pages
 from docs.generator.python_api import api_pages
-from docs.generator.repository import notebooks, page_of, readmes, repository_pages, site_links
+from docs.generator.repository import (
+    file_of,
+    notebooks,
+    page_of,
+    readmes,
+    repository_pages,
+    site_links,
+)
 
 COMMANDS = "reference/commands"
 KEYS = "reference/train_yaml"
@@ -84,8 +91,22 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """MkDocs calls this function with the text of a page; its links then lead to pages."""
-    return site_links(markdown, page.file.src_uri)
+    """MkDocs calls this function with the text of a page; its links then lead to pages,
+    and it gets its weight in the search.
+    """
+    path = page.file.src_uri
+    page.meta.setdefault("search", {})["boost"] = search_weight(path)
+    return site_links(markdown, path)
+
+
+def search_weight(page: str) -> float:
+    """Return the weight of a page in the search: pages for users come before READMEs of the code
+    and, if nothing else divides them, before their translations.
+    """
+    if page.startswith(CHINESE):
+        return 0.9
+    file = file_of(page)
+    return 1.0 if file.startswith(("docs/", "examples/")) else 0.3
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -99,10 +120,12 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_content(html: str, **_: Any) -> str:
+def on_page_content(html: str, page: Any, **_: Any) -> str:
     """MkDocs calls this function with the HTML of a page; its drawings get the colours of the
-    page.
+    page, and tables of options and keys a form for phones (assets/manual.css).
     """
+    if page.file.src_uri.startswith((COMMANDS, KEYS)):
+        html = f'<div class="entries">{html}</div>'
     return with_drawings(html)
 
 

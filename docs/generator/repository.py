@@ -75,7 +75,9 @@ def site_links(text: str, page: str) -> str:
 
     def mended(match: re.Match[str]) -> str:
         target = match["target"]
-        if target is None or re.match(r"[a-z]+:|#", target):
+        if target is None:  # code; GitHub needs an escape of | in a table
+            return match[0].replace("\\|", "|")
+        if re.match(r"[a-z]+:|#", target):
             return match[0]
 
         text = LINK.sub(mended, match["text"])

@@ -62,6 +62,7 @@ def test_links_of_the_site_lead_to_pages_and_links_of_the_repository_to_files(pa
         ("[a](plan.ipynb)", "notebooks/index.md", "[a](plan.md)"),
         ("![a](../assets/a.png)", "how-to/mix.md", "![a](../assets/a.png)"),
         ("`[a](b.py)` [c](https://d.e)", "how-to/mix.md", "`[a](b.py)` [c](https://d.e)"),
+        (r"| `a\|b` | [c](../install.md) |", "zh/index.md", "| `a|b` | [c](../install.md) |"),
         ("```python\nx[a](b)\n```\n", "how-to/mix.md", "```python\nx[a](b)\n```\n"),
     ],
 )
