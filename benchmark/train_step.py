@@ -26,6 +26,7 @@ from wenet_uio.models.build import build_trainable
 from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
+from wenet_uio.train.few_shapes import keep_kernels
 from wenet_uio.train.run_config import with_dtype
 
 BINS, UNITS, FRAMES_PER_SECOND = 80, 700, 100
@@ -170,7 +171,8 @@ def main() -> None:
     )
     engine = make_engine(with_dtype(config, World.from_environment("auto").device))
     if engine.world.device.type == "cpu":
-        keep_freed_memory()  # as train.py does
+        keep_freed_memory()  # as train.py does, likewise
+        keep_kernels()
 
     batches = make_batches(args.steps, args.batch_size, args.seconds, args.tokens_per_second)
     speeds = measure(engine, batches, args.repeats)

@@ -61,6 +61,7 @@ from wenet_uio.train.distributed import (
     report_failure_once,
     use_cpu_threads,
 )
+from wenet_uio.train.few_shapes import keep_kernels
 from wenet_uio.train.inheritance import has_new_ctc, inherit, with_detached_ctc, with_warm_up
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
@@ -506,6 +507,7 @@ def main() -> int:
     )
     if world.device.type == "cpu":
         keep_freed_memory()
+        keep_kernels()
 
     use_cpu_threads(world, args.num_workers)
     # Rank 0 builds its trainer before it joins the other ranks, so that a wrong option is reported

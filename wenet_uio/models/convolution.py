@@ -142,8 +142,26 @@ class ConvolutionModule(nn.Module):
         # of conv1d.
         x = glu(linear(x, self.pointwise_conv1.weight.squeeze(2), self.pointwise_conv1.bias), dim=2)
         x = self.depthwise_conv(x, padded)
-        x = self.norm(x) if self.use_layer_norm else self.norm(x.flatten(0, 1)).view(x.shape)
+        if self.use_layer_norm:
+            x = self.norm(x)
+        elif self.training and padded is not None and x.device.type == "cpu":
+            x = self.normed_to_longest(x, padded)
+        else:
+            x = self.norm(x.flatten(0, 1)).view(x.shape)
 
         return linear(
             self.activation(x), self.pointwise_conv2.weight.squeeze(2), self.pointwise_conv2.bias
         ), present
+
+    @torch.jit.unused
+    def normed_to_longest(self, x: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
+        """Apply the batch norm to x (B, ceil(T / stride), D) up to the end of the longest utterance;
+        `padded` as in `forward`.
+
+        Frames after it, which train/few_shapes.py adds, become zeros and do not change the
+        statistics.
+        """
+        longest = max(1, -(-int((~padded).sum(dim=1).max()) // self.depthwise_conv.stride[0]))
+        frames = x[:, :longest]
+        normed = self.norm(frames.flatten(0, 1)).view(frames.shape)
+        return pad(normed, (0, 0, 0, x.size(1) - longest)) if longest < x.size(1) else normed

@@ -19,9 +19,11 @@ class Encoder(nn.Module):
 
     `traits`: what searches, exports and other models ask. `inter_ctc`: what happens after some of
     the blocks; None: nothing. `masks_padding`: the frames of an utterance do not depend on its
-    batch; False: as in WeNet, they may.
+    batch; False: as in WeNet, they may. `trains_on_padding`: regularisers of training count padded
+    frames too, so that more padding changes the gradients.
     """
 
+    trains_on_padding = False
     inter_ctc = cast("InterCtc | None", None)  # TorchScript reads annotations of a class
 
     def __init__(

@@ -31,6 +31,7 @@ from wenet_uio.models.weights import fill
 from wenet_uio.train.batch_norms import Statistics
 from wenet_uio.train.compiled import compile_layers, compiles, warm_up
 from wenet_uio.train.distributed import World
+from wenet_uio.train.few_shapes import allows_few_shapes
 from wenet_uio.train.freezing import freeze, train_mode
 from wenet_uio.train.memory import Failure, SizeLimit, TooLarge
 from wenet_uio.train.metrics import count, loss_sums
@@ -72,7 +73,12 @@ class Engine:
             self.of_tokens.add("loss_att")
 
         self.schedule = build_schedule(config)
-        self.objective = Objective(self.model, world.device, config.dtype)
+        self.objective = Objective(
+            self.model,
+            world.device,
+            config.dtype,
+            few_shapes=allows_few_shapes(self.model, world.device, config),
+        )
         self.synced: Any = self.objective
         """The objective as `wrap` connects it to the other ranks."""
         self.saved: Mapping[str, Any] | None = None

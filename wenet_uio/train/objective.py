@@ -12,17 +12,24 @@ from wenet_uio.config.regularisation import RegularisationKeys
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models.arithmetic import autocast
 from wenet_uio.models.trainable_model import TrainableModel
+from wenet_uio.train.few_shapes import with_rounded_frames, with_rounded_labels
 from wenet_uio.train.freezing import train_mode
 
 
 class Objective(nn.Module):
-    """Computes the mean losses of a batch in the arithmetic `dtype`, a name of AUTOCAST."""
+    """Computes the mean losses of a batch in the arithmetic `dtype`, a name of AUTOCAST.
 
-    def __init__(self, model: TrainableModel, device: torch.device, dtype: str) -> None:
+    `few_shapes`: pad further, see few_shapes.py. The losses stay the same up to rounding.
+    """
+
+    def __init__(
+        self, model: TrainableModel, device: torch.device, dtype: str, *, few_shapes: bool = False
+    ) -> None:
         super().__init__()
         self.model = model
         self.device = device
         self.dtype = dtype
+        self.few_shapes = few_shapes
 
     def forward(self, batch: Batch, cr_weight: float | None = None) -> Mapping[str, torch.Tensor]:
         """Return the mean losses by name; only `loss` for an empty batch.
@@ -55,12 +62,13 @@ class Objective(nn.Module):
     def _losses(self, batch: Batch, cr_weight: float | None) -> Mapping[str, torch.Tensor]:
         with autocast(self.device, self.dtype):
             prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
-            tensors = (batch.feats, batch.feats_lengths, batch.target, batch.target_lengths)
+            tensors = self._tensors(batch)
             if batch.other_feats is not None:
                 # One pass over both views: the second has features of its own and the same labels.
                 feats, *same = tensors
+                other = self._padded_feats(batch.other_feats)
                 tensors = (
-                    torch.cat((feats, batch.other_feats)),
+                    torch.cat((feats, other)),
                     *(torch.cat((tensor, tensor)) for tensor in same),
                 )
                 prompts = None if prompts is None else torch.cat((prompts, prompts))
@@ -69,6 +77,21 @@ class Objective(nn.Module):
                 return self.model(*tensors, prompts, cr_weight=cr_weight)
 
             return self.model(*tensors) if prompts is None else self.model(*tensors, prompts)
+
+    def _tensors(
+        self, batch: Batch
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the first arguments of TrainableModel.forward."""
+        target = batch.target
+        # A decoder with a table of positions may have none for further labels.
+        if self.few_shapes and getattr(self.model.decoder, "max_tokens", None) is None:
+            target = with_rounded_labels(target, self.model.ignore_id)
+
+        feats = self._padded_feats(batch.feats)
+        return feats, batch.feats_lengths, target, batch.target_lengths
+
+    def _padded_feats(self, feats: torch.Tensor) -> torch.Tensor:
+        return with_rounded_frames(feats) if self.few_shapes else feats
 
 
 def _silence(batch: Batch) -> Batch:

@@ -33,6 +33,8 @@ class ZipformerEncoder(Encoder):
     Chunks are counted in frames of the input layer (20 ms). CacheLayout describes the caches.
     """
 
+    trains_on_padding = True
+
     def __init__(
         self, input_size: int, conf: ZipformerEncoderConf, global_cmvn: nn.Module | None = None
     ) -> None:
