@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -220,3 +223,29 @@ def test_a_number_of_kernels_that_the_user_sets_stays() -> None:
         theirs = {name: "7"}
         keep_kernels(theirs)
         assert theirs == {name: "7"}
+
+
+@pytest.mark.parametrize(("capacity", "generated"), [("1", 4), ("100", 2)])
+def test_onednn_keeps_as_many_kernels_as_the_variable_says_after_torch_is_imported(
+    capacity: str, generated: int
+) -> None:
+    """Two shapes in turns: a cache of one kernel generates each of them again."""
+    program = f"""
+import os, torch
+os.environ["{CACHE_VARIABLES[0]}"] = "{capacity}"
+for frames in (30, 40, 30, 40):
+    torch.nn.functional.conv2d(torch.ones(2, 32, frames, 32), torch.ones(32, 32, 3, 3))
+"""
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in CACHE_VARIABLES},
+        "ONEDNN_VERBOSE": "profile_create",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
+    created = [line for line in done.stdout.splitlines() if ",convolution," in line]
+    if not created:
+        pytest.skip("this torch computes convolutions without oneDNN")
+
+    assert len(created) == 4
+    assert sum("cache_miss" in line for line in created) == generated

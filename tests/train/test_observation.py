@@ -101,3 +101,6 @@ def test_a_run_in_bf16_is_observed() -> None:
     assert set(seen.attention) == {"encoder", "decoder"}
     for weights in (*seen.attention.values(), seen.posteriors):
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=2e-2)
+
+    # The pictures have the 21 frames of the utterance, not those that training adds.
+    assert seen.posteriors.shape[0] == seen.attention["encoder"].shape[-1] == 21

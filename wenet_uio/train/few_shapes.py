@@ -18,7 +18,7 @@ from wenet_uio.models.trainable_model import TrainableModel
 
 LABELS = 4
 """The length of labels becomes a multiple of this."""
-CACHED_KERNELS = 8192
+CACHED_KERNELS = 4096
 """Kernels that oneDNN keeps. Its default of 1024 holds those of some twenty shapes."""
 CACHE_VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY")
 

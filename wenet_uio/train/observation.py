@@ -16,6 +16,7 @@ from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.freezing import train_mode
 from wenet_uio.train.micro_batches import SizedBatches
+from wenet_uio.train.objective import Objective
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,10 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
     eager = (
         torch.compiler.set_stance("force_eager") if engine.config.torch_compile else nullcontext()
     )
+    # Without further padding: the pictures show the utterance.
+    objective = Objective(model, engine.world.device, engine.config.dtype)
     with eager, _watched(model) as recorded:
-        engine.objective(batch.to(engine.world.device))
+        objective(batch.to(engine.world.device))
 
     train_mode(model)
     if engine.world.rank or not len(batch):
