@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import io
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from wenet_uio.audio.encoding import encode_audio
+import numpy as np
+import soundfile
+from markupsafe import Markup
+
+from wenet_uio.audio.encoding import MP3_RATES, encode_audio
 from wenet_uio.crashes import careful
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import SampleRef, SkipSample
-from wenet_uio.diagnose.findings import LOSSES, SUSPECTS, Finding, Report
-from wenet_uio.diagnose.histogram import LogHistogram
+from wenet_uio.diagnose.findings import KEPT, LOSSES, SUSPECTS, Finding, Report
+from wenet_uio.diagnose.histogram import BINS, LogHistogram
 from wenet_uio.files import written_aside
 from wenet_uio.messages import listed
 from wenet_uio.pages import data_uri, render
+from wenet_uio.pages.charts import bar_chart
 
 NAMED = 10
 """The text names this many findings of each kind, and this many units."""
-SHOWN = 100
-"""The page names this many findings of each kind."""
-PLAYED = 5
-"""The page has players for this many findings of each kind."""
+FIRST = 10
+"""The page shows this many findings of each kind; more are folded up."""
+SHOWN = 30
+"""The page has this many findings of each kind in all, with players."""
+BARS = 60
+"""A histogram of the page has about this many bars at most."""
 SECONDS_PLAYED = 10
 """A player holds this much audio at most."""
 
@@ -94,17 +100,30 @@ class _Section(NamedTuple):
     meaning: str
     count: int
     is_loss: bool
-    rows: Iterator[_Row]
+    first_rows: Iterator[_Row]
+    more_rows: Iterator[_Row]
+    more: int
+    """Number of `more_rows`, which are folded up."""
+    left_out: int
+    """Findings that the page does not name."""
 
 
 def write_html(path: str, report: Report, reader: BatchReader, title: str) -> None:
     """Write the page. `reader` reads the audio of the players; it has an empty chain."""
+    _, *notes = _figures(report)
     page = render(
         "check",
         title=title,
-        text=as_text(report),
-        histograms=data_uri(_histograms(report), "image/png"),
+        utterances=report.utterances,
+        hours=report.hours,
+        losses=report.losses,
+        suspects=sum(report.counts[kind] for kind in SUSPECTS),
+        notes=[*notes, *_units(report)],
+        charts=[_chart(*distribution) for distribution in _distributions(report)],
         sections=_sections(report, reader),
+        kept=KEPT,
+        seconds=SECONDS_PLAYED,
+        text=as_text(report),
     )
     # Audio that crashed a worker is among the findings, and is decoded once more for its player.
     with careful(), written_aside(path, "w") as file:
@@ -115,15 +134,24 @@ def _sections(report: Report, reader: BatchReader) -> Iterator[_Section]:
     """Yield the sections of the page; their audio is read while the page is written."""
     findings = _by_kind(report)
     for kind, meaning in {**LOSSES, **SUSPECTS}.items():
-        if report.counts[kind]:
-            rows = _rows(findings[kind][:SHOWN], reader)
-            yield _Section(kind, meaning, report.counts[kind], kind in LOSSES, rows)
+        count = report.counts[kind]
+        if count:
+            shown = findings[kind][:SHOWN]
+            yield _Section(
+                kind,
+                meaning,
+                count,
+                kind in LOSSES,
+                first_rows=_rows(shown[:FIRST], reader),
+                more_rows=_rows(shown[FIRST:], reader),
+                more=len(shown[FIRST:]),
+                left_out=count - len(shown),
+            )
 
 
 def _rows(findings: list[Finding], reader: BatchReader) -> Iterator[_Row]:
-    for number, finding in enumerate(findings):
-        sound, text = _sample(finding, reader) if number < PLAYED else (None, "")
-        yield _Row(finding.key, finding.detail, sound, text)
+    for finding in findings:
+        yield _Row(finding.key, finding.detail, *_sample(finding, reader))
 
 
 def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
@@ -140,32 +168,38 @@ def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
     except SkipSample:
         return None, ""
 
-    if example.waveform is None:
+    if example.waveform is None or not len(example.waveform):
         return None, example.text
 
     waveform = example.waveform[: SECONDS_PLAYED * example.sample_rate].numpy()
-    wav = encode_audio(waveform[:, None], example.sample_rate, "wav")
-    return data_uri(wav, "audio/wav"), example.text
+    return _player(waveform, example.sample_rate), example.text
 
 
-def _histograms(report: Report) -> bytes:
-    """Draw the distributions, as PNG."""
-    from matplotlib.figure import Figure  # slow to import
+def _player(waveform: np.ndarray, sample_rate: int) -> str:
+    """Encode samples (samples,) as a data URI of MP3, or of FLAC where MP3 has no such rate."""
+    has_mp3 = sample_rate in MP3_RATES and soundfile.check_format("MP3")
+    encoding = "mp3" if has_mp3 else "flac"
+    encoded = encode_audio(waveform[:, None], sample_rate, encoding)
+    return data_uri(encoded, "audio/mpeg" if has_mp3 else "audio/flac")
 
-    figure = Figure(figsize=(13, 3.6))
-    # A layout that is computed takes as long as the drawing
-    figure.subplots_adjust(0.065, 0.15, 0.99, 0.91, 0.25)
-    panels = zip(figure.subplots(1, 3), _distributions(report), strict=True)
-    for axes, (name, histogram, unit) in panels:
-        axes.set(title=name.capitalize(), xlabel=unit, ylabel="utterances")
-        if histogram.counts.any():
-            bins = histogram.counts.nonzero()[0][-1] + 1  # the rest is empty
-            axes.stairs(histogram.counts[:bins], histogram.edges()[: bins + 1], fill=True)
-            axes.set(xscale="log", xlim=(histogram.quantile(0) / 1.2, histogram.quantile(1) * 1.2))
 
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=110)
-    return picture.getvalue()
+def _chart(name: str, histogram: LogHistogram, unit: str) -> Markup:
+    """Draw a distribution between its smallest and its largest value. Zeros, which have no place on
+    a logarithmic axis, are counted in the title.
+    """
+    zeros = int(histogram.counts[0])
+    title = name.capitalize() + (f", without {zeros} of 0" if zeros else "")
+    filled = histogram.counts[1:].nonzero()[0] + 1
+    if not len(filled):
+        return bar_chart(title, unit, [], [])
+
+    # Bins are joined, so that few values are not drawn as single lines
+    first, end = int(filled[0]), int(filled[-1]) + 1
+    joined = max(4, -(-(end - first) // BARS))
+    starts = np.arange(first, end, joined)
+    counts = np.add.reduceat(histogram.counts[:end], starts)
+    edges = histogram.edges()[np.minimum([*starts, starts[-1] + joined], BINS)]
+    return bar_chart(title, unit, edges.tolist(), counts.tolist(), is_log=True)
 
 
 def _distributions(report: Report) -> tuple[tuple[str, LogHistogram, str], ...]:

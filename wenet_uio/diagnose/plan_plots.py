@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from wenet_uio.dataset.plan.groups import PlannedBatch
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.diagnose.plan_report import skew_of_steps
 from wenet_uio.files import written_aside
-from wenet_uio.pages import data_uri, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,31 +107,28 @@ class PlanCollector:
         return counts.reshape(parts, sources)
 
 
-def check_plot_path(path: str) -> None:
-    """Check the suffix of the file for `write_plot`.
+def check_plot_path(path: str, suffixes: Sequence[str]) -> None:
+    """Check the suffix of a file of `plan_report.py`.
 
     Raises:
-        ValueError: the suffix is neither .png nor .html.
+        ValueError: the file has none of the suffixes.
     """
-    if Path(path).suffix not in (".png", ".html"):
-        raise ValueError(f"{path}: plots are written as .png or .html, not {Path(path).suffix!r}")
+    if Path(path).suffix not in suffixes:
+        raise ValueError(
+            f"{path}: the file is written as {' or '.join(suffixes)}, not {Path(path).suffix!r}"
+        )
 
 
-def write_plot(path: str, series: PlanSeries, figures: dict[str, object], title: str) -> None:
-    """Write the plots as .png, or as a page (.html) with a table of the report's `figures`."""
+def write_plot(path: str, series: PlanSeries, title: str) -> None:
+    """Write the plots as .png."""
     plots = _plots(series, title)
-    if Path(path).suffix != ".html":
-        with written_aside(path) as file:
-            file.write(plots)
-        return
+    with written_aside(path) as file:
+        file.write(plots)
 
-    texts = {
-        name: json.dumps(value) if isinstance(value, dict) else str(value)
-        for name, value in figures.items()
-    }
-    page = render("plan", title=title, figures=texts, plots=data_uri(plots, "image/png"))
-    with written_aside(path, "w") as file:
-        file.writelines(page)
+
+def largest_sources(series: PlanSeries) -> list[int]:
+    """Return the numbers of the sources that plots of the mix show, the largest first."""
+    return np.argsort(-series.mix.sum(axis=0), kind="stable")[:SHOWN_SOURCES].tolist()
 
 
 def _plots(series: PlanSeries, title: str) -> bytes:
@@ -169,7 +165,7 @@ def _plots(series: PlanSeries, title: str) -> bytes:
 def _plot_mix(series: PlanSeries, mix: Axes, legend: Axes) -> None:
     """Draw the share of each source over the epoch, and the names of the sources."""
     of_source = series.mix.sum(axis=0)
-    largest = np.argsort(-of_source, kind="stable")[:SHOWN_SOURCES]
+    largest = largest_sources(series)
     shares = 100 * of_source[largest] / max(1, series.mix.sum())
     # A $ would begin a formula.
     names = [series.sources[number][-SHOWN_NAME:].replace("$", r"\$") for number in largest]

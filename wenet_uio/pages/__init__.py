@@ -8,6 +8,7 @@ values, and URIs in them are shown without passwords and signatures.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from wenet_uio.uris import shown
+from wenet_uio.uris import shown, shown_values
 
 
 def render(name: str, **values: Any) -> Iterator[str]:
@@ -46,3 +47,27 @@ def data_uri(content: bytes, media_type: str) -> Markup:
 
     # base64 has no character that HTML escapes
     return Markup(f"data:{media_type};base64,{encoded}")
+
+
+def json_data(value: Any) -> Markup:
+    """Embed a value as the text of a `<script type="application/json">`.
+
+    URIs in it are shown without passwords and signatures. NaN and infinity are errors.
+    """
+    text = json.dumps(
+        shown_values(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
+
+    # In a script nothing is escaped; only < could end it, and a string of JSON may spell it so.
+    return Markup(text.replace("<", r"\u003c"))
+
+
+def spelled(value: object) -> str:
+    """Spell a value for a table: a dictionary as `name: 3, other: 4`, None as nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {spelled(item)}" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(spelled, value))
+    return str(value)

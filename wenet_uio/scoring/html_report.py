@@ -16,9 +16,25 @@ from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.pages import data_uri, render
 from wenet_uio.scoring.scores import Scores
 from wenet_uio.scoring.wer import Counts, Pair
+from wenet_uio.scoring.words import Unit
 
 CONFUSIONS = 20
 """The page lists this many of the most frequent errors."""
+
+SCRIPTS = {
+    "Mandarin": "Chinese characters",
+    "English": "Latin letters",
+    "Number": "digits",
+    "Japanese": "hiragana",
+    "Other": "other or several scripts",
+}
+"""What the page calls a script: WeNet's names are those of languages, and German is not English."""
+COUNTED: dict[Unit, str] = {
+    "word": "words",
+    "char": "characters",
+    "auto": "characters and words",
+}
+"""What the page calls the units of an error rate."""
 
 Audio = Callable[[str], tuple[np.ndarray, int] | None]
 """Maps a key to its waveform (samples,), on the scale of int16, and its sample rate in Hz; None:
@@ -29,17 +45,27 @@ class _Article(NamedTuple):
     """One utterance of the page."""
 
     key: str
-    counts: Counts
+    summary: str
+    """Its errors in words."""
     pairs: list[Pair]
     sound: str | None
     """Audio as a data URI."""
 
 
 def write_html(
-    scores: Scores, file: IO[str], *, title: str, utterances: int, audio: Audio | None = None
+    scores: Scores,
+    file: IO[str],
+    *,
+    title: str,
+    utterances: int,
+    unit: Unit = "word",
+    audio: Audio | None = None,
 ) -> None:
     """Write the page: totals, frequent errors, and the `utterances` with most errors. Their audio
     is embedded.
+
+    Args:
+        unit: what is counted, by which the page names the counts.
     """
     counted = ((key, Counts.of(pairs)) for key, pairs in scores.utterances.items())
     wrong = [(key, counts) for key, counts in counted if counts.errors]
@@ -52,23 +78,45 @@ def write_html(
     page = render(
         "errors",
         title=title,
-        totals={"overall": scores.overall, **scores.scripts},
+        totals={
+            "overall": scores.overall,
+            **{SCRIPTS[script]: counts for script, counts in scores.scripts.items()},
+        },
+        unit=COUNTED[unit],
+        language=_language(scores),
+        players=audio is not None,
         confusions=errors.most_common(CONFUSIONS),
         wrong=len(wrong),
         utterances=len(scores.utterances),
         shown=len(wrong[:utterances]),
-        articles=_articles(scores, wrong[:utterances], audio),
+        articles=_articles(scores, wrong[:utterances], COUNTED[unit], audio),
     )
     file.writelines(page)
 
 
 def _articles(
-    scores: Scores, shown: Iterable[tuple[str, Counts]], audio: Audio | None
+    scores: Scores, shown: Iterable[tuple[str, Counts]], counted: str, audio: Audio | None
 ) -> Iterator[_Article]:
     for key, counts in shown:
         recording = audio(key) if audio else None
         sound = data_uri(_flac(*recording), "audio/flac") if recording else None
-        yield _Article(key, counts, scores.utterances[key], sound)
+        yield _Article(key, _in_words(counts, counted), scores.utterances[key], sound)
+
+
+def _in_words(counts: Counts, counted: str) -> str:
+    """Say the errors of an utterance, such as `2 errors in 5 words: 1 substituted, 1 deleted`."""
+    kinds = ("substituted", "deleted", "inserted")
+    parts = [f"{getattr(counts, kind)} {kind}" for kind in kinds if getattr(counts, kind)]
+    errors = "1 error" if counts.errors == 1 else f"{counts.errors} errors"
+    return f"{errors} in {counts.words} {counted}: {', '.join(parts)}"
+
+
+def _language(scores: Scores) -> str:
+    """Return the code of the language of the texts, as far as their script tells it; else ""."""
+    words = {script: counts.words for script, counts in scores.scripts.items() if counts.words}
+    if "Japanese" in words:
+        return "ja"
+    return "zh" if max(words, key=words.__getitem__, default="") == "Mandarin" else ""
 
 
 def _flac(waveform: np.ndarray, sample_rate: int) -> bytes:

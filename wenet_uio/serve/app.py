@@ -37,6 +37,8 @@ from wenet_uio.serve.transcriptions import Transcriptions, spelled
 
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+SHARED = ("base.css", "theme.js")
+"""Files of the page that reports use too; they are in `wenet_uio/pages`."""
 PAGE_HEADERS = {
     # The page loads nothing from another host, and no other page may show it in a frame.
     "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss:; "
@@ -89,9 +91,13 @@ class Server:
         self._clients: set[Session] = set()
         """The sessions that have started, each in one of `max_clients` places."""
         self._engine: Engine | None = None
+        shared = files("wenet_uio.pages")
         self._static = {
             path.name: path.read_bytes()
-            for path in files("wenet_uio.serve").joinpath("static").iterdir()
+            for path in (
+                *files("wenet_uio.serve").joinpath("static").iterdir(),
+                *map(shared.joinpath, SHARED),
+            )
         }
 
         self.app = web.Application(middlewares=[self._guard])

@@ -134,7 +134,14 @@ def write_page(options: argparse.Namespace, scores: Scores) -> None:
         audio = audio_of(options.data_list, options.data_type)
 
     with written_aside(options.html, "w") as file:
-        write_html(scores, file, title=options.hyp, utterances=options.html_utterances, audio=audio)
+        write_html(
+            scores,
+            file,
+            title=options.hyp,
+            utterances=options.html_utterances,
+            unit=options.unit,
+            audio=audio,
+        )
 
 
 def main() -> None:

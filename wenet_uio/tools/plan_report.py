@@ -21,6 +21,9 @@ from wenet_uio.cli import command_parser
 from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_for
+from wenet_uio.dataset.plan.pieces import PlannedBatch
+from wenet_uio.diagnose.plan_cells import CellCollector
+from wenet_uio.diagnose.plan_page import write_plan_page
 from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
 from wenet_uio.diagnose.plan_report import report_plan
 
@@ -42,7 +45,12 @@ def make_parser() -> argparse.ArgumentParser:
         "--evaluation", action="store_true", help="plan as cross-validation and decoding do"
     )
     parser.add_argument(
-        "--plot", metavar="FILE", help="write plots: FILE.png, or FILE.html with the figures"
+        "--html",
+        metavar="FILE",
+        help="write a page: which rank takes which batch, with its utterances; plots; figures",
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="write plots: FILE.png; FILE.html is the page of --html"
     )
     parser.add_argument(
         "--json", action="store_true", help="print the report as one JSON object on the last line"
@@ -60,7 +68,9 @@ def main() -> int:
     parser = make_parser()
     args = parser.parse_args()
     if args.plot:
-        check_plot_path(args.plot)
+        check_plot_path(args.plot, (".png", ".html"))
+    if args.html:
+        check_plot_path(args.html, (".html",))
 
     config = load_config(args.config)
     data = args.data_list or config.data
@@ -68,10 +78,13 @@ def main() -> int:
         parser.error("--data_list is needed: the config has no `data`")
 
     corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)
-    collector = None
-    if args.plot:
-        planned_corpus = Passes(corpus).corpus_of(args.epoch)
-        collector = PlanCollector(planned_corpus, measure, args.world_size)
+    planned_corpus = Passes(corpus).corpus_of(args.epoch)
+    series = PlanCollector(planned_corpus, measure, args.world_size)
+    cells = CellCollector(planned_corpus, measure, args.world_size)
+
+    def collect(batch: PlannedBatch) -> None:
+        series(batch)
+        cells(batch)
 
     report = report_plan(
         corpus,
@@ -79,11 +92,14 @@ def main() -> int:
         seed=args.seed,
         epoch=args.epoch,
         world_size=args.world_size,
-        on_batch=collector,
+        on_batch=collect if args.html or args.plot else None,
     )
-    if collector:
-        title = f"{corpus.data_list}, epoch {args.epoch}, world_size {args.world_size}"
-        write_plot(args.plot, collector.series(), report.as_dict(), title)
+    title = f"{corpus.data_list}, epoch {args.epoch}, {args.world_size} ranks"
+    pages = [path for path in (args.html, args.plot) if path and not path.endswith(".png")]
+    for path in pages:
+        write_plan_page(path, report, series.series(), cells.data(), title)
+    if args.plot and args.plot not in pages:
+        write_plot(args.plot, series.series(), title)
 
     print(*report.lines(), sep="\n", file=sys.stderr if args.json else None)
     for key, reason in corpus.bad:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import logging
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import yaml
+from markupsafe import Markup
+
+from wenet_uio.config.train import ENDLESS
 from wenet_uio.files import read_lines, written_aside
-from wenet_uio.pages import data_uri, render
+from wenet_uio.pages import data_uri, render, spelled
+from wenet_uio.pages.charts import line_chart
 from wenet_uio.run_files import FINAL_WEIGHTS, LEDGER, TRAIN_CONFIG, read_starts
 from wenet_uio.scoring.bootstrap import LEVEL
 from wenet_uio.train.baseline import BEFORE
-from wenet_uio.train.pictures import figure_of
 
 if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -23,32 +27,33 @@ if TYPE_CHECKING:
 Series = dict[str, list[tuple[int, float]]]
 """TensorBoard scalars: each tag with its points (step, value)."""
 
+TRAINING, VALIDATION = "training", "validation"
 CURVES = (
-    ("loss", ("train/loss", "cv/loss")),
-    ("CTC loss", ("train/loss_ctc", "cv/loss_ctc")),
-    ("attention loss", ("train/loss_att", "cv/loss_att")),
-    ("contrastive loss", ("train/loss_ctl", "cv/loss_ctl")),
-    ("accuracy of the decoder", ("train/th_accuracy", "cv/th_accuracy")),
-    ("learning rate", ("train/lr",)),
-    ("gradient norm", ("train/grad_norm",)),
-    ("audio seconds per second", ("train/audio_seconds_per_second",)),
+    ("Loss", {"train/loss": TRAINING, "cv/loss": VALIDATION}),
+    ("CTC loss", {"train/loss_ctc": TRAINING, "cv/loss_ctc": VALIDATION}),
+    ("Attention loss", {"train/loss_att": TRAINING, "cv/loss_att": VALIDATION}),
+    ("Contrastive loss", {"train/loss_ctl": TRAINING, "cv/loss_ctl": VALIDATION}),
+    ("Accuracy of the decoder", {"train/th_accuracy": TRAINING, "cv/th_accuracy": VALIDATION}),
+    ("Learning rate", {"train/lr": TRAINING}),
+    ("Norm of the gradient", {"train/grad_norm": TRAINING}),
+    ("Seconds of audio per second", {"train/audio_seconds_per_second": TRAINING}),
     (
-        "share of time spent waiting for data, share of padding",
-        ("train/data_wait", "train/padding"),
+        "Share of time and of frames",
+        {"train/data_wait": "waiting for data", "train/padding": "padding"},
     ),
 )
-"""Title of each plot, and the tags that the plot shows."""
-EPOCH = (
-    "cv/loss",
-    "cv/loss_ctc",
-    "cv/loss_att",
-    "cv/th_accuracy",
-    "data/read",
-    "data/filtered",
-    "data/bad",
-)
-"""Tags with one point per epoch: the columns of the table of epochs."""
-SHOWN_POINTS = 2000
+"""Title of each chart, and the tags that the chart shows, with their names."""
+EPOCH = {
+    "cv/loss": "validation loss",
+    "cv/loss_ctc": "CTC loss",
+    "cv/loss_att": "attention loss",
+    "cv/th_accuracy": "accuracy of the decoder",
+    "data/read": "utterances read",
+    "data/filtered": "left out by filters",
+    "data/bad": "bad",
+}
+"""Tags with one point per epoch: the columns of the table of epochs, with their names."""
+SHOWN_POINTS = 1000
 """A curve shows about this many points at most; longer curves are thinned out."""
 SHOWN_BAD = 20
 """Bad samples that the page lists."""
@@ -83,21 +88,23 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
 
     events = _events(Path(tensorboard_dir or folder / "tensorboard"))
     series = _series(events)
+    text = config.read_text(encoding="utf-8")
+    max_epoch = _max_epoch(text)
     bad = read_lines(folder / LEDGER, ("key", "reason", "detail"))
     page = render(
         "run",
         title=folder.resolve().name,
-        summary=_summary(folder, series),
+        summary=_summary(folder, series, max_epoch),
         results=error_rates(folder),
-        curves=data_uri(_curves(series), "image/png") if series else None,
+        curves=_curves(series),
         observed_texts=_observed_texts(events),
         observed_pictures=_observed_pictures(events),
-        epochs=_epochs(series),
+        epochs=_epochs(series, max_epoch),
         account=_account(series),
         bad=_bad_summary(bad),
         bad_samples=_bad_samples(bad),
         environment=_environment(folder),
-        config=config.read_text(encoding="utf-8"),
+        config=text,
     )
     path = folder / "report.html"
     with written_aside(path, "w") as file:
@@ -133,7 +140,7 @@ def _series(events: EventAccumulator) -> Series:
     return series
 
 
-def _summary(folder: Path, series: Series) -> str:
+def _summary(folder: Path, series: Series, max_epoch: int | None) -> str:
     losses = series.get("cv/loss", [])
     if not losses:
         return "No epoch is complete yet."
@@ -141,15 +148,17 @@ def _summary(folder: Path, series: Series) -> str:
     # A run that starts from a trained model has a point before the first step.
     before = [loss for step, loss in losses if step == 0]
     losses = [point for point in losses if point[0] > 0]
-    start = f"Before fine-tuning: validation loss {before[0]:.4g}. " if before else ""
+    start = f"Before fine-tuning: validation loss {_short(before[0])}. " if before else ""
     if not losses:
         return f"{start}No epoch is complete yet."
 
-    best = min(range(len(losses)), key=lambda epoch: losses[epoch][1])
+    finite = [loss if math.isfinite(loss) else math.inf for _, loss in losses]
+    best = finite.index(min(finite))
     state = "Complete" if (folder / FINAL_WEIGHTS).exists() else "Not complete"
+    of_all = "" if max_epoch is None else f" of {max_epoch}"
     return (
-        f"{start}{state}: {len(losses)} epochs, {losses[-1][0]} optimizer steps. Lowest validation "
-        f"loss {losses[best][1]:.4g}, after epoch {best}."
+        f"{start}{state}: {len(losses)}{of_all} epochs, {losses[-1][0]} optimizer steps. Lowest "
+        f"validation loss {_short(losses[best][1])}, after epoch {best + 1}{of_all} (epoch_{best})."
     )
 
 
@@ -180,15 +189,25 @@ def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
     return Table(head, rows)
 
 
-def _epochs(series: Series) -> Table:
-    curves = {tag: dict(series[tag]) for tag in EPOCH if tag in series}
+def _epochs(series: Series, max_epoch: int | None) -> Table:
+    """Return figures of each epoch, which is counted from 1; the names of files count from 0."""
+    curves = {name: dict(series[tag]) for tag, name in EPOCH.items() if tag in series}
     steps = [step for step, _ in series.get("cv/loss", [])]
+    of_all = "" if max_epoch is None else f" of {max_epoch}"
     first = BEFORE if 0 in steps else 0
-    rows = [
-        [str(epoch), str(step), *(_short(points.get(step)) for points in curves.values())]
-        for epoch, step in enumerate(steps, first)
-    ]
-    return Table(("epoch", "step", *curves), rows)
+    rows = []
+    for epoch, step in enumerate(steps, first):
+        names = ["before", ""] if epoch == BEFORE else [f"{epoch + 1}{of_all}", f"epoch_{epoch}"]
+        rows.append([*names, str(step), *(_short(points.get(step)) for points in curves.values())])
+
+    return Table(("epoch", "name of its files", "steps", *curves), rows)
+
+
+def _max_epoch(config: str) -> int | None:
+    """Return the number of epochs in the text of a train.yaml; None if steps end the run."""
+    loaded = yaml.safe_load(config)
+    max_epoch = loaded.get("max_epoch") if isinstance(loaded, dict) else None
+    return None if max_epoch == ENDLESS else max_epoch
 
 
 def _account(series: Series) -> Table:
@@ -228,7 +247,7 @@ def _environment(folder: Path) -> Table:
 
     head = ("", *(f"start {number} of {len(starts)}" for number, _ in shown))
     return Table(
-        head, [[name, *(str(start.get(name, "")) for _, start in shown)] for name in names]
+        head, [[name, *(spelled(start.get(name)) for _, start in shown)] for name in names]
     )
 
 
@@ -236,6 +255,8 @@ def _short(value: float | None) -> str:
     """Format a count in full and other numbers with four digits."""
     if value is None:
         return ""
+    if not math.isfinite(value):
+        return "not finite"
     return f"{value:.4g}" if value % 1 else f"{value:.0f}"
 
 
@@ -251,32 +272,28 @@ def _observed_texts(events: EventAccumulator) -> list[tuple[int, str]]:
 
 
 def _observed_pictures(events: EventAccumulator) -> list[tuple[str, str]]:
-    """Return the latest picture of each tag, with the tag."""
+    """Return the latest picture of each tag, with its name."""
     pictures = {tag: events.Images(tag) for tag in events.Tags()["images"]}
     return [
-        (tag, data_uri(images[-1].encoded_image_string, "image/png"))
+        (
+            tag.removeprefix("dev/").replace("_", " "),
+            data_uri(images[-1].encoded_image_string, "image/png"),
+        )
         for tag, images in pictures.items()
         if images
     ]
 
 
-def _curves(series: Mapping[str, Any]) -> bytes:
-    """Draw all curves that have points, as PNG."""
-    plots = [(title, [tag for tag in tags if series.get(tag)]) for title, tags in CURVES]
-    plots = [(title, tags) for title, tags in plots if tags]
-    rows = max(1, (len(plots) + 1) // 2)
-    figure = figure_of(13, 2.8 * rows, rows, 2)
+def _curves(series: Series) -> list[Markup]:
+    """Draw all curves that have points."""
+    charts = []
+    for title, names in CURVES:
+        lines = {name: _thinned(series[tag]) for tag, name in names.items() if series.get(tag)}
+        if lines:
+            charts.append(line_chart(title, "optimizer step", lines))
 
-    for number, (title, tags) in enumerate(plots, 1):
-        axes = figure.add_subplot(rows, 2, number, xlabel="step")
-        axes.set_title(title, y=1.0)  # without y, matplotlib draws all labels twice to find a place
-        axes.locator_params(nbins=6)
-        for tag in tags:
-            points = series[tag][:: 1 + len(series[tag]) // SHOWN_POINTS]
-            axes.plot(*zip(*points, strict=True), ".-", markersize=3, linewidth=1, label=tag)
+    return charts
 
-        axes.legend()
 
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=90)
-    return picture.getvalue()
+def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    return points[:: 1 + len(points) // SHOWN_POINTS]

@@ -1,0 +1,235 @@
+"""Charts of pages as SVG, which takes its colours and fonts from the page, in light and dark.
+
+The templates place them as they are: all text in them is escaped here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup, escape
+
+from wenet_uio.uris import shown
+
+WIDTH, HEIGHT = 400, 220
+LEFT, RIGHT, TOP, BOTTOM = 58, 10, 10, 42
+"""Margins around the area of the values."""
+COLOURS = 6
+"""Colours of lines in report.css; further lines begin anew."""
+DOTTED = 40
+"""Lines of up to this many points show each point."""
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: values between `low` and `high` are `length` pixels long, from `start` on."""
+
+    low: float
+    high: float
+    start: float
+    length: float
+    is_log: bool = False
+    is_whole: bool = False
+    """All values are whole numbers."""
+
+    def place(self, value: float) -> float:
+        """Return the pixel of a value."""
+        low, high = self.low, self.high
+        if self.is_log:
+            low, high, value = math.log10(low), math.log10(high), math.log10(value)
+        return self.start + self.length * (value - low) / (high - low)
+
+    def step(self) -> float:
+        """Return the distance of ticks: 3 to 7 fit in the axis."""
+        return round_step(max((self.high - self.low) / 5, 1 if self.is_whole else 0))
+
+    def ticks(self) -> list[float]:
+        """Return round values within the axis: 3 to 7, or the powers of ten between its ends."""
+        if self.is_log and self.high / self.low >= 100:
+            first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
+            every = 1 + (last - first) // 6
+            return [10.0**power for power in range(first, last + 1, every)]
+
+        step = self.step()
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [number * step for number in range(first, last + 1)]
+
+
+def round_step(least: float) -> float:
+    """Return the smallest of 1, 2 and 5 times a power of ten that is not below a number."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= least * (1 - 1e-9))
+
+
+def line_chart(title: str, along: str, lines: Mapping[str, Points]) -> Markup:
+    """Draw lines through points (x, y), with a legend if there are several lines.
+
+    Points that are not finite are left out; the legend counts them.
+
+    Args:
+        along: what the horizontal axis counts, with its unit.
+        lines: points of each line by its name.
+    """
+    finite = {
+        name: [point for point in points if all(map(math.isfinite, point))]
+        for name, points in lines.items()
+    }
+    marks = "".join(
+        f'<span class="line-{number % COLOURS}">{escape(_named(name, points, finite[name]))}</span>'
+        for number, (name, points) in enumerate(lines.items())
+    )
+    all_points = [point for points in finite.values() for point in points]
+    if not all_points:
+        return _figure(title, marks, "<p>No points.</p>")
+
+    xs, ys = zip(*all_points, strict=True)
+    x_axis, y_axis = _horizontal(xs), _vertical(ys)
+    drawn = "".join(
+        _line(points, number % COLOURS, x_axis, y_axis)
+        for number, points in enumerate(finite.values())
+    )
+    legend = marks if len(lines) > 1 or len(all_points) < sum(map(len, lines.values())) else ""
+    return _figure(title, legend, _svg(title, along, x_axis, y_axis, drawn))
+
+
+def bar_chart(
+    title: str,
+    along: str,
+    edges: Sequence[float],
+    counts: Sequence[int],
+    *,
+    is_log: bool = False,
+) -> Markup:
+    """Draw a histogram.
+
+    Args:
+        along: what is counted, with its unit.
+        edges: (bars + 1,) ends of the bars.
+        counts: (bars,) heights of the bars.
+        is_log: the horizontal axis is logarithmic; all edges are above 0.
+    """
+    if not any(counts):
+        return _figure(title, "", "<p>No values.</p>")
+
+    x_axis = replace(_horizontal((edges[0], edges[-1])), is_log=is_log, is_whole=False)
+    y_axis = _vertical((0, max(counts)))
+    bars = "".join(_bars(edges, counts, x_axis, y_axis))
+    return _figure(title, "", _svg(title, along, x_axis, y_axis, bars))
+
+
+def _named(name: str, points: Points, finite: Points) -> str:
+    left_out = len(points) - len(finite)
+    return shown(name) + (f" ({left_out} points are not finite)" if left_out else "")
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of an axis, which are apart also for one value."""
+    low, high = min(values), max(values)
+    if low < high:
+        return low, high
+
+    half = abs(low) / 2 or 1
+    return low - half, high + half
+
+
+def _horizontal(values: Sequence[float]) -> Axis:
+    return Axis(*_ends(values), LEFT, WIDTH - LEFT - RIGHT, is_whole=_are_whole(values))
+
+
+def _vertical(values: Sequence[float]) -> Axis:
+    """Return an axis that ends at ticks."""
+    axis = Axis(*_ends(values), HEIGHT - BOTTOM, TOP + BOTTOM - HEIGHT, is_whole=_are_whole(values))
+    step = axis.step()
+    low, high = math.floor(axis.low / step + 1e-9), math.ceil(axis.high / step - 1e-9)
+    return replace(axis, low=low * step, high=high * step)
+
+
+def _are_whole(values: Sequence[float]) -> bool:
+    return all(float(value).is_integer() for value in values)
+
+
+def _line(points: Points, colour: int, x_axis: Axis, y_axis: Axis) -> str:
+    places = [(x_axis.place(x), y_axis.place(y)) for x, y in points]
+    corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    dots = ""
+    if len(places) <= DOTTED:
+        dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in places)
+
+    return f'<g class="line-{colour}"><polyline points="{corners}"/>{dots}</g>'
+
+
+def _bars(
+    edges: Sequence[float], counts: Sequence[int], x_axis: Axis, y_axis: Axis
+) -> Iterator[str]:
+    floor = y_axis.place(0)
+    for number, count in enumerate(counts):
+        if count:
+            left, right = x_axis.place(edges[number]), x_axis.place(edges[number + 1])
+            top = y_axis.place(count)
+            yield (
+                f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(0.5, right - left):.1f}" '
+                f'height="{floor - top:.1f}"/>'
+            )
+
+
+def _svg(title: str, along: str, x_axis: Axis, y_axis: Axis, drawn: str) -> str:
+    floor = HEIGHT - BOTTOM
+    grid, labels = [], []
+    factor, power = _scale_of(y_axis)
+    for tick in y_axis.ticks():
+        y = y_axis.place(tick)
+        grid.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        labels.append(
+            f'<text class="y" x="{LEFT - 6}" y="{y + 4:.1f}">{_number(tick / factor)}</text>'
+        )
+
+    x_factor, x_power = _scale_of(x_axis)
+    for tick in x_axis.ticks():
+        x = x_axis.place(tick)
+        grid.append(f'<path d="M{x:.1f} {floor}v4"/>')
+        labels.append(
+            f'<text class="x" x="{x:.1f}" y="{floor + 17}">{_number(tick / x_factor)}</text>'
+        )
+
+    if power:
+        labels.append(f'<text x="{LEFT + 4}" y="{TOP + 10}">× {power}</text>')
+    axis_name = f"{along}, × {x_power}" if x_power else along
+    labels.append(
+        f'<text class="x" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}">'
+        f"{escape(axis_name)}</text>"
+    )
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(shown(title))}">'
+        f'<g class="grid">{"".join(grid)}<path d="M{LEFT} {floor}H{WIDTH - RIGHT}"/></g>'
+        f'<g class="drawn">{drawn}</g>{"".join(labels)}</svg>'
+    )
+
+
+def _scale_of(axis: Axis) -> tuple[float, str]:
+    """Return what labels of an axis are divided by, and its name; (1, "") for usual numbers."""
+    largest = max(abs(axis.low), abs(axis.high))
+    if axis.is_log or 1e-2 <= largest < 1e7:
+        return 1.0, ""
+
+    exponent = math.floor(math.log10(largest))
+    digits = str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return 10.0**exponent, f"10{digits}"
+
+
+def _number(value: float) -> str:
+    """Spell a tick: 0.05, 3, 20,000, or a power of ten."""
+    if 0 < abs(value) < 1e-4:
+        return f"{value:.0e}"
+    return f"{value:,.10g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _figure(title: str, legend: str, drawing: str) -> Markup:
+    marks = f'<span class="marks">{legend}</span>' if legend else ""
+    caption = f"<figcaption>{escape(shown(title))}{marks}</figcaption>"
+    # What is text of others is escaped above.
+    return Markup(f'<figure class="chart">{caption}{drawing}</figure>')
