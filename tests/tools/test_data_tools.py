@@ -1,4 +1,3 @@
-import base64
 import json
 import os
 import runpy
@@ -71,10 +70,10 @@ def test_a_plot_of_the_plan_is_a_png_or_html_with_the_figures(kaldi_dir):
     report = json.loads(done.stdout.splitlines()[-1])
     picture, page = (kaldi_dir / "plan.png").read_bytes(), (kaldi_dir / "plan.html").read_text()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
-    assert f'src="data:image/png;base64,{base64.b64encode(picture[:30]).decode()}' in page
+    assert "src=" not in page
     for name in ("utterances", "padding", "skew", "digest"):
         assert f"<th>{name}<td>{report[name]}\n" in page
-    assert "<th>sources<td>{&#34;raw.list&#34;: 30}" in page
+    assert "<th>sources<td>raw.list: 30\n" in page
 
 
 def test_a_plot_of_an_unknown_kind_is_one_line_before_any_work(kaldi_dir):

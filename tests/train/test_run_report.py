@@ -11,6 +11,7 @@ import yaml
 from torch.utils.tensorboard import SummaryWriter
 
 from tests.support import preloaded
+from tests.support.markup import check_markup
 from tests.support.train.training_corpus import write_corpus
 from wenet_uio.train.run_report import write_run_report
 
@@ -48,15 +49,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_ends_with_a_page_that_needs_no_other_file(run: Path) -> None:
     page = (run / "exp/report.html").read_text()
-    assert "Complete: 2 epochs, 12 optimizer steps." in page
+    assert "Complete: 2 of 2 epochs, 12 optimizer steps." in page
     assert "No decoded text is scored yet." in page
     pictures = re.findall(r'<img alt="([^"]*)" src="data:image/png;base64,[\w+/=]{1000,}">', page)
-    assert sorted(pictures) == [
-        "curves",
-        "dev/attention_decoder",
-        "dev/attention_encoder",
-        "dev/ctc",
-    ]
+    assert sorted(pictures) == ["attention decoder", "attention encoder", "ctc"]
+    assert page.count('<figure class="chart">') == 8
+    assert "<td>1 of 2<td>epoch_0<td>6<td>" in page
+    assert "<td>2 of 2<td>epoch_1<td>12<td>" in page
+    assert not re.search(r">\s*(None|nan|inf)\b|[{\[]&#39;", page)
+    check_markup(page)
     assert "heard: " in page
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert (run / "exp/train.yaml").read_text().splitlines()[0] in page
@@ -111,7 +112,7 @@ def test_markup_in_the_config_the_ledger_and_the_name_stays_text(tmp_path: Path)
     (folder / "environment.yaml").write_text(yaml.safe_dump([{"command": f"{script}start"}]))
     page = write_run_report(folder).read_text()
     escaped = "&lt;script&gt;alert(1)&lt;"
-    assert "<script" not in page
+    assert "<script>alert" not in page
     for text in (
         f"<h1>{escaped}run</h1>",
         f"# {escaped}config",
@@ -138,3 +139,16 @@ def test_a_curve_whose_points_a_restart_took_back_is_left_out(run: Path, tmp_pat
     with SummaryWriter(str(tmp_path), purge_step=5, filename_suffix=".later") as writer:
         writer.add_scalar("cv/loss", 1.5, 5)
     assert write_run_report(run / "exp", tmp_path).exists()
+
+
+def test_losses_that_are_not_finite_are_said(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text("max_epoch: 9\n")
+    with SummaryWriter(str(tmp_path / "tensorboard")) as writer:
+        for step, loss in ((5, float("nan")), (10, 1.5), (15, float("inf"))):
+            writer.add_scalar("cv/loss", loss, step)
+    page = write_run_report(tmp_path).read_text()
+    assert "Not complete: 3 of 9 epochs, 15 optimizer steps." in page
+    assert "loss 1.5, after epoch 2 of 9 (epoch_1)." in page
+    assert "<td>1 of 9<td>epoch_0<td>5<td>not finite" in page
+    assert "validation (2 points are not finite)" in page
+    assert not re.search(r">\s*(nan|inf)\b", page)

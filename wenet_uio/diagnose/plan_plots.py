@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,16 +106,14 @@ class PlanCollector:
         return counts.reshape(parts, sources)
 
 
-def check_plot_path(path: str, suffixes: Sequence[str]) -> None:
-    """Check the suffix of a file of `plan_report.py`.
+def check_plot_path(path: str) -> None:
+    """Check the suffix of the file for `--plot`.
 
     Raises:
-        ValueError: the file has none of the suffixes.
+        ValueError: the suffix is neither .png nor .html.
     """
-    if Path(path).suffix not in suffixes:
-        raise ValueError(
-            f"{path}: the file is written as {' or '.join(suffixes)}, not {Path(path).suffix!r}"
-        )
+    if Path(path).suffix not in (".png", ".html"):
+        raise ValueError(f"{path}: plots are written as .png or .html, not {Path(path).suffix!r}")
 
 
 def write_plot(path: str, series: PlanSeries, title: str) -> None:

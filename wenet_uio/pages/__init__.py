@@ -63,11 +63,13 @@ def json_data(value: Any) -> Markup:
 
 
 def spelled(value: object) -> str:
-    """Spell a value for a table: a dictionary as `name: 3, other: 4`, None as nothing."""
+    """Spell a value for a table: a dictionary as `name: 3, other: 4`, None as nothing, True as yes."""
     if value is None:
         return ""
     if isinstance(value, dict):
         return ", ".join(f"{name}: {spelled(item)}" for name, item in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(map(spelled, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return str(value)

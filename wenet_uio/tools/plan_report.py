@@ -68,9 +68,7 @@ def main() -> int:
     parser = make_parser()
     args = parser.parse_args()
     if args.plot:
-        check_plot_path(args.plot, (".png", ".html"))
-    if args.html:
-        check_plot_path(args.html, (".html",))
+        check_plot_path(args.plot)
 
     config = load_config(args.config)
     data = args.data_list or config.data
@@ -95,10 +93,10 @@ def main() -> int:
         on_batch=collect if args.html or args.plot else None,
     )
     title = f"{corpus.data_list}, epoch {args.epoch}, {args.world_size} ranks"
-    pages = [path for path in (args.html, args.plot) if path and not path.endswith(".png")]
-    for path in pages:
+    has_plots_alone = args.plot and args.plot.endswith(".png")
+    for path in {args.html, None if has_plots_alone else args.plot} - {None}:
         write_plan_page(path, report, series.series(), cells.data(), title)
-    if args.plot and args.plot not in pages:
+    if has_plots_alone:
         write_plot(args.plot, series.series(), title)
 
     print(*report.lines(), sep="\n", file=sys.stderr if args.json else None)
