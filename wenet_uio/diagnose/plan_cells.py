@@ -8,7 +8,6 @@ from collections import deque
 from typing import Any
 
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.passes import sources_of
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.dataset.types import SampleRef
@@ -99,7 +98,7 @@ class CellCollector:
 
     def _entries(self, held: list[PlannedBatch]) -> list[list[int]] | None:
         """Return the number of the entry of each piece; an empty piece is of entry 0."""
-        sources = sources_of(self._corpus)
+        sources = self._corpus.shard_sources
         if not sources.are_joined:
             return None
 

@@ -19,13 +19,14 @@ import sys
 
 from wenet_uio.cli import command_parser
 from wenet_uio.config import load_config
+from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.diagnose.plan_cells import CellCollector
 from wenet_uio.diagnose.plan_page import write_plan_page
 from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
-from wenet_uio.diagnose.plan_report import report_plan
+from wenet_uio.diagnose.plan_report import PlanReport, report_plan
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -57,6 +58,16 @@ def make_parser() -> argparse.ArgumentParser:
     )
 
     return parser
+
+
+def print_report(report: PlanReport, corpus: Corpus, *, as_json: bool) -> None:
+    """Print the report, and to standard error the samples that could not be indexed."""
+    print(*report.lines(), sep="\n", file=sys.stderr if as_json else None)
+    for key, reason in corpus.bad:
+        print(f"bad: {key}: {reason}", file=sys.stderr)
+
+    if as_json:
+        print(json.dumps(report.as_dict()))
 
 
 def main() -> int:
@@ -93,17 +104,11 @@ def main() -> int:
         on_batch=collect if args.html or args.plot else None,
     )
     title = f"{corpus.data_list}, epoch {args.epoch}, {args.world_size} ranks"
-    has_plots_alone = args.plot and args.plot.endswith(".png")
-    for path in {args.html, None if has_plots_alone else args.plot} - {None}:
-        write_plan_page(path, report, series.series(), cells.data(), title)
-    if has_plots_alone:
-        write_plot(args.plot, series.series(), title)
+    for path in {args.html, args.plot} - {None}:
+        if path == args.plot and path.endswith(".png"):
+            write_plot(path, series.series(), title)
+        else:
+            write_plan_page(path, report, series.series(), cells.data(), title)
 
-    print(*report.lines(), sep="\n", file=sys.stderr if args.json else None)
-    for key, reason in corpus.bad:
-        print(f"bad: {key}: {reason}", file=sys.stderr)
-
-    if args.json:
-        print(json.dumps(report.as_dict()))
-
+    print_report(report, corpus, as_json=args.json)
     return 1 if report.lost or report.duplicated else 0
