@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+import numpy as np
+
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.pieces import PlannedBatch
+from wenet_uio.dataset.plan.pieces import Piece, PlannedBatch
 from wenet_uio.dataset.types import SampleRef
 
 MOST_BATCHES = 200_000
@@ -65,16 +67,8 @@ class CellCollector:
         | `entries` | number of the entry of each piece, if a mixture joins entries; else null |
         | `keys`, `lengths`, `units`, `speeds` | of the utterances of these batches; lengths in frames |
         """
-        is_whole = self._total <= MOST_BATCHES
-        tail = [batch for batch in self._tail if batch.index >= len(self._head)] if is_whole else []
-        held = [*self._head, *tail]
-        pieces = [piece for batch in held for piece in batch.pieces]
-        refs = (
-            SampleRef(*place)
-            for piece in pieces
-            for place in zip(piece.shards.tolist(), piece.rows.tolist(), strict=True)
-        )
-        speeds = [round(speed, 3) for piece in pieces for speed in piece.speeds.tolist()]
+        held = self._held()
+        utterances, frames, padded, cost = np.array(self._cells, np.int64).reshape(-1, 4).T.tolist()
         frame_count = self._measure.frame_count
 
         return {
@@ -83,16 +77,34 @@ class CellCollector:
             "most_ranks": MOST_RANKS,
             "bound": self._measure.policy.bound,
             "seconds_per_frame": frame_count.shift / frame_count.sample_rate,
-            "utterances": [cell[0] for cell in self._cells],
-            "frames": [cell[1] for cell in self._cells],
-            "padded": [cell[2] for cell in self._cells],
-            "cost": [cell[3] for cell in self._cells],
+            "utterances": utterances,
+            "frames": frames,
+            "padded": padded,
+            "cost": cost,
             "head": len(self._head),
             "pieces": [[len(piece) for piece in batch.pieces] for batch in held],
             "entries": self._entries(held),
-            "keys": [self._corpus.key(ref) for ref in refs],
-            "lengths": [length for piece in pieces for length in piece.frames.tolist()],
-            "units": [unit for piece in pieces for unit in piece.units.tolist()],
+            **self._samples([piece for batch in held for piece in batch.pieces]),
+        }
+
+    def _held(self) -> list[PlannedBatch]:
+        """Return the batches whose utterances the page holds: the first ones and the last ones."""
+        if self._total > MOST_BATCHES:
+            return self._head
+        return [*self._head, *(batch for batch in self._tail if batch.index >= len(self._head))]
+
+    def _samples(self, pieces: list[Piece]) -> dict[str, Any]:
+        """Return keys, lengths, units and speeds of the utterances of pieces."""
+        columns = {
+            name: [value for piece in pieces for value in getattr(piece, name).tolist()]
+            for name in ("shards", "rows", "frames", "units", "speeds")
+        }
+        refs = zip(columns["shards"], columns["rows"], strict=True)
+        speeds = [round(speed, 3) for speed in columns["speeds"]]
+        return {
+            "keys": [self._corpus.key(SampleRef(*ref)) for ref in refs],
+            "lengths": columns["frames"],
+            "units": columns["units"],
             "speeds": speeds if set(speeds) - {1.0} else None,
         }
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 from markupsafe import Markup
 
-from wenet_uio.diagnose.plan_plots import PlanSeries, largest_sources
+from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.plan.measure import Measure
+from wenet_uio.dataset.plan.pieces import PlannedBatch
+from wenet_uio.diagnose.plan_cells import CellCollector
+from wenet_uio.diagnose.plan_plots import PlanCollector, PlanSeries, largest_sources, write_plot
 from wenet_uio.diagnose.plan_report import PlanReport
 from wenet_uio.files import written_aside
 from wenet_uio.pages import json_data, render, spelled
@@ -20,32 +23,53 @@ SHOWN_POINTS = 1000
 """The curve of skew has about this many points at most."""
 
 
-def write_plan_page(
-    path: str, report: PlanReport, series: PlanSeries, cells: Mapping[str, Any], title: str
-) -> None:
-    """Write the page.
+class PlanFiles:
+    """Writes the files of `plan_report.py` from the batches that it has collected.
 
-    Args:
-        report: its figures.
-        series: numbers of the plots, from `PlanCollector`.
-        cells: the batches of the explorer, from `CellCollector`.
-        title: of the page.
+    `corpus` is the corpus of that epoch (`Passes.corpus_of`).
     """
-    figures = {name: spelled(value) or "none" for name, value in report.as_dict().items()}
-    held = len(cells["cost"])
-    page = render(
-        "plan",
-        title=title,
-        report=report,
-        figures=figures,
-        charts=_charts(series),
-        cells=json_data(cells),
-        held=held,
-        named=cells["head"],
-        ranks=cells["ranks"],
-    )
-    with written_aside(path, "w") as file:
-        file.writelines(page)
+
+    def __init__(self, corpus: Corpus, measure: Measure, world_size: int) -> None:
+        self._plots = PlanCollector(corpus, measure, world_size)
+        self._cells = CellCollector(corpus, measure, world_size)
+
+    def collect(self, batch: PlannedBatch) -> None:
+        """Take the next batch of the epoch; pass this method to `report_plan` as `on_batch`."""
+        self._plots(batch)
+        self._cells(batch)
+
+    def write(
+        self, report: PlanReport, title: str, page: str | None, plot: str | None = None
+    ) -> None:
+        """Write the files that are named.
+
+        Args:
+            report: its figures are on the page.
+            title: of page and plots.
+            page: file of the page.
+            plot: file of the plots if it ends in .png, else of the page.
+        """
+        has_plots_alone = plot is not None and plot.endswith(".png")
+        if plot is not None and has_plots_alone:
+            write_plot(plot, self._plots.series(), title)
+
+        for path in filter(None, (page, None if has_plots_alone else plot)):
+            with written_aside(path, "w") as file:
+                file.writelines(self._page(report, title))
+
+    def _page(self, report: PlanReport, title: str) -> Iterator[str]:
+        cells = self._cells.data()
+        return render(
+            "plan",
+            title=title,
+            report=report,
+            figures={name: spelled(value) or "none" for name, value in report.as_dict().items()},
+            charts=_charts(self._plots.series()),
+            cells=json_data(cells),
+            held=len(cells["cost"]),
+            named=cells["head"],
+            ranks=cells["ranks"],
+        )
 
 
 def _charts(series: PlanSeries) -> list[Markup]:

@@ -75,17 +75,12 @@ def line_chart(title: str, along: str, lines: Mapping[str, Points]) -> Markup:
         along: what the horizontal axis counts, with its unit.
         lines: points of each line by its name.
     """
-    finite = {
-        name: [point for point in points if all(map(math.isfinite, point))]
-        for name, points in lines.items()
-    }
-    marks = "".join(
-        f'<span class="line-{number % COLOURS}">{escape(_named(name, points, finite[name]))}</span>'
-        for number, (name, points) in enumerate(lines.items())
-    )
+    finite = {name: _finite(points) for name, points in lines.items()}
     all_points = [point for points in finite.values() for point in points]
+    is_whole = len(all_points) == sum(map(len, lines.values()))
+    legend = "" if len(lines) == 1 and is_whole else _legend(lines, finite)
     if not all_points:
-        return _figure(title, marks, "<p>No points.</p>")
+        return _figure(title, legend, "<p>No points.</p>")
 
     xs, ys = zip(*all_points, strict=True)
     x_axis, y_axis = _horizontal(xs), _vertical(ys)
@@ -93,7 +88,6 @@ def line_chart(title: str, along: str, lines: Mapping[str, Points]) -> Markup:
         _line(points, number % COLOURS, x_axis, y_axis)
         for number, points in enumerate(finite.values())
     )
-    legend = marks if len(lines) > 1 or len(all_points) < sum(map(len, lines.values())) else ""
     return _figure(title, legend, _svg(title, along, x_axis, y_axis, drawn))
 
 
@@ -122,9 +116,18 @@ def bar_chart(
     return _figure(title, "", _svg(title, along, x_axis, y_axis, bars))
 
 
-def _named(name: str, points: Points, finite: Points) -> str:
-    left_out = len(points) - len(finite)
-    return shown(name) + (f" ({left_out} points are not finite)" if left_out else "")
+def _finite(points: Points) -> Points:
+    return [point for point in points if all(map(math.isfinite, point))]
+
+
+def _legend(lines: Mapping[str, Points], finite: Mapping[str, Points]) -> str:
+    marks = []
+    for number, (name, points) in enumerate(lines.items()):
+        left_out = len(points) - len(finite[name])
+        text = shown(name) + (f" ({left_out} points are not finite)" if left_out else "")
+        marks.append(f'<span class="line-{number % COLOURS}">{escape(text)}</span>')
+
+    return "".join(marks)
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

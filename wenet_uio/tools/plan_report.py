@@ -22,10 +22,8 @@ from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_for
-from wenet_uio.dataset.plan.pieces import PlannedBatch
-from wenet_uio.diagnose.plan_cells import CellCollector
-from wenet_uio.diagnose.plan_page import write_plan_page
-from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
+from wenet_uio.diagnose.plan_page import PlanFiles
+from wenet_uio.diagnose.plan_plots import check_plot_path
 from wenet_uio.diagnose.plan_report import PlanReport, report_plan
 
 
@@ -87,28 +85,17 @@ def main() -> int:
         parser.error("--data_list is needed: the config has no `data`")
 
     corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)
-    planned_corpus = Passes(corpus).corpus_of(args.epoch)
-    series = PlanCollector(planned_corpus, measure, args.world_size)
-    cells = CellCollector(planned_corpus, measure, args.world_size)
-
-    def collect(batch: PlannedBatch) -> None:
-        series(batch)
-        cells(batch)
-
+    files = PlanFiles(Passes(corpus).corpus_of(args.epoch), measure, args.world_size)
     report = report_plan(
         corpus,
         measure,
         seed=args.seed,
         epoch=args.epoch,
         world_size=args.world_size,
-        on_batch=collect if args.html or args.plot else None,
+        on_batch=files.collect if args.html or args.plot else None,
     )
     title = f"{corpus.data_list}, epoch {args.epoch}, {args.world_size} ranks"
-    for path in {args.html, args.plot} - {None}:
-        if path == args.plot and path.endswith(".png"):
-            write_plot(path, series.series(), title)
-        else:
-            write_plan_page(path, report, series.series(), cells.data(), title)
+    files.write(report, title, page=args.html, plot=args.plot)
 
     print_report(report, corpus, as_json=args.json)
     return 1 if report.lost or report.duplicated else 0

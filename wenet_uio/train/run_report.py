@@ -152,14 +152,23 @@ def _summary(folder: Path, series: Series, max_epoch: int | None) -> str:
     if not losses:
         return f"{start}No epoch is complete yet."
 
-    finite = [loss if math.isfinite(loss) else math.inf for _, loss in losses]
-    best = finite.index(min(finite))
+    best = _lowest([loss for _, loss in losses])
     state = "Complete" if (folder / FINAL_WEIGHTS).exists() else "Not complete"
-    of_all = "" if max_epoch is None else f" of {max_epoch}"
+    of_all = _of(max_epoch)
     return (
         f"{start}{state}: {len(losses)}{of_all} epochs, {losses[-1][0]} optimizer steps. Lowest "
         f"validation loss {_short(losses[best][1])}, after epoch {best + 1}{of_all} (epoch_{best})."
     )
+
+
+def _lowest(values: Sequence[float]) -> int:
+    """Return the place of the lowest of the finite values; 0 if none is finite."""
+    finite = [value if math.isfinite(value) else math.inf for value in values]
+    return finite.index(min(finite))
+
+
+def _of(max_epoch: int | None) -> str:
+    return "" if max_epoch is None else f" of {max_epoch}"
 
 
 def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
@@ -193,7 +202,7 @@ def _epochs(series: Series, max_epoch: int | None) -> Table:
     """Return figures of each epoch, which is counted from 1; the names of files count from 0."""
     curves = {name: dict(series[tag]) for tag, name in EPOCH.items() if tag in series}
     steps = [step for step, _ in series.get("cv/loss", [])]
-    of_all = "" if max_epoch is None else f" of {max_epoch}"
+    of_all = _of(max_epoch)
     first = BEFORE if 0 in steps else 0
     rows = []
     for epoch, step in enumerate(steps, first):
