@@ -11,6 +11,8 @@ WIDTH = 390
 PAGES = [
     "index.html",
     "overview.html",
+    "ten-minutes.html",
+    "concepts/shuffle-buffer.html",
     "concepts/plan.html",
     "concepts/failures.html",
     "concepts/randomness.html",
