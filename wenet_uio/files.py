@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -79,7 +78,7 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
 
 def temporary_of(path: Path) -> Path:
     """Return a new name beside a path, for what is renamed to the path when it is complete."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    return path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
 
 
 def is_temporary(path: Path) -> bool:

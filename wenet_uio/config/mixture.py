@@ -14,7 +14,6 @@ from wenet_uio.config.base import ConfigError, Section, parse
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.filters import FilterConf
 from wenet_uio.config.source import AnySource, SourceConf, SourceType
-from wenet_uio.config.yaml_file import read_yaml
 
 PerBatch = bool | Literal["weighted", "round_robin", "zip"]
 
@@ -171,4 +170,6 @@ def load_mixture(path: str | Path) -> MixtureConf:
         ConfigError: the file cannot be read, or holds unknown keys or impossible values; the
             message names each.
     """
+    from wenet_uio.config.yaml_file import read_yaml  # PyYAML is not needed to read one list
+
     return parse(MixtureConf, read_yaml(path), str(path))

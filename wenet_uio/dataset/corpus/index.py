@@ -271,13 +271,22 @@ class Summary:
 
 @dataclass(frozen=True)
 class ListIndex:
-    """The index of a data list, mapped from its file. It is pickled as the path of that file."""
+    """The index of a data list or of a file of texts, mapped from its file. It is pickled as the
+    path of that file.
+    """
 
     path: Path
     columns: dict[str, np.ndarray]
     meta: dict[str, Any]
     """Type, size, time and digest of the list; what `summary`, `bad` and the two properties after
     them give."""
+
+    @classmethod
+    def write(
+        cls, places: Iterable[Path], columns: Mapping[str, np.ndarray], meta: Mapping[str, Any]
+    ) -> ListIndex:
+        """Write an index at the first of `places` that can be written, and map it."""
+        return cls.read(write_kept(places, lambda file: write_columns(file, columns, meta)))
 
     @classmethod
     def read(cls, path: Path) -> ListIndex:

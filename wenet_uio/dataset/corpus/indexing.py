@@ -20,7 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 from wenet_uio.audio.decoders import FRAME_RATE
-from wenet_uio.dataset.corpus.columns import GrowingColumns, find_columns, write_columns
+from wenet_uio.dataset.corpus.columns import GrowingColumns, find_columns
 from wenet_uio.dataset.corpus.index import (
     COLUMNS,
     Indexed,
@@ -44,7 +44,7 @@ from wenet_uio.dataset.formats.list_file import DataList, FileState, LineFile
 from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
-from wenet_uio.dataset.storage.kept_files import places_of, write_kept
+from wenet_uio.dataset.storage.kept_files import places_of
 from wenet_uio.executor import Executor
 
 REMOTE_REQUESTS = 64
@@ -143,11 +143,11 @@ def index_lines_of(
     else:
         columns, bad, is_remote = _shard_columns(lines, layout)
 
-    summary, state = summary_of(columns), lines.state()
+    state = lines.state()
     meta = {
         "type": data_type,
         "bad": bad,
-        "summary": asdict(summary),
+        "summary": asdict(summary_of(columns)),
         "bytes": state.size,
         "mtime_ns": state.mtime_ns,
         "digest": state.digest,
@@ -155,8 +155,7 @@ def index_lines_of(
         "features": bool((columns["sample_rate"] == FRAME_RATE).any()),
     }
     file.digest = state.digest
-    places = places_of(index_of(file.path, layout))
-    return ListIndex.read(write_kept(places, lambda index: write_columns(index, columns, meta)))
+    return ListIndex.write(places_of(index_of(file.path, layout)), columns, meta)
 
 
 def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Problem], bool]:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
-from wenet_uio.dataset.corpus.index import Entry, Problem, rows_of, summary_of
+from wenet_uio.dataset.corpus.columns import find_columns
+from wenet_uio.dataset.corpus.index import Entry, ListIndex, Problem, rows_of, summary_of
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.formats.list_file import FileState, LineFile
-from wenet_uio.dataset.storage.kept_files import places_of, write_kept
+from wenet_uio.dataset.storage.kept_files import places_of
 from wenet_uio.files import digest_of, locked
 
 
@@ -61,6 +61,5 @@ def _made(
     values = {**asdict(summary), "digest": f"{summary.digest} {digest}"}
     meta = {"file": file, "digest": digest, "bad": bad, "summary": values}
 
-    return read_columns(
-        write_kept(places_of(index), lambda stored: write_columns(stored, columns, meta))
-    )
+    written = ListIndex.write(places_of(index), columns, meta)
+    return written.columns, written.meta

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Kind, Texts
-from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
-from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem, rows_of, summary_of
+from wenet_uio.dataset.corpus.columns import find_columns
+from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, ListIndex, Problem, rows_of, summary_of
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
 from wenet_uio.dataset.corpus.raw_index import (
     BLANK,
@@ -29,7 +29,7 @@ from wenet_uio.dataset.corpus.raw_index import (
 from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import FileState, LineFile
-from wenet_uio.dataset.storage.kept_files import places_of, write_kept
+from wenet_uio.dataset.storage.kept_files import places_of
 from wenet_uio.dataset.types import PairUtterance, SampleRef, TextUtterance
 from wenet_uio.files import digest_of, locked
 from wenet_uio.text.characters import without_mark
@@ -148,9 +148,8 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
         summary = summary_of(columns)
         texts = " ".join([summary.digest, *(digest_of(name) for name, _ in statuses)])
         meta = {"files": fingerprint, "bad": bad, "summary": {**asdict(summary), "digest": texts}}
-        return read_columns(
-            write_kept(places_of(index), lambda file: write_columns(file, columns, meta))
-        )
+        written = ListIndex.write(places_of(index), columns, meta)
+        return written.columns, written.meta
 
 
 def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
