@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.plan.groups import Piece, PlannedBatch
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.pieces import Piece, PlannedBatch
 from wenet_uio.dataset.types import SampleRef
 
 MOST_BATCHES = 200_000

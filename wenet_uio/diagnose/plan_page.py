@@ -8,8 +8,8 @@ import numpy as np
 from markupsafe import Markup
 
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.plan.groups import PlannedBatch
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.plan.pieces import PlannedBatch
 from wenet_uio.diagnose.plan_cells import CellCollector
 from wenet_uio.diagnose.plan_plots import PlanCollector, PlanSeries, largest_sources, write_plot
 from wenet_uio.diagnose.plan_report import PlanReport
@@ -59,11 +59,14 @@ class PlanFiles:
 
     def _page(self, report: PlanReport, title: str) -> Iterator[str]:
         cells = self._cells.data()
+        figures = report.as_dict()
+        # The page of a plan is the same on every machine.
+        del figures["seconds"]
         return render(
             "plan",
             title=title,
             report=report,
-            figures={name: spelled(value) or "none" for name, value in report.as_dict().items()},
+            figures={name: spelled(value) or "none" for name, value in figures.items()},
             charts=_charts(self._plots.series()),
             cells=json_data(cells),
             held=len(cells["cost"]),

@@ -87,7 +87,7 @@ export class Plan {
     return numbers.map((number) => samples(filled.filter((piece) => piece.entry === number)));
   }
 
-  /** `share_out` of wenet_uio/dataset/plan/pieces.py. */
+  /** `share_out` of wenet_uio/dataset/plan/groups.py. */
   #sharedOut(pieces, count) {
     const cheapness = (batch) => -batch.reduce((total, piece) => total + this.#measured(piece).cost, 0);
     const size = (batch) => batch[0].length;
