@@ -125,7 +125,8 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
     page, and tables of options and keys a form for phones (assets/manual.css).
     """
     if page.file.src_uri.startswith((COMMANDS, KEYS)):
-        html = f'<div class="entries">{html}</div>'
+        html = html.replace("<table>", '<div class="entries"><table>')
+        html = html.replace("</table>", "</table></div>")
     return with_drawings(html)
 
 

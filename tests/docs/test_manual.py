@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -71,6 +72,22 @@ def test_the_site_is_built_without_a_warning_and_needs_no_other_host(site):
             "an escape in code is shown"
         )
     assert "make_shard_list" in Path(site, "search", "search_index.js").read_text(encoding="utf-8")
+
+
+def test_every_link_of_the_site_leads_to_a_page_and_to_an_anchor_that_it_has(site):
+    texts = {page: page.read_text(encoding="utf-8") for page in site.glob("**/*.html")}
+    anchors = {page: set(re.findall(r'\sid="?([^"\s>]+)', text)) for page, text in texts.items()}
+    links = 0
+    for page, text in texts.items():
+        article = re.search(r"<article.*?</article>", text, re.DOTALL)
+        for link in re.findall(r'<a [^>]*?href="([^":]*)"', article[0]) if article else ():
+            path, _, anchor = map(unquote, link.partition("#"))
+            target = (page.parent / path).resolve() if path else page
+            assert target.is_file(), (page, link)
+            assert not anchor or anchor in anchors[target], (page, link)
+            links += 1
+
+    assert links > 1000
 
 
 def test_a_page_has_the_language_of_its_folder_and_links_to_itself_in_the_other(site):

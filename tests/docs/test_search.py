@@ -39,6 +39,10 @@ ANSWERS = {
     "tensorboard": "how-to/track.html",
     "http server": "how-to/serve.html",
     "excel table": "examples/custom/s0.html",
+    "error": "how-to/errors.html",
+    "Streaming": "how-to/decode.html",
+    "out of memory": "how-to/batches.html",
+    "hot words": "reference/commands/bin/recognize.html",
     "resume gpu": "how-to/resume.html",
 }
 """{what is typed: a page that is among the first three}."""
